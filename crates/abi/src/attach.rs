@@ -1,0 +1,327 @@
+//! Attach messages: how a host gets a session, its memory, its doorbell and its descriptors.
+//!
+//! They go over a Unix socket of type SOCK_SEQPACKET, one message a packet, each a [`Message`] of 64 octets with
+//! descriptors beside it (SCM_RIGHTS). The host asks, the engine answers each request with exactly one message, in
+//! order. The engine closes the socket when it fences the session; the host closes it to end the session.
+
+use crate::region::RegionLayout;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// "TOEA", little-endian.
+pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"TOEA");
+/// Most descriptors that go with one message.
+pub const DESCRIPTORS_MAX: usize = 32;
+
+/// A message as it lies in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Message {
+    pub magic: u32,
+    pub version: u16,
+    pub kind: u16,
+    pub args: [u64; 7],
+}
+
+const _: () = assert!(size_of::<Message>() == 64);
+
+/// What a host asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
+    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd].
+    Hello,
+    /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [reading end of the interrupt
+    /// pipe].
+    AddQueueSet,
+    /// Make `count` anchors. Answer: [`Reply::Anchors`] with one descriptor each: the program's end.
+    TakeAnchors { count: u32 },
+    /// With descriptor [twin]: remember the address that this kernel socket is bound to, as evidence for a later
+    /// `Listen`. Answer: [`Reply::Handle`].
+    ShowTwin,
+    /// With descriptor [anchor]: take over the flow or listener that this anchor belongs to.
+    /// Answer: [`Reply::ClaimedFlow`], [`Reply::ClaimedListener`] or [`Reply::Refused`] with ENOENT when the
+    /// descriptor is none of this engine's.
+    /// Completions of a claimed flow go to queue set `queue_set`.
+    Claim { queue_set: u8, fd: u32 },
+    /// Ask for a report (no session needed). Answer: [`Reply::Report`] with descriptor [memory holding JSON].
+    Report { what: ReportKind },
+    /// End the engine (no session needed; its own user or root only). Answer: [`Reply::Done`].
+    Stop,
+    /// End the engine when the last session has gone (no session needed; its own user or root only).
+    /// Answer: [`Reply::Done`].
+    StopWhenUnused,
+}
+
+/// What an engine answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Welcome {
+        session: u16,
+        layout: RegionLayout,
+    },
+    QueueSet {
+        index: u8,
+    },
+    /// Handles of the anchors: `first`, `first + 1`, …
+    Anchors {
+        first: u32,
+        count: u32,
+    },
+    Handle {
+        handle: u32,
+    },
+    ClaimedFlow {
+        flow: u32,
+        anchor: u32,
+    },
+    ClaimedListener {
+        listener: u32,
+        anchor: u32,
+    },
+    Report {
+        len: u64,
+    },
+    Done,
+    /// `errno` as in Linux; `version` is the engine's, so that a host can say which one it needs.
+    Refused {
+        errno: u16,
+        version: u16,
+    },
+}
+
+/// Which report a `Report` request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    /// Counters, ports, sessions.
+    Status,
+    /// Every flow and listener.
+    Sockets,
+}
+
+/// Why a packet is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadMessage {
+    /// Not 64 octets, or no magic.
+    NotAMessage,
+    /// Another version of the interface.
+    Version(u16),
+    UnknownKind(u16),
+    BadArgument,
+}
+
+/// Why a session was fenced; the region header carries the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FenceReason {
+    UnknownEntryType = 1,
+    BadArgument = 2,
+    BadSendRange = 3,
+    CreditBeyondData = 4,
+    BadHead = 5,
+    BadIrqMode = 6,
+    UnknownHandle = 7,
+    /// The host left its completions untaken while it kept asking for more.
+    CompletionOverflow = 8,
+}
+
+impl FenceReason {
+    /// Every reason, by number from 1.
+    pub const ALL: &'static [FenceReason] = &[
+        FenceReason::UnknownEntryType,
+        FenceReason::BadArgument,
+        FenceReason::BadSendRange,
+        FenceReason::CreditBeyondData,
+        FenceReason::BadHead,
+        FenceReason::BadIrqMode,
+        FenceReason::UnknownHandle,
+        FenceReason::CompletionOverflow,
+    ];
+
+    /// The reason in a region header's `fenced` word; `None` while it is 0.
+    pub fn from_raw(raw: u32) -> Option<FenceReason> {
+        FenceReason::ALL.iter().copied().find(|&reason| reason as u32 == raw)
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            FenceReason::UnknownEntryType => "unknown_entry_type",
+            FenceReason::BadArgument => "bad_argument",
+            FenceReason::BadSendRange => "bad_send_range",
+            FenceReason::CreditBeyondData => "credit_beyond_data",
+            FenceReason::BadHead => "bad_head",
+            FenceReason::BadIrqMode => "bad_irq_mode",
+            FenceReason::UnknownHandle => "unknown_handle",
+            FenceReason::CompletionOverflow => "completion_overflow",
+        }
+    }
+}
+
+impl From<crate::entry::BadEntry> for FenceReason {
+    fn from(bad: crate::entry::BadEntry) -> FenceReason {
+        match bad {
+            crate::entry::BadEntry::UnknownType(_) => FenceReason::UnknownEntryType,
+            crate::entry::BadEntry::UnknownArgument => FenceReason::BadArgument,
+        }
+    }
+}
+
+const REQ_HELLO: u16 = 1;
+const REQ_ADD_QUEUE_SET: u16 = 2;
+const REQ_TAKE_ANCHORS: u16 = 3;
+const REQ_SHOW_TWIN: u16 = 4;
+const REQ_CLAIM: u16 = 5;
+const REQ_REPORT: u16 = 6;
+const REQ_STOP: u16 = 7;
+const REQ_STOP_WHEN_UNUSED: u16 = 8;
+const REP_WELCOME: u16 = 0x101;
+const REP_QUEUE_SET: u16 = 0x102;
+const REP_ANCHORS: u16 = 0x103;
+const REP_HANDLE: u16 = 0x104;
+const REP_CLAIMED_FLOW: u16 = 0x105;
+const REP_CLAIMED_LISTENER: u16 = 0x106;
+const REP_REPORT: u16 = 0x107;
+const REP_DONE: u16 = 0x108;
+const REP_REFUSED: u16 = 0x1ff;
+
+impl Message {
+    const fn new(kind: u16, first: [u64; 5]) -> Message {
+        let [a, b, c, d, e] = first;
+        Message { magic: MESSAGE_MAGIC, version: crate::INTERFACE_VERSION, kind, args: [a, b, c, d, e, 0, 0] }
+    }
+
+    /// The message in a packet, if it is one of this version of the interface.
+    pub fn parse(packet: &[u8]) -> Result<Message, BadMessage> {
+        let message = Message::read_from_bytes(packet).map_err(|_| BadMessage::NotAMessage)?;
+        if message.magic != MESSAGE_MAGIC {
+            return Err(BadMessage::NotAMessage);
+        }
+        if message.version != crate::INTERFACE_VERSION {
+            return Err(BadMessage::Version(message.version));
+        }
+        Ok(message)
+    }
+}
+
+impl Request {
+    pub const fn encode(self) -> Message {
+        match self {
+            Request::Hello => Message::new(REQ_HELLO, [0; 5]),
+            Request::AddQueueSet => Message::new(REQ_ADD_QUEUE_SET, [0; 5]),
+            Request::TakeAnchors { count } => Message::new(REQ_TAKE_ANCHORS, [count as u64, 0, 0, 0, 0]),
+            Request::ShowTwin => Message::new(REQ_SHOW_TWIN, [0; 5]),
+            Request::Claim { queue_set, fd } => {
+                Message::new(REQ_CLAIM, [queue_set as u64, fd as u64, 0, 0, 0])
+            }
+            Request::Report { what } => Message::new(
+                REQ_REPORT,
+                [
+                    match what {
+                        ReportKind::Status => 0,
+                        ReportKind::Sockets => 1,
+                    },
+                    0,
+                    0,
+                    0,
+                    0,
+                ],
+            ),
+            Request::Stop => Message::new(REQ_STOP, [0; 5]),
+            Request::StopWhenUnused => Message::new(REQ_STOP_WHEN_UNUSED, [0; 5]),
+        }
+    }
+
+    pub fn decode(message: &Message) -> Result<Request, BadMessage> {
+        let args = &message.args;
+        let small = |i: usize| u32::try_from(args[i]).map_err(|_| BadMessage::BadArgument);
+        Ok(match message.kind {
+            REQ_HELLO => Request::Hello,
+            REQ_ADD_QUEUE_SET => Request::AddQueueSet,
+            REQ_TAKE_ANCHORS => Request::TakeAnchors { count: small(0)? },
+            REQ_SHOW_TWIN => Request::ShowTwin,
+            REQ_CLAIM => Request::Claim {
+                queue_set: u8::try_from(args[0]).map_err(|_| BadMessage::BadArgument)?,
+                fd: small(1)?,
+            },
+            REQ_REPORT => Request::Report {
+                what: match args[0] {
+                    0 => ReportKind::Status,
+                    1 => ReportKind::Sockets,
+                    _ => return Err(BadMessage::BadArgument),
+                },
+            },
+            REQ_STOP => Request::Stop,
+            REQ_STOP_WHEN_UNUSED => Request::StopWhenUnused,
+            other => return Err(BadMessage::UnknownKind(other)),
+        })
+    }
+}
+
+impl Reply {
+    pub const fn encode(self) -> Message {
+        match self {
+            Reply::Welcome { session, layout } => Message::new(
+                REP_WELCOME,
+                [
+                    session as u64,
+                    layout.queue_sets as u64,
+                    layout.flows as u64,
+                    layout.receive_len,
+                    layout.send_len,
+                ],
+            ),
+            Reply::QueueSet { index } => Message::new(REP_QUEUE_SET, [index as u64, 0, 0, 0, 0]),
+            Reply::Anchors { first, count } => {
+                Message::new(REP_ANCHORS, [first as u64, count as u64, 0, 0, 0])
+            }
+            Reply::Handle { handle } => Message::new(REP_HANDLE, [handle as u64, 0, 0, 0, 0]),
+            Reply::ClaimedFlow { flow, anchor } => {
+                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, 0, 0, 0])
+            }
+            Reply::ClaimedListener { listener, anchor } => {
+                Message::new(REP_CLAIMED_LISTENER, [listener as u64, anchor as u64, 0, 0, 0])
+            }
+            Reply::Report { len } => Message::new(REP_REPORT, [len, 0, 0, 0, 0]),
+            Reply::Done => Message::new(REP_DONE, [0; 5]),
+            Reply::Refused { errno, version } => {
+                Message::new(REP_REFUSED, [errno as u64, version as u64, 0, 0, 0])
+            }
+        }
+    }
+
+    pub fn decode(message: &Message) -> Result<Reply, BadMessage> {
+        let args = &message.args;
+        let small = |i: usize| u32::try_from(args[i]).map_err(|_| BadMessage::BadArgument);
+        let short = |i: usize| u16::try_from(args[i]).map_err(|_| BadMessage::BadArgument);
+        Ok(match message.kind {
+            REP_WELCOME => {
+                let layout = RegionLayout {
+                    queue_sets: small(1)?,
+                    flows: small(2)?,
+                    receive_len: args[3],
+                    send_len: args[4],
+                };
+                if !layout.is_addressable() {
+                    return Err(BadMessage::BadArgument);
+                }
+                Reply::Welcome { session: short(0)?, layout }
+            }
+            REP_QUEUE_SET => {
+                Reply::QueueSet { index: u8::try_from(args[0]).map_err(|_| BadMessage::BadArgument)? }
+            }
+            REP_ANCHORS => Reply::Anchors { first: small(0)?, count: small(1)? },
+            REP_HANDLE => Reply::Handle { handle: small(0)? },
+            REP_CLAIMED_FLOW => Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)? },
+            REP_CLAIMED_LISTENER => Reply::ClaimedListener { listener: small(0)?, anchor: small(1)? },
+            REP_REPORT => Reply::Report { len: args[0] },
+            REP_DONE => Reply::Done,
+            REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },
+            other => return Err(BadMessage::UnknownKind(other)),
+        })
+    }
+}
+
+/// The refusal goes out even to a host of another version, so its layout never changes: the reply to a message
+/// whose version is unknown is always `Refused { EPROTO, version }` in *this* encoding.
+pub const fn refusal_of_version() -> Message {
+    Reply::Refused { errno: crate::errno::Errno::EPROTO.0, version: crate::INTERFACE_VERSION }.encode()
+}

@@ -1,0 +1,378 @@
+//! Ring entries: 128 bits each, in four queues (TSSL paper section 4.3, TOE Manager thesis section 3.2).
+//!
+//! An entry is two little-endian 64-bit words. The producer stores word 1 first and word 0 last; the entry is valid
+//! once its epoch bit has the value of the lap that is due (1 on the first lap of a zeroed ring, 0 on the second, …).
+//!
+//! | bits of word 0 | meaning |
+//! |---|---|
+//! | 0–7 | type |
+//! | 8 | epoch |
+//! | 9–15 | flags |
+//! | 16–31 | small argument |
+//! | 32–63 | flow id, listener id or token |
+//!
+//! Word 1 is the entry's large argument: a length, a value, or a memory range (offset in bits 0–39, length in bits
+//! 40–63).
+
+use crate::errno::Errno;
+use toe_base::{AnchorHandle, FlowId, ListenerId};
+
+/// An entry as it lies in a ring, epoch bit included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawEntry {
+    pub word0: u64,
+    pub word1: u64,
+}
+
+impl RawEntry {
+    pub const EPOCH: u64 = 1 << 8;
+
+    const fn new(kind: u8, flags: u8, small: u16, id: u32, word1: u64) -> RawEntry {
+        RawEntry {
+            word0: kind as u64 | ((flags as u64 & 0x7f) << 9) | ((small as u64) << 16) | ((id as u64) << 32),
+            word1,
+        }
+    }
+
+    pub const fn epoch(self) -> bool {
+        self.word0 & Self::EPOCH != 0
+    }
+
+    #[must_use]
+    pub const fn with_epoch(self, epoch: bool) -> RawEntry {
+        let word0 = if epoch { self.word0 | Self::EPOCH } else { self.word0 & !Self::EPOCH };
+        RawEntry { word0, word1: self.word1 }
+    }
+
+    const fn kind(self) -> u8 {
+        self.word0 as u8
+    }
+
+    const fn flags(self) -> u8 {
+        (self.word0 >> 9) as u8 & 0x7f
+    }
+
+    const fn small(self) -> u16 {
+        (self.word0 >> 16) as u16
+    }
+
+    const fn id(self) -> u32 {
+        (self.word0 >> 32) as u32
+    }
+}
+
+/// A range of a session's region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemRange {
+    /// Octets from the region's start; below 2^40.
+    pub offset: u64,
+    /// Octets; below 2^24.
+    pub len: u32,
+}
+
+impl MemRange {
+    const OFFSET_BITS: u32 = 40;
+
+    const fn to_word(self) -> u64 {
+        (self.offset & ((1 << Self::OFFSET_BITS) - 1)) | ((self.len as u64) << Self::OFFSET_BITS)
+    }
+
+    const fn from_word(word: u64) -> MemRange {
+        MemRange { offset: word & ((1 << Self::OFFSET_BITS) - 1), len: (word >> Self::OFFSET_BITS) as u32 }
+    }
+
+    /// Whether the range lies within `len` octets from `start`; an empty range never does.
+    pub const fn lies_in(self, start: u64, len: u64) -> bool {
+        self.len != 0
+            && self.offset >= start
+            && self.offset - start <= len
+            && self.len as u64 <= len - (self.offset - start)
+    }
+}
+
+/// Offsets that an entry can carry are below this.
+pub const RANGE_OFFSET_LIMIT: u64 = 1 << MemRange::OFFSET_BITS;
+/// Longest range that one entry can carry.
+pub const RANGE_LEN_MAX: u32 = (1 << 24) - 1;
+
+/// Why an entry could not be decoded. The session that wrote it is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadEntry {
+    UnknownType(u8),
+    UnknownArgument,
+}
+
+/// What a host puts into `cmd`. Where the entry says "argument block", the block with the entry's own index is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Listen as the argument block ([`crate::command::ListenArgs`]) says. Answered by [`Completion::CommandResult`]
+    /// with the listener id.
+    Listen { token: u32 },
+    /// Connect as the argument block ([`crate::command::ConnectArgs`]) says. Answered by
+    /// [`Completion::CommandResult`] with the flow id, then [`Completion::Connected`].
+    Connect { token: u32 },
+    /// The listener may hand this session `count` more connections through this queue set.
+    AcceptCredit { listener: ListenerId, count: u32 },
+    /// The program took a connection that [`Completion::Accepted`] announced: from now on the flow lives as long as
+    /// the anchor does. `fd` is the program's number for it, for reports only.
+    Accept { flow: FlowId, anchor: AnchorHandle, fd: u32 },
+    /// No more will be sent: FIN after all data of `snd`.
+    ShutdownSend { flow: FlowId },
+    /// No more will be read: what arrives is acknowledged and dropped.
+    ShutdownReceive { flow: FlowId },
+    /// The session lets go of the flow. When it is the only holder, the engine does the whole FIN handshake alone;
+    /// the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
+    Close { flow: FlowId, abort: bool },
+    /// The session lets go of the listener; connections it was handed but did not take go to other sessions.
+    CloseListener { listener: ListenerId },
+    /// Change an option of the flow.
+    SetOption { flow: FlowId, option: FlowOption, value: u32 },
+}
+
+/// Options of a flow (`SetOption`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowOption {
+    /// Non-zero: no Nagle delay (TCP_NODELAY).
+    NoDelay,
+    /// Non-zero: hold back partial segments (TCP_CORK), at most 200 ms.
+    Cork,
+    /// Non-zero: keepalive on (SO_KEEPALIVE).
+    KeepAlive,
+    /// Seconds of silence before the first keepalive probe (TCP_KEEPIDLE).
+    KeepIdleSecs,
+    /// Seconds between keepalive probes (TCP_KEEPINTVL).
+    KeepIntervalSecs,
+    /// Unanswered probes until the connection is dropped (TCP_KEEPCNT).
+    KeepCount,
+    /// Milliseconds that data may stay unacknowledged; 0 is the system's default (TCP_USER_TIMEOUT, RFC 5482).
+    UserTimeoutMs,
+    /// Largest receive window in octets (SO_RCVBUF).
+    ReceiveWindowMax,
+}
+
+impl FlowOption {
+    const fn to_raw(self) -> u16 {
+        match self {
+            FlowOption::NoDelay => 1,
+            FlowOption::Cork => 2,
+            FlowOption::KeepAlive => 3,
+            FlowOption::KeepIdleSecs => 4,
+            FlowOption::KeepIntervalSecs => 5,
+            FlowOption::KeepCount => 6,
+            FlowOption::UserTimeoutMs => 7,
+            FlowOption::ReceiveWindowMax => 8,
+        }
+    }
+
+    const fn from_raw(raw: u16) -> Option<FlowOption> {
+        Some(match raw {
+            1 => FlowOption::NoDelay,
+            2 => FlowOption::Cork,
+            3 => FlowOption::KeepAlive,
+            4 => FlowOption::KeepIdleSecs,
+            5 => FlowOption::KeepIntervalSecs,
+            6 => FlowOption::KeepCount,
+            7 => FlowOption::UserTimeoutMs,
+            8 => FlowOption::ReceiveWindowMax,
+            _ => return None,
+        })
+    }
+}
+
+const CMD_LISTEN: u8 = 0x01;
+const CMD_CONNECT: u8 = 0x02;
+const CMD_ACCEPT_CREDIT: u8 = 0x03;
+const CMD_ACCEPT: u8 = 0x04;
+const CMD_SHUTDOWN_SEND: u8 = 0x05;
+const CMD_SHUTDOWN_RECEIVE: u8 = 0x06;
+const CMD_CLOSE: u8 = 0x07;
+const CMD_CLOSE_LISTENER: u8 = 0x08;
+const CMD_SET_OPTION: u8 = 0x09;
+const FLAG_ABORT: u8 = 1;
+
+impl Command {
+    pub const fn encode(self) -> RawEntry {
+        match self {
+            Command::Listen { token } => RawEntry::new(CMD_LISTEN, 0, 0, token, 0),
+            Command::Connect { token } => RawEntry::new(CMD_CONNECT, 0, 0, token, 0),
+            Command::AcceptCredit { listener, count } => {
+                RawEntry::new(CMD_ACCEPT_CREDIT, 0, 0, listener.0.raw(), count as u64)
+            }
+            Command::Accept { flow, anchor, fd } => {
+                RawEntry::new(CMD_ACCEPT, 0, 0, flow.raw(), anchor.0 as u64 | ((fd as u64) << 32))
+            }
+            Command::ShutdownSend { flow } => RawEntry::new(CMD_SHUTDOWN_SEND, 0, 0, flow.raw(), 0),
+            Command::ShutdownReceive { flow } => RawEntry::new(CMD_SHUTDOWN_RECEIVE, 0, 0, flow.raw(), 0),
+            Command::Close { flow, abort } => {
+                RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
+            }
+            Command::CloseListener { listener } => {
+                RawEntry::new(CMD_CLOSE_LISTENER, 0, 0, listener.0.raw(), 0)
+            }
+            Command::SetOption { flow, option, value } => {
+                RawEntry::new(CMD_SET_OPTION, 0, option.to_raw(), flow.raw(), value as u64)
+            }
+        }
+    }
+
+    pub const fn decode(raw: RawEntry) -> Result<Command, BadEntry> {
+        let flow = FlowId::from_raw(raw.id());
+        Ok(match raw.kind() {
+            CMD_LISTEN => Command::Listen { token: raw.id() },
+            CMD_CONNECT => Command::Connect { token: raw.id() },
+            CMD_ACCEPT_CREDIT => {
+                Command::AcceptCredit { listener: ListenerId(flow), count: raw.word1 as u32 }
+            }
+            CMD_ACCEPT => {
+                Command::Accept { flow, anchor: AnchorHandle(raw.word1 as u32), fd: (raw.word1 >> 32) as u32 }
+            }
+            CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
+            CMD_SHUTDOWN_RECEIVE => Command::ShutdownReceive { flow },
+            CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
+            CMD_CLOSE_LISTENER => Command::CloseListener { listener: ListenerId(flow) },
+            CMD_SET_OPTION => match FlowOption::from_raw(raw.small()) {
+                Some(option) => Command::SetOption { flow, option, value: raw.word1 as u32 },
+                None => return Err(BadEntry::UnknownArgument),
+            },
+            other => return Err(BadEntry::UnknownType(other)),
+        })
+    }
+
+    /// The type number, as [`Completion::CommandResult`] repeats it.
+    pub const fn kind(self) -> u8 {
+        self.encode().kind()
+    }
+}
+
+/// What a host puts into `snd`: octets of its send part, to go out after those of earlier entries. The host leaves
+/// them alone until [`Completion::Sent`] has returned them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Send {
+    pub flow: FlowId,
+    pub data: MemRange,
+    /// More will follow at once: a partial segment may wait for it (MSG_MORE).
+    pub more: bool,
+}
+
+const SND_DATA: u8 = 0x21;
+const FLAG_MORE: u8 = 1;
+
+impl Send {
+    pub const fn encode(self) -> RawEntry {
+        RawEntry::new(
+            SND_DATA,
+            if self.more { FLAG_MORE } else { 0 },
+            0,
+            self.flow.raw(),
+            self.data.to_word(),
+        )
+    }
+
+    pub const fn decode(raw: RawEntry) -> Result<Send, BadEntry> {
+        match raw.kind() {
+            SND_DATA => Ok(Send {
+                flow: FlowId::from_raw(raw.id()),
+                data: MemRange::from_word(raw.word1),
+                more: raw.flags() & FLAG_MORE != 0,
+            }),
+            other => Err(BadEntry::UnknownType(other)),
+        }
+    }
+}
+
+/// What a host puts into `rcv`: it is done with the next `len` octets of the flow's received data, in stream order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveCredit {
+    pub flow: FlowId,
+    pub len: u32,
+}
+
+const RCV_CREDIT: u8 = 0x31;
+
+impl ReceiveCredit {
+    pub const fn encode(self) -> RawEntry {
+        RawEntry::new(RCV_CREDIT, 0, 0, self.flow.raw(), self.len as u64)
+    }
+
+    pub const fn decode(raw: RawEntry) -> Result<ReceiveCredit, BadEntry> {
+        match raw.kind() {
+            RCV_CREDIT => Ok(ReceiveCredit { flow: FlowId::from_raw(raw.id()), len: raw.word1 as u32 }),
+            other => Err(BadEntry::UnknownType(other)),
+        }
+    }
+}
+
+/// What the engine puts into `cpl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// Answer to [`Command::Listen`] and [`Command::Connect`]: `command` is the command's type number, `id` the new
+    /// listener's or flow's id when `errno` is zero.
+    CommandResult { token: u32, command: u8, errno: Errno, id: u32 },
+    /// A connection came in at the listener and is this session's if it wants it (see [`Command::Accept`]).
+    Accepted { listener: ListenerId, flow: FlowId },
+    /// The connection of [`Command::Connect`] is established, or failed with `errno` (then the host closes it).
+    Connected { flow: FlowId, errno: Errno },
+    /// Octets arrived; they lie at `data` until the host gives credit for them.
+    Data { flow: FlowId, data: MemRange },
+    /// The peer acknowledged `len` octets: their memory is the host's again.
+    Sent { flow: FlowId, len: u32 },
+    /// The peer's FIN: nothing follows the data already reported.
+    PeerClosed { flow: FlowId },
+    /// The connection is gone, for the reason `errno`.
+    Reset { flow: FlowId, errno: Errno },
+    /// Another session showed the flow's descriptor and has the flow now; to use it again, show the descriptor.
+    Moved { flow: FlowId },
+}
+
+const CPL_COMMAND_RESULT: u8 = 0x41;
+const CPL_ACCEPTED: u8 = 0x42;
+const CPL_CONNECTED: u8 = 0x43;
+const CPL_DATA: u8 = 0x44;
+const CPL_SENT: u8 = 0x45;
+const CPL_PEER_CLOSED: u8 = 0x46;
+const CPL_RESET: u8 = 0x47;
+const CPL_MOVED: u8 = 0x48;
+
+impl Completion {
+    pub const fn encode(self) -> RawEntry {
+        match self {
+            Completion::CommandResult { token, command, errno, id } => {
+                RawEntry::new(CPL_COMMAND_RESULT, 0, errno.0, token, id as u64 | ((command as u64) << 32))
+            }
+            Completion::Accepted { listener, flow } => {
+                RawEntry::new(CPL_ACCEPTED, 0, 0, listener.0.raw(), flow.raw() as u64)
+            }
+            Completion::Connected { flow, errno } => RawEntry::new(CPL_CONNECTED, 0, errno.0, flow.raw(), 0),
+            Completion::Data { flow, data } => RawEntry::new(CPL_DATA, 0, 0, flow.raw(), data.to_word()),
+            Completion::Sent { flow, len } => RawEntry::new(CPL_SENT, 0, 0, flow.raw(), len as u64),
+            Completion::PeerClosed { flow } => RawEntry::new(CPL_PEER_CLOSED, 0, 0, flow.raw(), 0),
+            Completion::Reset { flow, errno } => RawEntry::new(CPL_RESET, 0, errno.0, flow.raw(), 0),
+            Completion::Moved { flow } => RawEntry::new(CPL_MOVED, 0, 0, flow.raw(), 0),
+        }
+    }
+
+    pub const fn decode(raw: RawEntry) -> Result<Completion, BadEntry> {
+        let flow = FlowId::from_raw(raw.id());
+        let errno = Errno(raw.small());
+        Ok(match raw.kind() {
+            CPL_COMMAND_RESULT => Completion::CommandResult {
+                token: raw.id(),
+                command: (raw.word1 >> 32) as u8,
+                errno,
+                id: raw.word1 as u32,
+            },
+            CPL_ACCEPTED => {
+                Completion::Accepted { listener: ListenerId(flow), flow: FlowId::from_raw(raw.word1 as u32) }
+            }
+            CPL_CONNECTED => Completion::Connected { flow, errno },
+            CPL_DATA => Completion::Data { flow, data: MemRange::from_word(raw.word1) },
+            CPL_SENT => Completion::Sent { flow, len: raw.word1 as u32 },
+            CPL_PEER_CLOSED => Completion::PeerClosed { flow },
+            CPL_RESET => Completion::Reset { flow, errno },
+            CPL_MOVED => Completion::Moved { flow },
+            other => return Err(BadEntry::UnknownType(other)),
+        })
+    }
+}
+
+const _: () = assert!(size_of::<RawEntry>() == 16);

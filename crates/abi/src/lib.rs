@@ -1,0 +1,21 @@
+//! The host interface: the contract between an engine (in software, simulated, or a card) and the hosts that use it.
+//!
+//! This crate *is* `docs/host-interface.md` in code: layouts with compile-time size checks and the encoding and
+//! decoding of every entry and message. It does no I/O and knows nothing of what is below or above the interface.
+//!
+//! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
+//! queues), [`command`] (argument blocks and flow information), [`attach`] (how a host gets all this).
+#![forbid(unsafe_code)]
+
+pub mod attach;
+pub mod command;
+pub mod entry;
+pub mod errno;
+pub mod place;
+pub mod region;
+pub mod register;
+pub mod report;
+pub mod why;
+
+/// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
+pub const INTERFACE_VERSION: u16 = 1;

@@ -1,0 +1,159 @@
+//! What lies where in a session's memory region.
+//!
+//! The region is one shared memory object, made and sealed (it cannot shrink or grow) by the engine. From the start:
+//!
+//! | part | size | written by |
+//! |---|---|---|
+//! | header page | 4096 | engine |
+//! | queue sets | `queue_sets` × [`QUEUE_SET_STRIDE`] | see [`QueueSetLayout`] |
+//! | flow information | `flows` × 64 | engine |
+//! | receive part | `receive_len` | engine (data that arrived) |
+//! | send part | `send_len` | host (data to send) |
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Everything starts on a page border.
+pub const PAGE: u64 = 4096;
+
+/// Entries of each queue; powers of two.
+pub const CMD_ENTRIES: u32 = 256;
+pub const SND_ENTRIES: u32 = 1024;
+pub const RCV_ENTRIES: u32 = 1024;
+pub const CPL_ENTRIES: u32 = 4096;
+
+/// Octets of one entry: 128 bits.
+pub const ENTRY_LEN: u64 = 16;
+/// Octets of one argument block; there is one for each entry of the command queue.
+pub const ARG_LEN: u64 = 64;
+/// Octets of one flow information record.
+pub const FLOW_INFO_LEN: u64 = 64;
+
+/// Offsets within one queue set.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSetLayout;
+
+impl QueueSetLayout {
+    /// [`crate::register::EngineRegisters`], written by the engine.
+    pub const ENGINE_REGISTERS: u64 = 0;
+    /// [`crate::register::HostRegisters`], written by the host.
+    pub const HOST_REGISTERS: u64 = 2048;
+    pub const CMD: u64 = PAGE;
+    pub const ARGS: u64 = Self::CMD + CMD_ENTRIES as u64 * ENTRY_LEN;
+    pub const SND: u64 = Self::ARGS + CMD_ENTRIES as u64 * ARG_LEN;
+    pub const RCV: u64 = Self::SND + SND_ENTRIES as u64 * ENTRY_LEN;
+    pub const CPL: u64 = Self::RCV + RCV_ENTRIES as u64 * ENTRY_LEN;
+    pub const END: u64 = Self::CPL + CPL_ENTRIES as u64 * ENTRY_LEN;
+}
+
+/// Distance from one queue set to the next.
+pub const QUEUE_SET_STRIDE: u64 = QueueSetLayout::END;
+
+const _: () = assert!(QUEUE_SET_STRIDE.is_multiple_of(PAGE));
+const _: () = assert!(CMD_ENTRIES.is_power_of_two() && SND_ENTRIES.is_power_of_two());
+const _: () = assert!(RCV_ENTRIES.is_power_of_two() && CPL_ENTRIES.is_power_of_two());
+
+/// The header page of a region: who wrote it and where its parts are. The same values come in the attach reply; the
+/// header is for tools that look at a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RegionHeader {
+    /// [`REGION_MAGIC`].
+    pub magic: u64,
+    pub version: u16,
+    pub session: u16,
+    pub queue_sets: u32,
+    pub flows: u32,
+    pub reserved: u32,
+    pub receive_offset: u64,
+    pub receive_len: u64,
+    pub send_offset: u64,
+    pub send_len: u64,
+    /// Non-zero while the engine sleeps, and says for what the host must then ring the doorbell: a sum of
+    /// [`DOORBELL_FOR_ENTRIES`] and [`DOORBELL_FOR_HEAD`].
+    pub doorbell_wanted: u32,
+    /// Non-zero once the engine has fenced the session; the value is the [`crate::attach::FenceReason`].
+    pub fenced: u32,
+}
+
+/// Offset of [`RegionHeader::doorbell_wanted`] in the region.
+pub const DOORBELL_WANTED: u64 = core::mem::offset_of!(RegionHeader, doorbell_wanted) as u64;
+/// Ring after publishing entries of `cmd`, `snd` or `rcv`.
+pub const DOORBELL_FOR_ENTRIES: u32 = 1;
+/// Ring also after publishing the head of a `cpl`: completions wait for room there.
+pub const DOORBELL_FOR_HEAD: u32 = 2;
+/// Offset of [`RegionHeader::fenced`] in the region.
+pub const FENCED: u64 = core::mem::offset_of!(RegionHeader, fenced) as u64;
+
+/// "TOEREGN1", little-endian.
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"TOEREGN1");
+
+const _: () = assert!(size_of::<RegionHeader>() == 64);
+const _: () = assert!(DOORBELL_WANTED == 56 && FENCED == 60);
+
+/// The sizes that make a region; everything else follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionLayout {
+    pub queue_sets: u32,
+    pub flows: u32,
+    pub receive_len: u64,
+    pub send_len: u64,
+}
+
+impl RegionLayout {
+    pub const fn queue_set(&self, index: u32) -> u64 {
+        PAGE + index as u64 * QUEUE_SET_STRIDE
+    }
+
+    pub const fn flow_info_offset(&self) -> u64 {
+        self.queue_set(self.queue_sets)
+    }
+
+    pub const fn flow_info(&self, slot: usize) -> u64 {
+        self.flow_info_offset() + slot as u64 * FLOW_INFO_LEN
+    }
+
+    pub const fn receive_offset(&self) -> u64 {
+        (self.flow_info_offset() + self.flows as u64 * FLOW_INFO_LEN).next_multiple_of(PAGE)
+    }
+
+    pub const fn send_offset(&self) -> u64 {
+        self.receive_offset() + self.receive_len
+    }
+
+    /// Size of the whole region in octets.
+    pub const fn len(&self) -> u64 {
+        self.send_offset() + self.send_len
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether all offsets are such that ring entries can carry them. What comes from elsewhere is checked by this
+    /// before any of the above is asked.
+    pub const fn is_addressable(&self) -> bool {
+        let limit = crate::entry::RANGE_OFFSET_LIMIT;
+        self.queue_sets <= toe_base::limits::QUEUE_SETS_MAX as u32
+            && self.flows <= toe_base::limits::SESSION_FLOWS_MAX as u32
+            && self.receive_len < limit
+            && self.send_len < limit
+            && self.len() <= limit
+    }
+
+    pub const fn header(&self, session: u16) -> RegionHeader {
+        RegionHeader {
+            magic: REGION_MAGIC,
+            version: crate::INTERFACE_VERSION,
+            session,
+            queue_sets: self.queue_sets,
+            flows: self.flows,
+            reserved: 0,
+            receive_offset: self.receive_offset(),
+            receive_len: self.receive_len,
+            send_offset: self.send_offset(),
+            send_len: self.send_len,
+            doorbell_wanted: 0,
+            fenced: 0,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The why table: which stack each descriptor of a preloaded program is on, and the reason.
+//!
+//! A program under the switch layer has a memory file named [`MEMFD_NAME`] among its descriptors
+//! (`/proc/PID/fd/N -> /memfd:toe-why`): an array of [`ENTRIES`] little-endian 32-bit words, indexed by descriptor.
+//! The switch layer writes it; `toe why` reads it. It is a report and no part of the data path.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0–7 | [`Stack`] |
+//! | 8–15 | [`Reason`] |
+//! | 16–31 | zero |
+
+/// Name of the memory file.
+pub const MEMFD_NAME: &str = "toe-why";
+/// Words in the table; a descriptor beyond them is not reported.
+pub const ENTRIES: usize = 65_536;
+/// Size of the memory file in octets.
+pub const LEN: usize = ENTRIES * 4;
+
+/// Where a socket's bytes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stack {
+    /// Not a TCP socket, or the switch layer has not seen it.
+    #[default]
+    None = 0,
+    /// The engine.
+    Engine = 1,
+    /// The kernel's own stack.
+    Kernel = 2,
+}
+
+impl Stack {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stack::None => "none",
+            Stack::Engine => "engine",
+            Stack::Kernel => "kernel",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $remedy:literal;)+) => {
+        /// Why a socket is on its stack. The numbers are part of the table's format.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Reason { $($(#[$doc])* $name = $number),+ }
+
+        impl Reason {
+            /// Every reason, by number.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name),+];
+
+            /// What was decided and why, as half a sentence.
+            pub const fn text(self) -> &'static str {
+                match self { $(Reason::$name => $text),+ }
+            }
+
+            /// What to do to get another decision; empty when there is nothing to do.
+            pub const fn remedy(self) -> &'static str {
+                match self { $(Reason::$name => $remedy),+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Nothing has been written for this descriptor.
+    #[default]
+    Unknown = 0, "the switch layer has not seen this descriptor become a TCP socket", "";
+    Connected = 1, "connect() was taken by the engine", "";
+    Accepted = 2, "the connection came in through the engine", "";
+    Listening = 3, "the engine serves this address; connections from the kernel's stack are taken too", "";
+    Claimed = 4, "the socket was inherited or passed from another process and claimed from the engine", "";
+    Undecided = 5,
+        "neither bound to an engine's address, listening nor connected yet: the choice is still open", "";
+    NoEngine = 6, "no engine is running, or it could not be reached",
+        "start one with `toe start`, or run the program under `toe run`";
+    AttachRefused = 7, "the engine refused this process",
+        "look at the engine's log; its version may differ from this library's";
+    EngineGone = 8, "the engine ended; new sockets are on the kernel's stack",
+        "start the engine again, then the program";
+    Ipv6 = 9, "the engine has no IPv6 yet", "use an IPv4 address";
+    NoRoute = 10, "the engine has no route to the destination",
+        "give the engine an address on that network (`toe start --addr`)";
+    NobodyListensInEngine = 11, "nothing listens at this loopback address in the engine, so the kernel was asked",
+        "run the server under `toe run` on the same engine";
+    NotEngineAddress = 12, "the address is none of the engine's",
+        "bind to an address of the engine or to INADDR_ANY";
+    BoundToKernelAddress = 13, "the socket is bound to an address that only the kernel has",
+        "bind to an address of the engine or to INADDR_ANY";
+    EngineRefused = 14, "the engine refused the command", "look at the engine's counters with `toe status`";
+    EngineFull = 15, "the engine or this session has no free flow, listener or memory", "see `toe status`";
+    Option = 16, "an option was set that the engine cannot do", "leave that option out";
+    Duplicated = 17, "the descriptor was duplicated before its stack was chosen", "";
+    AcceptedByKernel = 18, "the connection came in through the kernel's stack",
+        "let the client connect to an address of the engine";
+    Protocol = 19, "the protocol is not plain TCP (MPTCP, SCTP, …)", "";
+    NotStream = 20, "not a stream socket: the engine has only TCP yet", "";
+    FastOpen = 21, "TCP fast open is asked for, and the engine does not have it", "switch fast open off";
+    AddressInUse = 22, "another program listens at this address in the engine",
+        "stop the other program, or let both set SO_REUSEPORT";
+    Disabled = 23, "offload is switched off for this program (TOE_DISABLE)", "unset TOE_DISABLE";
+    Inherited = 24, "a kernel socket that was there when the program started", "";
+}
+
+/// One word of the table.
+pub const fn encode(stack: Stack, reason: Reason) -> u32 {
+    stack as u32 | ((reason as u32) << 8)
+}
+
+/// `None` for a word that this version does not know.
+pub const fn decode(word: u32) -> Option<(Stack, Reason)> {
+    let stack = match word as u8 {
+        0 => Stack::None,
+        1 => Stack::Engine,
+        2 => Stack::Kernel,
+        _ => return None,
+    };
+    let reason = (word >> 8) as usize;
+    if reason < Reason::ALL.len() { Some((stack, Reason::ALL[reason])) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_comes_back() {
+        for (number, &reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(number, reason as usize, "ALL is indexed by number");
+            for stack in [Stack::None, Stack::Engine, Stack::Kernel] {
+                assert_eq!(decode(encode(stack, reason)), Some((stack, reason)));
+            }
+        }
+        assert_eq!(decode(3), None);
+        assert_eq!(decode(0xff00), None);
+        assert_eq!(decode(1 << 16), None);
+    }
+}

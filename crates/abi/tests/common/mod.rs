@@ -1,0 +1,155 @@
+//! One example of everything that crosses the interface, with fields that all differ, so that a field that moves or
+//! changes its width shows.
+
+#![allow(dead_code)]
+
+use toe_abi::attach::{Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, WireAddr};
+use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_abi::region::{RegionHeader, RegionLayout};
+use toe_base::{AnchorHandle, FlowId, ListenerId};
+
+const FLOW: FlowId = FlowId::from_raw(0xa1b2_c3d4);
+const LISTENER: ListenerId = ListenerId(FlowId::from_raw(0x0120_0007));
+const RANGE: MemRange = MemRange { offset: 0x12_3456_789a, len: 0xbc_def0 };
+const FLOW_OPTIONS: [FlowOption; 8] = [
+    FlowOption::NoDelay,
+    FlowOption::Cork,
+    FlowOption::KeepAlive,
+    FlowOption::KeepIdleSecs,
+    FlowOption::KeepIntervalSecs,
+    FlowOption::KeepCount,
+    FlowOption::UserTimeoutMs,
+    FlowOption::ReceiveWindowMax,
+];
+
+pub fn commands() -> Vec<Command> {
+    let mut all = vec![
+        Command::Listen { token: 0x1122_3344 },
+        Command::Connect { token: 0x5566_7788 },
+        Command::AcceptCredit { listener: LISTENER, count: 0x0102_0304 },
+        Command::Accept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), fd: 0x5060_7080 },
+        Command::ShutdownSend { flow: FLOW },
+        Command::ShutdownReceive { flow: FLOW },
+        Command::Close { flow: FLOW, abort: false },
+        Command::Close { flow: FLOW, abort: true },
+        Command::CloseListener { listener: LISTENER },
+    ];
+    all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
+    all
+}
+
+pub fn sends() -> Vec<Send> {
+    vec![Send { flow: FLOW, data: RANGE, more: false }, Send { flow: FLOW, data: RANGE, more: true }]
+}
+
+pub fn credits() -> Vec<ReceiveCredit> {
+    vec![ReceiveCredit { flow: FLOW, len: 0x0403_0201 }]
+}
+
+pub fn completions() -> Vec<Completion> {
+    vec![
+        Completion::CommandResult {
+            token: 0x1122_3344,
+            command: 2,
+            errno: Errno::ECONNREFUSED,
+            id: 0xa1b2_c3d4,
+        },
+        Completion::Accepted { listener: LISTENER, flow: FLOW },
+        Completion::Connected { flow: FLOW, errno: Errno::ETIMEDOUT },
+        Completion::Data { flow: FLOW, data: RANGE },
+        Completion::Sent { flow: FLOW, len: 0x0403_0201 },
+        Completion::PeerClosed { flow: FLOW },
+        Completion::Reset { flow: FLOW, errno: Errno::ECONNRESET },
+        Completion::Moved { flow: FLOW },
+    ]
+}
+
+pub fn requests() -> Vec<Request> {
+    vec![
+        Request::Hello,
+        Request::AddQueueSet,
+        Request::TakeAnchors { count: 0x0102_0304 },
+        Request::ShowTwin,
+        Request::Claim { queue_set: 0x0e, fd: 0x5060_7080 },
+        Request::Report { what: ReportKind::Status },
+        Request::Report { what: ReportKind::Sockets },
+        Request::Stop,
+        Request::StopWhenUnused,
+    ]
+}
+
+pub const LAYOUT: RegionLayout =
+    RegionLayout { queue_sets: 3, flows: 0x0400, receive_len: 0x0100_0000, send_len: 0x0200_0000 };
+
+pub fn replies() -> Vec<Reply> {
+    vec![
+        Reply::Welcome { session: 0x0102, layout: LAYOUT },
+        Reply::QueueSet { index: 0x0e },
+        Reply::Anchors { first: 0x1020_3040, count: 0x20 },
+        Reply::Handle { handle: 0x1020_3040 },
+        Reply::ClaimedFlow { flow: 0xa1b2_c3d4, anchor: 0x1020_3040 },
+        Reply::ClaimedListener { listener: 0x0120_0007, anchor: 0x1020_3040 },
+        Reply::Report { len: 0x0102_0304_0506 },
+        Reply::Done,
+        Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },
+    ]
+}
+
+pub fn version_refusal() -> Message {
+    refusal_of_version()
+}
+
+const ADDR4: WireAddr =
+    WireAddr { family: 4, port: 0x1f90, addr: [192, 0, 2, 33, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };
+const ADDR6: WireAddr = WireAddr {
+    family: 6,
+    port: 0x01bb,
+    addr: [0x20, 0x01, 0x0d, 0xb8, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+};
+
+pub fn listen_args() -> ListenArgs {
+    ListenArgs {
+        local: ADDR4,
+        backlog: 0x0102_0304,
+        anchor: 0x1020_3040,
+        twin: 0x0506_0708,
+        fd: 0x5060_7080,
+        reserved: [0; 28],
+    }
+}
+
+pub fn connect_args() -> ConnectArgs {
+    ConnectArgs { remote: ADDR6, local: ADDR4, anchor: 0x1020_3040, fd: 0x5060_7080, reserved: [0; 16] }
+}
+
+pub fn flow_info() -> FlowInfo {
+    FlowInfo {
+        local: ADDR4,
+        remote: ADDR6,
+        mss: 1460,
+        srtt_us: 0x0001_0203,
+        rttvar_us: 0x0004_0506,
+        cwnd: 0x0708_090a,
+        retransmits: 0x0b0c_0d0e,
+        port: 255,
+        state: 1,
+        reserved: [0; 2],
+    }
+}
+
+pub fn region_header() -> RegionHeader {
+    RegionHeader { doorbell_wanted: 3, fenced: 5, ..LAYOUT.header(0x0102) }
+}
+
+/// An entry's octets as they lie in the ring.
+pub fn entry_octets(raw: RawEntry) -> Vec<u8> {
+    [raw.word0.to_le_bytes(), raw.word1.to_le_bytes()].concat()
+}
+
+/// The name of an enum's variant or a struct, from its debug form.
+pub fn name_of(value: &impl core::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    text.split([' ', '(']).next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,226 @@
+//! The tables of `docs/host-interface.md` against the code: every number, offset and length.
+
+mod common;
+
+use common::name_of;
+use core::mem::offset_of;
+use std::collections::BTreeMap;
+use toe_abi::attach::{DESCRIPTORS_MAX, FenceReason, Message, Reply, Request};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
+use toe_abi::region::{
+    ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, QUEUE_SET_STRIDE,
+    QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
+};
+use toe_abi::register::{EngineRegisters, HostRegisters, IrqMode};
+use toe_base::limits;
+
+const DOCUMENT: &str = include_str!("../../../docs/host-interface.md");
+
+/// The rows of the table under a heading, cells without their back-quotes; header and ruler left out.
+fn table(heading: &str) -> Vec<Vec<&'static str>> {
+    let section = DOCUMENT.split(&format!("# {heading}\n")).nth(1).unwrap_or_else(|| panic!("no {heading}"));
+    let rows: Vec<_> = section
+        .lines()
+        .take_while(|line| !line.starts_with('#'))
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+        .collect();
+    assert!(rows.len() > 2, "{heading} has a table");
+    rows[2..].to_vec()
+}
+
+fn number(text: &str) -> u64 {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .unwrap_or_else(|_| panic!("not a number: {text}"))
+}
+
+/// Name → number, from a table whose first column is the number and second the name.
+fn numbered(heading: &str) -> BTreeMap<String, u64> {
+    table(heading).iter().map(|row| (row[1].to_owned(), number(row[0]))).collect()
+}
+
+fn expected<'a>(pairs: impl IntoIterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+    pairs.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+}
+
+fn type_of(raw: RawEntry) -> u64 {
+    raw.word0 & 0xff
+}
+
+#[test]
+fn entry_types() {
+    let commands = common::commands().into_iter().map(|c| (name_of(&c), type_of(c.encode()))).collect();
+    assert_eq!(numbered("Commands"), commands);
+    let sends = common::sends().into_iter().map(|s| (name_of(&s), type_of(s.encode()))).collect();
+    assert_eq!(numbered("Data to send"), sends);
+    let credits = common::credits().into_iter().map(|c| (name_of(&c), type_of(c.encode()))).collect();
+    assert_eq!(numbered("Receive credit"), credits);
+    let completions = common::completions().into_iter().map(|c| (name_of(&c), type_of(c.encode()))).collect();
+    assert_eq!(numbered("Completions"), completions);
+}
+
+#[test]
+fn options_modes_and_reasons() {
+    let options = (0..=u64::from(u16::MAX)).filter_map(|small| {
+        match Command::decode(RawEntry { word0: 9 | small << 16, word1: 0 }) {
+            Ok(Command::SetOption { option, .. }) => Some((name_of(&option), small)),
+            _ => None,
+        }
+    });
+    assert_eq!(numbered("Flow options"), options.collect());
+    let modes = (0..100).filter_map(|raw| Some((name_of(&IrqMode::from_raw(raw)?), u64::from(raw))));
+    assert_eq!(numbered("Interrupt modes"), modes.collect());
+    let reasons = FenceReason::ALL.iter().map(|&reason| (reason.name(), reason as u64));
+    assert_eq!(numbered("Fence reasons"), expected(reasons));
+    let bells = [
+        ("DOORBELL_FOR_ENTRIES", u64::from(DOORBELL_FOR_ENTRIES)),
+        ("DOORBELL_FOR_HEAD", u64::from(DOORBELL_FOR_HEAD)),
+    ];
+    assert_eq!(numbered("The doorbell"), expected(bells));
+}
+
+#[test]
+fn messages() {
+    let requests =
+        common::requests().into_iter().map(|r: Request| (name_of(&r), u64::from(r.encode().kind))).collect();
+    assert_eq!(numbered("Requests"), requests);
+    let replies = common::replies().into_iter().map(|r: Reply| (name_of(&r), u64::from(r.encode().kind)));
+    assert_eq!(numbered("Replies"), replies.collect());
+}
+
+#[test]
+fn registers() {
+    let engine = [
+        ("CMD_HEAD", EngineRegisters::CMD_HEAD),
+        ("SND_HEAD", EngineRegisters::SND_HEAD),
+        ("RCV_HEAD", EngineRegisters::RCV_HEAD),
+    ];
+    assert_eq!(numbered("Engine registers"), expected(engine));
+    let host = [
+        ("CPL_HEAD", HostRegisters::CPL_HEAD),
+        ("IRQ_ARMED", HostRegisters::IRQ_ARMED),
+        ("IRQ_MODE", HostRegisters::IRQ_MODE),
+        ("IRQ_COUNT", HostRegisters::IRQ_COUNT),
+        ("IRQ_AFTER_US", HostRegisters::IRQ_AFTER_US),
+    ];
+    assert_eq!(numbered("Host registers"), expected(host));
+}
+
+#[test]
+fn the_layout_of_a_queue_set() {
+    let parts = [
+        ("ENGINE_REGISTERS", QueueSetLayout::ENGINE_REGISTERS),
+        ("HOST_REGISTERS", QueueSetLayout::HOST_REGISTERS),
+        ("CMD", QueueSetLayout::CMD),
+        ("ARGS", QueueSetLayout::ARGS),
+        ("SND", QueueSetLayout::SND),
+        ("RCV", QueueSetLayout::RCV),
+        ("CPL", QueueSetLayout::CPL),
+    ];
+    let rows = table("Layout of a queue set");
+    let got: BTreeMap<_, _> = rows.iter().map(|row| (row[2].to_owned(), number(row[0]))).collect();
+    assert_eq!(got, expected(parts));
+    assert_rows_are_dense(&rows, QUEUE_SET_STRIDE);
+    assert!(DOCUMENT.contains(&format!("4096 + *i* × {QUEUE_SET_STRIDE} | {QUEUE_SET_STRIDE} ")));
+    let sizes = table("The picture").iter().map(|row| (row[0].to_owned(), number(row[3]))).collect();
+    let entries = [("cmd", CMD_ENTRIES), ("snd", SND_ENTRIES), ("rcv", RCV_ENTRIES), ("cpl", CPL_ENTRIES)];
+    assert_eq!(expected(entries.map(|(name, n)| (name, u64::from(n)))), sizes);
+    assert_eq!((ENTRY_LEN, ARG_LEN), (16, 64));
+}
+
+/// The rows (offset, length, …) cover `0 .. total` without gaps.
+fn assert_rows_are_dense(rows: &[Vec<&str>], total: u64) {
+    let mut at = 0;
+    for row in rows {
+        assert_eq!(number(row[0]), at, "{row:?}");
+        at += number(row[1]);
+    }
+    assert_eq!(at, total);
+}
+
+#[test]
+fn records() {
+    macro_rules! record {
+        ($heading:literal, $type:ty, $($field:ident),+) => {
+            let rows = table($heading);
+            let offsets = [$((stringify!($field), offset_of!($type, $field) as u64)),+];
+            let got: BTreeMap<_, _> = rows.iter().map(|row| (row[2].to_owned(), number(row[0]))).collect();
+            assert_eq!(got, expected(offsets), $heading);
+            assert_rows_are_dense(&rows, size_of::<$type>() as u64);
+        };
+    }
+    record!(
+        "Region header",
+        RegionHeader,
+        magic,
+        version,
+        session,
+        queue_sets,
+        flows,
+        reserved,
+        receive_offset,
+        receive_len,
+        send_offset,
+        send_len,
+        doorbell_wanted,
+        fenced
+    );
+    record!("Address record", WireAddr, family, port, addr);
+    record!("ListenArgs", ListenArgs, local, backlog, anchor, twin, fd, reserved);
+    record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, reserved);
+    record!(
+        "FlowInfo",
+        FlowInfo,
+        local,
+        remote,
+        mss,
+        srtt_us,
+        rttvar_us,
+        cwnd,
+        retransmits,
+        port,
+        state,
+        reserved
+    );
+    record!("Message", Message, magic, version, kind, args);
+    assert!(DOCUMENT.contains(&format!("{NO_HANDLE:#x}")));
+}
+
+#[test]
+fn limits_and_version() {
+    let values = [
+        ("SESSIONS_MAX", limits::SESSIONS_MAX as u64),
+        ("QUEUE_SETS_MAX", limits::QUEUE_SETS_MAX as u64),
+        ("FLOWS_MAX", limits::FLOWS_MAX as u64),
+        ("SESSION_FLOWS_MAX", limits::SESSION_FLOWS_MAX as u64),
+        ("SESSION_LISTENERS_MAX", limits::SESSION_LISTENERS_MAX as u64),
+        ("SEND_EXTENTS_MAX", limits::SEND_EXTENTS_MAX as u64),
+        ("WINDOW_MAX", u64::from(limits::WINDOW_MAX)),
+        ("RANGE_LEN_MAX", u64::from(RANGE_LEN_MAX)),
+        ("DESCRIPTORS_MAX", DESCRIPTORS_MAX as u64),
+    ];
+    let got: BTreeMap<_, _> = table("Limits").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();
+    assert_eq!(got, expected(values));
+    assert!(DOCUMENT.starts_with(&format!("# The host interface, version {}\n", toe_abi::INTERFACE_VERSION)));
+}
+
+#[test]
+fn the_links_inside_the_document_lead_somewhere() {
+    let anchors: Vec<String> = DOCUMENT
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            title.chars().filter(|c| c.is_alphanumeric() || *c == ' ').collect::<String>().replace(' ', "-")
+        })
+        .collect();
+    for link in DOCUMENT.split("](#").skip(1) {
+        let target = link.split(')').next().unwrap_or_default();
+        assert!(anchors.iter().any(|anchor| anchor == target), "{target}");
+    }
+}

@@ -1,0 +1,17 @@
+//! The words every other part speaks: time, sequence numbers, windows, ids, limits, counters.
+//!
+//! Nothing here does I/O, reads a clock or allocates. Every crate of the workspace may use this one; it uses none
+//! of them.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+pub mod counter;
+pub mod id;
+pub mod limits;
+pub mod seq;
+pub mod time;
+pub mod window;
+
+pub use id::{AnchorHandle, FlowId, FlowIdx, ListenerId, PortId, QueueSetId, SessionId};
+pub use seq::SeqNum;
+pub use time::Instant;

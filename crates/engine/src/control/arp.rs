@@ -1,0 +1,125 @@
+//! Neighbours of a port and how their hardware addresses are learnt (RFC 826).
+
+use core::net::Ipv4Addr;
+use toe_base::Instant;
+use toe_wire::link::MacAddr;
+
+/// A neighbour, by its number in the port's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    pub addr: Ipv4Addr,
+    pub state: NeighbourState,
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourState {
+    Known(MacAddr),
+    /// Asked for `tries` times; the next question is due then.
+    Asking { tries: u8, again_at: Instant },
+    /// Did not answer; asked again when somebody wants it.
+    Unreachable,
+}
+
+const ASK_INTERVAL_US: u64 = 1_000_000;
+const TRIES_MAX: u8 = 3;
+/// Neighbours of one port. A full table forgets those that do not answer first.
+const NEIGHBOURS_MAX: usize = 4096;
+
+/// The neighbours of one port. A number stays a neighbour's own for the life of the engine: flows keep it.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    table: Vec<Neighbour>,
+}
+
+impl Neighbours {
+    /// The number of `addr`, new ones included; `None` when the table is full.
+    pub fn number(&mut self, addr: Ipv4Addr) -> Option<u16> {
+        if let Some(at) = self.table.iter().position(|n| n.addr == addr) {
+            return Some(at as u16);
+        }
+        if self.table.len() == NEIGHBOURS_MAX {
+            return None;
+        }
+        self.table.push(Neighbour { addr, state: NeighbourState::Unreachable });
+        Some((self.table.len() - 1) as u16)
+    }
+
+    /// The hardware address, if it is known.
+    pub fn mac(&self, number: u16) -> Option<MacAddr> {
+        match self.table.get(usize::from(number))?.state {
+            NeighbourState::Known(mac) => Some(mac),
+            _ => None,
+        }
+    }
+
+    /// Asks for the neighbour unless that is under way; returns the address to ask for now.
+    pub fn ask(&mut self, number: u16, now: Instant) -> Option<Ipv4Addr> {
+        let neighbour = self.table.get_mut(usize::from(number))?;
+        if neighbour.state != NeighbourState::Unreachable {
+            return None;
+        }
+        neighbour.state = NeighbourState::Asking { tries: 1, again_at: now.after_us(ASK_INTERVAL_US) };
+        Some(neighbour.addr)
+    }
+
+    /// `addr` is at `mac`, as it said itself. Returns its number when somebody waited for that.
+    pub fn learn(&mut self, addr: Ipv4Addr, mac: MacAddr) -> Option<u16> {
+        let at = usize::from(self.number(addr)?);
+        let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
+        self.table[at].state = NeighbourState::Known(mac);
+        waited.then_some(at as u16)
+    }
+
+    /// Asks again, or gives up: calls `ask` with each address to ask for, `lost` with each number given up.
+    pub fn on_timeout(&mut self, now: Instant, mut ask: impl FnMut(Ipv4Addr), mut lost: impl FnMut(u16)) {
+        for (number, neighbour) in self.table.iter_mut().enumerate() {
+            let NeighbourState::Asking { tries, again_at } = neighbour.state else { continue };
+            if again_at > now {
+                continue;
+            }
+            if tries >= TRIES_MAX {
+                neighbour.state = NeighbourState::Unreachable;
+                lost(number as u16);
+            } else {
+                let again_at = now.after_us(ASK_INTERVAL_US);
+                neighbour.state = NeighbourState::Asking { tries: tries + 1, again_at };
+                ask(neighbour.addr);
+            }
+        }
+    }
+
+    /// When the next question is due.
+    pub fn next_deadline(&self) -> Instant {
+        let due = self.table.iter().filter_map(|n| match n.state {
+            NeighbourState::Asking { again_at, .. } => Some(again_at),
+            _ => None,
+        });
+        due.min().unwrap_or(Instant::FAR_FUTURE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+
+    #[test]
+    fn three_questions_then_unreachable_then_asked_anew() {
+        let mut neighbours = Neighbours::default();
+        let number = neighbours.number(ADDR).expect("room");
+        assert_eq!(neighbours.ask(number, Instant::ZERO), Some(ADDR));
+        assert_eq!(neighbours.ask(number, Instant::ZERO), None, "under way");
+        let (mut asked, mut lost) = (0, 0);
+        for second in 1..=5 {
+            neighbours.on_timeout(Instant::from_millis(second * 1000), |_| asked += 1, |_| lost += 1);
+        }
+        assert_eq!((asked, lost), (2, 1));
+        assert!(neighbours.next_deadline().is_far_future());
+        assert_eq!(neighbours.ask(number, Instant::from_millis(6000)), Some(ADDR));
+        assert_eq!(neighbours.learn(ADDR, MacAddr([1; 6])), Some(number));
+        assert_eq!(neighbours.learn(ADDR, MacAddr([2; 6])), None, "nobody waited");
+        assert_eq!(neighbours.mac(number), Some(MacAddr([2; 6])));
+    }
+}

@@ -1,0 +1,88 @@
+//! What the engine counts: traffic, and every reason for which it drops, refuses or fences.
+
+use toe_abi::attach::FenceReason;
+use toe_base::counter::CounterSet;
+
+toe_base::counters! {
+    /// One counter each; `name` is what `toe status` prints.
+    pub enum Counter {
+        RxFrames = "rx_frames",
+        RxSegments = "rx_segments",
+        TxSegments = "tx_segments",
+        TxControl = "tx_control",
+        LocalSegments = "local_segments",
+        DropTruncated = "drop_truncated",
+        DropNotForUs = "drop_not_for_us",
+        DropEthertype = "drop_ethertype",
+        DropBadIp = "drop_bad_ip_header",
+        DropFragment = "drop_ip_fragment",
+        DropProtocol = "drop_ip_protocol",
+        DropBadChecksum = "drop_bad_tcp_checksum",
+        DropBadTcp = "drop_bad_tcp_header",
+        DropBadArp = "drop_bad_arp",
+        DropBadIcmp = "drop_bad_icmp",
+        DropBadAddress = "drop_bad_source_address",
+        DropNoFlow = "drop_no_flow",
+        DropUnacceptable = "drop_unacceptable_segment",
+        DropOldTimestamp = "drop_old_timestamp",
+        DropNoMemory = "drop_no_receive_memory",
+        DropReassemblyFull = "drop_reassembly_full",
+        DropBacklogFull = "drop_backlog_full",
+        DropFlowTableFull = "drop_flow_table_full",
+        DropControlQueueFull = "drop_control_queue_full",
+        DropAfterClose = "drop_data_after_close",
+        ChallengeAcks = "challenge_acks",
+        Resets = "resets_sent",
+        Retransmits = "retransmits",
+        RetransmitTimeouts = "retransmit_timeouts",
+        FastRetransmits = "fast_retransmits",
+        ZeroWindowProbes = "zero_window_probes",
+        KeepaliveProbes = "keepalive_probes",
+        PassiveOpens = "passive_opens",
+        ActiveOpens = "active_opens",
+        ConnectRefused = "connect_refused",
+        NeighbourFailures = "neighbour_failures",
+        StaleEntries = "stale_entries",
+        Claims = "claims",
+        FenceUnknownEntryType = "fence_unknown_entry_type",
+        FenceBadArgument = "fence_bad_argument",
+        FenceBadSendRange = "fence_bad_send_range",
+        FenceCreditBeyondData = "fence_credit_beyond_data",
+        FenceBadHead = "fence_bad_head",
+        FenceBadIrqMode = "fence_bad_irq_mode",
+        FenceUnknownHandle = "fence_unknown_handle",
+        FenceCompletionOverflow = "fence_completion_overflow",
+    }
+}
+
+impl Counter {
+    /// The counter of a fence reason.
+    pub const fn of_fence(reason: FenceReason) -> Counter {
+        match reason {
+            FenceReason::UnknownEntryType => Counter::FenceUnknownEntryType,
+            FenceReason::BadArgument => Counter::FenceBadArgument,
+            FenceReason::BadSendRange => Counter::FenceBadSendRange,
+            FenceReason::CreditBeyondData => Counter::FenceCreditBeyondData,
+            FenceReason::BadHead => Counter::FenceBadHead,
+            FenceReason::BadIrqMode => Counter::FenceBadIrqMode,
+            FenceReason::UnknownHandle => Counter::FenceUnknownHandle,
+            FenceReason::CompletionOverflow => Counter::FenceCompletionOverflow,
+        }
+    }
+}
+
+/// The engine's counters.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    values: CounterSet<{ Counter::ALL.len() }>,
+}
+
+impl Counters {
+    pub fn add(&mut self, counter: Counter) {
+        self.values.add(counter as usize, 1);
+    }
+
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.values.get(counter as usize)
+    }
+}

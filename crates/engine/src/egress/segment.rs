@@ -1,0 +1,84 @@
+//! A flow's segment as a frame: headers by the builder, payload copied out of host memory, checksum by whoever can.
+
+use super::builder::{Envelope, FrameBuilder, NETWORK_HEADERS_LEN};
+use crate::flow::key::FlowKey;
+use crate::flow::send_queue::Pieces;
+use crate::hostif::HostSide;
+use crate::work::Segment;
+use toe_wire::ipv4::Protocol;
+use toe_wire::link::{FrameSink, LinkCaps, PartialChecksum, Segmentation, TxOffload};
+use toe_wire::tcp::{self, TcpFlags, TcpOptions, TcpRepr, Timestamps};
+
+/// The port has no room now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// The TCP header of a segment.
+pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
+    let mut flags = TcpFlags::NONE;
+    for (set, flag) in [
+        (segment.syn, TcpFlags::SYN),
+        (segment.fin, TcpFlags::FIN),
+        (segment.rst, TcpFlags::RST),
+        (segment.psh, TcpFlags::PSH),
+        (segment.ack.is_some(), TcpFlags::ACK),
+    ] {
+        if set {
+            flags = flags.with(flag);
+        }
+    }
+    TcpRepr {
+        src_port: key.local.port(),
+        dst_port: key.remote.port(),
+        seq: segment.seq,
+        ack: segment.ack,
+        flags,
+        window: segment.window,
+        urgent: 0,
+        options: TcpOptions {
+            mss: segment.mss,
+            window_scale: segment.window_scale,
+            timestamps: segment.timestamps.map(|(value, echo)| Timestamps { value, echo }),
+            ..TcpOptions::default()
+        },
+    }
+}
+
+/// Builds the frame in `sink` and hands it over.
+pub fn emit<H: HostSide>(
+    sink: &mut dyn FrameSink,
+    host: &mut H,
+    envelope: &Envelope,
+    caps: LinkCaps,
+    tcp: &TcpRepr,
+    payload: &Pieces,
+    payload_len: u32,
+    mss: u16,
+) -> Result<(), NoRoom> {
+    let header_len = tcp.header_len();
+    let transport_len = header_len + payload_len as usize;
+    let frame = sink.frame(FrameBuilder::frame_len(transport_len)).ok_or(NoRoom)?;
+    let mut builder = FrameBuilder::ipv4(frame, envelope, Protocol::Tcp);
+    let transport = builder.transport();
+    tcp.emit(transport);
+    let mut at = header_len;
+    for piece in payload.iter() {
+        let end = at + piece.range.len as usize;
+        host.read(piece.session, piece.range.offset, &mut transport[at..end]);
+        at = end;
+    }
+    let mut offload = TxOffload::default();
+    if caps.tx_checksum {
+        tcp::store_pseudo_sum(transport, envelope.from, envelope.to, transport_len as u16);
+        let start = NETWORK_HEADERS_LEN as u16;
+        offload.checksum = Some(PartialChecksum { start, offset: tcp::CHECKSUM_OFFSET });
+    } else {
+        tcp::store_checksum(transport, envelope.from, envelope.to);
+    }
+    if payload_len > u32::from(mss) {
+        let header_len = (NETWORK_HEADERS_LEN + header_len) as u16;
+        offload.segmentation = Some(Segmentation { header_len, mss });
+    }
+    sink.commit(offload);
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
+//! Claims: a process shows a descriptor and gets what it stands for.
+
+use super::Engine;
+use crate::control::listen::{Holder, ListenerIdx};
+use crate::counter::Counter;
+use crate::flow::send_queue::SendQueue;
+use crate::flow::tcp::state::TcpState;
+use crate::hostif::HostSide;
+use crate::hostif::anchors::AnchorTarget;
+use crate::work::{Claimed, Owner};
+use toe_abi::entry::{Completion, MemRange};
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+
+impl Engine {
+    /// The handshake of a flow is complete.
+    pub(super) fn established<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+        let Some(listener_idx) = self.flows.get(idx).conn.listener else {
+            self.flows.get_mut(idx).report.connected = Some(Errno::OK);
+            self.tell_flow_info(idx, host);
+            return;
+        };
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        listener.half_open -= 1;
+        listener.waiting.push_back(idx);
+        self.hand_out(listener_idx, host);
+    }
+
+    /// Gives waiting connections to holders with credit.
+    pub(super) fn hand_out<H: HostSide>(&mut self, listener_idx: ListenerIdx, host: &mut H) {
+        while let Some(listener) = self.listeners.get_mut(listener_idx) {
+            let Some(idx) = listener.waiting.front().copied() else { return };
+            let Some(holder) = listener.next_taker() else { return };
+            if !self.hand_to(idx, &holder, host) {
+                // Its quota is used up: what waits goes to others, and it must ask again.
+                if let Some(h) = self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session)) {
+                    h.credit = 0;
+                }
+                continue;
+            }
+            if let Some(listener) = self.listeners.get_mut(listener_idx) {
+                listener.waiting.pop_front();
+                listener.handed += 1;
+            }
+            self.after(idx);
+        }
+    }
+
+    fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
+        let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
+            return false;
+        };
+        if !self.move_receive_memory(idx, holder.session, host) {
+            if let Some(session) = self.sessions.get_mut(holder.session) {
+                session.flows.remove(flow_id);
+            }
+            return false;
+        }
+        self.own(idx, Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX });
+        let flow = self.flows.get_mut(idx);
+        flow.report.accepted = Some(holder.id);
+        // Whoever has it next hears of the end again.
+        flow.report.peer_closed_told = false;
+        self.tell_flow_info(idx, host);
+        true
+    }
+
+    /// A connection that was handed out but not taken waits again, first in line.
+    pub(super) fn return_to_listener(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        flow.report.accepted = None;
+        flow.report.sent = 0;
+        let closed = flow.conn.state == TcpState::Closed;
+        let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
+        listener.handed -= 1;
+        if closed {
+            flow.conn.listener = None;
+        } else {
+            listener.waiting.push_front(idx);
+        }
+    }
+
+    /// A flow that its listener still counts is going away.
+    pub(super) fn forget_in_listener(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
+        if !flow.snd.syn_acked {
+            listener.half_open -= 1;
+        } else if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
+            listener.waiting.remove(at);
+        } else {
+            listener.handed -= 1;
+        }
+        // An owner that has been told of it may still take it, and finds it reset.
+        flow.conn.listener = None;
+    }
+
+    /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
+    pub(super) fn close_listener(&mut self, now: Instant, idx: ListenerIdx) {
+        let Some(listener) = self.listeners.close(idx) else { return };
+        for holder in &listener.holders {
+            if let Some(session) = self.sessions.get_mut(holder.session) {
+                session.listeners.remove(holder.id.0);
+            }
+        }
+        self.anchors.release(listener.anchor);
+        let orphans: Vec<FlowIdx> =
+            self.flows.indices().filter(|f| self.flows.get(*f).conn.listener == Some(idx)).collect();
+        for flow in orphans {
+            self.flows.get_mut(flow).conn.listener = None;
+            self.app_close(now, flow, true);
+        }
+    }
+
+    /// One session lets go of a listener; what it was handed and did not take goes to others.
+    pub(super) fn drop_listener_holder<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        id: ListenerId,
+        host: &mut H,
+    ) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        let Some(idx) = record.listeners.remove(id.0) else {
+            self.counters.add(Counter::StaleEntries);
+            return;
+        };
+        let mine: Vec<FlowIdx> = record.flows.values().collect();
+        if let Some(listener) = self.listeners.get_mut(idx) {
+            listener.drop_holder(session);
+        }
+        for flow in mine {
+            let conn = &self.flows.get(flow).conn;
+            if conn.listener != Some(idx) || conn.accepted {
+                continue;
+            }
+            self.disown(flow);
+            if self.move_receive_memory(flow, SessionId(0), host) {
+                self.return_to_listener(flow);
+            } else {
+                self.app_close(now, flow, true);
+            }
+        }
+        self.hand_out(idx, host);
+    }
+
+    /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
+    /// moves to its memory and is announced anew.
+    pub fn claim<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        queue_set: QueueSetId,
+        fd: u32,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) -> Result<Claimed, Errno> {
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        if session.0 == 0 || queue_set.0 >= record.queue_sets {
+            return Err(Errno::EINVAL);
+        }
+        self.counters.add(Counter::Claims);
+        match self.anchors.get(anchor) {
+            Some(AnchorTarget::Listener(idx)) => {
+                self.hold_listener(session, queue_set, fd, idx).map(Claimed::Listener)
+            }
+            Some(AnchorTarget::Flow(idx)) => {
+                self.claim_flow(now, Owner { session, queue_set, flow_id: FlowId::default(), fd }, idx, host)
+                    .map(Claimed::Flow)
+            }
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    pub(super) fn hold_listener(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        fd: u32,
+        idx: ListenerIdx,
+    ) -> Result<ListenerId, Errno> {
+        let listener = self.listeners.get_mut(idx).ok_or(Errno::EBADF)?;
+        if let Some(holder) = listener.holder_mut(session) {
+            return Ok(holder.id);
+        }
+        let record = self.sessions.get_mut(session).ok_or(Errno::EBADF)?;
+        let id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
+        listener.holders.push(Holder { session, queue_set, id, credit: 0, fd });
+        Ok(id)
+    }
+
+    fn claim_flow<H: HostSide>(
+        &mut self,
+        _now: Instant,
+        mut owner: Owner,
+        idx: FlowIdx,
+        host: &mut H,
+    ) -> Result<FlowId, Errno> {
+        let old = self.flows.get(idx).conn.owner;
+        if old.session == owner.session {
+            return Ok(old.flow_id);
+        }
+        let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
+        owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
+        if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
+            if let Some(record) = self.sessions.get_mut(owner.session) {
+                record.flows.remove(owner.flow_id);
+            }
+            return Err(Errno::ENOMEM);
+        }
+        if !old.is_nobody() {
+            let flow = self.flows.get_mut(idx);
+            let sent = core::mem::take(&mut flow.report.sent);
+            if sent > 0 {
+                self.answer(old.session, old.queue_set, Completion::Sent { flow: old.flow_id, len: sent });
+            }
+            self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
+            self.disown(idx);
+        }
+        self.own(idx, owner);
+        let flow = self.flows.get_mut(idx);
+        flow.conn.accepted = true;
+        flow.report.peer_closed_told = false;
+        flow.report.reset_told = false;
+        self.tell_flow_info(idx, host);
+        self.after(idx);
+        Ok(owner.flow_id)
+    }
+
+    /// Copies unacknowledged send data into the engine's own memory, so that the old owner's is its own again.
+    fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let flow = self.flows.get(idx);
+        let (queue, owner, old_block) = (flow.send_queue, flow.conn.owner, flow.conn.staged);
+        if owner.is_nobody() || !queue.uses(owner.session) {
+            return true;
+        }
+        let Some(block) = self.sessions.arena(SessionId(0)).alloc(queue.len()) else { return false };
+        let mut at = block.offset;
+        for piece in queue.pieces(0, queue.len()).iter() {
+            host.copy((piece.session, piece.range.offset), (SessionId(0), at), piece.range.len);
+            at += u64::from(piece.range.len);
+        }
+        let flow = self.flows.get_mut(idx);
+        flow.report.sent += queue.octets_of(owner.session);
+        flow.send_queue = SendQueue::default();
+        let pushed = flow.send_queue.push(SessionId(0), MemRange { offset: block.offset, len: queue.len() });
+        debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
+        flow.conn.staged = Some(block);
+        if let Some(block) = old_block {
+            self.sessions.arena(SessionId(0)).free(block);
+        }
+        true
+    }
+}

@@ -1,0 +1,150 @@
+//! Completions out: what the records say that their owners have not been told yet. Nothing is queued per event, so
+//! events that come faster than the host reads them join into one completion, and memory stays bounded.
+
+use super::Engine;
+use crate::flow::record::Flow;
+use crate::hostif::HostSide;
+use toe_abi::command::{FlowInfo, WireAddr};
+use toe_abi::entry::Completion;
+use toe_base::{FlowIdx, SessionId};
+
+/// Whether the owner has something to be told.
+pub(super) fn has_something(flow: &Flow) -> bool {
+    let report = &flow.report;
+    !flow.conn.owner.is_nobody()
+        && (report.accepted.is_some()
+            || report.connected.is_some()
+            || report.sent > 0
+            || report.peer_closed && !report.peer_closed_told
+            || report.reset.is_some() && !report.reset_told
+            || flow.receive.published != flow.data_nxt())
+}
+
+impl Engine {
+    /// Posts what there is and the rings have room for. Returns how many flows were told something.
+    pub fn poll_completions<H: HostSide>(&mut self, host: &mut H) -> usize {
+        self.post_answers(host);
+        let mut told = 0;
+        let mut blocked = Vec::new();
+        while let Some(idx) = self.reports.pop() {
+            if !self.flows.is_used(idx) || !has_something(self.flows.get(idx)) {
+                continue;
+            }
+            if self.tell(idx, host) {
+                told += 1;
+            } else {
+                blocked.push(idx);
+            }
+            self.after(idx);
+        }
+        for idx in blocked {
+            self.reports.push(idx);
+        }
+        told
+    }
+
+    /// Whether completions wait for room in some ring.
+    pub fn has_blocked_completions(&self) -> bool {
+        !self.reports.is_empty() || !self.answering.is_empty()
+    }
+
+    fn post_answers<H: HostSide>(&mut self, host: &mut H) {
+        for _ in 0..self.answering.len() {
+            let Some(id) = self.answering.pop_front() else { return };
+            if !self.post_answers_of(id, host) {
+                self.answering.push_back(id);
+            }
+        }
+    }
+
+    fn post_answers_of<H: HostSide>(&mut self, id: SessionId, host: &mut H) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else { return true };
+        for (queue_set, answers) in session.answers.iter_mut().enumerate() {
+            while let Some(answer) = answers.front() {
+                if !host.post(id, toe_base::QueueSetId(queue_set as u8), *answer) {
+                    return false;
+                }
+                answers.pop_front();
+            }
+        }
+        true
+    }
+
+    /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
+    fn tell<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let flow = self.flows.get_mut(idx);
+        let owner = flow.conn.owner;
+        let waiting = self.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));
+        if waiting.is_some_and(|a| !a.is_empty()) {
+            // The answer that names the flow must come before what is said of it.
+            return false;
+        }
+        let mut post = |completion| host.post(owner.session, owner.queue_set, completion);
+        let id = owner.flow_id;
+        if let Some(listener) = flow.report.accepted {
+            if !post(Completion::Accepted { listener, flow: id }) {
+                return false;
+            }
+            flow.report.accepted = None;
+        }
+        if let Some(errno) = flow.report.connected {
+            if !post(Completion::Connected { flow: id, errno }) {
+                return false;
+            }
+            flow.report.connected = None;
+        }
+        if flow.conn.app_closed {
+            flow.receive.published = flow.data_nxt();
+        }
+        while let Some(data) = flow.receive.next_to_publish(flow.data_nxt()) {
+            if !post(Completion::Data { flow: id, data }) {
+                return false;
+            }
+            flow.receive.published = flow.receive.published.plus(data.len);
+        }
+        if flow.report.sent > 0 {
+            if !post(Completion::Sent { flow: id, len: flow.report.sent }) {
+                return false;
+            }
+            flow.report.sent = 0;
+        }
+        if flow.report.peer_closed && !flow.report.peer_closed_told {
+            if !flow.conn.app_closed && !post(Completion::PeerClosed { flow: id }) {
+                return false;
+            }
+            flow.report.peer_closed_told = true;
+        }
+        if let Some(errno) = flow.report.reset.filter(|_| !flow.report.reset_told) {
+            if !post(Completion::Reset { flow: id, errno }) {
+                return false;
+            }
+            flow.report.reset_told = true;
+        }
+        true
+    }
+
+    /// Writes the flow's information record, which its owner reads.
+    pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+        let flow = self.flows.get(idx);
+        let owner = flow.conn.owner;
+        if owner.is_nobody() {
+            return;
+        }
+        let info = FlowInfo {
+            local: WireAddr::from(flow.conn.key.local_addr()),
+            remote: WireAddr::from(flow.conn.key.remote_addr()),
+            mss: u32::from(flow.snd.mss),
+            srtt_us: flow.rtt.srtt_us,
+            rttvar_us: flow.rtt.rttvar_us,
+            cwnd: flow.cc.cwnd,
+            retransmits: flow.rtt.retransmits,
+            port: match flow.conn.path {
+                crate::work::Path::Local => 255,
+                crate::work::Path::Port { port, .. } => port.0,
+            },
+            state: flow.conn.state.linux_number(),
+            reserved: [0; 2],
+        };
+        host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
+    }
+}

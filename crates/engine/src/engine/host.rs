@@ -1,0 +1,433 @@
+//! Entries in: what a session asked for, checked for range and ownership, then done.
+//!
+//! `Err` means that the session broke the contract and is to be fenced. An id that is merely no longer valid is no
+//! breach: a completion that ends a flow and an entry that still names it may cross.
+
+use super::Engine;
+use crate::control::listen::CREDIT_MAX;
+use crate::control::route::Route;
+use crate::counter::Counter;
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash};
+use crate::flow::tcp::open::{self, OpenParams};
+use crate::flow::tcp::segment_arrives::credit_given;
+use crate::flow::tcp::{self, timeout};
+use crate::hostif::HostSide;
+use crate::hostif::anchors::AnchorTarget;
+use crate::work::{Owner, Path};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use toe_abi::attach::FenceReason;
+use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use zerocopy::FromBytes;
+
+/// Ports that the engine chooses from (Linux: ip_local_port_range).
+const EPHEMERAL: core::ops::Range<u16> = 32_768..61_000;
+/// Below this a port needs user id 0 or the kernel's word (a twin bound to it).
+const PRIVILEGED: u16 = 1024;
+/// Receive memory that lies idle this long goes back.
+const RELEASE_US: u64 = 1_000_000;
+
+impl Engine {
+    /// One command, with its argument block.
+    pub fn handle_command<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        queue_set: QueueSetId,
+        command: Command,
+        args: &[u8; 64],
+        host: &mut H,
+    ) -> Result<(), FenceReason> {
+        match command {
+            Command::Listen { token } => {
+                let result = self.listen(session, queue_set, args)?;
+                self.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
+            }
+            Command::Connect { token } => {
+                let result = self.connect(now, session, queue_set, args)?;
+                self.answer_command(session, queue_set, token, command, result.map(FlowId::raw))
+            }
+            Command::AcceptCredit { listener, count } => {
+                self.accept_credit(session, queue_set, listener, count, host);
+                Ok(())
+            }
+            Command::Accept { flow, anchor, fd } => self.accept(session, flow, anchor, fd),
+            Command::CloseListener { listener } => {
+                self.drop_listener_holder(now, session, listener, host);
+                Ok(())
+            }
+            Command::ShutdownSend { flow } => self.with_flow(session, flow, |_, flow| tcp::shutdown_send(flow)),
+            Command::ShutdownReceive { flow } => self.shutdown_receive(session, flow),
+            Command::Close { flow, abort } => {
+                if let Some(idx) = self.flow_of(session, flow) {
+                    self.app_close(now, idx, abort);
+                }
+                Ok(())
+            }
+            Command::SetOption { flow, option, value } => {
+                self.with_flow(session, flow, |_, flow| set_option(flow, now, option, value))
+            }
+        }
+    }
+
+    /// Octets to send.
+    pub fn handle_send(&mut self, _now: Instant, session: SessionId, send: Send) -> Result<(), FenceReason> {
+        let layout = self.sessions.get(session).ok_or(FenceReason::BadArgument)?.layout;
+        if !send.data.lies_in(layout.send_offset(), layout.send_len) {
+            return Err(FenceReason::BadSendRange);
+        }
+        let Some(idx) = self.flow_of(session, send.flow) else { return Ok(()) };
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.app_closed || flow.snd.fin_queued || !flow.conn.state.may_send() {
+            // The connection ended while the entry was on its way: the memory goes straight back.
+            flow.report.sent = flow.report.sent.saturating_add(send.data.len);
+        } else {
+            flow.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
+            flow.snd.more = send.more;
+        }
+        self.after(idx);
+        Ok(())
+    }
+
+    /// Received octets that the host is done with.
+    pub fn handle_credit(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        credit: ReceiveCredit,
+    ) -> Result<(), FenceReason> {
+        let Some(idx) = self.flow_of(session, credit.flow) else { return Ok(()) };
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.app_closed || flow.rcv.shut {
+            return Ok(());
+        }
+        let arena = self.sessions.arena(flow.receive.session);
+        flow.receive.consume(arena, credit.len).map_err(|()| FenceReason::CreditBeyondData)?;
+        credit_given(flow, now, credit.len);
+        let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
+        flow.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
+        self.after(idx);
+        Ok(())
+    }
+
+    fn flow_of(&mut self, session: SessionId, id: FlowId) -> Option<FlowIdx> {
+        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id));
+        if idx.is_none() {
+            self.counters.add(Counter::StaleEntries);
+        }
+        idx
+    }
+
+    fn with_flow(
+        &mut self,
+        session: SessionId,
+        id: FlowId,
+        change: impl FnOnce(&mut crate::counter::Counters, &mut crate::flow::record::Flow),
+    ) -> Result<(), FenceReason> {
+        if let Some(idx) = self.flow_of(session, id) {
+            let flow = self.flows.get_mut(idx);
+            if !flow.conn.app_closed {
+                change(&mut self.counters, flow);
+            }
+            self.after(idx);
+        }
+        Ok(())
+    }
+
+    fn shutdown_receive(&mut self, session: SessionId, id: FlowId) -> Result<(), FenceReason> {
+        let Some(idx) = self.flow_of(session, id) else { return Ok(()) };
+        let flow = self.flows.get_mut(idx);
+        flow.rcv.shut = true;
+        flow.receive.published = flow.data_nxt();
+        flow.receive.consumed = flow.data_nxt();
+        flow.held.clear();
+        let arena = self.sessions.arena(flow.receive.session);
+        flow.receive.release(arena);
+        self.after(idx);
+        Ok(())
+    }
+
+    // ---- answers ----
+
+    fn answer_command(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        token: u32,
+        command: Command,
+        result: Result<u32, Errno>,
+    ) -> Result<(), FenceReason> {
+        let (errno, id) = match result {
+            Ok(id) => (Errno::OK, id),
+            Err(errno) => (errno, 0),
+        };
+        self.answer(session, queue_set, Completion::CommandResult { token, command: command.kind(), errno, id });
+        let waiting = self.sessions.get(session).map_or(0, |s| s.answers.iter().map(|a| a.len()).max().unwrap_or(0));
+        if waiting > crate::hostif::session::ANSWERS_MAX { Err(FenceReason::CompletionOverflow) } else { Ok(()) }
+    }
+
+    /// Queues a completion that belongs to no live flow.
+    pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
+        let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
+        if let Some(answers) = record.answers.get_mut(queue_set.index()) {
+            answers.push_back(completion);
+            if !self.answering.contains(&session) {
+                self.answering.push_back(session);
+            }
+        }
+    }
+
+    // ---- listen, accept, connect ----
+
+    fn listen(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        args: &[u8; 64],
+    ) -> Result<Result<ListenerId, Errno>, FenceReason> {
+        let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
+        if args.reserved.iter().any(|b| *b != 0) {
+            return Err(FenceReason::BadArgument);
+        }
+        let anchor = AnchorHandle(args.anchor);
+        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        Ok(self.listen_at(session, queue_set, &args, anchor))
+    }
+
+    fn listen_at(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        args: &ListenArgs,
+        anchor: AnchorHandle,
+    ) -> Result<ListenerId, Errno> {
+        let mut local = ipv4_of(args.local).ok_or(Errno::EOPNOTSUPP)?;
+        if !local.ip().is_unspecified() && !self.routes.is_own(*local.ip()) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if local.port() == 0 {
+            local.set_port(self.free_listen_port(*local.ip()).ok_or(Errno::EADDRINUSE)?);
+        }
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let twin = record.twins.get(args.twin as usize).filter(|_| args.twin != NO_HANDLE);
+        let vouched = twin.is_some_and(|twin| twin.port() == local.port());
+        if local.port() < PRIVILEGED && record.uid != 0 && !vouched {
+            return Err(Errno::EACCES);
+        }
+        let idx = self.listeners.open(local, args.backlog, anchor)?;
+        match self.hold_listener(session, queue_set, args.fd, idx) {
+            Ok(id) => {
+                self.anchors.bind(session, anchor, AnchorTarget::Listener(idx));
+                Ok(id)
+            }
+            Err(errno) => {
+                self.listeners.close(idx);
+                Err(errno)
+            }
+        }
+    }
+
+    fn free_listen_port(&mut self, ip: Ipv4Addr) -> Option<u16> {
+        let count = EPHEMERAL.end - EPHEMERAL.start;
+        for _ in 0..count {
+            self.next_port = self.next_port.wrapping_add(1);
+            let port = EPHEMERAL.start + (self.next_port % u32::from(count)) as u16;
+            if self.listeners.find(SocketAddrV4::new(ip, port)).is_none() {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    fn accept_credit<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        id: ListenerId,
+        count: u32,
+        host: &mut H,
+    ) {
+        let Some(idx) = self.sessions.get(session).and_then(|s| s.listener(id)) else {
+            self.counters.add(Counter::StaleEntries);
+            return;
+        };
+        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session)) {
+            holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
+            holder.queue_set = queue_set;
+        }
+        self.hand_out(idx, host);
+    }
+
+    fn accept(&mut self, session: SessionId, id: FlowId, anchor: AnchorHandle, fd: u32) -> Result<(), FenceReason> {
+        let Some(idx) = self.flow_of(session, id) else {
+            // The connection went away in the meantime; its anchor stands for nothing then.
+            return self.waste_anchor(session, anchor);
+        };
+        if self.flows.get(idx).conn.accepted {
+            return Err(FenceReason::BadArgument);
+        }
+        if !self.anchors.bind(session, anchor, AnchorTarget::Flow(idx)) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        let flow = self.flows.get_mut(idx);
+        flow.conn.anchor = Some(anchor);
+        flow.conn.accepted = true;
+        flow.conn.owner.fd = fd;
+        if let Some(listener) = flow.conn.listener.take().and_then(|l| self.listeners.get_mut(l)) {
+            listener.handed -= 1;
+        }
+        self.after(idx);
+        Ok(())
+    }
+
+    /// Releases an anchor that was meant for a connection that is no more: its holder sees the other end closed.
+    fn waste_anchor(&mut self, session: SessionId, anchor: AnchorHandle) -> Result<(), FenceReason> {
+        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        self.anchors.release(anchor);
+        Ok(())
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        queue_set: QueueSetId,
+        args: &[u8; 64],
+    ) -> Result<Result<FlowId, Errno>, FenceReason> {
+        let args = ConnectArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
+        if args.reserved.iter().any(|b| *b != 0) {
+            return Err(FenceReason::BadArgument);
+        }
+        let anchor = AnchorHandle(args.anchor);
+        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        Ok(self.connect_to(now, Owner { session, queue_set, flow_id: FlowId::default(), fd: args.fd }, &args, anchor))
+    }
+
+    fn connect_to(
+        &mut self,
+        now: Instant,
+        mut owner: Owner,
+        args: &ConnectArgs,
+        anchor: AnchorHandle,
+    ) -> Result<FlowId, Errno> {
+        let mut remote = ipv4_of(args.remote).ok_or(Errno::EOPNOTSUPP)?;
+        if remote.ip().is_unspecified() {
+            // As Linux has it: connecting to INADDR_ANY means this host.
+            remote.set_ip(Ipv4Addr::LOCALHOST);
+        }
+        if remote.port() == 0 {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let (path, source) = self.path_to(remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
+        let asked = if args.local.family == 0 { None } else { Some(ipv4_of(args.local).ok_or(Errno::EOPNOTSUPP)?) };
+        let source = match asked {
+            Some(local) if !local.ip().is_unspecified() => {
+                if !self.routes.is_own(*local.ip()) {
+                    return Err(Errno::EADDRNOTAVAIL);
+                }
+                *local.ip()
+            }
+            _ => source,
+        };
+        let port = asked.map_or(0, |local| local.port());
+        let key = self.choose_key(source, port, remote)?;
+        let params = OpenParams {
+            key,
+            path,
+            iss: initial_sequence_number(&self.config.secret, &key, now),
+            mss: self.path_mss(path),
+            now,
+        };
+        let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
+        let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
+            self.remove_flow(idx);
+            return Err(Errno::EMFILE);
+        };
+        owner.flow_id = flow_id;
+        self.own(idx, owner);
+        self.anchors.bind(owner.session, anchor, AnchorTarget::Flow(idx));
+        let flow = self.flows.get_mut(idx);
+        flow.conn.anchor = Some(anchor);
+        flow.conn.accepted = true;
+        flow.receive.session = owner.session;
+        self.counters.add(Counter::ActiveOpens);
+        self.after(idx);
+        Ok(flow_id)
+    }
+
+    /// The path to `remote` and the source address to use.
+    fn path_to(&mut self, remote: SocketAddrV4) -> Result<(Path, Ipv4Addr), Errno> {
+        match self.routes.to(*remote.ip()) {
+            Some(Route::Local { source }) => {
+                // Said at once, so that the caller can try the kernel's stack.
+                if self.listeners.find(remote).is_none() {
+                    return Err(Errno::ECONNREFUSED);
+                }
+                Ok((Path::Local, source))
+            }
+            Some(Route::Via { port, source, next_hop }) => {
+                let neighbour = self.ports[port.index()].neighbours.number(next_hop).ok_or(Errno::ENOBUFS)?;
+                Ok((Path::Port { port, neighbour }, source))
+            }
+            None => Err(Errno::ENETUNREACH),
+        }
+    }
+
+    /// A free 4-tuple; the port per RFC 6056 algorithm 3 (a keyed offset per destination, then counting).
+    fn choose_key(&mut self, source: Ipv4Addr, port: u16, remote: SocketAddrV4) -> Result<FlowKey, Errno> {
+        let key = |port| FlowKey { local: SocketAddrV4::new(source, port), remote };
+        if port != 0 {
+            let key = key(port);
+            return if self.index.get(&key).is_none() { Ok(key) } else { Err(Errno::EADDRNOTAVAIL) };
+        }
+        let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
+        let offset = keyed_hash(&self.config.secret, &key(0), b'p') as u32;
+        for _ in 0..count {
+            let at = offset.wrapping_add(self.next_port) % count;
+            self.next_port = self.next_port.wrapping_add(1);
+            let key = key(EPHEMERAL.start + at as u16);
+            if self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
+                return Ok(key);
+            }
+        }
+        Err(Errno::EADDRNOTAVAIL)
+    }
+}
+
+fn ipv4_of(addr: WireAddr) -> Option<SocketAddrV4> {
+    match addr.to_socket_addr()? {
+        SocketAddr::V4(v4) => Some(v4),
+        SocketAddr::V6(v6) => match IpAddr::V6(*v6.ip()).to_canonical() {
+            IpAddr::V4(v4) => Some(SocketAddrV4::new(v4, v6.port())),
+            IpAddr::V6(_) => None,
+        },
+    }
+}
+
+fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOption, value: u32) {
+    let options = &mut flow.options;
+    match option {
+        FlowOption::NoDelay => options.no_delay = value != 0,
+        FlowOption::Cork => options.cork = value != 0,
+        FlowOption::KeepAlive => options.keepalive = value != 0,
+        FlowOption::KeepIdleSecs => options.keep_idle_secs = value.max(1),
+        FlowOption::KeepIntervalSecs => options.keep_interval_secs = value.max(1),
+        FlowOption::KeepCount => options.keep_count = value.clamp(1, 127),
+        FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
+        FlowOption::ReceiveWindowMax => {
+            options.receive_window_limit = value.clamp(4096, toe_base::limits::WINDOW_MAX);
+        }
+    }
+    if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
+        timeout::rearm_keepalive(flow, now);
+    }
+}

@@ -1,0 +1,294 @@
+//! Connections begin and end: records are taken and given back, and what a session or an anchor held is let go.
+
+use super::Engine;
+use crate::control::icmp;
+use crate::counter::Counter;
+use crate::flow::record::Flow;
+use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{self, timeout};
+use crate::hostif::HostSide;
+use crate::hostif::anchors::AnchorTarget;
+use crate::work::{FlowEvent, Owner};
+use toe_abi::attach::FenceReason;
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, FlowIdx, Instant, SessionId};
+
+impl Engine {
+    /// Puts a new connection into the table. When it is full, the oldest in TIME_WAIT makes room.
+    pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Option<FlowIdx> {
+        let mut idx = self.flows.alloc();
+        while idx.is_none() {
+            let Some(oldest) = self.time_wait.pop_front() else {
+                self.counters.add(Counter::DropFlowTableFull);
+                return None;
+            };
+            if self.flows.is_used(oldest) && self.flows.get(oldest).conn.state == TcpState::TimeWait {
+                self.remove_flow(oldest);
+            }
+            idx = self.flows.alloc();
+        }
+        let idx = idx?;
+        flow.conn.indexed = true;
+        self.index.insert(flow.conn.key, idx);
+        *self.flows.get_mut(idx) = flow;
+        Some(idx)
+    }
+
+    /// What a segment or a timer did to a flow, for everybody else.
+    pub(super) fn apply<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, event: FlowEvent, host: &mut H) {
+        match event {
+            FlowEvent::None | FlowEvent::Reject => {}
+            FlowEvent::Established => self.established(idx, host),
+            FlowEvent::TimeWait => self.time_wait.push_back(idx),
+            FlowEvent::Closed(errno) => self.closed(idx, errno),
+            FlowEvent::Abort(errno) => self.abort(idx, errno),
+        }
+        if event == FlowEvent::TimeWait && self.flows.get(idx).conn.app_closed {
+            timeout::start_time_wait(self.flows.get_mut(idx), now);
+        }
+        self.after(idx);
+    }
+
+    /// Tells the peer with RST and ends the connection.
+    pub(super) fn abort(&mut self, idx: FlowIdx, errno: Errno) {
+        let flow = self.flows.get(idx);
+        let reset = icmp::reset(flow.snd.nxt, Some(flow.rcv.nxt));
+        let (path, key) = (flow.conn.path, flow.conn.key);
+        self.send_reset(path, key, reset);
+        self.closed(idx, errno);
+    }
+
+    /// The connection is gone; the record stays until its owner has been told and has let go.
+    pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
+        self.forget_in_listener(idx);
+        let flow = self.flows.get_mut(idx);
+        let was_connecting = !flow.snd.syn_acked && flow.conn.listener.is_none();
+        flow.conn.state = TcpState::Closed;
+        flow.timers.stop_all();
+        flow.send_queue.clear();
+        flow.rcv.ack_now = false;
+        if was_connecting {
+            let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
+            flow.report.connected = Some(errno);
+        } else if !errno.is_ok() || flow.conn.app_closed {
+            flow.report.reset = Some(if errno.is_ok() { Errno::ECONNRESET } else { errno });
+        }
+        if flow.conn.indexed {
+            flow.conn.indexed = false;
+            let key = flow.conn.key;
+            self.index.remove(&key);
+        }
+        self.release_if_unread_by_nobody(idx);
+    }
+
+    fn release_if_unread_by_nobody(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.app_closed || flow.conn.owner.is_nobody() {
+            let arena = self.sessions.arena(flow.receive.session);
+            flow.receive.release(arena);
+        }
+    }
+
+    /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
+    /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
+    pub(super) fn app_close(&mut self, now: Instant, idx: FlowIdx, abort: bool) {
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.app_closed {
+            return;
+        }
+        flow.conn.app_closed = true;
+        flow.report.accepted = None;
+        if let Some(anchor) = flow.conn.anchor.take() {
+            self.anchors.release(anchor);
+        }
+        let flow = self.flows.get_mut(idx);
+        let unread = flow.receive.unconsumed(flow.data_nxt()) > 0 && !flow.rcv.shut;
+        match flow.conn.state {
+            TcpState::Closed | TcpState::TimeWait => {}
+            TcpState::SynSent => self.closed(idx, Errno::OK),
+            _ if abort || unread => self.abort(idx, Errno::OK),
+            _ => {
+                tcp::shutdown_send(flow);
+                flow.held.clear();
+                if flow.conn.state == TcpState::FinWait2 {
+                    timeout::start_fin_wait_2(flow, now);
+                }
+            }
+        }
+        let flow = self.flows.get_mut(idx);
+        let arena = self.sessions.arena(flow.receive.session);
+        flow.receive.release(arena);
+        self.after(idx);
+    }
+
+    /// Gives back what the record no longer needs: staging memory, a dead session's region, a closed owner's slot.
+    pub(super) fn let_go_of_memory(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        if let Some(block) = flow.conn.staged
+            && !flow.send_queue.uses(SessionId(0))
+        {
+            flow.conn.staged = None;
+            self.sessions.arena(SessionId(0)).free(block);
+        }
+        let flow = self.flows.get_mut(idx);
+        if let Some(session) = flow.conn.pinned
+            && !flow.send_queue.uses(session)
+        {
+            flow.conn.pinned = None;
+            if let Some(session) = self.sessions.get_mut(session) {
+                session.pins -= 1;
+            }
+        }
+        let flow = self.flows.get(idx);
+        let owner = flow.conn.owner;
+        let told = flow.report.sent == 0 && (flow.report.reset.is_none() || flow.report.reset_told);
+        if flow.conn.app_closed && !owner.is_nobody() && told && !flow.send_queue.uses(owner.session) {
+            self.disown(idx);
+        }
+    }
+
+    /// Nobody on the host side has the flow any more.
+    pub(super) fn disown(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        let owner = core::mem::take(&mut flow.conn.owner);
+        if let Some(session) = self.sessions.get_mut(owner.session) {
+            session.flows.remove(owner.flow_id);
+        }
+    }
+
+    pub(super) fn free_if_done(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        let held = !flow.conn.owner.is_nobody() || (flow.conn.anchor.is_some() && !flow.conn.app_closed);
+        if flow.conn.state == TcpState::Closed && !held {
+            self.remove_flow(idx);
+        }
+    }
+
+    /// Takes the record out of everything, whatever its state.
+    pub(super) fn remove_flow(&mut self, idx: FlowIdx) {
+        self.forget_in_listener(idx);
+        if !self.flows.get(idx).conn.owner.is_nobody() {
+            self.disown(idx);
+        }
+        let flow = self.flows.get_mut(idx);
+        flow.send_queue.clear();
+        flow.conn.app_closed = true;
+        let (indexed, key, anchor) = (flow.conn.indexed, flow.conn.key, flow.conn.anchor.take());
+        let arena = self.sessions.arena(flow.receive.session);
+        flow.receive.release(arena);
+        self.let_go_of_memory(idx);
+        if indexed {
+            self.index.remove(&key);
+        }
+        if let Some(anchor) = anchor {
+            self.anchors.release(anchor);
+        }
+        self.wheel.set(idx, Instant::FAR_FUTURE);
+        self.flows.free(idx);
+    }
+
+    /// The last descriptor of an anchor was closed, whoever held it.
+    pub fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
+        match self.anchors.get(anchor) {
+            Some(AnchorTarget::Flow(idx)) => self.app_close(now, idx, false),
+            Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx),
+            Some(AnchorTarget::Unused(_)) => self.anchors.release(anchor),
+            None => {}
+        }
+    }
+
+    /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
+    /// anchor, not with the session.
+    pub fn close_session<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        if session.0 == 0 || !record.open {
+            return;
+        }
+        record.open = false;
+        for answers in &mut record.answers {
+            answers.clear();
+        }
+        let flows: Vec<FlowIdx> = record.flows.values().collect();
+        let listeners: Vec<_> = record.listeners.values().collect();
+        for idx in flows {
+            self.leave_flow(now, idx, session, host);
+        }
+        for idx in listeners {
+            if let Some(listener) = self.listeners.get_mut(idx) {
+                listener.drop_holder(session);
+            }
+            self.hand_out(idx, host);
+        }
+        self.anchors.release_unused_of(session);
+    }
+
+    /// Takes a flow from a session that is going away.
+    fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
+        self.pin(idx, session);
+        self.disown(idx);
+        if self.flows.get(idx).conn.app_closed {
+            self.after(idx);
+            return;
+        }
+        if !self.move_receive_memory(idx, SessionId(0), host) {
+            self.abort(idx, Errno::ENOMEM);
+            self.app_close(now, idx, true);
+            return;
+        }
+        if !self.flows.get(idx).conn.accepted {
+            self.return_to_listener(idx);
+        }
+        self.after(idx);
+    }
+
+    /// Notes that a closed session's region is still read from.
+    fn pin(&mut self, idx: FlowIdx, session: SessionId) {
+        let flow = self.flows.get_mut(idx);
+        if flow.send_queue.uses(session) && flow.conn.pinned.is_none() {
+            flow.conn.pinned = Some(session);
+            if let Some(record) = self.sessions.get_mut(session) {
+                record.pins += 1;
+            }
+        }
+    }
+
+    /// Moves unread data to another session's memory.
+    pub(super) fn move_receive_memory<H: HostSide>(&mut self, idx: FlowIdx, to: SessionId, host: &mut H) -> bool {
+        let flow = self.flows.get_mut(idx);
+        if flow.receive.session == to {
+            return true;
+        }
+        let (data_nxt, held, from) = (flow.data_nxt(), flow.held, flow.receive.session);
+        let Some((from, to_arena)) = self.sessions.two_arenas(from, to) else { return false };
+        flow.receive.move_to(to, from, to_arena, host, &held, data_nxt).is_ok()
+    }
+
+    /// Whether a closed session's region may be unmapped and its id given out again.
+    pub fn session_drained(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_none_or(|s| s.is_drained())
+    }
+
+    /// Frees the id of a drained session.
+    pub fn forget_session(&mut self, session: SessionId) {
+        self.sessions.forget(session);
+    }
+
+    /// A session broke the contract: its flows are reset and it is counted. The daemon then takes its memory away
+    /// and closes it.
+    pub fn fence<H: HostSide>(&mut self, now: Instant, session: SessionId, reason: FenceReason, host: &mut H) {
+        self.counters.add(Counter::of_fence(reason));
+        let Some(record) = self.sessions.get(session) else { return };
+        let flows: Vec<FlowIdx> = record.flows.values().collect();
+        for idx in flows {
+            if self.flows.is_used(idx) && self.flows.get(idx).conn.accepted {
+                self.app_close(now, idx, true);
+            }
+        }
+        self.close_session(now, session, host);
+    }
+
+    /// Makes `owner` the flow's owner.
+    pub(super) fn own(&mut self, idx: FlowIdx, owner: Owner) {
+        self.flows.get_mut(idx).conn.owner = owner;
+    }
+}

@@ -1,0 +1,231 @@
+//! Joins the stages: the only place that hands a work item from one to the next.
+//!
+//! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
+//! begin and end), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
+//! (completions out), [`timers`], [`report`].
+//!
+//! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
+//! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
+//! `poll_local`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
+
+mod accept;
+mod completions;
+mod host;
+mod life;
+mod receive;
+mod report;
+mod timers;
+mod transmit;
+
+#[cfg(test)]
+mod tests;
+
+pub use report::{SessionView, SocketView};
+
+use crate::control::arp::Neighbours;
+use crate::control::listen::Listeners;
+use crate::control::route::{Interface, Routes};
+use crate::counter::Counters;
+use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::record::Flow;
+use crate::flow::table::FlowTable;
+use crate::flow::tcp::output::SendLimits;
+use crate::hostif::anchors::Anchors;
+use crate::hostif::session::Sessions;
+use crate::sched::ready::ReadyList;
+use crate::sched::timer_wheel::TimerWheel;
+use crate::work::{ControlFrame, Link, Path, Segment};
+use core::net::{Ipv4Addr, SocketAddr};
+use std::collections::VecDeque;
+use toe_abi::region::RegionLayout;
+use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
+use toe_base::{AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, SessionId};
+
+/// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
+pub const STAGING_LEN: u64 = 256 << 20;
+
+/// Control frames that may wait for a port.
+const CONTROL_QUEUE_MAX: usize = 256;
+/// IPv4 and TCP header without options.
+const HEADERS_LEN: u32 = 40;
+
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// Random; initial sequence numbers, ports and hash tables are keyed with it.
+    pub secret: [u8; 16],
+    /// Connections that the engine can have at one time.
+    pub flows_max: usize,
+}
+
+impl EngineConfig {
+    /// The default sizes with this secret.
+    pub const fn with_secret(secret: [u8; 16]) -> EngineConfig {
+        EngineConfig { secret, flows_max: FLOWS_MAX }
+    }
+}
+
+/// One port as the engine sees it.
+#[derive(Debug)]
+struct Port {
+    link: Link,
+    neighbours: Neighbours,
+    control: VecDeque<ControlFrame>,
+    ready: ReadyList,
+}
+
+/// The engine. See the module for how to drive it.
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    flows: FlowTable,
+    index: FlowIndex,
+    wheel: TimerWheel,
+    ports: Vec<Port>,
+    routes: Routes,
+    ready_local: ReadyList,
+    /// Lone segments between local ends (resets).
+    local_control: VecDeque<(FlowKey, Segment)>,
+    /// Flows with something to tell their owner.
+    reports: ReadyList,
+    /// Sessions with answers that wait for room.
+    answering: VecDeque<SessionId>,
+    listeners: Listeners,
+    sessions: Sessions,
+    anchors: Anchors,
+    counters: Counters,
+    /// TIME_WAIT in the order of entry, for eviction when the table is full.
+    time_wait: VecDeque<FlowIdx>,
+    next_port: u32,
+}
+
+impl Engine {
+    pub fn new(config: EngineConfig) -> Engine {
+        Engine {
+            flows: FlowTable::new(config.flows_max),
+            index: FlowIndex::new(&config.secret, 1024),
+            wheel: TimerWheel::new(config.flows_max),
+            ports: Vec::new(),
+            routes: Routes::default(),
+            ready_local: ReadyList::new(config.flows_max),
+            local_control: VecDeque::new(),
+            reports: ReadyList::new(config.flows_max),
+            answering: VecDeque::new(),
+            listeners: Listeners::default(),
+            sessions: Sessions::new(STAGING_LEN),
+            anchors: Anchors::default(),
+            counters: Counters::default(),
+            time_wait: VecDeque::new(),
+            next_port: 0,
+            config,
+        }
+    }
+
+    // ---- set-up ----
+
+    /// Opens the `local` port: loopback addresses are the engine's too.
+    pub fn add_local(&mut self) {
+        self.routes.enable_local();
+    }
+
+    pub fn add_port(&mut self, link: Link) -> PortId {
+        self.ports.push(Port {
+            link,
+            neighbours: Neighbours::default(),
+            control: VecDeque::new(),
+            ready: ReadyList::new(self.config.flows_max),
+        });
+        PortId(self.ports.len() as u8 - 1)
+    }
+
+    pub fn add_addr(&mut self, port: PortId, addr: Ipv4Addr, prefix_len: u8) {
+        self.routes.add_interface(Interface { port, addr, prefix_len: prefix_len.min(32) });
+    }
+
+    pub fn set_gateway(&mut self, port: PortId, gateway: Ipv4Addr) {
+        self.routes.set_gateway(port, gateway);
+    }
+
+    /// A process attached. `None` when there are too many.
+    pub fn open_session(&mut self, uid: u32, layout: RegionLayout) -> Option<SessionId> {
+        self.sessions.open(uid, layout)
+    }
+
+    pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
+        self.sessions.get_mut(session)?.add_queue_set()
+    }
+
+    /// A new anchor for the session; the daemon makes the descriptors.
+    pub fn take_anchor(&mut self, session: SessionId) -> AnchorHandle {
+        self.anchors.take(session)
+    }
+
+    /// Its handle, once for each anchor whose descriptor the daemon is to close.
+    pub fn poll_released_anchor(&mut self) -> Option<AnchorHandle> {
+        self.anchors.poll_released()
+    }
+
+    /// The session showed a kernel socket that is bound to `local`; the answer is its handle.
+    pub fn add_twin(&mut self, session: SessionId, local: SocketAddr) -> u32 {
+        self.sessions.get_mut(session).map_or(toe_abi::command::NO_HANDLE, |s| s.add_twin(local))
+    }
+
+    // ---- shared by the files of this folder ----
+
+    /// What must follow any change of a flow: the derived structures agree with the record again.
+    fn after(&mut self, idx: FlowIdx) {
+        if !self.flows.is_used(idx) {
+            return;
+        }
+        self.let_go_of_memory(idx);
+        let flow = self.flows.get(idx);
+        self.wheel.set(idx, flow.timers.earliest());
+        if completions::has_something(flow) {
+            self.reports.push(idx);
+        }
+        if flow.conn.state != crate::flow::tcp::state::TcpState::Closed {
+            match flow.conn.path {
+                Path::Local => self.ready_local.push(idx),
+                Path::Port { port, .. } => self.ports[port.index()].ready.push(idx),
+            }
+        }
+        self.free_if_done(idx);
+    }
+
+    /// Queues a control frame; a full queue drops it, as a lost frame would be.
+    fn push_control(&mut self, port: PortId, frame: ControlFrame) {
+        let control = &mut self.ports[port.index()].control;
+        if control.len() >= CONTROL_QUEUE_MAX {
+            self.counters.add(crate::Counter::DropControlQueueFull);
+        } else {
+            control.push_back(frame);
+        }
+    }
+
+    /// Largest payload of one wire segment on a path, without options.
+    fn path_mss(&self, path: Path) -> u16 {
+        match path {
+            Path::Local => SEGMENT_PAYLOAD_MAX as u16,
+            Path::Port { port, .. } => {
+                let mtu = self.ports[port.index()].link.mtu;
+                mtu.saturating_sub(HEADERS_LEN).clamp(536, SEGMENT_PAYLOAD_MAX as u32) as u16
+            }
+        }
+    }
+
+    /// What a flow's path allows to send at once.
+    fn send_limits(&self, flow: &Flow) -> SendLimits {
+        let unit_max = match flow.conn.path {
+            Path::Local => SEGMENT_PAYLOAD_MAX as u32,
+            Path::Port { port, .. } => {
+                self.ports[port.index()].link.caps.gso_max.min(SEGMENT_PAYLOAD_MAX as u32).max(u32::from(flow.snd.mss))
+            }
+        };
+        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path) }
+    }
+}
+
+/// When the engine wants to be called again, with nothing to do before.
+fn soonest(deadlines: impl Iterator<Item = Instant>) -> Instant {
+    deadlines.min().unwrap_or(Instant::FAR_FUTURE)
+}

@@ -1,0 +1,187 @@
+//! Frames in: ingress, then the flow core or the control plane.
+
+use super::Engine;
+use crate::control::icmp;
+use crate::counter::Counter;
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::isn::initial_sequence_number;
+use crate::flow::tcp::open::{self, OpenParams};
+use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
+use crate::hostif::HostSide;
+use crate::ingress::{self, Arrived};
+use crate::work::{ControlFrame, FlowEvent, Path, Payload, RxWork, Segment};
+use toe_base::{FlowIdx, Instant, PortId};
+use toe_wire::arp::{ArpOperation, ArpRepr};
+use toe_wire::link::{MacAddr, RxOffload};
+
+impl Engine {
+    /// A frame arrived at `port`.
+    pub fn handle_frame<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: &[u8],
+        offload: RxOffload,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::RxFrames);
+        let mac = self.ports[port.index()].link.mac;
+        match ingress::parse(frame, offload, port, mac, &self.routes) {
+            Ok(Arrived::Tcp { from_mac, key, segment, payload }) => {
+                self.counters.add(Counter::RxSegments);
+                let Some(path) = self.path_of_sender(port, &key, from_mac) else {
+                    self.counters.add(Counter::DropBadAddress);
+                    return;
+                };
+                let work = RxWork { key, path, segment, payload: Payload::Frame(payload) };
+                self.tcp_arrives(now, &work, host);
+            }
+            Ok(Arrived::Arp(message)) => self.arp_arrives(port, &message),
+            Ok(Arrived::EchoRequest { from_mac, from, to, ident, seq, data }) => {
+                match icmp::echo_reply(from_mac, from, to, ident, seq, data) {
+                    Some(reply) => self.push_control(port, reply),
+                    None => self.counters.add(Counter::DropBadIcmp),
+                }
+            }
+            Ok(Arrived::Ignored) => {}
+            Err(reason) => self.counters.add(reason),
+        }
+    }
+
+    /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
+    /// heard of is learnt from its own frame, which saves a question.
+    fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
+        use crate::control::route::Route;
+        let next_hop = match self.routes.to(*key.remote.ip()) {
+            Some(Route::Via { next_hop, .. }) => next_hop,
+            _ => *key.remote.ip(),
+        };
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        let neighbour = neighbours.number(next_hop)?;
+        if neighbours.mac(neighbour).is_none() && next_hop == *key.remote.ip() {
+            neighbours.learn(next_hop, from_mac);
+        }
+        Some(Path::Port { port, neighbour })
+    }
+
+    fn arp_arrives(&mut self, port: PortId, message: &ArpRepr) {
+        let for_us = self.routes.is_own_on(port, message.target_ip);
+        // RFC 826: the sender is learnt when the message is for us. Nobody else's table entries are taken.
+        if !for_us || !self.routes.is_valid_peer(message.sender_ip) {
+            return;
+        }
+        let waited = self.ports[port.index()].neighbours.learn(message.sender_ip, message.sender_mac);
+        if let Some(neighbour) = waited {
+            self.neighbour_found(Path::Port { port, neighbour });
+        }
+        if message.operation == ArpOperation::Request {
+            let reply = ControlFrame::ArpReply {
+                to_mac: message.sender_mac,
+                to: message.sender_ip,
+                source: message.target_ip,
+            };
+            self.push_control(port, reply);
+        }
+    }
+
+    /// What waited for the neighbour may go.
+    fn neighbour_found(&mut self, path: Path) {
+        let waiting: Vec<FlowIdx> =
+            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
+        for idx in waiting {
+            self.after(idx);
+        }
+    }
+
+    /// A segment for one connection, from a frame or from another flow of this engine.
+    pub(super) fn tcp_arrives<H: HostSide>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
+        let segment = &work.segment;
+        if let Some(idx) = self.index.get(&work.key) {
+            if !self.is_new_life(idx, segment) {
+                self.flow_receives(now, idx, work, host);
+                return;
+            }
+            self.remove_flow(idx);
+        }
+        if segment.syn && segment.ack.is_none() && !segment.rst {
+            self.syn_arrives(now, work);
+            return;
+        }
+        self.counters.add(Counter::DropNoFlow);
+        self.reject(work.path, work.key, segment);
+    }
+
+    /// A SYN that may start the 4-tuple anew while the old connection is in TIME_WAIT (RFC 9293 section 3.10.7.4,
+    /// RFC 6191).
+    fn is_new_life(&self, idx: FlowIdx, segment: &Segment) -> bool {
+        let flow = self.flows.get(idx);
+        flow.conn.state == TcpState::TimeWait
+            && segment.syn
+            && segment.ack.is_none()
+            && !segment.rst
+            && (segment.seq.after(flow.rcv.nxt)
+                || matches!((flow.rcv.ts_recent, segment.timestamps),
+                    (Some(recent), Some((value, _))) if (value.wrapping_sub(recent) as i32) > 0))
+    }
+
+    fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
+        let flow = self.flows.get_mut(idx);
+        let arena = self.sessions.arena(flow.receive.session);
+        let mut cx = RxContext { now, arena, host, counters: &mut self.counters };
+        let event = segment_arrives(flow, &mut cx, work);
+        if event == FlowEvent::Reject {
+            self.reject(work.path, work.key, &work.segment);
+        }
+        self.apply(now, idx, event, host);
+    }
+
+    /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
+    fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>) {
+        let Some(listener) = self.listeners.find(work.key.local) else {
+            self.counters.add(Counter::DropNoFlow);
+            self.reject(work.path, work.key, &work.segment);
+            return;
+        };
+        if !self.listeners.get(listener).is_some_and(|l| l.has_room()) {
+            self.counters.add(Counter::DropBacklogFull);
+            return;
+        }
+        let params = OpenParams {
+            key: work.key,
+            path: work.path,
+            iss: initial_sequence_number(&self.config.secret, &work.key, now),
+            mss: self.path_mss(work.path),
+            now,
+        };
+        let mut flow = open::passive(&params, &work.segment);
+        flow.conn.listener = Some(listener);
+        if let Some(idx) = self.insert_flow(flow) {
+            if let Some(listener) = self.listeners.get_mut(listener) {
+                listener.half_open += 1;
+            }
+            self.counters.add(Counter::PassiveOpens);
+            self.after(idx);
+        }
+    }
+
+    /// Answers a segment that belongs to no connection.
+    pub(super) fn reject(&mut self, path: Path, key: FlowKey, segment: &Segment) {
+        if let Some(reset) = icmp::reset_for(segment) {
+            self.send_reset(path, key, reset);
+        }
+    }
+
+    /// Sends a reset by a path; the queue is bounded, a reset too many is lost like a frame.
+    pub(super) fn send_reset(&mut self, path: Path, key: FlowKey, reset: Segment) {
+        self.counters.add(Counter::Resets);
+        match path {
+            Path::Local => self.local_control.push_back((key.reversed(), reset)),
+            Path::Port { port, neighbour } => {
+                if let Some(to_mac) = self.ports[port.index()].neighbours.mac(neighbour) {
+                    self.push_control(port, icmp::reset_frame(to_mac, key, reset));
+                }
+            }
+        }
+    }
+}

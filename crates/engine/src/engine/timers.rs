@@ -1,0 +1,61 @@
+//! Deadlines: which is next, and what happens when they pass.
+
+use super::{Engine, soonest};
+use crate::flow::tcp::timeout;
+use crate::hostif::HostSide;
+use toe_base::Instant;
+
+impl Engine {
+    /// When the engine wants [`Engine::handle_timeout`] called; `FAR_FUTURE` when nothing waits for time.
+    pub fn poll_timeout(&self) -> Instant {
+        let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
+        soonest(neighbours.chain([self.wheel.next_deadline()]))
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout<H: HostSide>(&mut self, now: Instant, host: &mut H) {
+        while let Some(idx) = self.wheel.pop_due(now) {
+            if !self.flows.is_used(idx) {
+                continue;
+            }
+            let flow = self.flows.get_mut(idx);
+            let event = timeout::on_timeout(flow, now, &mut self.counters);
+            if flow.timers.release <= now {
+                flow.timers.release = Instant::FAR_FUTURE;
+                let (held, data_nxt) = (flow.held, flow.data_nxt());
+                let arena = self.sessions.arena(flow.receive.session);
+                flow.receive.release_if_empty(arena, &held, data_nxt);
+            }
+            self.apply(now, idx, event, host);
+        }
+        self.neighbours_timeout(now);
+    }
+
+    /// Rebuilds everything that is derived from the records: lookup index, timer wheel, ready lists. After it the
+    /// engine goes on as if nothing had happened; that it can is what "a flow is plain data" means (design,
+    /// principle 3).
+    pub fn rebuild_derived(&mut self) {
+        self.index.clear();
+        self.reports.clear();
+        self.ready_local.clear();
+        for port in &mut self.ports {
+            port.ready.clear();
+        }
+        let all: Vec<_> = self.flows.indices().collect();
+        for idx in &all {
+            self.wheel.set(*idx, Instant::FAR_FUTURE);
+        }
+        self.time_wait.clear();
+        for idx in all {
+            let flow = self.flows.get(idx);
+            if flow.conn.indexed {
+                let key = flow.conn.key;
+                self.index.insert(key, idx);
+            }
+            if self.flows.get(idx).conn.state == crate::flow::tcp::state::TcpState::TimeWait {
+                self.time_wait.push_back(idx);
+            }
+            self.after(idx);
+        }
+    }
+}

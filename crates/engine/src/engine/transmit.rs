@@ -1,0 +1,254 @@
+//! Segments out: over a port as frames, between two local ends as they are.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::egress::builder::Envelope;
+use crate::egress::{control, segment};
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::output;
+use crate::flow::tcp::state::TcpState;
+use crate::hostif::HostSide;
+use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
+use toe_base::{FlowIdx, Instant, PortId};
+use toe_wire::link::FrameSink;
+
+/// Units that one flow may send before it is the next one's turn.
+const TURN: usize = 4;
+
+/// Why a flow's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TurnEnd {
+    /// It has nothing more to send now.
+    Idle,
+    /// It has more, and waits behind the others.
+    More,
+    /// The port has no room.
+    PortFull,
+}
+
+impl Engine {
+    /// Sends what the flows of a port have, at most `budget` units. Returns how many frames went to `sink`.
+    pub fn poll_transmit<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        sink: &mut dyn FrameSink,
+        host: &mut H,
+        budget: usize,
+    ) -> usize {
+        let mut sent = self.transmit_control(port, sink);
+        while sent < budget {
+            let Some(idx) = self.ports[port.index()].ready.pop() else { break };
+            if !self.flows.is_used(idx) {
+                continue;
+            }
+            let (units, end) = self.transmit_turn(now, port, idx, sink, host);
+            sent += units;
+            match end {
+                TurnEnd::Idle => {}
+                TurnEnd::More => self.ports[port.index()].ready.push(idx),
+                TurnEnd::PortFull => {
+                    self.ports[port.index()].ready.push_front(idx);
+                    break;
+                }
+            }
+        }
+        sent
+    }
+
+    /// Whether a port has something to send.
+    pub fn has_transmit(&self, port: PortId) -> bool {
+        let port = &self.ports[port.index()];
+        !port.ready.is_empty() || !port.control.is_empty()
+    }
+
+    fn transmit_control(&mut self, port: PortId, sink: &mut dyn FrameSink) -> usize {
+        let port = &mut self.ports[port.index()];
+        let mut sent = 0;
+        while let Some(frame) = port.control.front() {
+            if control::emit(sink, port.link.mac, frame).is_err() {
+                break;
+            }
+            port.control.pop_front();
+            self.counters.add(Counter::TxControl);
+            sent += 1;
+        }
+        sent
+    }
+
+    fn transmit_turn<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        idx: FlowIdx,
+        sink: &mut dyn FrameSink,
+        host: &mut H,
+    ) -> (usize, TurnEnd) {
+        let mut units = 0;
+        while let Some(tx) = self.next_unit(now, idx) {
+            if units == TURN {
+                return (units, TurnEnd::More);
+            }
+            match self.transmit_unit(now, port, idx, &tx, sink, host) {
+                Sent::Yes => units += 1,
+                Sent::PortFull => return (units, TurnEnd::PortFull),
+                Sent::NoNeighbour => break,
+            }
+        }
+        self.settle(now, idx);
+        (units, TurnEnd::Idle)
+    }
+
+    fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
+        let flow = self.flows.get(idx);
+        output::prepare(flow, now, self.send_limits(flow))
+    }
+
+    /// The flow sent all that it could: the timers that follow from that.
+    fn settle(&mut self, now: Instant, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        output::settle(flow, now);
+        let deadline = flow.timers.earliest();
+        self.wheel.set(idx, deadline);
+    }
+
+    fn transmit_unit<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port_id: PortId,
+        idx: FlowIdx,
+        tx: &TxSegment,
+        sink: &mut dyn FrameSink,
+        host: &mut H,
+    ) -> Sent {
+        let flow = self.flows.get_mut(idx);
+        let Path::Port { neighbour, .. } = flow.conn.path else { return Sent::NoNeighbour };
+        let port = &mut self.ports[port_id.index()];
+        let (from, to) = (*flow.conn.key.local.ip(), *flow.conn.key.remote.ip());
+        let Some(to_mac) = port.neighbours.mac(neighbour) else {
+            if let Some(target) = port.neighbours.ask(neighbour, now) {
+                self.push_control(port_id, ControlFrame::ArpRequest { target, source: from });
+                self.transmit_control(port_id, sink);
+            }
+            return Sent::NoNeighbour;
+        };
+        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to };
+        let header = segment::header(&flow.conn.key, &tx.segment);
+        let len = tx.segment.len;
+        let pieces = flow.send_queue.pieces(tx.payload_at, len);
+        if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, len, tx.mss).is_err() {
+            return Sent::PortFull;
+        }
+        output::commit(flow, now, tx);
+        self.count_sent(tx);
+        Sent::Yes
+    }
+
+    fn count_sent(&mut self, tx: &TxSegment) {
+        self.counters.add(Counter::TxSegments);
+        if tx.is_retransmit {
+            self.counters.add(Counter::Retransmits);
+        }
+    }
+
+    /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
+    pub fn poll_local<H: HostSide>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+        let mut moved = 0;
+        while moved < budget {
+            if let Some((key, segment)) = self.local_control.pop_front() {
+                self.deliver_local(now, key, segment, &Default::default(), host);
+                moved += 1;
+                continue;
+            }
+            let Some(idx) = self.ready_local.pop() else { break };
+            if !self.flows.is_used(idx) {
+                continue;
+            }
+            moved += self.local_turn(now, idx, host);
+        }
+        moved
+    }
+
+    /// Whether local segments wait.
+    pub fn has_local(&self) -> bool {
+        !self.ready_local.is_empty() || !self.local_control.is_empty()
+    }
+
+    fn local_turn<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> usize {
+        for unit in 0..TURN {
+            if !self.flows.is_used(idx) || self.flows.get(idx).conn.state == TcpState::Closed {
+                return unit;
+            }
+            let Some(tx) = self.next_unit(now, idx) else {
+                self.settle(now, idx);
+                return unit;
+            };
+            let flow = self.flows.get_mut(idx);
+            let key = flow.conn.key;
+            let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
+            output::commit(flow, now, &tx);
+            self.count_sent(&tx);
+            self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
+        }
+        if self.flows.is_used(idx) {
+            self.ready_local.push(idx);
+        }
+        TURN
+    }
+
+    fn deliver_local<H: HostSide>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        segment: Segment,
+        pieces: &crate::flow::send_queue::Pieces,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::LocalSegments);
+        let work = RxWork { key, path: Path::Local, segment, payload: Payload::Memory(pieces) };
+        self.tcp_arrives(now, &work, host);
+    }
+
+    /// Asks again for neighbours that did not answer; fails what waits for those that never will.
+    pub(super) fn neighbours_timeout(&mut self, now: Instant) {
+        for at in 0..self.ports.len() {
+            let port = PortId(at as u8);
+            let source = self.routes.addrs_of(port).next().map(|i| i.addr);
+            let (mut ask, mut lost) = (Vec::new(), Vec::new());
+            self.ports[at].neighbours.on_timeout(now, |addr| ask.push(addr), |number| lost.push(number));
+            for target in ask {
+                if let Some(source) = source {
+                    self.push_control(port, ControlFrame::ArpRequest { target, source });
+                }
+            }
+            for neighbour in lost {
+                self.counters.add(Counter::NeighbourFailures);
+                self.neighbour_lost(Path::Port { port, neighbour });
+            }
+        }
+    }
+
+    /// Connects that wait for a neighbour that does not answer fail; established flows go on trying.
+    fn neighbour_lost(&mut self, path: Path) {
+        let waiting: Vec<FlowIdx> = self
+            .flows
+            .indices()
+            .filter(|idx| {
+                let conn = &self.flows.get(*idx).conn;
+                conn.path == path && conn.state == TcpState::SynSent
+            })
+            .collect();
+        for idx in waiting {
+            self.closed(idx, toe_abi::errno::Errno::EHOSTUNREACH);
+            self.after(idx);
+        }
+    }
+}
+
+/// What became of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    PortFull,
+    NoNeighbour,
+}

@@ -1,0 +1,142 @@
+//! The 4-tuple that names a connection, and the hash table from it to flow records.
+
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use toe_base::FlowIdx;
+
+/// A connection's addresses and ports, from the engine's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    pub local: SocketAddrV4,
+    pub remote: SocketAddrV4,
+}
+
+impl FlowKey {
+    /// The same connection from the other end.
+    #[must_use]
+    pub const fn reversed(self) -> FlowKey {
+        FlowKey { local: self.remote, remote: self.local }
+    }
+
+    pub const fn local_addr(&self) -> SocketAddr {
+        SocketAddr::V4(self.local)
+    }
+
+    pub const fn remote_addr(&self) -> SocketAddr {
+        SocketAddr::V4(self.remote)
+    }
+
+    /// Both ends in 12 octets, for keyed hashes.
+    pub fn to_bytes(self) -> [u8; 12] {
+        let mut out = [0; 12];
+        out[0..4].copy_from_slice(&self.local.ip().octets());
+        out[4..6].copy_from_slice(&self.local.port().to_be_bytes());
+        out[6..10].copy_from_slice(&self.remote.ip().octets());
+        out[10..12].copy_from_slice(&self.remote.port().to_be_bytes());
+        out
+    }
+}
+
+/// The unspecified address and port 0 at both ends: a record that stands for no connection.
+pub const NO_KEY: FlowKey = FlowKey {
+    local: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+    remote: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+};
+
+/// SipHash-1-3 with a secret key: a peer that picks its ports cannot aim them at one bucket.
+#[derive(Clone, Copy, Debug)]
+struct Keyed {
+    k0: u64,
+    k1: u64,
+}
+
+/// Hashes the 64-bit digest that [`FlowIndex`] uses as the map's key: it is uniform already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only digests are hashed")
+    }
+    fn write_u64(&mut self, digest: u64) {
+        self.0 = digest;
+    }
+}
+
+/// From 4-tuple to flow record. Derived from the records: it can be rebuilt from them.
+#[derive(Debug)]
+pub struct FlowIndex {
+    keyed: Keyed,
+    map: HashMap<u64, (FlowKey, FlowIdx), BuildHasherDefault<Identity>>,
+}
+
+impl FlowIndex {
+    pub fn new(secret: &[u8; 16], capacity: usize) -> FlowIndex {
+        let (k0, k1) = crate::flow::tcp::isn::key_halves(secret);
+        FlowIndex { keyed: Keyed { k0, k1 }, map: HashMap::with_capacity_and_hasher(capacity, Default::default()) }
+    }
+
+    fn digest(&self, key: &FlowKey) -> u64 {
+        use siphasher::sip::SipHasher13;
+        let mut hasher = SipHasher13::new_with_keys(self.keyed.k0, self.keyed.k1);
+        hasher.write(&key.to_bytes());
+        hasher.finish()
+    }
+
+    pub fn get(&self, key: &FlowKey) -> Option<FlowIdx> {
+        let mut digest = self.digest(key);
+        // Two keys with one 64-bit digest sit at neighbouring digests (see `insert`).
+        while let Some((have, idx)) = self.map.get(&digest) {
+            if have == key {
+                return Some(*idx);
+            }
+            digest = digest.wrapping_add(1);
+        }
+        None
+    }
+
+    pub fn insert(&mut self, key: FlowKey, idx: FlowIdx) {
+        let mut digest = self.digest(&key);
+        while self.map.get(&digest).is_some_and(|(have, _)| *have != key) {
+            digest = digest.wrapping_add(1);
+        }
+        self.map.insert(digest, (key, idx));
+    }
+
+    pub fn remove(&mut self, key: &FlowKey) {
+        let mut digest = self.digest(key);
+        while let Some((have, _)) = self.map.get(&digest) {
+            if have == key {
+                self.map.remove(&digest);
+                self.close_gap(digest);
+                return;
+            }
+            digest = digest.wrapping_add(1);
+        }
+    }
+
+    /// Re-inserts what stood behind a removed entry because of it, so that `get` need not look past gaps.
+    fn close_gap(&mut self, removed: u64) {
+        let mut digest = removed.wrapping_add(1);
+        while let Some((key, idx)) = self.map.remove(&digest) {
+            self.insert(key, idx);
+            digest = digest.wrapping_add(1);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.map.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+}

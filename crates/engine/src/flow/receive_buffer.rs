@@ -1,0 +1,444 @@
+//! Where a flow's received octets go in host memory, and how far each side has come with them.
+//!
+//! ```text
+//!        consumed          published           nxt (= rcv.nxt)
+//!   ────────┬─────────────────┬──────────────────┬───────── … ────────┬──────
+//!    given  │ the host has    │ in order, to be  │ out of order, with │
+//!    back   │ been told       │ announced        │ holes              │
+//! ```
+//!
+//! Data is placed straight where the host will read it, out-of-order data too. A block is a ring over the stream;
+//! which block and where is told in each `Data` completion, so the engine alone decides. While everything has been
+//! consumed, the ring starts over at its first octet (small messages keep using the same warm lines) and may be
+//! exchanged for one of another size. When it is too small while in use, a second one takes over from `rcv.nxt` on.
+
+use crate::flow::reassembly::Reassembly;
+use crate::hostif::HostSide;
+use crate::work::Payload;
+use toe_abi::entry::MemRange;
+use toe_base::arena::{Arena, Block};
+use toe_base::{SeqNum, SessionId};
+
+/// One block as a ring over the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ring {
+    block: Block,
+    /// The stream position that lies at the block's first octet.
+    origin: SeqNum,
+    /// The first stream position that this ring holds.
+    first: SeqNum,
+}
+
+impl Ring {
+    fn new(block: Block, at: SeqNum) -> Ring {
+        Ring { block, origin: at, first: at }
+    }
+
+    /// The contiguous memory from `seq` on, at most `len` octets.
+    fn range(&self, seq: SeqNum, len: u32) -> MemRange {
+        let at = (seq.diff(self.origin) as u32) & (self.block.len() - 1);
+        MemRange { offset: self.block.offset + u64::from(at), len: len.min(self.block.len() - at) }
+    }
+}
+
+/// See the module. Plain data; the blocks belong to the arena of `session`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveBuffer {
+    pub session: SessionId,
+    current: Option<Ring>,
+    previous: Option<Ring>,
+    pub consumed: SeqNum,
+    pub published: SeqNum,
+    /// Largest window that is offered; the right edge never goes beyond `consumed + window_max`.
+    pub window_max: u32,
+}
+
+/// There is no memory for the data: the segment is dropped and the peer sends it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+/// Rings start at this size, while more has not come at once.
+const FIRST_RING: u32 = 4 << 10;
+
+impl ReceiveBuffer {
+    pub fn new(start: SeqNum, window_max: u32) -> ReceiveBuffer {
+        ReceiveBuffer {
+            session: SessionId(0),
+            current: None,
+            previous: None,
+            consumed: start,
+            published: start,
+            window_max,
+        }
+    }
+
+    /// Octets that the host has not given back yet.
+    pub fn unconsumed(&self, rcv_nxt: SeqNum) -> u32 {
+        rcv_nxt.distance_from(self.consumed)
+    }
+
+    /// The window that may be offered now.
+    pub fn window(&self, rcv_nxt: SeqNum) -> u32 {
+        self.window_max.saturating_sub(self.unconsumed(rcv_nxt))
+    }
+
+    pub fn has_memory(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Octets of memory held.
+    pub fn memory(&self) -> u64 {
+        [self.current, self.previous].iter().flatten().map(|r| u64::from(r.block.len())).sum()
+    }
+
+    /// Places a segment's octets, which start at `seq` and lie within the offered window.
+    pub fn place<H: HostSide>(
+        &mut self,
+        arena: &mut Arena,
+        host: &mut H,
+        held: &Reassembly,
+        rcv_nxt: SeqNum,
+        seq: SeqNum,
+        payload: Payload<'_>,
+        len: u32,
+    ) -> Result<(), NoMemory> {
+        let end = seq.plus(len).later(held.end().unwrap_or(rcv_nxt));
+        self.make_room(arena, host, held, rcv_nxt, end)?;
+        let ring = self.current.ok_or(NoMemory)?;
+        self.scatter(host, ring, seq, payload, len);
+        Ok(())
+    }
+
+    fn scatter<H: HostSide>(&self, host: &mut H, ring: Ring, seq: SeqNum, payload: Payload<'_>, len: u32) {
+        let mut done = 0;
+        while done < len {
+            let to = ring.range(seq.plus(done), len - done);
+            match payload {
+                Payload::Frame(bytes) => {
+                    host.write(self.session, to.offset, &bytes[done as usize..(done + to.len) as usize]);
+                }
+                Payload::Memory(pieces) => {
+                    let mut at = to.offset;
+                    for from in pieces.slice(done, to.len).iter() {
+                        host.copy((from.session, from.range.offset), (self.session, at), from.range.len);
+                        at += u64::from(from.range.len);
+                    }
+                }
+            }
+            done += to.len;
+        }
+    }
+
+    /// Makes the current ring reach up to `end`.
+    fn make_room<H: HostSide>(
+        &mut self,
+        arena: &mut Arena,
+        host: &mut H,
+        held: &Reassembly,
+        rcv_nxt: SeqNum,
+        end: SeqNum,
+    ) -> Result<(), NoMemory> {
+        let empty = self.consumed == rcv_nxt && held.is_empty();
+        if let Some(ring) = self.current.as_mut() {
+            let low = ring.first.later(self.consumed);
+            let need = if empty { end.distance_from(rcv_nxt) } else { end.distance_from(low) };
+            if need <= ring.block.len() {
+                if empty {
+                    ring.origin = rcv_nxt;
+                    ring.first = rcv_nxt;
+                }
+                return Ok(());
+            }
+            if empty {
+                arena.free(ring.block);
+                self.current = None;
+            }
+        }
+        let need = end.distance_from(rcv_nxt);
+        // A ring that did not suffice is followed by one that holds the whole window: at most one exchange while in use.
+        let size = if self.current.is_none() && need <= FIRST_RING { FIRST_RING } else { need.max(self.window_max) };
+        if self.previous.is_some() {
+            return Err(NoMemory);
+        }
+        let block = arena.alloc(size).or_else(|| arena.alloc(need)).ok_or(NoMemory)?;
+        let fresh = Ring::new(block, rcv_nxt);
+        if let Some(old) = self.current {
+            self.copy_held(host, held, old, fresh);
+            if self.consumed == rcv_nxt {
+                arena.free(old.block);
+            } else {
+                self.previous = Some(old);
+            }
+        }
+        self.current = Some(fresh);
+        Ok(())
+    }
+
+    /// Copies the out-of-order octets from one ring to another within the same session.
+    fn copy_held<H: HostSide>(&self, host: &mut H, held: &Reassembly, from: Ring, to: Ring) {
+        for range in held.ranges() {
+            let mut at = range.start;
+            while at.before(range.end) {
+                let source = from.range(at, range.end.distance_from(at));
+                let dest = to.range(at, source.len);
+                host.copy((self.session, source.offset), (self.session, dest.offset), dest.len);
+                at = at.plus(dest.len);
+            }
+        }
+    }
+
+    /// The next octets to announce, as one contiguous range; `None` when all is announced.
+    pub fn next_to_publish(&self, rcv_nxt: SeqNum) -> Option<MemRange> {
+        let len = rcv_nxt.distance_from(self.published);
+        if len == 0 {
+            return None;
+        }
+        let ring = self.ring_at(self.published)?;
+        let end = if self.previous == Some(ring) { self.current?.first } else { rcv_nxt };
+        Some(ring.range(self.published, end.distance_from(self.published).min(toe_abi::entry::RANGE_LEN_MAX)))
+    }
+
+    fn ring_at(&self, seq: SeqNum) -> Option<Ring> {
+        let current = self.current?;
+        if seq.before(current.first) { self.previous } else { Some(current) }
+    }
+
+    /// The host is done with `len` octets. `Err` when they were never announced.
+    pub fn consume(&mut self, arena: &mut Arena, len: u32) -> Result<(), ()> {
+        if len > self.published.distance_from(self.consumed) {
+            return Err(());
+        }
+        self.consumed = self.consumed.plus(len);
+        self.drop_previous_if_done(arena);
+        Ok(())
+    }
+
+    fn drop_previous_if_done(&mut self, arena: &mut Arena) {
+        if let (Some(previous), Some(current)) = (self.previous, self.current)
+            && self.consumed.at_or_after(current.first)
+        {
+            arena.free(previous.block);
+            self.previous = None;
+        }
+    }
+
+    /// Gives the memory back when nothing is in it.
+    pub fn release_if_empty(&mut self, arena: &mut Arena, held: &Reassembly, rcv_nxt: SeqNum) {
+        if self.consumed == rcv_nxt && held.is_empty() {
+            self.release(arena);
+        }
+    }
+
+    /// Gives the memory back, whatever is in it.
+    pub fn release(&mut self, arena: &mut Arena) {
+        for ring in [self.current.take(), self.previous.take()].into_iter().flatten() {
+            arena.free(ring.block);
+        }
+    }
+
+    /// Moves what is not consumed to another session's memory, where all of it is to be announced anew.
+    pub fn move_to<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        from_arena: &mut Arena,
+        to_arena: &mut Arena,
+        host: &mut H,
+        held: &Reassembly,
+        rcv_nxt: SeqNum,
+    ) -> Result<(), NoMemory> {
+        let old = *self;
+        let end = held.end().unwrap_or(rcv_nxt);
+        let need = end.distance_from(self.consumed);
+        let mut fresh = None;
+        if need > 0 {
+            let block = to_arena.alloc(need.max(FIRST_RING)).ok_or(NoMemory)?;
+            let ring = Ring::new(block, self.consumed);
+            let mut copy = |mut at: SeqNum, end: SeqNum| {
+                while at.before(end) {
+                    let Some(source_ring) = old.ring_at(at) else { break };
+                    let limit = match old.current {
+                        Some(current) if at.before(current.first) => end.earlier(current.first),
+                        _ => end,
+                    };
+                    let source = source_ring.range(at, limit.distance_from(at));
+                    let dest = ring.range(at, source.len);
+                    host.copy((old.session, source.offset), (session, dest.offset), dest.len);
+                    at = at.plus(dest.len);
+                }
+            };
+            copy(self.consumed, rcv_nxt);
+            for range in held.ranges() {
+                copy(range.start, range.end);
+            }
+            fresh = Some(ring);
+        }
+        self.release(from_arena);
+        self.session = session;
+        self.current = fresh;
+        self.published = self.consumed;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_abi::command::FlowInfo;
+    use toe_abi::entry::Completion;
+    use toe_base::QueueSetId;
+
+    /// Two sessions' memories.
+    struct Memory(Vec<Vec<u8>>);
+
+    impl HostSide for Memory {
+        fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+            self.0[session.index()][offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+            out.copy_from_slice(&self.0[session.index()][offset as usize..][..out.len()]);
+        }
+        fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+            let mut bytes = vec![0; len as usize];
+            self.read(from.0, from.1, &mut bytes);
+            self.write(to.0, to.1, &bytes);
+        }
+        fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
+        fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
+            true
+        }
+    }
+
+    struct World {
+        memory: Memory,
+        arenas: [Arena; 2],
+        buffer: ReceiveBuffer,
+        held: Reassembly,
+        nxt: SeqNum,
+        stream: u32,
+        read: u32,
+    }
+
+    impl World {
+        fn new() -> World {
+            let start = SeqNum::new(u32::MAX - 1000);
+            World {
+                memory: Memory(vec![vec![0; 1 << 20]; 2]),
+                arenas: [Arena::new(0, 1 << 20), Arena::new(0, 1 << 20)],
+                buffer: ReceiveBuffer::new(start, 64 << 10),
+                held: Reassembly::default(),
+                nxt: start,
+                stream: 0,
+                read: 0,
+            }
+        }
+
+        fn octet(at: u32) -> u8 {
+            (at.wrapping_mul(2_654_435_761) >> 24) as u8
+        }
+
+        /// In-order data of `len` octets arrives.
+        fn arrive(&mut self, len: u32) {
+            let bytes: Vec<u8> = (self.stream..self.stream + len).map(Self::octet).collect();
+            let arena = &mut self.arenas[self.buffer.session.index()];
+            self.buffer
+                .place(arena, &mut self.memory, &self.held, self.nxt, self.nxt, Payload::Frame(&bytes), len)
+                .expect("memory");
+            self.nxt = self.nxt.plus(len);
+            self.stream += len;
+        }
+
+        /// The host reads everything that is announced, and checks it.
+        fn read_all(&mut self) {
+            while let Some(range) = self.buffer.next_to_publish(self.nxt) {
+                let mut bytes = vec![0; range.len as usize];
+                self.memory.read(self.buffer.session, range.offset, &mut bytes);
+                for byte in bytes {
+                    assert_eq!(byte, Self::octet(self.read), "at {}", self.read);
+                    self.read += 1;
+                }
+                self.buffer.published = self.buffer.published.plus(range.len);
+            }
+        }
+
+        fn consume(&mut self, len: u32) {
+            let arena = &mut self.arenas[self.buffer.session.index()];
+            self.buffer.consume(arena, len).expect("announced");
+        }
+    }
+
+    #[test]
+    fn the_stream_comes_out_as_it_went_in_whatever_the_sizes() {
+        let mut world = World::new();
+        let mut seed = 12345u32;
+        for _ in 0..2000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let room = world.buffer.window(world.nxt);
+            let len = ((seed >> 8) % 9000 + 1).min(room);
+            if len > 0 && world.buffer.previous.is_none() {
+                world.arrive(len);
+            }
+            world.read_all();
+            let unread = world.buffer.unconsumed(world.nxt);
+            world.consume(if seed & 0x40 == 0 { unread } else { unread / 3 });
+        }
+        assert!(world.read > 1_000_000);
+    }
+
+    #[test]
+    fn small_messages_keep_using_the_same_octets() {
+        let mut world = World::new();
+        for _ in 0..100 {
+            world.arrive(200);
+            world.read_all();
+            world.consume(200);
+        }
+        assert_eq!(world.buffer.memory(), u64::from(FIRST_RING));
+        let range = {
+            world.arrive(10);
+            world.buffer.next_to_publish(world.nxt).expect("data")
+        };
+        assert_eq!(range.offset, 0);
+    }
+
+    #[test]
+    fn all_memory_comes_back() {
+        let mut world = World::new();
+        world.arrive(3000);
+        world.arrive(30_000);
+        assert!(world.arenas[0].used() > 0);
+        world.read_all();
+        world.consume(33_000);
+        let held = world.held;
+        world.buffer.release_if_empty(&mut world.arenas[0], &held, world.nxt);
+        assert_eq!(world.arenas[0].used(), 0);
+    }
+
+    #[test]
+    fn a_move_announces_the_unread_octets_again() {
+        let mut world = World::new();
+        world.arrive(3000);
+        world.read_all();
+        world.arrive(20_000);
+        world.read_all();
+        world.consume(1234);
+        world.read = 1234;
+        let (from, to) = world.arenas.split_at_mut(1);
+        let held = world.held;
+        world
+            .buffer
+            .move_to(SessionId(1), &mut from[0], &mut to[0], &mut world.memory, &held, world.nxt)
+            .expect("memory");
+        assert_eq!(world.arenas[0].used(), 0);
+        world.read_all();
+        assert_eq!(world.read, 23_000);
+    }
+
+    #[test]
+    fn credit_for_unannounced_data_is_refused() {
+        let mut world = World::new();
+        world.arrive(10);
+        assert!(world.buffer.consume(&mut world.arenas[0], 10).is_err());
+        world.read_all();
+        assert!(world.buffer.consume(&mut world.arenas[0], 10).is_ok());
+    }
+}

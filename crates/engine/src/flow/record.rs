@@ -1,0 +1,316 @@
+//! A connection as plain data: no pointers, no heap, fixed layout. It can be copied, moved to another table or kept
+//! in a snapshot; timers, ready lists and the lookup index are derived from it.
+//!
+//! Split by the stage that touches it: [`Conn`] (who and where), [`SendSequence`] / [`ReceiveSequence`] (RFC 9293
+//! section 3.3.1), [`Congestion`], [`RoundTrip`], [`Timers`], and [`Report`] (what the host has yet to be told).
+
+use crate::control::listen::ListenerIdx;
+use crate::flow::key::{FlowKey, NO_KEY};
+use crate::flow::reassembly::Reassembly;
+use crate::flow::receive_buffer::ReceiveBuffer;
+use crate::flow::send_queue::SendQueue;
+use crate::flow::tcp::state::TcpState;
+use crate::work::{Owner, Path};
+use toe_abi::errno::Errno;
+use toe_base::arena::Block;
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use toe_base::window::{WindowScale, WindowSize};
+use toe_base::{AnchorHandle, Instant, SeqNum, SessionId};
+
+/// One connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    pub conn: Conn,
+    pub snd: SendSequence,
+    pub rcv: ReceiveSequence,
+    pub cc: Congestion,
+    pub rtt: RoundTrip,
+    pub timers: Timers,
+    pub options: Options,
+    pub report: Report,
+    pub send_queue: SendQueue,
+    pub receive: ReceiveBuffer,
+    pub held: Reassembly,
+}
+
+/// Who the connection is between, who holds it, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conn {
+    pub key: FlowKey,
+    pub path: Path,
+    pub state: TcpState,
+    pub owner: Owner,
+    /// The descriptor pair whose last close ends the flow; none before it is accepted.
+    pub anchor: Option<AnchorHandle>,
+    /// The listener that it came in at, until a session has it.
+    pub listener: Option<ListenerIdx>,
+    /// The program has let go: the engine finishes alone.
+    pub app_closed: bool,
+    /// The owner took it from the listener (`Command::Accept`), or made it by `Connect`.
+    pub accepted: bool,
+    /// In the lookup index under its key.
+    pub indexed: bool,
+    /// Staging memory that holds moved send data.
+    pub staged: Option<Block>,
+    /// A closed session whose region still holds send data.
+    pub pinned: Option<SessionId>,
+}
+
+/// Send sequence space.
+///
+/// ```text
+///      una          nxt         max        una + queued (+ FIN)
+///   ────┬────────────┬───────────┬──────────────┬─────
+///  acked│ in flight  │ sent once,│ queued, not  │
+///       │            │ to resend │ sent         │
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendSequence {
+    pub una: SeqNum,
+    pub nxt: SeqNum,
+    /// Highest sequence number ever sent plus one; differs from `nxt` after a retransmission time-out.
+    pub max: SeqNum,
+    pub wnd: WindowSize,
+    pub wl1: SeqNum,
+    pub wl2: SeqNum,
+    pub iss: SeqNum,
+    pub scale: WindowScale,
+    /// Largest window that the peer ever offered (Nagle and SWS avoidance, RFC 9293 section 3.8.6.2.1).
+    pub max_wnd: WindowSize,
+    /// Segment payload limit towards the peer, options subtracted.
+    pub mss: u16,
+    /// The program will send no more: FIN follows the queue.
+    pub fin_queued: bool,
+    /// The peer acknowledged our SYN.
+    pub syn_acked: bool,
+    /// The peer acknowledged our FIN.
+    pub fin_acked: bool,
+    /// Held-back data goes out now: the cork timer ran out.
+    pub uncork: bool,
+    /// The last `Send` said that more will follow at once.
+    pub more: bool,
+    /// The segment at `una` is to be sent again now.
+    pub resend: bool,
+    /// A window probe is to be sent now.
+    pub probe: bool,
+    /// A keepalive probe is to be sent now.
+    pub keepalive_probe: bool,
+}
+
+/// Receive sequence space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveSequence {
+    pub nxt: SeqNum,
+    pub irs: SeqNum,
+    /// Right edge of the window as last advertised; it never moves back.
+    pub edge: SeqNum,
+    pub scale: WindowScale,
+    /// `rcv.nxt` when an ACK last went out.
+    pub acked: SeqNum,
+    /// Where the peer's FIN stands, once it was seen.
+    pub fin: Option<SeqNum>,
+    /// The FIN is in order: `nxt` is one past it.
+    pub fin_received: bool,
+    /// An ACK must go out now.
+    pub ack_now: bool,
+    /// ACKs still to be sent at once, while the peer is in slow start.
+    pub quick_acks: u8,
+    /// The program will read no more: data is acknowledged and dropped.
+    pub shut: bool,
+    /// TS.Recent (RFC 7323 section 4.3), when timestamps are in use.
+    pub ts_recent: Option<u32>,
+    /// Window auto-tuning: octets consumed since, and when the measurement began.
+    pub tune_consumed: u32,
+    pub tune_since: Instant,
+}
+
+/// Congestion control (RFC 5681, RFC 6582).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Congestion {
+    pub cwnd: u32,
+    pub ssthresh: u32,
+    pub dup_acks: u32,
+    /// NewReno's `recover`; recovery lasts until it is acknowledged.
+    pub recover: Option<SeqNum>,
+    /// Octets acknowledged since cwnd last grew in congestion avoidance.
+    pub avoided: u32,
+}
+
+/// Round-trip time and retransmission time-out (RFC 6298).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// 0 until the first measurement.
+    pub srtt_us: u32,
+    pub rttvar_us: u32,
+    pub rto_us: u32,
+    /// Times that the time-out was doubled.
+    pub backoff: u8,
+    /// The octet being timed and when it was sent (Karn: never a retransmitted one).
+    pub timing: Option<(SeqNum, Instant)>,
+    pub retransmits: u32,
+}
+
+/// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    pub retransmit: Instant,
+    /// Zero-window probe (RFC 9293 section 3.8.6.1).
+    pub persist: Instant,
+    pub delayed_ack: Instant,
+    pub keepalive: Instant,
+    /// TIME_WAIT, or FIN_WAIT_2 without a program.
+    pub linger: Instant,
+    /// A partial segment held by TCP_CORK or MSG_MORE goes out.
+    pub cork: Instant,
+    /// Idle receive memory goes back.
+    pub release: Instant,
+    /// When the peer was last heard.
+    pub heard: Instant,
+    /// Since when the oldest unacknowledged data waits without progress.
+    pub stalled_since: Instant,
+    pub probes_sent: u8,
+}
+
+/// What the program set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub no_delay: bool,
+    pub cork: bool,
+    pub keepalive: bool,
+    pub keep_idle_secs: u32,
+    pub keep_interval_secs: u32,
+    pub keep_count: u32,
+    /// 0: the system's default.
+    pub user_timeout_ms: u32,
+    /// Window auto-tuning stops here.
+    pub receive_window_limit: u32,
+}
+
+/// What the owner has yet to be told, in this order: accepted, connected, data, sent, peer closed, reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub accepted: Option<toe_base::ListenerId>,
+    pub connected: Option<Errno>,
+    /// Octets of the owner's send memory that are its own again.
+    pub sent: u32,
+    pub peer_closed: bool,
+    pub peer_closed_told: bool,
+    pub reset: Option<Errno>,
+    pub reset_told: bool,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        let off = Instant::FAR_FUTURE;
+        Timers {
+            retransmit: off,
+            persist: off,
+            delayed_ack: off,
+            keepalive: off,
+            linger: off,
+            cork: off,
+            release: off,
+            heard: Instant::ZERO,
+            stalled_since: off,
+            probes_sent: 0,
+        }
+    }
+}
+
+impl Timers {
+    /// The earliest deadline.
+    pub fn earliest(&self) -> Instant {
+        let all = [
+            self.retransmit,
+            self.persist,
+            self.delayed_ack,
+            self.keepalive,
+            self.linger,
+            self.cork,
+            self.release,
+        ];
+        all.into_iter().min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Disarms everything.
+    pub fn stop_all(&mut self) {
+        *self = Timers { heard: self.heard, ..Timers::default() };
+    }
+}
+
+impl Default for Options {
+    /// Linux's defaults: tcp_keepalive_time, _intvl, _probes.
+    fn default() -> Self {
+        Options {
+            no_delay: false,
+            cork: false,
+            keepalive: false,
+            keep_idle_secs: 7200,
+            keep_interval_secs: 75,
+            keep_count: 9,
+            user_timeout_ms: 0,
+            receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
+        }
+    }
+}
+
+impl Flow {
+    /// A record that stands for no connection.
+    pub fn vacant() -> Flow {
+        Flow {
+            conn: Conn {
+                key: NO_KEY,
+                path: Path::Local,
+                state: TcpState::Closed,
+                owner: Owner::default(),
+                anchor: None,
+                listener: None,
+                app_closed: false,
+                accepted: false,
+                indexed: false,
+                staged: None,
+                pinned: None,
+            },
+            snd: SendSequence::default(),
+            rcv: ReceiveSequence::default(),
+            cc: Congestion::default(),
+            rtt: RoundTrip::default(),
+            timers: Timers::default(),
+            options: Options::default(),
+            report: Report::default(),
+            send_queue: SendQueue::default(),
+            receive: ReceiveBuffer::new(SeqNum::default(), RECEIVE_WINDOW_INITIAL),
+            held: Reassembly::default(),
+        }
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.conn.path == Path::Local
+    }
+
+    /// Octets sent and not acknowledged.
+    pub fn in_flight(&self) -> u32 {
+        self.snd.nxt.distance_from(self.snd.una)
+    }
+
+    /// One past the last queued octet; FIN's own number when one is queued.
+    pub fn queue_end(&self) -> SeqNum {
+        self.data_una().plus(self.send_queue.len())
+    }
+
+    /// The sequence number of the first octet in the send queue: `snd.una`, not counting SYN and FIN.
+    pub fn data_una(&self) -> SeqNum {
+        if !self.snd.syn_acked {
+            self.snd.iss.plus(1)
+        } else if self.snd.fin_acked {
+            self.snd.una.minus(1)
+        } else {
+            self.snd.una
+        }
+    }
+
+    /// `rcv.nxt`, not counting the peer's FIN: where the stream's octets end.
+    pub fn data_nxt(&self) -> SeqNum {
+        if self.rcv.fin_received { self.rcv.nxt.minus(1) } else { self.rcv.nxt }
+    }
+}

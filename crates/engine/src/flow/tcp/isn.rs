@@ -1,0 +1,47 @@
+//! Numbers that an outsider must not guess: initial sequence numbers (RFC 6528), timestamp offsets, port choice.
+
+use core::hash::Hasher;
+use siphasher::sip::SipHasher24;
+use toe_base::{Instant, SeqNum};
+
+use crate::flow::key::FlowKey;
+
+/// The two halves of the engine's secret.
+pub fn key_halves(secret: &[u8; 16]) -> (u64, u64) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *secret;
+    (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
+}
+
+/// A keyed hash of a connection, for one `purpose`.
+pub fn keyed_hash(secret: &[u8; 16], key: &FlowKey, purpose: u8) -> u64 {
+    let (k0, k1) = key_halves(secret);
+    let mut hasher = SipHasher24::new_with_keys(k0, k1);
+    hasher.write(&key.to_bytes());
+    hasher.write(&[purpose]);
+    hasher.finish()
+}
+
+/// ISN = M + F(4-tuple, secret), with M a clock of 4 µs (RFC 6528 section 3, RFC 9293 section 3.4.1).
+pub fn initial_sequence_number(secret: &[u8; 16], key: &FlowKey, now: Instant) -> SeqNum {
+    SeqNum::new(keyed_hash(secret, key, b'i') as u32).plus((now.as_micros() / 4) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::SocketAddrV4;
+
+    fn key(port: u16) -> FlowKey {
+        let at = |p| SocketAddrV4::new([10, 0, 0, 1].into(), p);
+        FlowKey { local: at(80), remote: at(port) }
+    }
+
+    #[test]
+    fn numbers_of_one_tuple_rise_with_the_clock_and_tuples_differ() {
+        let secret = [7; 16];
+        let at = |us, port| initial_sequence_number(&secret, &key(port), Instant::from_micros(us));
+        assert_eq!(at(4000, 1).diff(at(0, 1)), 1000);
+        assert_ne!(at(0, 1), at(0, 2));
+        assert_ne!(at(0, 1), initial_sequence_number(&[8; 16], &key(1), Instant::ZERO));
+    }
+}

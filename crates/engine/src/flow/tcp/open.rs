@@ -1,0 +1,100 @@
+//! Making a connection's record: the active OPEN (RFC 9293 section 3.10.1) and a SYN that arrives at a listener
+//! (section 3.10.7.2).
+
+use crate::flow::key::FlowKey;
+use crate::flow::receive_buffer::ReceiveBuffer;
+use crate::flow::record::{Congestion, Flow, RoundTrip};
+use crate::flow::tcp::state::TcpState;
+use crate::work::{Path, Segment};
+use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
+use toe_base::window::{WindowScale, WindowSize};
+use toe_base::{Instant, SeqNum};
+
+/// RFC 9293 section 3.7.1: what a peer without the option takes.
+pub const MSS_DEFAULT: u16 = 536;
+/// Smallest MSS that is believed: a smaller one would make each octet cost a frame.
+const MSS_MIN: u16 = 88;
+/// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
+pub const TIMESTAMPS_LEN: u16 = 12;
+/// ACKs sent at once at a connection's start, as the peer's slow start needs them.
+const QUICK_ACKS: u8 = 16;
+
+/// What opening needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenParams {
+    pub key: FlowKey,
+    pub path: Path,
+    pub iss: SeqNum,
+    /// Largest payload of a segment on this path, without options.
+    pub mss: u16,
+    pub now: Instant,
+}
+
+/// A connection in SYN_SENT, its SYN not sent yet.
+pub fn active(params: &OpenParams) -> Flow {
+    fresh(params, TcpState::SynSent)
+}
+
+/// A connection in SYN_RECEIVED, its SYN-ACK not sent yet.
+pub fn passive(params: &OpenParams, syn: &Segment) -> Flow {
+    let mut flow = fresh(params, TcpState::SynReceived);
+    take_syn(&mut flow, syn);
+    flow
+}
+
+fn fresh(params: &OpenParams, state: TcpState) -> Flow {
+    let mut flow = Flow::vacant();
+    flow.conn.key = params.key;
+    flow.conn.path = params.path;
+    flow.conn.state = state;
+    flow.snd.iss = params.iss;
+    flow.snd.una = params.iss;
+    flow.snd.nxt = params.iss;
+    flow.snd.max = params.iss;
+    flow.snd.mss = params.mss;
+    flow.rcv.scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
+    flow.rcv.quick_acks = QUICK_ACKS;
+    // On a link of our own, timestamps tell nothing that the clock does not.
+    flow.rcv.ts_recent = if params.path == Path::Local { None } else { Some(0) };
+    flow.rcv.tune_since = params.now;
+    flow.rtt = RoundTrip::initial();
+    flow.cc = Congestion::initial(params.mss);
+    flow.timers.heard = params.now;
+    flow
+}
+
+/// The peer's SYN, with its options: they hold for the life of the connection.
+pub fn take_syn(flow: &mut Flow, syn: &Segment) {
+    flow.rcv.irs = syn.seq;
+    flow.rcv.nxt = syn.seq.plus(1);
+    flow.rcv.acked = syn.seq;
+    let window_max = initial_window(flow);
+    flow.receive = ReceiveBuffer::new(flow.rcv.nxt, window_max);
+    flow.rcv.edge = flow.rcv.nxt.plus(window_max.min(u32::from(u16::MAX)));
+    flow.rcv.ts_recent = match (flow.rcv.ts_recent, syn.timestamps) {
+        (Some(_), Some((value, _))) => Some(value),
+        _ => None,
+    };
+    let overhead = if flow.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
+    let theirs = syn.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN);
+    flow.snd.mss = flow.snd.mss.min(theirs) - overhead;
+    flow.cc = Congestion::initial(flow.snd.mss);
+    match syn.window_scale {
+        Some(scale) => flow.snd.scale = scale,
+        None => {
+            // RFC 7323 section 2.2: both sides send the option, or neither scales.
+            flow.snd.scale = WindowScale::ZERO;
+            flow.rcv.scale = WindowScale::ZERO;
+        }
+    }
+    // The window of a SYN is never scaled (RFC 7323 section 2.2).
+    flow.snd.wnd = syn.window.scaled(WindowScale::ZERO);
+    flow.snd.max_wnd = flow.snd.wnd;
+    flow.snd.wl1 = syn.seq;
+    flow.snd.wl2 = flow.snd.una;
+}
+
+fn initial_window(flow: &Flow) -> u32 {
+    // Both ends share one machine's memory and no path can congest: start where a path would have grown to.
+    if flow.is_local() { RECEIVE_WINDOW_INITIAL * 4 } else { RECEIVE_WINDOW_INITIAL }
+}

@@ -1,0 +1,20 @@
+//! Eighth step: the FIN bit (RFC 9293 section 3.10.7.4). It counts once every octet before it is there.
+
+use crate::flow::record::Flow;
+use crate::flow::tcp::state::{TcpEvent, TcpState};
+use crate::flow::tcp::{RxContext, timeout};
+
+pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>) {
+    if flow.rcv.fin != Some(flow.rcv.nxt) || flow.rcv.fin_received || !flow.conn.state.accepts_text() {
+        return;
+    }
+    flow.rcv.fin_received = true;
+    flow.rcv.nxt = flow.rcv.nxt.plus(1);
+    flow.rcv.edge = flow.rcv.edge.later(flow.rcv.nxt);
+    flow.rcv.ack_now = true;
+    flow.report.peer_closed = true;
+    flow.conn.state = flow.conn.state.after(TcpEvent::Fin);
+    if flow.conn.state == TcpState::TimeWait {
+        timeout::start_time_wait(flow, cx.now);
+    }
+}

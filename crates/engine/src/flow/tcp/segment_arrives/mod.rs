@@ -1,0 +1,86 @@
+//! SEGMENT ARRIVES (RFC 9293 section 3.10.7): the steps in the RFC's order, one file each.
+//!
+//! A step returns [`Step::Continue`], or [`Step::Done`] with what became of the segment.
+
+pub(crate) use text::credit_given;
+
+mod acceptable;
+mod ack;
+mod fin;
+mod rst_syn;
+mod syn_sent;
+mod text;
+
+use crate::counter::Counter;
+use crate::flow::record::Flow;
+use crate::flow::tcp::RxContext;
+use crate::flow::tcp::state::TcpState;
+use crate::hostif::HostSide;
+use crate::work::{FlowEvent, RxWork, Segment};
+
+/// What a step decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Continue,
+    Done(FlowEvent),
+}
+
+/// One segment for one connection.
+pub fn segment_arrives<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
+    let before = flow.conn.state;
+    let event = match before {
+        TcpState::Closed => FlowEvent::None,
+        TcpState::SynSent => syn_sent::process(flow, cx, work),
+        _ => synchronized(flow, cx, work),
+    };
+    match event {
+        FlowEvent::None if flow.conn.state == TcpState::TimeWait && before != TcpState::TimeWait => FlowEvent::TimeWait,
+        FlowEvent::None if flow.conn.state == TcpState::Closed && before != TcpState::Closed => {
+            FlowEvent::Closed(toe_abi::errno::Errno::OK)
+        }
+        event => event,
+    }
+}
+
+/// Section 3.10.7.4.
+fn synchronized<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
+    let segment = work.segment;
+    let steps: [fn(&mut Flow, &mut RxContext<'_, H>, &Segment) -> Step; 4] =
+        [acceptable::check, rst_syn::check_rst, rst_syn::check_syn, ack::process];
+    let mut established = false;
+    for step in steps {
+        match step(flow, cx, &segment) {
+            Step::Continue => {}
+            // The ACK that completes the handshake may carry data and FIN: they are not delayed (TOE Manager
+            // thesis, goal 1).
+            Step::Done(FlowEvent::Established) => established = true,
+            Step::Done(event) => return event,
+        }
+    }
+    note_timestamp(flow, &segment);
+    let event = match text::process(flow, cx, work) {
+        Step::Continue => {
+            fin::process(flow, cx);
+            FlowEvent::None
+        }
+        Step::Done(event) => event,
+    };
+    if established && event == FlowEvent::None { FlowEvent::Established } else { event }
+}
+
+/// RFC 7323 section 4.3, rule (2): TS.Recent follows segments that cover the last ACK sent.
+fn note_timestamp(flow: &mut Flow, segment: &Segment) {
+    if let (Some(recent), Some((value, _))) = (flow.rcv.ts_recent.as_mut(), segment.timestamps)
+        && segment.seq.at_or_before(flow.rcv.acked)
+        && (value.wrapping_sub(*recent) as i32) >= 0
+    {
+        *recent = value;
+    }
+}
+
+/// Drops the segment with an ACK that tells the peer where we stand.
+fn drop_with_ack<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, reason: Counter) -> Step {
+    cx.counters.add(reason);
+    flow.rcv.ack_now = true;
+    Step::Done(FlowEvent::None)
+}

@@ -1,0 +1,42 @@
+//! Second and fourth step: RST and SYN (RFC 9293 section 3.10.7.4). What could be a blind attack is answered with a
+//! challenge ACK instead of believed (RFC 5961 sections 3 and 4).
+
+use super::{Step, drop_with_ack};
+use crate::counter::Counter;
+use crate::flow::record::Flow;
+use crate::flow::tcp::RxContext;
+use crate::flow::tcp::state::TcpState;
+use crate::work::{FlowEvent, Segment};
+use toe_abi::errno::Errno;
+
+pub(super) fn check_rst<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+    if !segment.rst {
+        return Step::Continue;
+    }
+    if segment.seq != flow.rcv.nxt {
+        return drop_with_ack(flow, cx, Counter::ChallengeAcks);
+    }
+    let errno = match flow.conn.state {
+        TcpState::SynReceived => Errno::ECONNREFUSED,
+        // Both FINs are through: nobody is left to tell.
+        TcpState::Closing | TcpState::LastAck | TcpState::TimeWait => Errno::OK,
+        TcpState::CloseWait => Errno::EPIPE,
+        _ => Errno::ECONNRESET,
+    };
+    flow.conn.state = TcpState::Closed;
+    Step::Done(FlowEvent::Closed(errno))
+}
+
+pub(super) fn check_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+    if !segment.syn {
+        return Step::Continue;
+    }
+    if flow.conn.state == TcpState::SynReceived && segment.seq == flow.rcv.irs {
+        // The peer's SYN again: our SYN-ACK was lost. In a simultaneous open it carries the ACK that we wait for.
+        if segment.ack.is_none() {
+            flow.snd.nxt = flow.snd.iss;
+        }
+        return Step::Continue;
+    }
+    drop_with_ack(flow, cx, Counter::ChallengeAcks)
+}

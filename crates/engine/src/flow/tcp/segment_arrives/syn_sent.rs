@@ -1,0 +1,50 @@
+//! A segment in SYN_SENT (RFC 9293 section 3.10.7.3).
+
+use super::note_timestamp;
+use crate::counter::Counter;
+use crate::flow::record::Flow;
+use crate::flow::tcp::RxContext;
+use crate::flow::tcp::open::take_syn;
+use crate::flow::tcp::state::{TcpEvent, TcpState};
+use crate::hostif::HostSide;
+use crate::work::{FlowEvent, RxWork};
+use toe_abi::errno::Errno;
+use toe_base::Instant;
+
+pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
+    let segment = work.segment;
+    if let Some(ack) = segment.ack
+        && (ack.at_or_before(flow.snd.iss) || ack.after(flow.snd.max))
+    {
+        cx.counters.add(Counter::DropUnacceptable);
+        // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
+        return if segment.rst { FlowEvent::None } else { FlowEvent::Reject };
+    }
+    if segment.rst {
+        if segment.ack.is_none() {
+            return FlowEvent::None;
+        }
+        flow.conn.state = TcpState::Closed;
+        return FlowEvent::Closed(Errno::ECONNREFUSED);
+    }
+    if !segment.syn {
+        return FlowEvent::None;
+    }
+    take_syn(flow, &segment);
+    flow.rcv.ack_now = true;
+    let Some(ack) = segment.ack else {
+        // Simultaneous open: our SYN goes out again, as a SYN-ACK.
+        flow.conn.state = flow.conn.state.after(TcpEvent::Syn);
+        flow.snd.nxt = flow.snd.iss;
+        return FlowEvent::None;
+    };
+    flow.snd.una = ack;
+    flow.snd.wl2 = ack;
+    flow.snd.syn_acked = true;
+    flow.rtt.acknowledged(ack, cx.now);
+    flow.rtt.backoff = 0;
+    flow.timers.retransmit = Instant::FAR_FUTURE;
+    flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
+    note_timestamp(flow, &segment);
+    FlowEvent::Established
+}

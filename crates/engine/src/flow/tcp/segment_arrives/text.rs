@@ -1,0 +1,136 @@
+//! Seventh step: the segment's text (RFC 9293 section 3.10.7.4), and when to acknowledge it (RFC 5681 section 4.2).
+
+use super::{Step, drop_with_ack};
+use crate::counter::Counter;
+use crate::flow::record::Flow;
+use crate::flow::tcp::RxContext;
+use crate::hostif::HostSide;
+use crate::work::{FlowEvent, Payload, RxWork};
+use toe_abi::errno::Errno;
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use toe_base::{Instant, SeqNum};
+
+/// Longest delay of an ACK (RFC 9293 section 3.8.6.3 allows 500 ms; Linux has 40 ms).
+const DELAYED_ACK_US: u64 = 40_000;
+/// Shortest time over which the receive window is measured.
+const TUNE_INTERVAL_MIN_US: u64 = 1_000;
+
+pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> Step {
+    let segment = work.segment;
+    if !flow.conn.state.accepts_text() {
+        // After the peer's FIN nothing can follow; a repeated FIN or text is acknowledged as a duplicate.
+        if segment.seq_len() > 0 && !segment.syn {
+            flow.rcv.ack_now = true;
+        }
+        return Step::Continue;
+    }
+    let nxt = flow.rcv.nxt;
+    let edge = flow.rcv.edge.later(nxt);
+    // A SYN takes the first number (only in SYN_RECEIVED, where it was taken already).
+    let start = segment.seq.plus(u32::from(segment.syn));
+    let end = start.plus(segment.len);
+    let first = start.later(nxt);
+    let last = end.earlier(edge);
+    if segment.fin && end.at_or_after(nxt) && end.at_or_before(edge) {
+        flow.rcv.fin = Some(end);
+    }
+    if segment.len > 0 && !first.before(last) {
+        // Wholly old, or wholly beyond the window (a window probe): tell the peer where we stand.
+        flow.rcv.ack_now = true;
+        return Step::Continue;
+    }
+    if segment.len == 0 {
+        return Step::Continue;
+    }
+    if flow.conn.app_closed {
+        // The program is gone and cannot read this: RST tells the peer (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+        cx.counters.add(Counter::DropAfterClose);
+        flow.conn.state = crate::flow::tcp::state::TcpState::Closed;
+        return Step::Done(FlowEvent::Abort(Errno::ECONNRESET));
+    }
+    let skip = first.distance_from(start);
+    let len = last.distance_from(first);
+    match take(flow, cx, work, first, skip, len) {
+        Ok(()) => {
+            schedule_ack(flow, cx.now, len);
+            Step::Continue
+        }
+        Err(reason) => drop_with_ack(flow, cx, reason),
+    }
+}
+
+/// Places `len` octets at `first` and moves `rcv.nxt` over what is in order now.
+fn take<H: HostSide>(
+    flow: &mut Flow,
+    cx: &mut RxContext<'_, H>,
+    work: &RxWork<'_>,
+    first: SeqNum,
+    skip: u32,
+    len: u32,
+) -> Result<(), Counter> {
+    let nxt = flow.rcv.nxt;
+    let mut held = flow.held;
+    held.insert(first, first.plus(len)).map_err(|_| Counter::DropReassemblyFull)?;
+    if !flow.rcv.shut {
+        let cut;
+        let payload = match work.payload {
+            Payload::Frame(bytes) => Payload::Frame(&bytes[skip as usize..(skip + len) as usize]),
+            Payload::Memory(pieces) => {
+                cut = pieces.slice(skip, len);
+                Payload::Memory(&cut)
+            }
+        };
+        flow.receive
+            .place(cx.arena, cx.host, &flow.held, nxt, first, payload, len)
+            .map_err(|_| Counter::DropNoMemory)?;
+    }
+    flow.rcv.nxt = held.advance(nxt);
+    flow.held = held;
+    if flow.rcv.shut {
+        flow.receive.published = flow.rcv.nxt;
+        flow.receive.consumed = flow.rcv.nxt;
+    }
+    Ok(())
+}
+
+fn schedule_ack(flow: &mut Flow, now: Instant, len: u32) {
+    let unacked = flow.rcv.nxt.distance_from(flow.rcv.acked);
+    let out_of_order = !flow.held.is_empty() || unacked < len;
+    let at_once = out_of_order
+        || flow.is_local()
+        || flow.rcv.quick_acks > 0
+        || unacked >= 2 * u32::from(flow.snd.mss);
+    if at_once {
+        flow.rcv.quick_acks = flow.rcv.quick_acks.saturating_sub(1);
+        flow.rcv.ack_now = true;
+    } else if flow.timers.delayed_ack.is_far_future() {
+        flow.timers.delayed_ack = now.after_us(DELAYED_ACK_US);
+    }
+}
+
+/// The host gave `len` octets back: grow the window when it keeps up with the path, and tell the peer when that is
+/// worth a segment (RFC 9293 section 3.8.6.2.2).
+pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
+    let interval = u64::from(flow.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
+    flow.rcv.tune_consumed = flow.rcv.tune_consumed.saturating_add(len);
+    if now.since_us(flow.rcv.tune_since) >= interval {
+        let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 2;
+        if keeps_up && now.since_us(flow.rcv.tune_since) < 4 * interval {
+            let limit = flow.options.receive_window_limit.max(RECEIVE_WINDOW_INITIAL);
+            flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
+        }
+        flow.rcv.tune_consumed = 0;
+        flow.rcv.tune_since = now;
+    }
+    if !flow.conn.state.accepts_text() {
+        return;
+    }
+    let data_nxt = flow.data_nxt();
+    let offered = flow.rcv.edge.distance_from(data_nxt);
+    let could = flow.receive.window(data_nxt);
+    let gain = could.saturating_sub(offered);
+    let worth = (2 * u32::from(flow.snd.mss)).min(flow.receive.window_max / 2);
+    if gain >= worth && offered < flow.receive.window_max / 2 {
+        flow.rcv.ack_now = true;
+    }
+}

@@ -1,0 +1,138 @@
+//! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
+
+use crate::counter::{Counter, Counters};
+use crate::flow::record::Flow;
+use crate::flow::tcp::congestion;
+use crate::flow::tcp::state::TcpState;
+use crate::work::FlowEvent;
+use toe_abi::errno::Errno;
+use toe_base::Instant;
+
+/// 2 MSL: as long as Linux waits.
+pub const TIME_WAIT_US: u64 = 60_000_000;
+/// How long FIN_WAIT_2 lasts without a program (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
+pub const FIN_WAIT_2_US: u64 = 60_000_000;
+/// Time-outs until a SYN or a SYN-ACK is given up (Linux: tcp_syn_retries, tcp_synack_retries).
+const SYN_RETRIES: u8 = 6;
+const SYN_ACK_RETRIES: u8 = 5;
+/// Time-outs until data is given up: R2 of RFC 9293 section 3.8.3 is at least 100 s; Linux: tcp_retries2.
+const DATA_RETRIES: u8 = 15;
+/// Time-outs until a connection that no program holds is given up (Linux: tcp_orphan_retries).
+const ORPHAN_RETRIES: u8 = 8;
+
+/// Enters (or prolongs) TIME_WAIT.
+pub fn start_time_wait(flow: &mut Flow, now: Instant) {
+    flow.timers.stop_all();
+    flow.timers.linger = now.after_us(TIME_WAIT_US);
+}
+
+/// A program that is gone cannot end FIN_WAIT_2: time does.
+pub fn start_fin_wait_2(flow: &mut Flow, now: Instant) {
+    flow.timers.linger = now.after_us(FIN_WAIT_2_US);
+}
+
+/// Handles every timer of the flow that is due.
+pub fn on_timeout(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+    let off = Instant::FAR_FUTURE;
+    if flow.timers.linger <= now {
+        flow.conn.state = TcpState::Closed;
+        return FlowEvent::Closed(Errno::OK);
+    }
+    if flow.timers.delayed_ack <= now {
+        flow.timers.delayed_ack = off;
+        flow.rcv.ack_now = true;
+    }
+    if flow.timers.cork <= now {
+        flow.timers.cork = off;
+        flow.snd.uncork = true;
+    }
+    if flow.timers.retransmit <= now {
+        return retransmit(flow, now, counters);
+    }
+    if flow.timers.persist <= now {
+        return probe_window(flow, now, counters);
+    }
+    if flow.timers.keepalive <= now {
+        return keepalive(flow, now, counters);
+    }
+    FlowEvent::None
+}
+
+/// RFC 6298 sections 5.4 to 5.6.
+fn retransmit(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+    let retries = match flow.conn.state {
+        TcpState::SynSent => SYN_RETRIES,
+        TcpState::SynReceived => SYN_ACK_RETRIES,
+        _ if flow.conn.app_closed => ORPHAN_RETRIES,
+        _ => DATA_RETRIES,
+    };
+    if flow.rtt.backoff >= retries || user_timeout_passed(flow, now) {
+        return give_up(flow);
+    }
+    counters.add(Counter::RetransmitTimeouts);
+    congestion::on_timeout(flow);
+    flow.rtt.backoff += 1;
+    flow.rtt.cancel();
+    flow.snd.nxt = flow.snd.una;
+    flow.snd.resend = false;
+    flow.timers.retransmit = now.after_us(flow.rtt.timeout_us());
+    FlowEvent::None
+}
+
+/// RFC 5482.
+fn user_timeout_passed(flow: &Flow, now: Instant) -> bool {
+    flow.options.user_timeout_ms > 0
+        && !flow.timers.stalled_since.is_far_future()
+        && now.since_us(flow.timers.stalled_since) >= u64::from(flow.options.user_timeout_ms) * 1000
+}
+
+/// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
+fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+    let retries = if flow.conn.app_closed { ORPHAN_RETRIES } else { DATA_RETRIES };
+    if flow.timers.probes_sent >= retries {
+        return give_up(flow);
+    }
+    counters.add(Counter::ZeroWindowProbes);
+    flow.timers.probes_sent += 1;
+    flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
+    flow.snd.probe = true;
+    flow.timers.persist = now.after_us(flow.rtt.timeout_us());
+    FlowEvent::None
+}
+
+/// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
+fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+    let options = &flow.options;
+    if !options.keepalive || !flow.conn.state.is_synchronized() {
+        flow.timers.keepalive = Instant::FAR_FUTURE;
+        return FlowEvent::None;
+    }
+    let idle_end = flow.timers.heard.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
+    if now < idle_end {
+        flow.timers.keepalive = idle_end;
+        return FlowEvent::None;
+    }
+    if u32::from(flow.timers.probes_sent) >= options.keep_count {
+        return give_up(flow);
+    }
+    counters.add(Counter::KeepaliveProbes);
+    flow.timers.probes_sent += 1;
+    flow.snd.keepalive_probe = true;
+    flow.timers.keepalive = now.after_us(u64::from(options.keep_interval_secs) * 1_000_000);
+    FlowEvent::None
+}
+
+/// Starts or stops the keepalive timer after an option changed.
+pub fn rearm_keepalive(flow: &mut Flow, now: Instant) {
+    flow.timers.keepalive = if flow.options.keepalive && flow.conn.state != TcpState::Closed {
+        now.max(flow.timers.heard).after_us(u64::from(flow.options.keep_idle_secs) * 1_000_000)
+    } else {
+        Instant::FAR_FUTURE
+    };
+}
+
+fn give_up(flow: &mut Flow) -> FlowEvent {
+    let reset = flow.conn.state.is_synchronized();
+    flow.conn.state = TcpState::Closed;
+    if reset { FlowEvent::Abort(Errno::ETIMEDOUT) } else { FlowEvent::Closed(Errno::ETIMEDOUT) }
+}

@@ -1,0 +1,25 @@
+//! The host interface's engine side: sessions and what they may name, commands in, completions out, claims.
+//!
+//! Called by [`crate::Engine`] with entries that the daemon copied out of a session's rings. Everything a host sent
+//! is checked here for range and ownership; behind this folder it is trusted.
+
+pub mod anchors;
+pub mod session;
+
+use toe_abi::command::FlowInfo;
+use toe_abi::entry::Completion;
+use toe_base::{QueueSetId, SessionId};
+
+/// The memory and rings of the sessions, as the engine reaches them. Served by the daemon over shared memory, by
+/// tests over a `Vec`. Session 0 is the engine's own staging memory of [`crate::STAGING_LEN`] octets.
+///
+/// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
+/// bounds and ignores what does not fit.
+pub trait HostSide {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]);
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]);
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32);
+    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
+    /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
+    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
+}

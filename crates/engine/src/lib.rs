@@ -1,0 +1,24 @@
+//! The TOE device: frames, host entries and `now` in; frames, completions and the next deadline out.
+//!
+//! Sans-IO: no sockets, clock, threads or shared memory in here. The daemon, a test or a simulator drives one
+//! [`Engine`] and serves its [`HostSide`]. Same inputs, same outputs.
+//!
+//! Folders in the order data flows. Receive: [`ingress`] → [`flow`] → [`hostif`]. Send: [`hostif`] → [`sched`] →
+//! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners. A stage takes a
+//! value from [`work`] and its own records, and hands on a value from [`work`]; only the `engine` folder joins them.
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod counter;
+pub mod egress;
+mod engine;
+pub mod flow;
+pub mod hostif;
+pub mod ingress;
+pub mod sched;
+pub mod work;
+
+pub use counter::Counter;
+pub use engine::{Engine, EngineConfig, STAGING_LEN, SessionView, SocketView};
+pub use hostif::HostSide;
+pub use work::{Claimed, Link};

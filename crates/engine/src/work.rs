@@ -1,0 +1,133 @@
+//! Every value that passes between stages.
+
+use core::net::Ipv4Addr;
+use toe_abi::errno::Errno;
+use toe_base::window::{UnscaledWindow, WindowScale};
+use toe_base::{FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_wire::link::{LinkCaps, MacAddr};
+
+use crate::flow::key::FlowKey;
+use crate::flow::send_queue::Pieces;
+
+/// A link as its port describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    pub mac: MacAddr,
+    /// Largest IP datagram that fits one frame, in octets.
+    pub mtu: u32,
+    pub caps: LinkCaps,
+}
+
+/// Where a flow's segments travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Both ends are flows of this engine; no frame is built.
+    Local,
+    /// Over a port, through the neighbour with this number in the port's table.
+    Port { port: PortId, neighbour: u16 },
+}
+
+/// TCP header fields as the state machine sees them, independent of how they travelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub seq: SeqNum,
+    pub ack: Option<SeqNum>,
+    pub syn: bool,
+    pub fin: bool,
+    pub rst: bool,
+    pub psh: bool,
+    pub window: UnscaledWindow,
+    pub mss: Option<u16>,
+    pub window_scale: Option<WindowScale>,
+    /// (TSval, TSecr), RFC 7323.
+    pub timestamps: Option<(u32, u32)>,
+    /// Payload octets.
+    pub len: u32,
+}
+
+impl Segment {
+    /// SEG.LEN of RFC 9293: payload plus one for SYN and one for FIN.
+    pub const fn seq_len(&self) -> u32 {
+        self.len + self.syn as u32 + self.fin as u32
+    }
+}
+
+/// A segment's octets: in the frame that brought them, or still in the sender's memory when both ends are ours.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    Frame(&'a [u8]),
+    Memory(&'a Pieces),
+}
+
+/// Ingress → flow: one segment for one connection.
+#[derive(Clone, Copy, Debug)]
+pub struct RxWork<'a> {
+    /// As the receiver sees it: `local` is the segment's destination.
+    pub key: FlowKey,
+    pub path: Path,
+    pub segment: Segment,
+    pub payload: Payload<'a>,
+}
+
+/// Flow → egress: one segment to send, cut to at most [`TxSegment::mss`] by link or egress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxSegment {
+    pub segment: Segment,
+    /// Where the payload starts, in octets from the first unacknowledged one.
+    pub payload_at: u32,
+    /// Payload octets of one wire segment.
+    pub mss: u16,
+    /// The segment was sent before.
+    pub is_retransmit: bool,
+}
+
+/// Control → egress: a frame that belongs to no flow's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlFrame {
+    ArpRequest { target: Ipv4Addr, source: Ipv4Addr },
+    ArpReply { to_mac: MacAddr, to: Ipv4Addr, source: Ipv4Addr },
+    EchoReply { to_mac: MacAddr, to: Ipv4Addr, source: Ipv4Addr, ident: u16, seq: u16, data: Vec<u8> },
+    /// A lone TCP segment without a flow: RST, or a SYN-ACK's refusal.
+    Tcp { to_mac: MacAddr, key: FlowKey, segment: Segment },
+}
+
+/// What [`crate::Engine::claim`] found behind an anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    Flow(FlowId),
+    Listener(ListenerId),
+}
+
+/// What a segment or a timer did to a connection, for the stages after the flow core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowEvent {
+    /// Nothing that another stage must know.
+    None,
+    /// The three-way handshake is complete.
+    Established,
+    /// The connection is gone; `Errno::OK` when it ended as it should.
+    Closed(Errno),
+    /// The connection entered TIME_WAIT.
+    TimeWait,
+    /// The segment belongs to another life of this connection: answer it with RST, keep the connection.
+    Reject,
+    /// The connection is gone for this reason, and the peer must be told with RST.
+    Abort(Errno),
+}
+
+/// Who holds a flow on the host side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Session 0 means nobody: not yet accepted, or closed by the program.
+    pub session: SessionId,
+    pub queue_set: toe_base::QueueSetId,
+    pub flow_id: FlowId,
+    /// The program's descriptor, for reports.
+    pub fd: u32,
+}
+
+impl Owner {
+    pub const fn is_nobody(&self) -> bool {
+        self.session.0 == 0
+    }
+}

@@ -1,0 +1,130 @@
+//! Which faults, how often: the part of a port's specification behind the `?`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::spec::SpecError;
+
+/// How often, in frames of a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate(u32);
+
+impl Rate {
+    pub const NEVER: Rate = Rate(0);
+
+    pub const fn from_ppm(ppm: u32) -> Rate {
+        Rate(if ppm > 1_000_000 { 1_000_000 } else { ppm })
+    }
+
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 10_000.0)
+    }
+}
+
+/// The faults of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultRates {
+    pub drop: Rate,
+    /// Held back until up to three later frames have passed, or 2 ms.
+    pub reorder: Rate,
+    pub duplicate: Rate,
+    /// One bit flipped where a checksum covers it; a frame without such a place is dropped instead.
+    pub corrupt: Rate,
+    /// Every frame takes this much longer.
+    pub delay_us: u32,
+}
+
+/// The faults of a link. `rx` is towards the engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    pub rx: FaultRates,
+    pub tx: FaultRates,
+    pub seed: u64,
+}
+
+impl FaultRates {
+    /// `false`: there is no such fault.
+    fn set(&mut self, fault: &str, key: &str, value: &str) -> Result<bool, SpecError> {
+        match fault {
+            "drop" => self.drop = rate(key, value)?,
+            "reorder" => self.reorder = rate(key, value)?,
+            "dup" => self.duplicate = rate(key, value)?,
+            "corrupt" => self.corrupt = rate(key, value)?,
+            "delay_us" => {
+                self.delay_us = number(key, value, "a number of microseconds up to 10000000", 10_000_000)?
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn bad_value(key: &str, value: &str, wanted: &'static str) -> SpecError {
+    SpecError::BadFaultValue { key: key.to_owned(), value: value.to_owned(), wanted }
+}
+
+fn rate(key: &str, value: &str) -> Result<Rate, SpecError> {
+    let percent = value.strip_suffix('%').unwrap_or(value).parse::<f64>().ok();
+    match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
+        Some(percent) => Ok(Rate::from_ppm((percent * 10_000.0).round() as u32)),
+        None => Err(bad_value(key, value, "a percentage from 0% to 100%, such as 0.5%")),
+    }
+}
+
+fn number(key: &str, value: &str, wanted: &'static str, max: u32) -> Result<u32, SpecError> {
+    value.parse().ok().filter(|n| *n <= max).ok_or_else(|| bad_value(key, value, wanted))
+}
+
+impl FromStr for FaultPlan {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<FaultPlan, SpecError> {
+        let mut plan = FaultPlan::default();
+        for part in text.split('&') {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let known = if key == "seed" {
+                let wanted = "a whole number from 0 to 2^64-1";
+                plan.seed = value.parse().map_err(|_| bad_value(key, value, wanted))?;
+                true
+            } else if let Some(fault) = key.strip_prefix("rx_") {
+                plan.rx.set(fault, key, value)?
+            } else if let Some(fault) = key.strip_prefix("tx_") {
+                plan.tx.set(fault, key, value)?
+            } else {
+                plan.rx.set(key, key, value)? && plan.tx.set(key, key, value)?
+            };
+            if !known {
+                return Err(SpecError::UnknownFault { key: key.to_owned() });
+            }
+        }
+        Ok(plan)
+    }
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (direction, rates) in [("rx", &self.rx), ("tx", &self.tx)] {
+            let named = [
+                ("drop", rates.drop),
+                ("reorder", rates.reorder),
+                ("dup", rates.duplicate),
+                ("corrupt", rates.corrupt),
+            ];
+            for (name, rate) in named {
+                if rate != Rate::NEVER {
+                    write!(f, "{direction}_{name}={rate}&")?;
+                }
+            }
+            if rates.delay_us != 0 {
+                write!(f, "{direction}_delay_us={}&", rates.delay_us)?;
+            }
+        }
+        write!(f, "seed={}", self.seed)
+    }
+}

@@ -1,0 +1,22 @@
+//! Links: what carries the engine's frames. `toed` opens one [`Port`] per `--port` and moves frames between it and
+//! the engine; the engine itself never sees a port.
+//!
+//! A driver is a folder with the same files each: `mod.rs` (the port) and `sys.rs` (its system calls). Wrappers such
+//! as [`fault`] work over any port. This crate needs `unsafe` for the system calls; all of it is in the `sys.rs`
+//! files and in `netdev.rs`.
+
+mod batch;
+pub mod fault;
+pub mod memory;
+mod netdev;
+mod open;
+mod packet;
+mod port;
+mod spec;
+mod tap;
+pub mod virtio_net;
+
+pub use fault::{FaultPlan, FaultRates, Rate};
+pub use open::{OpenError, open};
+pub use port::{Port, PortCounter, PortCounters};
+pub use spec::{Driver, PortSpec, SpecError};

@@ -1,0 +1,107 @@
+//! From a [`PortSpec`] to a [`Port`], and why that can fail. Called by `toed` at its start.
+
+use std::fmt;
+use std::io;
+
+use crate::fault::{FaultPort, monotonic_clock};
+use crate::packet::PacketPort;
+use crate::port::Port;
+use crate::spec::{Driver, PortSpec};
+use crate::tap::TapPort;
+
+/// Opens the port, and brings its interface up.
+pub fn open(spec: &PortSpec) -> Result<Box<dyn Port>, OpenError> {
+    let port: Box<dyn Port> = match spec.driver {
+        Driver::Tap => Box::new(TapPort::open(&spec.interface)?),
+        Driver::Packet => Box::new(PacketPort::open(&spec.interface)?),
+    };
+    Ok(match &spec.faults {
+        Some(plan) => Box::new(FaultPort::new(port, plan.clone(), monotonic_clock())),
+        None => port,
+    })
+}
+
+/// Why a port was not opened. The text says what to do.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The kernel refuses for want of privilege.
+    NotPermitted { driver: Driver, interface: String },
+    /// `packet:` was given a name that no interface has.
+    NoSuchInterface { interface: String },
+    /// The interface is of another kind.
+    NotEthernet { interface: String },
+    /// `tap:` was given the name of an interface that is not a plain TAP.
+    NotATap { interface: String },
+    /// Another process has the TAP open.
+    InUse { interface: String },
+    /// The kernel has no TUN/TAP driver.
+    NoTunDriver,
+    /// Something else failed.
+    System { doing: &'static str, interface: String, source: io::Error },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::NotPermitted { driver, interface } => {
+                let capability = match driver {
+                    Driver::Tap => "CAP_NET_ADMIN",
+                    Driver::Packet => "CAP_NET_RAW and CAP_NET_ADMIN",
+                };
+                write!(
+                    f,
+                    "not permitted to open {}:{interface}: run as root or with {capability}",
+                    driver.name()
+                )
+            }
+            OpenError::NoSuchInterface { interface } => {
+                write!(f, "there is no interface `{interface}` in this network namespace: see `ip link`")
+            }
+            OpenError::NotEthernet { interface } => {
+                write!(f, "`{interface}` is not an Ethernet interface: use a NIC, a veth, a bridge or a TAP")
+            }
+            OpenError::NotATap { interface } => write!(
+                f,
+                "`{interface}` exists and is not a single-queue TAP: use another name, or packet:{interface}"
+            ),
+            OpenError::InUse { interface } => {
+                write!(f, "another process has the TAP `{interface}` open: stop it or use another name")
+            }
+            OpenError::NoTunDriver => {
+                write!(
+                    f,
+                    "the kernel has no TUN/TAP driver: run `modprobe tun` (in a container: give it /dev/net/tun)"
+                )
+            }
+            OpenError::System { doing, interface, source } => {
+                write!(f, "{doing} failed for `{interface}`: {source}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl OpenError {
+    /// What an errno means whichever driver met it.
+    pub(crate) fn from_io(
+        driver: Driver,
+        interface: &str,
+        doing: &'static str,
+        source: io::Error,
+    ) -> OpenError {
+        let interface = interface.to_owned();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { driver, interface },
+            Some(libc::ENODEV | libc::ENXIO) => OpenError::NoSuchInterface { interface },
+            _ => OpenError::System { doing, interface, source },
+        }
+    }
+}

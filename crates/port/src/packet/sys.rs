@@ -1,0 +1,277 @@
+//! The system calls of the AF_PACKET port (packet(7)): the socket, its filter, and batches in and out.
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use toe_base::limits::FRAME_MAX;
+
+use crate::batch::{BATCH_MAX, Packets, Send as SendPackets};
+use crate::virtio_net;
+
+// From linux/if_packet.h.
+const PACKET_STATISTICS: libc::c_int = 6;
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const PACKET_HOST: u32 = 0;
+const PACKET_BROADCAST: u32 = 1;
+
+/// Packets that one receive call takes.
+pub(super) const RECEIVE_BATCH: usize = 32;
+/// Octets of a packet's place: header and the largest frame, in whole cache lines.
+const SLOT: usize = (virtio_net::HEADER_LEN + FRAME_MAX).next_multiple_of(64);
+
+/// A non-blocking AF_PACKET socket.
+#[derive(Debug)]
+pub(super) struct PacketSocket {
+    fd: OwnedFd,
+}
+
+impl PacketSocket {
+    /// A socket that receives nothing until it is bound.
+    pub(super) fn open() -> io::Result<PacketSocket> {
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: a plain system call without pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call above made this descriptor and nobody else owns it.
+        Ok(PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Options and filter; all before the bind, so that no frame comes in under other rules.
+    pub(super) fn configure(&self, receive_memory: i32, send_memory: i32) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, PACKET_VNET_HDR, &1i32)?;
+        // Linux before 4.20 lacks this option; there, the filter below keeps our own frames out.
+        let _ = self.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32);
+        self.set_memory(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_memory)?;
+        self.set_memory(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_memory)?;
+        self.attach_filter()
+    }
+
+    /// The forced form goes beyond the administrator's limit but needs CAP_NET_ADMIN.
+    fn set_memory(&self, forced: libc::c_int, plain: libc::c_int, octets: i32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, forced, &octets).or_else(|_| self.set(libc::SOL_SOCKET, plain, &octets))
+    }
+
+    fn set<T: Copy>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        let len = mem::size_of::<T>() as libc::socklen_t;
+        // SAFETY: the pointer and length describe `value`, which the kernel only reads, during the call.
+        let result =
+            unsafe { libc::setsockopt(self.fd.as_raw_fd(), level, option, ptr::from_ref(value).cast(), len) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Lets only untagged IPv4 and ARP frames in that are sent to this interface or to all. Without it every frame
+    /// on a shared link would be copied to the engine just to be dropped; and the kernel hides the tag of a VLAN
+    /// frame, which must not pass for an untagged one.
+    fn attach_filter(&self) -> io::Result<()> {
+        const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+        const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+        const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+        let ancillary = |what: libc::c_int| (libc::SKF_AD_OFF + what) as u32;
+        let mut program = [
+            op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT)),
+            op(JUMP_IF, 0, 7, 0),
+            op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)),
+            op(JUMP_IF, 1, 0, PACKET_HOST),
+            op(JUMP_IF, 0, 4, PACKET_BROADCAST),
+            op(LOAD_HALF, 0, 0, 12),
+            op(JUMP_IF, 1, 0, libc::ETH_P_IP as u32),
+            op(JUMP_IF, 0, 1, libc::ETH_P_ARP as u32),
+            op(RETURN, 0, 0, u32::MAX),
+            op(RETURN, 0, 0, 0),
+        ];
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // The kernel copies the program that `filter` points to before the call returns.
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    /// Starts receiving from the interface.
+    pub(super) fn bind(&self, index: i32) -> io::Result<()> {
+        // SAFETY: sockaddr_ll is a C struct of integers, so all zeroes is a valid value.
+        let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = index;
+        let len = mem::size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the pointer and length describe `address`, which the kernel only reads, during the call.
+        let result = unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(&address).cast(), len) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Frames lost to a full queue since the last time that this was asked.
+    pub(super) fn take_drops(&self) -> u64 {
+        // `struct tpacket_stats`: packets seen, packets dropped.
+        let mut statistics = [0u32; 2];
+        let mut len = mem::size_of_val(&statistics) as libc::socklen_t;
+        // SAFETY: the pointer and length describe `statistics`; the kernel writes at most that many octets.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_STATISTICS,
+                statistics.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        if result < 0 { 0 } else { u64::from(statistics[1]) }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// One received packet: virtio-net header and frame.
+#[derive(Debug)]
+pub(super) struct Packet<'a> {
+    pub(super) octets: &'a [u8],
+    /// The place was too small; the rest is lost.
+    pub(super) truncated: bool,
+}
+
+/// Places for received packets, and the lists that describe them to the kernel. The lists are written once.
+#[derive(Debug)]
+pub(super) struct ReceiveBatch {
+    /// `RECEIVE_BATCH` places of `SLOT` octets; owned, freed in drop.
+    places: NonNull<[u8]>,
+    messages: Box<[libc::mmsghdr]>,
+    /// Pointed to by `messages` and not touched again. A `Vec`, because a `Box` claims to be the only way to its
+    /// contents whenever it moves.
+    _vectors: Vec<libc::iovec>,
+}
+
+// SAFETY: the raw pointers inside lead only to memory that this value owns (its places and its own boxed lists), so
+// moving it to another thread moves all of it.
+unsafe impl Send for ReceiveBatch {}
+
+impl ReceiveBatch {
+    pub(super) fn new() -> ReceiveBatch {
+        // Zeroed memory of this size comes from the kernel page by page when it is first written.
+        let places = Box::into_raw(vec![0u8; RECEIVE_BATCH * SLOT].into_boxed_slice());
+        // SAFETY: a Box's pointer is never null.
+        let places = unsafe { NonNull::new_unchecked(places) };
+        let mut vectors: Vec<libc::iovec> = (0..RECEIVE_BATCH)
+            .map(|n| libc::iovec {
+                iov_base: places.as_ptr().cast::<u8>().wrapping_add(n * SLOT).cast(),
+                iov_len: SLOT,
+            })
+            .collect();
+        let messages = messages_over(&mut vectors);
+        ReceiveBatch { places, messages, _vectors: vectors }
+    }
+
+    /// Receives up to `wanted` packets; returns how many came, at least one.
+    pub(super) fn fill(&mut self, socket: &PacketSocket, wanted: usize) -> io::Result<usize> {
+        let wanted = wanted.min(self.messages.len());
+        let fd = socket.fd.as_raw_fd();
+        // SAFETY: `messages` holds at least `wanted` entries. Each names one iovec in `_vectors`, and that one a
+        // place of SLOT octets in `places`; both live as long as `self`, and no reference to a place exists while
+        // `self` is borrowed exclusively. No entry asks for a name or control data.
+        let result = unsafe {
+            libc::recvmmsg(
+                fd,
+                self.messages.as_mut_ptr(),
+                wanted as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                ptr::null_mut(),
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
+    }
+
+    /// The first `count` packets of the last fill.
+    pub(super) fn packets(&self, count: usize) -> impl Iterator<Item = Packet<'_>> {
+        let first = self.places.as_ptr().cast::<u8>().cast_const();
+        self.messages.iter().take(count).enumerate().map(move |(n, message)| {
+            let len = (message.msg_len as usize).min(SLOT);
+            // SAFETY: place `n` is below RECEIVE_BATCH, for `messages` is that long, so its `len` <= SLOT octets are
+            // inside `places`; they are initialised (zeroed at first) and nothing writes them while `self` is
+            // borrowed.
+            let octets = unsafe { slice::from_raw_parts(first.add(n * SLOT), len) };
+            Packet { octets, truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 }
+        })
+    }
+}
+
+impl Drop for ReceiveBatch {
+    fn drop(&mut self) {
+        // SAFETY: `places` came from Box::into_raw in `new` and is freed only here.
+        drop(unsafe { Box::from_raw(self.places.as_ptr()) });
+    }
+}
+
+/// The lists that describe packets to be sent.
+#[derive(Debug)]
+pub(super) struct SendBatch {
+    /// Pointed to by `messages`; a `Vec` for the reason that [`ReceiveBatch`] gives.
+    vectors: Vec<libc::iovec>,
+    messages: Box<[libc::mmsghdr]>,
+}
+
+// SAFETY: the pointers in `messages` lead to `vectors`, which this value owns; those in `vectors` are stale outside of
+// `Sender::send`, which overwrites them before the kernel sees them.
+unsafe impl Send for SendBatch {}
+
+impl SendBatch {
+    pub(super) fn new() -> SendBatch {
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let mut vectors = vec![empty; BATCH_MAX];
+        let messages = messages_over(&mut vectors);
+        SendBatch { vectors, messages }
+    }
+}
+
+/// A message header for each vector, with neither name nor control data.
+fn messages_over(vectors: &mut [libc::iovec]) -> Box<[libc::mmsghdr]> {
+    let first = vectors.as_mut_ptr();
+    (0..vectors.len())
+        .map(|n| {
+            // SAFETY: mmsghdr is a C struct of integers and pointers, so all zeroes is a valid value.
+            let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+            message.msg_hdr.msg_iov = first.wrapping_add(n);
+            message.msg_hdr.msg_iovlen = 1;
+            message
+        })
+        .collect()
+}
+
+/// Sends a port's gathered packets.
+pub(super) struct Sender<'a> {
+    pub(super) socket: &'a PacketSocket,
+    pub(super) batch: &'a mut SendBatch,
+}
+
+impl SendPackets for Sender<'_> {
+    fn send(&mut self, packets: &Packets<'_>) -> io::Result<usize> {
+        let first = self.batch.messages[0].msg_hdr.msg_iov;
+        let mut count = 0;
+        for packet in packets.iter().take(self.batch.vectors.len()) {
+            let vector = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+            // SAFETY: `first` points to `vectors`, which holds more than `count` entries. Written through the pointer
+            // that the messages hold, so that it stays the one way in.
+            unsafe { first.add(count).write(vector) };
+            count += 1;
+        }
+        let fd = self.socket.fd.as_raw_fd();
+        // SAFETY: the first `count` messages name the vectors written above, and those name packets that are borrowed
+        // until this returns. The kernel only reads the octets, although the C type is not const.
+        let result = unsafe {
+            libc::sendmmsg(
+                fd,
+                self.batch.messages.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
+    }
+}

@@ -1,0 +1,111 @@
+//! The [`Port`] trait: all that the run loop knows of a link.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use toe_base::counter::CounterSet;
+use toe_base::counters;
+use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload};
+
+/// A link. The run loop waits on [`Port::poll_fd`], takes frames with [`Port::receive`], puts frames into
+/// [`Port::transmit`] and sends them with [`Port::flush`]. Nothing here blocks.
+pub trait Port: Send {
+    /// The interface's name.
+    fn name(&self) -> &str;
+
+    /// The hardware address that the engine uses on this link.
+    fn mac(&self) -> MacAddr;
+
+    /// Octets of the largest IPv4 datagram that the link carries in one frame.
+    fn mtu(&self) -> u32;
+
+    fn caps(&self) -> LinkCaps;
+
+    /// Readable when frames wait. `None`: there is nothing to wait on, only polling helps.
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// After this many microseconds, call [`Port::receive`] and [`Port::flush`] although nothing is readable: a
+    /// frame is held back, or the kernel had no room for one. `None`: no need.
+    fn next_deadline_us(&self) -> Option<u64>;
+
+    /// Hands at most `budget` frames (duplicates made by a wrapper not counted) to `each`; returns how many `each`
+    /// saw. An error says that the link is gone or down: worth telling, and calling again is allowed.
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize>;
+
+    /// Where frames to be sent gather. A frame that was asked for and not committed is not sent.
+    fn transmit(&mut self) -> &mut dyn FrameSink;
+
+    /// Sends what has gathered, in one batch. What the kernel has no room for stays and is tried again at the next
+    /// flush. An error is as for [`Port::receive`].
+    fn flush(&mut self) -> io::Result<()>;
+
+    fn counters(&self) -> PortCounters;
+}
+
+counters! {
+    /// What a port counts. A frame is counted once: as received or sent, or under the reason why not.
+    pub enum PortCounter {
+        /// Frames handed to the engine. One that the link joined from several wire segments is one.
+        RxFrames = "rx_frames",
+        RxBytes = "rx_bytes",
+        TxFrames = "tx_frames",
+        TxBytes = "tx_bytes",
+        /// The kernel's queue was full: the engine did not read in time.
+        RxQueueFull = "rx_queue_full",
+        /// Longer than any frame that a port takes.
+        RxTruncated = "rx_truncated",
+        /// The link's description of the frame contradicts itself.
+        RxBadHeader = "rx_bad_header",
+        /// The kernel could not describe the frame to us.
+        RxRefused = "rx_refused",
+        /// A flush found the kernel without room; nothing was lost by that.
+        TxBusy = "tx_busy",
+        /// The kernel had no room for too long.
+        TxDroppedBusy = "tx_dropped_busy",
+        /// The kernel refused the frame, or the link is down.
+        TxDroppedError = "tx_dropped_error",
+        FaultDropped = "fault_dropped",
+        FaultReordered = "fault_reordered",
+        FaultDuplicated = "fault_duplicated",
+        FaultCorrupted = "fault_corrupted",
+    }
+}
+
+/// The values of [`PortCounter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters(CounterSet<{ PortCounter::ALL.len() }>);
+
+impl PortCounters {
+    pub fn add(&mut self, counter: PortCounter, n: u64) {
+        self.0.add(counter as usize, n);
+    }
+
+    pub fn get(&self, counter: PortCounter) -> u64 {
+        self.0.get(counter as usize)
+    }
+
+    /// Every counter by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let values = *self;
+        PortCounter::ALL.iter().map(move |counter| (counter.name(), values.get(*counter)))
+    }
+
+    /// Both together: a wrapper's own and those of what it wraps.
+    #[must_use]
+    pub fn plus(mut self, other: PortCounters) -> PortCounters {
+        for counter in PortCounter::ALL {
+            self.add(*counter, other.get(*counter));
+        }
+        self
+    }
+
+    pub(crate) fn received(&mut self, len: usize) {
+        self.add(PortCounter::RxFrames, 1);
+        self.add(PortCounter::RxBytes, len as u64);
+    }
+
+    pub(crate) fn sent(&mut self, len: usize) {
+        self.add(PortCounter::TxFrames, 1);
+        self.add(PortCounter::TxBytes, len as u64);
+    }
+}

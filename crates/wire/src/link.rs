@@ -1,0 +1,72 @@
+//! What a link says of itself and of each frame: the contract between ports (which implement it) and the engine
+//! (which uses it). The fields are those of the virtio-net header (virtio 1.2 section 5.1.6), less its encoding.
+
+/// Hardware address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+
+    /// A group address; broadcast is one. Never the source of a frame, nor the owner of an IPv4 address.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl core::fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// What a link can do for the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCaps {
+    /// The link fills in TCP checksums of frames sent with [`TxOffload::checksum`].
+    pub tx_checksum: bool,
+    /// Largest TCP/IPv4 payload that the link cuts into segments by itself; 0 when it cannot.
+    pub gso_max: u32,
+}
+
+/// Where a link is to put a checksum: over the octets from `start` to the end, stored at `start + offset`. The field
+/// already holds the pseudo-header's sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialChecksum {
+    pub start: u16,
+    pub offset: u16,
+}
+
+/// How a link is to cut a large TCP/IPv4 frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// Octets of Ethernet, IP and TCP header, repeated in each segment.
+    pub header_len: u16,
+    /// Payload octets of each segment but the last.
+    pub mss: u16,
+}
+
+/// What the link must still do to a frame that is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxOffload {
+    pub checksum: Option<PartialChecksum>,
+    pub segmentation: Option<Segmentation>,
+}
+
+/// What the link says of a frame that arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxOffload {
+    /// The transport checksum needs no check: the link checked it, or the frame never left the machine.
+    pub checksum_ok: bool,
+    /// The frame holds several wire segments of this payload size, joined by the link (GRO, or the sender's GSO).
+    pub coalesced_mss: Option<u16>,
+}
+
+/// Takes frames to be sent; a port's transmit queue.
+pub trait FrameSink {
+    /// Room for one frame of exactly `len` octets (contents arbitrary), or `None` when the port takes no more now.
+    fn frame(&mut self, len: usize) -> Option<&mut [u8]>;
+    /// Hands over the frame that the last [`FrameSink::frame`] gave.
+    fn commit(&mut self, offload: TxOffload);
+}
