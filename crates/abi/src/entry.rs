@@ -118,8 +118,6 @@ pub enum Command {
     Accept { flow: FlowId, anchor: AnchorHandle, fd: u32 },
     /// No more will be sent: FIN after all data of `snd`.
     ShutdownSend { flow: FlowId },
-    /// No more will be read: what arrives is acknowledged and dropped.
-    ShutdownReceive { flow: FlowId },
     /// The session lets go of the flow. When it is the only holder, the engine does the whole FIN handshake alone;
     /// the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
     Close { flow: FlowId, abort: bool },
@@ -184,7 +182,6 @@ const CMD_CONNECT: u8 = 0x02;
 const CMD_ACCEPT_CREDIT: u8 = 0x03;
 const CMD_ACCEPT: u8 = 0x04;
 const CMD_SHUTDOWN_SEND: u8 = 0x05;
-const CMD_SHUTDOWN_RECEIVE: u8 = 0x06;
 const CMD_CLOSE: u8 = 0x07;
 const CMD_CLOSE_LISTENER: u8 = 0x08;
 const CMD_SET_OPTION: u8 = 0x09;
@@ -202,7 +199,6 @@ impl Command {
                 RawEntry::new(CMD_ACCEPT, 0, 0, flow.raw(), anchor.0 as u64 | ((fd as u64) << 32))
             }
             Command::ShutdownSend { flow } => RawEntry::new(CMD_SHUTDOWN_SEND, 0, 0, flow.raw(), 0),
-            Command::ShutdownReceive { flow } => RawEntry::new(CMD_SHUTDOWN_RECEIVE, 0, 0, flow.raw(), 0),
             Command::Close { flow, abort } => {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
@@ -227,7 +223,6 @@ impl Command {
                 Command::Accept { flow, anchor: AnchorHandle(raw.word1 as u32), fd: (raw.word1 >> 32) as u32 }
             }
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
-            CMD_SHUTDOWN_RECEIVE => Command::ShutdownReceive { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
             CMD_CLOSE_LISTENER => Command::CloseListener { listener: ListenerId(flow) },
             CMD_SET_OPTION => match FlowOption::from_raw(raw.small()) {

@@ -82,8 +82,21 @@ mod tests {
 
     /// Interesting places on the circle; every law is checked for all pairs of them.
     fn places() -> impl Iterator<Item = u32> {
-        [0u32, 1, 2, 100, 65_535, 65_536, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, u32::MAX - 1, u32::MAX]
-            .into_iter()
+        [
+            0u32,
+            1,
+            2,
+            100,
+            65_535,
+            65_536,
+            0x7fff_fffe,
+            0x7fff_ffff,
+            0x8000_0000,
+            0x8000_0001,
+            u32::MAX - 1,
+            u32::MAX,
+        ]
+        .into_iter()
     }
 
     #[test]

@@ -84,11 +84,29 @@ pub struct TxSegment {
 /// Control → egress: a frame that belongs to no flow's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlFrame {
-    ArpRequest { target: Ipv4Addr, source: Ipv4Addr },
-    ArpReply { to_mac: MacAddr, to: Ipv4Addr, source: Ipv4Addr },
-    EchoReply { to_mac: MacAddr, to: Ipv4Addr, source: Ipv4Addr, ident: u16, seq: u16, data: Vec<u8> },
+    ArpRequest {
+        target: Ipv4Addr,
+        source: Ipv4Addr,
+    },
+    ArpReply {
+        to_mac: MacAddr,
+        to: Ipv4Addr,
+        source: Ipv4Addr,
+    },
+    EchoReply {
+        to_mac: MacAddr,
+        to: Ipv4Addr,
+        source: Ipv4Addr,
+        ident: u16,
+        seq: u16,
+        data: Vec<u8>,
+    },
     /// A lone TCP segment without a flow: RST, or a SYN-ACK's refusal.
-    Tcp { to_mac: MacAddr, key: FlowKey, segment: Segment },
+    Tcp {
+        to_mac: MacAddr,
+        key: FlowKey,
+        segment: Segment,
+    },
 }
 
 /// What [`crate::Engine::claim`] found behind an anchor.

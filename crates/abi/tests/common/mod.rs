@@ -31,7 +31,6 @@ pub fn commands() -> Vec<Command> {
         Command::AcceptCredit { listener: LISTENER, count: 0x0102_0304 },
         Command::Accept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), fd: 0x5060_7080 },
         Command::ShutdownSend { flow: FLOW },
-        Command::ShutdownReceive { flow: FLOW },
         Command::Close { flow: FLOW, abort: false },
         Command::Close { flow: FLOW, abort: true },
         Command::CloseListener { listener: LISTENER },

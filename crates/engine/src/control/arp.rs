@@ -16,7 +16,10 @@ pub struct Neighbour {
 pub enum NeighbourState {
     Known(MacAddr),
     /// Asked for `tries` times; the next question is due then.
-    Asking { tries: u8, again_at: Instant },
+    Asking {
+        tries: u8,
+        again_at: Instant,
+    },
     /// Did not answer; asked again when somebody wants it.
     Unreachable,
 }

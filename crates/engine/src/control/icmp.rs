@@ -20,7 +20,14 @@ pub fn echo_reply(
     seq: u16,
     data: &[u8],
 ) -> Option<ControlFrame> {
-    (data.len() <= ECHO_MAX).then(|| ControlFrame::EchoReply { to_mac, to, source, ident, seq, data: data.to_vec() })
+    (data.len() <= ECHO_MAX).then(|| ControlFrame::EchoReply {
+        to_mac,
+        to,
+        source,
+        ident,
+        seq,
+        data: data.to_vec(),
+    })
 }
 
 /// The reset that answers `segment`, which came for a connection that does not exist; none for a reset.

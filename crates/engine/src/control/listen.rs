@@ -81,7 +81,12 @@ pub struct Listeners {
 
 impl Listeners {
     /// A new listener at `local`, without holders yet.
-    pub fn open(&mut self, local: SocketAddrV4, backlog: u32, anchor: AnchorHandle) -> Result<ListenerIdx, Errno> {
+    pub fn open(
+        &mut self,
+        local: SocketAddrV4,
+        backlog: u32,
+        anchor: AnchorHandle,
+    ) -> Result<ListenerIdx, Errno> {
         if self.by_addr.contains_key(&local) {
             return Err(Errno::EADDRINUSE);
         }

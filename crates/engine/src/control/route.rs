@@ -114,7 +114,10 @@ mod tests {
         assert_eq!(routes.to(ip(2, 1)), None);
         assert_eq!(routes.to(Ipv4Addr::LOCALHOST), None);
         routes.enable_local();
-        assert_eq!(routes.to(Ipv4Addr::new(127, 9, 9, 9)), Some(Route::Local { source: Ipv4Addr::LOCALHOST }));
+        assert_eq!(
+            routes.to(Ipv4Addr::new(127, 9, 9, 9)),
+            Some(Route::Local { source: Ipv4Addr::LOCALHOST })
+        );
         routes.set_gateway(port, ip(1, 1));
         assert_eq!(routes.to(ip(2, 1)), Some(Route::Via { port, source: ip(1, 2), next_hop: ip(1, 1) }));
         assert_eq!(routes.to(ip(1, 255)), None, "broadcast is no peer");

@@ -52,9 +52,9 @@ pub fn emit<H: HostSide>(
     caps: LinkCaps,
     tcp: &TcpRepr,
     payload: &Pieces,
-    payload_len: u32,
     mss: u16,
 ) -> Result<(), NoRoom> {
+    let payload_len = payload.len();
     let header_len = tcp.header_len();
     let transport_len = header_len + payload_len as usize;
     let frame = sink.frame(FrameBuilder::frame_len(transport_len)).ok_or(NoRoom)?;

@@ -34,7 +34,9 @@ impl Engine {
             let Some(holder) = listener.next_taker() else { return };
             if !self.hand_to(idx, &holder, host) {
                 // Its quota is used up: what waits goes to others, and it must ask again.
-                if let Some(h) = self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session)) {
+                if let Some(h) =
+                    self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session))
+                {
                     h.credit = 0;
                 }
                 continue;
@@ -165,11 +167,10 @@ impl Engine {
             Some(AnchorTarget::Listener(idx)) => {
                 self.hold_listener(session, queue_set, fd, idx).map(Claimed::Listener)
             }
-            Some(AnchorTarget::Flow(idx)) => {
-                self.claim_flow(now, Owner { session, queue_set, flow_id: FlowId::default(), fd }, idx, host)
-                    .map(Claimed::Flow)
-            }
-            _ => Err(Errno::EBADF),
+            Some(AnchorTarget::Flow(idx)) => self
+                .claim_flow(now, Owner { session, queue_set, flow_id: FlowId::default(), fd }, idx, host)
+                .map(Claimed::Flow),
+            _ => Err(Errno::ENOENT),
         }
     }
 

@@ -32,13 +32,14 @@ impl Engine {
             }
             if self.tell(idx, host) {
                 told += 1;
+                self.after(idx);
             } else {
                 blocked.push(idx);
             }
-            self.after(idx);
         }
+        // Only now: a flow that still has something would come straight back while its ring is full.
         for idx in blocked {
-            self.reports.push(idx);
+            self.after(idx);
         }
         told
     }

@@ -48,6 +48,7 @@ impl Engine {
             }
             Command::Connect { token } => {
                 let result = self.connect(now, session, queue_set, args)?;
+                self.tell_connecting(session, &result, host);
                 self.answer_command(session, queue_set, token, command, result.map(FlowId::raw))
             }
             Command::AcceptCredit { listener, count } => {
@@ -59,8 +60,9 @@ impl Engine {
                 self.drop_listener_holder(now, session, listener, host);
                 Ok(())
             }
-            Command::ShutdownSend { flow } => self.with_flow(session, flow, |_, flow| tcp::shutdown_send(flow)),
-            Command::ShutdownReceive { flow } => self.shutdown_receive(session, flow),
+            Command::ShutdownSend { flow } => {
+                self.with_flow(session, flow, |_, flow| tcp::shutdown_send(flow))
+            }
             Command::Close { flow, abort } => {
                 if let Some(idx) = self.flow_of(session, flow) {
                     self.app_close(now, idx, abort);
@@ -101,11 +103,11 @@ impl Engine {
     ) -> Result<(), FenceReason> {
         let Some(idx) = self.flow_of(session, credit.flow) else { return Ok(()) };
         let flow = self.flows.get_mut(idx);
-        if flow.conn.app_closed || flow.rcv.shut {
+        if flow.conn.app_closed {
             return Ok(());
         }
         let arena = self.sessions.arena(flow.receive.session);
-        flow.receive.consume(arena, credit.len).map_err(|()| FenceReason::CreditBeyondData)?;
+        flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         credit_given(flow, now, credit.len);
         let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
         flow.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
@@ -137,19 +139,6 @@ impl Engine {
         Ok(())
     }
 
-    fn shutdown_receive(&mut self, session: SessionId, id: FlowId) -> Result<(), FenceReason> {
-        let Some(idx) = self.flow_of(session, id) else { return Ok(()) };
-        let flow = self.flows.get_mut(idx);
-        flow.rcv.shut = true;
-        flow.receive.published = flow.data_nxt();
-        flow.receive.consumed = flow.data_nxt();
-        flow.held.clear();
-        let arena = self.sessions.arena(flow.receive.session);
-        flow.receive.release(arena);
-        self.after(idx);
-        Ok(())
-    }
-
     // ---- answers ----
 
     fn answer_command(
@@ -164,9 +153,18 @@ impl Engine {
             Ok(id) => (Errno::OK, id),
             Err(errno) => (errno, 0),
         };
-        self.answer(session, queue_set, Completion::CommandResult { token, command: command.kind(), errno, id });
-        let waiting = self.sessions.get(session).map_or(0, |s| s.answers.iter().map(|a| a.len()).max().unwrap_or(0));
-        if waiting > crate::hostif::session::ANSWERS_MAX { Err(FenceReason::CompletionOverflow) } else { Ok(()) }
+        self.answer(
+            session,
+            queue_set,
+            Completion::CommandResult { token, command: command.kind(), errno, id },
+        );
+        let waiting =
+            self.sessions.get(session).map_or(0, |s| s.answers.iter().map(|a| a.len()).max().unwrap_or(0));
+        if waiting > crate::hostif::session::ANSWERS_MAX {
+            Err(FenceReason::CompletionOverflow)
+        } else {
+            Ok(())
+        }
     }
 
     /// Queues a completion that belongs to no live flow.
@@ -263,7 +261,13 @@ impl Engine {
         self.hand_out(idx, host);
     }
 
-    fn accept(&mut self, session: SessionId, id: FlowId, anchor: AnchorHandle, fd: u32) -> Result<(), FenceReason> {
+    fn accept(
+        &mut self,
+        session: SessionId,
+        id: FlowId,
+        anchor: AnchorHandle,
+        fd: u32,
+    ) -> Result<(), FenceReason> {
         let Some(idx) = self.flow_of(session, id) else {
             // The connection went away in the meantime; its anchor stands for nothing then.
             return self.waste_anchor(session, anchor);
@@ -309,7 +313,12 @@ impl Engine {
         if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
             return Err(FenceReason::UnknownHandle);
         }
-        Ok(self.connect_to(now, Owner { session, queue_set, flow_id: FlowId::default(), fd: args.fd }, &args, anchor))
+        Ok(self.connect_to(
+            now,
+            Owner { session, queue_set, flow_id: FlowId::default(), fd: args.fd },
+            &args,
+            anchor,
+        ))
     }
 
     fn connect_to(
@@ -327,8 +336,10 @@ impl Engine {
         if remote.port() == 0 {
             return Err(Errno::ECONNREFUSED);
         }
-        let (path, source) = self.path_to(remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
-        let asked = if args.local.family == 0 { None } else { Some(ipv4_of(args.local).ok_or(Errno::EOPNOTSUPP)?) };
+        let (path, source) =
+            self.path_to(remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
+        let asked =
+            if args.local.family == 0 { None } else { Some(ipv4_of(args.local).ok_or(Errno::EOPNOTSUPP)?) };
         let source = match asked {
             Some(local) if !local.ip().is_unspecified() => {
                 if !self.routes.is_own(*local.ip()) {
@@ -362,6 +373,18 @@ impl Engine {
         self.counters.add(Counter::ActiveOpens);
         self.after(idx);
         Ok(flow_id)
+    }
+
+    /// The addresses of a connection are known at once, though it is not established.
+    fn tell_connecting<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        result: &Result<FlowId, Errno>,
+        host: &mut H,
+    ) {
+        if let Some(idx) = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id)) {
+            self.tell_flow_info(idx, host);
+        }
     }
 
     /// The path to `remote` and the source address to use.

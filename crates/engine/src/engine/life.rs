@@ -102,7 +102,7 @@ impl Engine {
             self.anchors.release(anchor);
         }
         let flow = self.flows.get_mut(idx);
-        let unread = flow.receive.unconsumed(flow.data_nxt()) > 0 && !flow.rcv.shut;
+        let unread = flow.receive.unconsumed(flow.data_nxt()) > 0;
         match flow.conn.state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
@@ -253,7 +253,12 @@ impl Engine {
     }
 
     /// Moves unread data to another session's memory.
-    pub(super) fn move_receive_memory<H: HostSide>(&mut self, idx: FlowIdx, to: SessionId, host: &mut H) -> bool {
+    pub(super) fn move_receive_memory<H: HostSide>(
+        &mut self,
+        idx: FlowIdx,
+        to: SessionId,
+        host: &mut H,
+    ) -> bool {
         let flow = self.flows.get_mut(idx);
         if flow.receive.session == to {
             return true;
@@ -275,7 +280,13 @@ impl Engine {
 
     /// A session broke the contract: its flows are reset and it is counted. The daemon then takes its memory away
     /// and closes it.
-    pub fn fence<H: HostSide>(&mut self, now: Instant, session: SessionId, reason: FenceReason, host: &mut H) {
+    pub fn fence<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        reason: FenceReason,
+        host: &mut H,
+    ) {
         self.counters.add(Counter::of_fence(reason));
         let Some(record) = self.sessions.get(session) else { return };
         let flows: Vec<FlowIdx> = record.flows.values().collect();

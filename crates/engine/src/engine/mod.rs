@@ -217,9 +217,12 @@ impl Engine {
     fn send_limits(&self, flow: &Flow) -> SendLimits {
         let unit_max = match flow.conn.path {
             Path::Local => SEGMENT_PAYLOAD_MAX as u32,
-            Path::Port { port, .. } => {
-                self.ports[port.index()].link.caps.gso_max.min(SEGMENT_PAYLOAD_MAX as u32).max(u32::from(flow.snd.mss))
-            }
+            Path::Port { port, .. } => self.ports[port.index()]
+                .link
+                .caps
+                .gso_max
+                .min(SEGMENT_PAYLOAD_MAX as u32)
+                .max(u32::from(flow.snd.mss)),
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path) }
     }

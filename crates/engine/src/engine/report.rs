@@ -64,7 +64,11 @@ impl Engine {
                 state: flow.conn.state.name(),
                 local: flow.conn.key.local_addr(),
                 remote: flow.conn.key.remote_addr(),
-                recv_q: if flow.conn.state == TcpState::SynSent { 0 } else { flow.receive.unconsumed(flow.data_nxt()) },
+                recv_q: if flow.conn.state == TcpState::SynSent {
+                    0
+                } else {
+                    flow.receive.unconsumed(flow.data_nxt())
+                },
                 send_q: flow.send_queue.len(),
                 holders: if owner.is_nobody() || flow.conn.app_closed {
                     Vec::new()

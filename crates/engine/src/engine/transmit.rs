@@ -134,9 +134,8 @@ impl Engine {
         };
         let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to };
         let header = segment::header(&flow.conn.key, &tx.segment);
-        let len = tx.segment.len;
-        let pieces = flow.send_queue.pieces(tx.payload_at, len);
-        if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, len, tx.mss).is_err() {
+        let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
+        if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
         output::commit(flow, now, tx);

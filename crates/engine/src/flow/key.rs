@@ -77,7 +77,10 @@ pub struct FlowIndex {
 impl FlowIndex {
     pub fn new(secret: &[u8; 16], capacity: usize) -> FlowIndex {
         let (k0, k1) = crate::flow::tcp::isn::key_halves(secret);
-        FlowIndex { keyed: Keyed { k0, k1 }, map: HashMap::with_capacity_and_hasher(capacity, Default::default()) }
+        FlowIndex {
+            keyed: Keyed { k0, k1 },
+            map: HashMap::with_capacity_and_hasher(capacity, Default::default()),
+        }
     }
 
     fn digest(&self, key: &FlowKey) -> u64 {

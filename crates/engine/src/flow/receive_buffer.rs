@@ -53,17 +53,29 @@ pub struct ReceiveBuffer {
     pub window_max: u32,
 }
 
+/// Octets of the stream and where they belong.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    pub seq: SeqNum,
+    pub payload: Payload<'a>,
+    pub len: u32,
+}
+
 /// There is no memory for the data: the segment is dropped and the peer sends it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
+
+/// Credit for octets that were never announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnnounced;
 
 /// Rings start at this size, while more has not come at once.
 const FIRST_RING: u32 = 4 << 10;
 
 impl ReceiveBuffer {
-    pub fn new(start: SeqNum, window_max: u32) -> ReceiveBuffer {
+    pub fn new(session: SessionId, start: SeqNum, window_max: u32) -> ReceiveBuffer {
         ReceiveBuffer {
-            session: SessionId(0),
+            session,
             current: None,
             previous: None,
             consumed: start,
@@ -98,10 +110,9 @@ impl ReceiveBuffer {
         host: &mut H,
         held: &Reassembly,
         rcv_nxt: SeqNum,
-        seq: SeqNum,
-        payload: Payload<'_>,
-        len: u32,
+        text: Text<'_>,
     ) -> Result<(), NoMemory> {
+        let Text { seq, payload, len } = text;
         let end = seq.plus(len).later(held.end().unwrap_or(rcv_nxt));
         self.make_room(arena, host, held, rcv_nxt, end)?;
         let ring = self.current.ok_or(NoMemory)?;
@@ -156,7 +167,8 @@ impl ReceiveBuffer {
         }
         let need = end.distance_from(rcv_nxt);
         // A ring that did not suffice is followed by one that holds the whole window: at most one exchange while in use.
-        let size = if self.current.is_none() && need <= FIRST_RING { FIRST_RING } else { need.max(self.window_max) };
+        let size =
+            if self.current.is_none() && need <= FIRST_RING { FIRST_RING } else { need.max(self.window_max) };
         if self.previous.is_some() {
             return Err(NoMemory);
         }
@@ -204,9 +216,9 @@ impl ReceiveBuffer {
     }
 
     /// The host is done with `len` octets. `Err` when they were never announced.
-    pub fn consume(&mut self, arena: &mut Arena, len: u32) -> Result<(), ()> {
+    pub fn consume(&mut self, arena: &mut Arena, len: u32) -> Result<(), NotAnnounced> {
         if len > self.published.distance_from(self.consumed) {
-            return Err(());
+            return Err(NotAnnounced);
         }
         self.consumed = self.consumed.plus(len);
         self.drop_previous_if_done(arena);
@@ -324,7 +336,7 @@ mod tests {
             World {
                 memory: Memory(vec![vec![0; 1 << 20]; 2]),
                 arenas: [Arena::new(0, 1 << 20), Arena::new(0, 1 << 20)],
-                buffer: ReceiveBuffer::new(start, 64 << 10),
+                buffer: ReceiveBuffer::new(SessionId(0), start, 64 << 10),
                 held: Reassembly::default(),
                 nxt: start,
                 stream: 0,
@@ -341,7 +353,13 @@ mod tests {
             let bytes: Vec<u8> = (self.stream..self.stream + len).map(Self::octet).collect();
             let arena = &mut self.arenas[self.buffer.session.index()];
             self.buffer
-                .place(arena, &mut self.memory, &self.held, self.nxt, self.nxt, Payload::Frame(&bytes), len)
+                .place(
+                    arena,
+                    &mut self.memory,
+                    &self.held,
+                    self.nxt,
+                    Text { seq: self.nxt, payload: Payload::Frame(&bytes), len },
+                )
                 .expect("memory");
             self.nxt = self.nxt.plus(len);
             self.stream += len;

@@ -113,10 +113,11 @@ pub struct ReceiveSequence {
     pub fin_received: bool,
     /// An ACK must go out now.
     pub ack_now: bool,
+    /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
+    /// counts them (RFC 5681 section 4.2).
+    pub dup_acks: u8,
     /// ACKs still to be sent at once, while the peer is in slow start.
     pub quick_acks: u8,
-    /// The program will read no more: data is acknowledged and dropped.
-    pub shut: bool,
     /// TS.Recent (RFC 7323 section 4.3), when timestamps are in use.
     pub ts_recent: Option<u32>,
     /// Window auto-tuning: octets consumed since, and when the measurement began.
@@ -279,7 +280,7 @@ impl Flow {
             options: Options::default(),
             report: Report::default(),
             send_queue: SendQueue::default(),
-            receive: ReceiveBuffer::new(SeqNum::default(), RECEIVE_WINDOW_INITIAL),
+            receive: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
             held: Reassembly::default(),
         }
     }

@@ -32,6 +32,15 @@ impl Pieces {
         self.extents[..usize::from(self.count)].iter()
     }
 
+    /// Octets in all pieces.
+    pub fn len(&self) -> u32 {
+        self.iter().map(|e| e.range.len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// The pieces without the first `skip` octets, cut to `len` octets.
     #[must_use]
     pub fn slice(&self, skip: u32, len: u32) -> Pieces {
@@ -73,7 +82,8 @@ impl SendQueue {
 
     /// Appends octets; adjacent memory joins the last extent.
     pub fn push(&mut self, session: SessionId, range: MemRange) -> Result<(), TooManyExtents> {
-        let total = self.len.checked_add(range.len).filter(|t| *t <= i32::MAX as u32).ok_or(TooManyExtents)?;
+        let total =
+            self.len.checked_add(range.len).filter(|t| *t <= i32::MAX as u32).ok_or(TooManyExtents)?;
         if let Some(last) = self.extents[..usize::from(self.count)].last_mut()
             && last.session == session
             && last.range.offset + u64::from(last.range.len) == range.offset
@@ -123,7 +133,11 @@ impl SendQueue {
 
     /// Octets that lie in `session`'s region.
     pub fn octets_of(&self, session: SessionId) -> u32 {
-        self.extents[..usize::from(self.count)].iter().filter(|e| e.session == session).map(|e| e.range.len).sum()
+        self.extents[..usize::from(self.count)]
+            .iter()
+            .filter(|e| e.session == session)
+            .map(|e| e.range.len)
+            .sum()
     }
 
     /// Forgets everything.

@@ -19,8 +19,20 @@ use toe_wire::tcp::{self, TcpFlags, TcpRepr};
 #[derive(Clone, Copy, Debug)]
 pub enum Arrived<'a> {
     Arp(ArpRepr),
-    EchoRequest { from_mac: MacAddr, from: Ipv4Addr, to: Ipv4Addr, ident: u16, seq: u16, data: &'a [u8] },
-    Tcp { from_mac: MacAddr, key: FlowKey, segment: Segment, payload: &'a [u8] },
+    EchoRequest {
+        from_mac: MacAddr,
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+        ident: u16,
+        seq: u16,
+        data: &'a [u8],
+    },
+    Tcp {
+        from_mac: MacAddr,
+        key: FlowKey,
+        segment: Segment,
+        payload: &'a [u8],
+    },
     /// Well-formed, and nothing that the engine answers.
     Ignored,
 }

@@ -118,7 +118,7 @@ impl TimerWheel {
         None
     }
 
-    /// The earliest time at which [`TimerWheel::pop_due`] may have something: never later than the first deadline.
+    /// The earliest time at which [`TimerWheel::pop_due`] may have something: the tick of the first deadline.
     pub fn next_deadline(&self) -> Instant {
         if self.armed == 0 {
             return Instant::FAR_FUTURE;
@@ -128,7 +128,7 @@ impl TimerWheel {
             if self.occupied[slot / 64] & (1 << (slot % 64)) != 0
                 && let Some(deadline) = self.earliest_in(slot)
             {
-                return deadline;
+                return Instant::from_micros(Self::tick_of(deadline) * TICK_US);
             }
         }
         // All that is armed waits for another turn: look again when this one is over.
@@ -173,7 +173,10 @@ mod tests {
             wheel.set(FlowIdx(flow as u32), deadline);
             model[flow] = deadline;
             let first = *model.iter().min().expect("not empty");
-            assert!(wheel.next_deadline() <= first.max(now.after_us(4_096_000)), "wake-up comes in time");
+            assert!(
+                wheel.next_deadline() <= first.after_us(TICK_US).max(now.after_us(4_096_000)),
+                "wake-up comes in time"
+            );
             now = now.after_us(next() % 4000);
             while let Some(flow) = wheel.pop_due(now) {
                 assert!(model[flow.index()] <= now, "not early");

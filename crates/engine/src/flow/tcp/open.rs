@@ -69,7 +69,7 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     flow.rcv.nxt = syn.seq.plus(1);
     flow.rcv.acked = syn.seq;
     let window_max = initial_window(flow);
-    flow.receive = ReceiveBuffer::new(flow.rcv.nxt, window_max);
+    flow.receive = ReceiveBuffer::new(flow.receive.session, flow.rcv.nxt, window_max);
     flow.rcv.edge = flow.rcv.nxt.plus(window_max.min(u32::from(u16::MAX)));
     flow.rcv.ts_recent = match (flow.rcv.ts_recent, syn.timestamps) {
         (Some(_), Some((value, _))) => Some(value),

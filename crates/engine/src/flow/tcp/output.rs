@@ -36,7 +36,7 @@ pub fn prepare(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegmen
 
 fn prepare_syn(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegment> {
     if flow.snd.nxt != flow.snd.iss {
-        return None;
+        return if flow.conn.state == TcpState::SynReceived { prepare_ack(flow, now) } else { None };
     }
     let answers = flow.conn.state == TcpState::SynReceived;
     let mut segment = header(flow, now, flow.snd.iss);
@@ -44,8 +44,7 @@ fn prepare_syn(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegmen
     segment.ack = answers.then_some(flow.rcv.nxt);
     segment.mss = Some(limits.announce_mss);
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
-    segment.window_scale =
-        (!answers || flow.rcv.scale != WindowScale::ZERO).then_some(flow.rcv.scale);
+    segment.window_scale = (!answers || flow.rcv.scale != WindowScale::ZERO).then_some(flow.rcv.scale);
     let window = WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)));
     segment.window = window.to_field(WindowScale::ZERO);
     Some(unit(flow, segment, 0, flow.snd.max != flow.snd.iss))
@@ -81,7 +80,7 @@ fn prepare_new(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegmen
 }
 
 fn prepare_ack(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    flow.rcv.ack_now.then(|| unit(flow, header(flow, now, flow.snd.nxt), 0, false))
+    (flow.rcv.ack_now || flow.rcv.dup_acks > 0).then(|| unit(flow, header(flow, now, flow.snd.nxt), 0, false))
 }
 
 /// Octets of queued data that may go now from `snd.nxt` on.
@@ -132,7 +131,11 @@ fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
         fin: false,
         rst: false,
         psh: false,
-        window: if flow.conn.state == TcpState::SynSent { UnscaledWindow(0) } else { window.to_field(flow.rcv.scale) },
+        window: if flow.conn.state == TcpState::SynSent {
+            UnscaledWindow(0)
+        } else {
+            window.to_field(flow.rcv.scale)
+        },
         mss: None,
         window_scale: None,
         timestamps: flow.rcv.ts_recent.map(|recent| (timestamp(flow, now), recent)),
@@ -168,6 +171,7 @@ pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
     let len = segment.seq_len();
     if len == 0 {
         flow.snd.keepalive_probe = false;
+        flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
         return;
     }
     let end = segment.seq.plus(len);

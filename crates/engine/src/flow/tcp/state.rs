@@ -66,7 +66,10 @@ impl TcpState {
 
     /// The program may still queue data.
     pub const fn may_send(self) -> bool {
-        matches!(self, TcpState::SynSent | TcpState::SynReceived | TcpState::Established | TcpState::CloseWait)
+        matches!(
+            self,
+            TcpState::SynSent | TcpState::SynReceived | TcpState::Established | TcpState::CloseWait
+        )
     }
 
     /// The peer's data is accepted (RFC 9293 section 3.10.7.4, seventh step).

@@ -5,6 +5,7 @@ use super::{Step, drop_with_ack};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
+use crate::flow::tcp::state::TcpState;
 use crate::work::{FlowEvent, Segment};
 
 pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
@@ -14,9 +15,23 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
     if is_acceptable(flow, segment) {
         return Step::Continue;
     }
+    if flow.conn.state == TcpState::SynReceived && segment.syn && segment.seq == flow.rcv.irs {
+        return repeated_syn(flow, segment);
+    }
     cx.counters.add(Counter::DropUnacceptable);
     // A reset is never answered, or two ends would answer each other for ever.
     if !segment.rst {
+        flow.rcv.ack_now = true;
+    }
+    Step::Done(FlowEvent::None)
+}
+
+/// The peer's SYN again. Alone, it says that our SYN-ACK was lost, so that goes again. With an ACK it is the peer's
+/// half of a simultaneous open, and a plain ACK completes it (RFC 9293 section 3.5, figure 7).
+fn repeated_syn(flow: &mut Flow, segment: &Segment) -> Step {
+    if segment.ack.is_none() {
+        flow.snd.nxt = flow.snd.iss;
+    } else {
         flow.rcv.ack_now = true;
     }
     Step::Done(FlowEvent::None)

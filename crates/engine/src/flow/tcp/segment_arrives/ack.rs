@@ -40,12 +40,13 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
     }
     if ack.after(flow.snd.una) {
         advance(flow, cx, ack);
-    } else if is_duplicate(flow, segment, ack) && !flow.is_local() {
-        if congestion::on_duplicate_ack(flow) == DupAck::Retransmit {
-            cx.counters.add(Counter::FastRetransmits);
-            flow.snd.resend = true;
-            flow.rtt.cancel();
-        }
+    } else if is_duplicate(flow, segment, ack)
+        && !flow.is_local()
+        && congestion::on_duplicate_ack(flow) == DupAck::Retransmit
+    {
+        cx.counters.add(Counter::FastRetransmits);
+        flow.snd.resend = true;
+        flow.rtt.cancel();
     }
     update_window(flow, segment, ack);
     if flow.conn.state == TcpState::TimeWait {
@@ -106,8 +107,8 @@ fn advance<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, ack: SeqNum) {
 
 /// "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)": an old segment must not change the window.
 fn update_window(flow: &mut Flow, segment: &Segment, ack: SeqNum) {
-    let newer = flow.snd.wl1.before(segment.seq)
-        || (flow.snd.wl1 == segment.seq && flow.snd.wl2.at_or_before(ack));
+    let newer =
+        flow.snd.wl1.before(segment.seq) || (flow.snd.wl1 == segment.seq && flow.snd.wl2.at_or_before(ack));
     if !newer || segment.syn {
         return;
     }

@@ -25,8 +25,15 @@ enum Step {
     Done(FlowEvent),
 }
 
+/// A step that looks at the header alone.
+type CheckStep<H> = fn(&mut Flow, &mut RxContext<'_, H>, &Segment) -> Step;
+
 /// One segment for one connection.
-pub fn segment_arrives<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
+pub fn segment_arrives<H: HostSide>(
+    flow: &mut Flow,
+    cx: &mut RxContext<'_, H>,
+    work: &RxWork<'_>,
+) -> FlowEvent {
     let before = flow.conn.state;
     let event = match before {
         TcpState::Closed => FlowEvent::None,
@@ -34,7 +41,9 @@ pub fn segment_arrives<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, 
         _ => synchronized(flow, cx, work),
     };
     match event {
-        FlowEvent::None if flow.conn.state == TcpState::TimeWait && before != TcpState::TimeWait => FlowEvent::TimeWait,
+        FlowEvent::None if flow.conn.state == TcpState::TimeWait && before != TcpState::TimeWait => {
+            FlowEvent::TimeWait
+        }
         FlowEvent::None if flow.conn.state == TcpState::Closed && before != TcpState::Closed => {
             FlowEvent::Closed(toe_abi::errno::Errno::OK)
         }
@@ -45,8 +54,7 @@ pub fn segment_arrives<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, 
 /// Section 3.10.7.4.
 fn synchronized<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
     let segment = work.segment;
-    let steps: [fn(&mut Flow, &mut RxContext<'_, H>, &Segment) -> Step; 4] =
-        [acceptable::check, rst_syn::check_rst, rst_syn::check_syn, ack::process];
+    let steps: [CheckStep<H>; 4] = [acceptable::check, rst_syn::check_rst, rst_syn::check_syn, ack::process];
     let mut established = false;
     for step in steps {
         match step(flow, cx, &segment) {

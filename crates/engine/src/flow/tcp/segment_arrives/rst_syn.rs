@@ -31,12 +31,5 @@ pub(super) fn check_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
     if !segment.syn {
         return Step::Continue;
     }
-    if flow.conn.state == TcpState::SynReceived && segment.seq == flow.rcv.irs {
-        // The peer's SYN again: our SYN-ACK was lost. In a simultaneous open it carries the ACK that we wait for.
-        if segment.ack.is_none() {
-            flow.snd.nxt = flow.snd.iss;
-        }
-        return Step::Continue;
-    }
     drop_with_ack(flow, cx, Counter::ChallengeAcks)
 }

@@ -11,7 +11,11 @@ use crate::work::{FlowEvent, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::Instant;
 
-pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
+pub(super) fn process<H: HostSide>(
+    flow: &mut Flow,
+    cx: &mut RxContext<'_, H>,
+    work: &RxWork<'_>,
+) -> FlowEvent {
     let segment = work.segment;
     if let Some(ack) = segment.ack
         && (ack.at_or_before(flow.snd.iss) || ack.after(flow.snd.max))

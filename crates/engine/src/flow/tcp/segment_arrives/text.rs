@@ -2,6 +2,7 @@
 
 use super::{Step, drop_with_ack};
 use crate::counter::Counter;
+use crate::flow::receive_buffer::Text;
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
 use crate::hostif::HostSide;
@@ -12,6 +13,8 @@ use toe_base::{Instant, SeqNum};
 
 /// Longest delay of an ACK (RFC 9293 section 3.8.6.3 allows 500 ms; Linux has 40 ms).
 const DELAYED_ACK_US: u64 = 40_000;
+/// Duplicate ACKs that may be owed: more tell the peer nothing new.
+const DUP_ACKS_MAX: u8 = 16;
 /// Shortest time over which the receive window is measured.
 const TUNE_INTERVAL_MIN_US: u64 = 1_000;
 
@@ -52,7 +55,12 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     let len = last.distance_from(first);
     match take(flow, cx, work, first, skip, len) {
         Ok(()) => {
-            schedule_ack(flow, cx.now, len);
+            if flow.rcv.nxt == nxt {
+                flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+            } else {
+                flow.rcv.dup_acks = 0;
+                schedule_ack(flow, cx.now, flow.rcv.nxt.distance_from(nxt) > len);
+            }
             Step::Continue
         }
         Err(reason) => drop_with_ack(flow, cx, reason),
@@ -71,32 +79,26 @@ fn take<H: HostSide>(
     let nxt = flow.rcv.nxt;
     let mut held = flow.held;
     held.insert(first, first.plus(len)).map_err(|_| Counter::DropReassemblyFull)?;
-    if !flow.rcv.shut {
-        let cut;
-        let payload = match work.payload {
-            Payload::Frame(bytes) => Payload::Frame(&bytes[skip as usize..(skip + len) as usize]),
-            Payload::Memory(pieces) => {
-                cut = pieces.slice(skip, len);
-                Payload::Memory(&cut)
-            }
-        };
-        flow.receive
-            .place(cx.arena, cx.host, &flow.held, nxt, first, payload, len)
-            .map_err(|_| Counter::DropNoMemory)?;
-    }
+    let cut;
+    let payload = match work.payload {
+        Payload::Frame(bytes) => Payload::Frame(&bytes[skip as usize..(skip + len) as usize]),
+        Payload::Memory(pieces) => {
+            cut = pieces.slice(skip, len);
+            Payload::Memory(&cut)
+        }
+    };
+    flow.receive
+        .place(cx.arena, cx.host, &flow.held, nxt, Text { seq: first, payload, len })
+        .map_err(|_| Counter::DropNoMemory)?;
     flow.rcv.nxt = held.advance(nxt);
     flow.held = held;
-    if flow.rcv.shut {
-        flow.receive.published = flow.rcv.nxt;
-        flow.receive.consumed = flow.rcv.nxt;
-    }
     Ok(())
 }
 
-fn schedule_ack(flow: &mut Flow, now: Instant, len: u32) {
+fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
     let unacked = flow.rcv.nxt.distance_from(flow.rcv.acked);
-    let out_of_order = !flow.held.is_empty() || unacked < len;
-    let at_once = out_of_order
+    let at_once = filled_a_hole
+        || !flow.held.is_empty()
         || flow.is_local()
         || flow.rcv.quick_acks > 0
         || unacked >= 2 * u32::from(flow.snd.mss);

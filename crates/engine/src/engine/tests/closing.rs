@@ -1,0 +1,176 @@
+//! Connections end: FIN in every order, RST, TIME_WAIT, and nothing is left behind.
+
+use super::world::{A, B, World, addr, pattern};
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+
+fn states(world: &World, side: usize) -> Vec<&'static str> {
+    world.sides[side].engine.sockets().iter().filter(|s| !s.listener).map(|s| s.state).collect()
+}
+
+#[test]
+fn who_closes_first_waits_in_time_wait_and_the_other_does_not() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.close(A, a);
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+    world.run_ms(10);
+    assert_eq!(states(&world, B), ["CLOSE-WAIT"]);
+    assert_eq!(states(&world, A), ["FIN-WAIT-2"]);
+    world.close(B, b);
+    world.run_ms(100);
+    assert_eq!(states(&world, A), ["TIME-WAIT"]);
+    assert_eq!(states(&world, B), [""; 0]);
+    world.run_ms(61_000);
+    assert_eq!(states(&world, A), [""; 0]);
+}
+
+#[test]
+fn both_close_at_once() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.close(A, a);
+    world.close(B, b);
+    world.run_ms(1000);
+    assert_eq!((states(&world, A), states(&world, B)), (vec!["TIME-WAIT"], vec!["TIME-WAIT"]));
+}
+
+#[test]
+fn half_close_lets_the_other_way_go_on() {
+    let mut world = World::new();
+    let conns = world.connected();
+    let flow = world.sides[A].conns[conns.0].id;
+    let now = world.now;
+    world.sides[A].plain(now, Command::ShutdownSend { flow });
+    assert!(world.run_until(1000, |w| w.sides[B].conns[conns.1].eof));
+    assert!(world.transfer(B, conns, &pattern(100_000, 1), 5_000));
+    world.close(B, conns.1);
+    assert!(world.run_until(1000, |w| w.sides[A].conns[conns.0].eof));
+}
+
+#[test]
+fn what_was_queued_before_close_still_arrives() {
+    let mut world = World::new();
+    world.faults.drop = 50;
+    let (a, b) = world.connected();
+    let data = pattern(200_000, 2);
+    let now = world.now;
+    world.sides[A].send(now, a, &data);
+    world.close(A, a);
+    assert!(world.run_until(120_000, |w| w.sides[B].conns[b].eof));
+    assert!(world.sides[B].conns[b].received == data);
+    assert!(
+        world.run_until(120_000, |w| w.sides[A].conns[a].acked == 200_000),
+        "the memory comes back after close"
+    );
+}
+
+#[test]
+fn closing_with_unread_data_resets() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.sides[B].reads = false;
+    let now = world.now;
+    world.sides[A].send(now, a, b"unread");
+    world.run_ms(100);
+    world.close(B, b);
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
+    assert_eq!(states(&world, B), [""; 0]);
+}
+
+#[test]
+fn data_for_a_program_that_has_closed_is_answered_with_a_reset() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.close(B, b);
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].eof));
+    let now = world.now;
+    world.sides[A].send(now, a, b"to nobody");
+    world.run_ms(100);
+    assert!(world.sides[A].conns[a].errno.is_some());
+    assert_eq!(states(&world, B), [""; 0]);
+}
+
+#[test]
+fn an_abort_tells_the_peer() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let flow = world.sides[A].conns[a].id;
+    let now = world.now;
+    world.sides[A].plain(now, Command::Close { flow, abort: true });
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::ECONNRESET)));
+    assert_eq!(states(&world, A), [""; 0]);
+}
+
+#[test]
+fn the_last_close_of_a_descriptor_ends_the_flow_whoever_held_it() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let anchor = world.sides[A].conns[a].anchor;
+    let now = world.now;
+    world.sides[A].engine.anchor_closed(now, anchor);
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+}
+
+#[test]
+fn closing_a_listener_resets_what_nobody_took() {
+    let mut world = World::new();
+    let now = world.now;
+    let id = world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    world.sides[B].plain(now, Command::CloseListener { listener: id });
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].established), "the backlog takes it");
+    // The listener's anchor was the first that B took.
+    world.sides[B].engine.anchor_closed(world.now, toe_base::AnchorHandle(0));
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
+    assert_eq!(world.sides[B].engine.sockets(), []);
+}
+
+#[test]
+fn a_peer_that_vanishes_is_given_up_and_the_record_comes_back() {
+    let mut world = World::new();
+    let (a, _) = world.connected();
+    world.unplugged = true;
+    let now = world.now;
+    world.sides[A].send(now, a, b"hello?");
+    world.run_ms(3_600_000);
+    assert_eq!(world.sides[A].conns[a].errno, Some(Errno::ETIMEDOUT));
+    world.close(A, a);
+    world.run_ms(1);
+    assert_eq!(states(&world, A), [""; 0]);
+}
+
+#[test]
+fn a_new_connection_may_reuse_a_tuple_in_time_wait() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        let (a, b) = world.connected();
+        world.close(A, a);
+        assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+        world.close(B, b);
+        world.run_ms(200);
+    }
+    assert_eq!(states(&world, A), ["TIME-WAIT"; 3]);
+    assert_eq!(states(&world, B), [""; 0]);
+}
+
+#[test]
+fn no_memory_is_left_after_a_thousand_connections() {
+    let mut world = World::new();
+    for i in 0..1000 {
+        let conns = world.connected();
+        assert!(world.transfer(A, conns, &pattern(700, i), 5_000));
+        world.close(B, conns.1);
+        world.close(A, conns.0);
+        world.run_ms(10);
+        world.sides[A].conns.clear();
+        world.sides[B].conns.clear();
+        world.log.clear();
+    }
+    world.run_ms(70_000);
+    for side in &world.sides {
+        assert_eq!(side.engine.session_view(side.session).receive_memory_used, 0);
+        assert_eq!(side.engine.flow_count(), 0);
+        assert_eq!(side.engine.session_view(side.session).flows, 0);
+    }
+}

@@ -1,0 +1,136 @@
+//! Frames and entries from those who mean harm: the engine goes on, and counts them.
+
+use super::world::{A, B, World, pattern};
+use toe_abi::entry::{Command, RawEntry, ReceiveCredit, Send};
+use toe_base::{PortId, QueueSetId};
+use toe_wire::link::RxOffload;
+
+/// How many frames and entries; the acceptance run sets it to ten million.
+fn rounds() -> u64 {
+    std::env::var("TOE_HOSTILE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[test]
+fn random_and_mutated_frames_never_stop_a_neighbours_transfer() {
+    let mut world = World::new();
+    let conns = world.connected();
+    assert!(world.transfer(A, conns, &pattern(100_000, 1), 5_000));
+    let samples: Vec<Vec<u8>> =
+        world.log.iter().filter(|(_, from, _)| *from == A).map(|(_, _, f)| f.clone()).collect();
+    let mut random = Random(42);
+    for round in 0..rounds() {
+        let mut frame = samples[(random.next() % samples.len() as u64) as usize].clone();
+        frame.truncate(200);
+        match random.next() % 4 {
+            0 => frame = (0..random.next() % 120).map(|_| random.next() as u8).collect(),
+            1 => frame.truncate((random.next() % 120) as usize),
+            _ => {
+                for _ in 0..=random.next() % 4 {
+                    // The source address stays another host's: what comes from the peer itself may well end its own
+                    // connection.
+                    let at = (random.next() as usize) % frame.len();
+                    frame[at] ^= 1 << (random.next() % 8);
+                }
+                if frame.len() > 30 {
+                    frame[29] = 99;
+                    fix_ip_checksum(&mut frame);
+                }
+            }
+        }
+        let side = &mut world.sides[B];
+        let offload = RxOffload { checksum_ok: random.next().is_multiple_of(2), coalesced_mss: None };
+        side.engine.handle_frame(world.now, PortId(0), &frame, offload, &mut side.memory);
+        if round % 1000 == 0 {
+            world.run_ms(1);
+            world.log.clear();
+        }
+    }
+    assert!(world.transfer(A, conns, &pattern(100_000, 2), 60_000), "the transfer goes on");
+    let dropped: u64 =
+        world.sides[B].engine.counters().filter(|(n, _)| n.starts_with("drop_")).map(|(_, n)| n).sum();
+    assert!(dropped > rounds() / 4, "drops are counted by reason: {dropped}");
+}
+
+fn fix_ip_checksum(frame: &mut [u8]) {
+    if frame.len() < 34 {
+        return;
+    }
+    frame[24] = 0;
+    frame[25] = 0;
+    let sum: u32 = frame[14..34].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[test]
+fn random_entries_fence_only_who_wrote_them() {
+    let mut world = World::new();
+    let conns = world.connected();
+    let mut random = Random(7);
+    let mut attached = None;
+    let (mut fences, mut accepted) = (0u64, 0u64);
+    for round in 0..rounds() {
+        let side = &mut world.sides[B];
+        let session = *attached.get_or_insert_with(|| {
+            let session = side.engine.open_session(1000, super::world::LAYOUT).expect("room");
+            side.engine.add_queue_set(session).expect("room");
+            session
+        });
+        let raw = RawEntry { word0: random.next(), word1: random.next() };
+        // Types that exist, mostly: pure noise never gets past the first check.
+        let raw = RawEntry { word0: (raw.word0 & !0xff) | (random.next() % 12), ..raw };
+        let mut args = [0; 64];
+        for byte in &mut args[..(random.next() % 40) as usize] {
+            *byte = random.next() as u8;
+        }
+        let result = match random.next() % 3 {
+            0 => match Command::decode(raw) {
+                Ok(command) => side.engine.handle_command(
+                    world.now,
+                    session,
+                    QueueSetId(0),
+                    command,
+                    &args,
+                    &mut side.memory,
+                ),
+                Err(bad) => Err(bad.into()),
+            },
+            1 => match Send::decode(RawEntry { word0: (raw.word0 & !0xff) | 0x21, ..raw }) {
+                Ok(send) => side.engine.handle_send(world.now, session, send),
+                Err(bad) => Err(bad.into()),
+            },
+            _ => match ReceiveCredit::decode(RawEntry { word0: (raw.word0 & !0xff) | 0x31, ..raw }) {
+                Ok(credit) => side.engine.handle_credit(world.now, session, credit),
+                Err(bad) => Err(bad.into()),
+            },
+        };
+        match result {
+            Ok(()) => accepted += 1,
+            Err(reason) => {
+                fences += 1;
+                side.engine.fence(world.now, session, reason, &mut side.memory);
+                assert!(side.engine.session_drained(session));
+                side.engine.forget_session(session);
+                side.memory.completions.iter_mut().for_each(|ring| ring.clear());
+                attached = None;
+            }
+        }
+        if round % 1000 == 0 {
+            world.run_ms(1);
+        }
+    }
+    assert!(fences > 0 && accepted > 0);
+    assert!(world.transfer(A, conns, &pattern(100_000, 3), 5_000), "the neighbour goes on");
+}

@@ -1,0 +1,187 @@
+//! Sessions come and go: what they shared lives on, what only they held ends, and nobody touches a neighbour.
+
+use super::world::{A, B, LAYOUT, World, addr, pattern};
+use crate::{Claimed, Counter, HostSide};
+use toe_abi::attach::FenceReason;
+use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
+use toe_base::{FlowId, QueueSetId, SessionId};
+
+/// A second session on B's engine.
+fn second_session(world: &mut World) -> SessionId {
+    let side = &mut world.sides[B];
+    let session = side.engine.open_session(1000, LAYOUT).expect("room");
+    side.engine.add_queue_set(session).expect("room");
+    session
+}
+
+fn completions_of(world: &mut World, session: SessionId) -> Vec<Completion> {
+    let side = &mut world.sides[B];
+    side.engine.poll_completions(&mut side.memory);
+    side.memory.completions[session.index()].drain(..).collect()
+}
+
+#[test]
+fn a_claimed_flow_moves_with_its_unread_data() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.sides[B].reads = false;
+    let now = world.now;
+    world.sides[A].send(now, a, b"half read, half not");
+    world.run_ms(10);
+    let range = world.sides[B].conns[b].unread[0];
+    let flow = world.sides[B].conns[b].id;
+    let session = world.sides[B].session;
+    world.sides[B].engine.handle_credit(now, session, ReceiveCredit { flow, len: 10 }).expect("announced");
+    assert_eq!(range.len, 19);
+
+    let child = second_session(&mut world);
+    let side = &mut world.sides[B];
+    let anchor = side.conns[b].anchor;
+    let claimed = side.engine.claim(world.now, child, QueueSetId(0), 9, anchor, &mut side.memory);
+    let Ok(Claimed::Flow(id)) = claimed else { panic!("{claimed:?}") };
+    let told = completions_of(&mut world, child);
+    let [Completion::Data { flow: told_id, data }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(told_id, id);
+    let mut bytes = vec![0; data.len as usize];
+    world.sides[B].memory.read(child, data.offset, &mut bytes);
+    assert_eq!(bytes, b" half not");
+    world.run_ms(1);
+    assert!(world.sides[B].conns[b].moved, "the old holder is told");
+
+    let side = &mut world.sides[B];
+    side.engine.close_session(world.now, session, &mut side.memory);
+    let bytes = MemRange { offset: LAYOUT.send_offset(), len: 5 };
+    world.sides[B].memory.write(child, bytes.offset, b"child");
+    world.sides[B]
+        .engine
+        .handle_send(world.now, child, Send { flow: id, data: bytes, more: false })
+        .expect("fits");
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].received == b"child"));
+}
+
+#[test]
+fn unsent_data_survives_its_session_and_pins_the_region_until_it_is_acknowledged() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let data = pattern(100_000, 1);
+    let now = world.now;
+    world.sides[B].send(now, b, &data);
+    let (session, anchor) = (world.sides[B].session, world.sides[B].conns[b].anchor);
+    let side = &mut world.sides[B];
+    side.engine.close_session(now, session, &mut side.memory);
+    side.engine.anchor_closed(now, anchor);
+    assert!(!side.engine.session_drained(session), "the region is still read from");
+    assert!(world.run_until(5000, |w| w.sides[A].conns[a].eof));
+    assert!(world.sides[A].conns[a].received == data);
+    world.close(A, a);
+    world.run_ms(1000);
+    assert!(world.sides[B].engine.session_drained(session));
+}
+
+#[test]
+fn connections_that_a_dead_session_did_not_take_go_to_the_next_holder() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    let child = second_session(&mut world);
+    let side = &mut world.sides[B];
+    let claimed =
+        side.engine.claim(now, child, QueueSetId(0), 3, toe_base::AnchorHandle(0), &mut side.memory);
+    let Ok(Claimed::Listener(listener)) = claimed else { panic!("{claimed:?}") };
+    // The ring of the first session is full: it cannot even be told.
+    let parent = side.session;
+    side.memory.ring_len = 0;
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
+    world.sides[A].send(world.now, a, b"hello");
+    world.run_ms(10);
+    let side = &mut world.sides[B];
+    side.memory.ring_len = 64;
+    side.engine.close_session(world.now, parent, &mut side.memory);
+    let credit = Command::AcceptCredit { listener, count: 1 };
+    let queue_set = QueueSetId(0);
+    side.engine
+        .handle_command(world.now, child, queue_set, credit, &[0; 64], &mut side.memory)
+        .expect("fits");
+    let told = completions_of(&mut world, child);
+    assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Data { .. }]), "{told:?}");
+}
+
+#[test]
+fn a_bad_entry_fences_its_session_and_no_other() {
+    let mut world = World::new();
+    let conns = world.connected();
+    let bad = second_session(&mut world);
+    let flow = FlowId::new(0, 0);
+    let side = &mut world.sides[B];
+    let wild = Send { flow, data: MemRange { offset: 5, len: 5 }, more: false };
+    assert_eq!(side.engine.handle_send(world.now, bad, wild), Err(FenceReason::BadSendRange));
+    let accept = Command::Accept { flow, anchor: side.conns[conns.1].anchor, fd: 1 };
+    let result =
+        side.engine.handle_command(world.now, bad, QueueSetId(0), accept, &[0; 64], &mut side.memory);
+    assert_eq!(result, Err(FenceReason::UnknownHandle), "another session's anchor");
+    side.engine.fence(world.now, bad, FenceReason::BadSendRange, &mut side.memory);
+    assert_eq!(side.engine.counter(Counter::FenceBadSendRange), 1);
+    assert!(side.engine.session_drained(bad));
+    assert!(world.transfer(A, conns, &pattern(50_000, 2), 5_000), "the neighbour goes on");
+}
+
+#[test]
+fn a_session_cannot_name_a_neighbours_flow() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let other = second_session(&mut world);
+    let flow = world.sides[B].conns[b].id;
+    let close = Command::Close { flow, abort: true };
+    let side = &mut world.sides[B];
+    side.engine
+        .handle_command(world.now, other, QueueSetId(0), close, &[0; 64], &mut side.memory)
+        .expect("stale");
+    world.run_ms(100);
+    assert_eq!(world.sides[A].conns[a].errno, None);
+    assert_eq!(world.sides[B].engine.counter(Counter::StaleEntries), 1);
+}
+
+#[test]
+fn a_privileged_port_needs_root_or_the_kernels_word() {
+    use toe_abi::command::{ListenArgs, NO_HANDLE};
+    use zerocopy::IntoBytes;
+    let mut world = World::new();
+    let user = second_session(&mut world);
+    let listen = |world: &mut World, twin: u32| {
+        let side = &mut world.sides[B];
+        let anchor = side.engine.take_anchor(user);
+        let args = ListenArgs {
+            local: addr(B, 443).into(),
+            backlog: 1,
+            anchor: anchor.0,
+            twin,
+            ..Default::default()
+        };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        let command = Command::Listen { token: 0 };
+        side.engine
+            .handle_command(world.now, user, QueueSetId(0), command, &block, &mut side.memory)
+            .expect("well-formed");
+        side.engine.poll_completions(&mut side.memory);
+        side.memory.completions[user.index()].pop_front()
+    };
+    let errno = |c: Option<Completion>| match c {
+        Some(Completion::CommandResult { errno, .. }) => errno,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(errno(listen(&mut world, NO_HANDLE)), toe_abi::errno::Errno::EACCES);
+    let twin = world.sides[B].engine.add_twin(user, "0.0.0.0:443".parse().expect("an address"));
+    assert_eq!(errno(listen(&mut world, twin)), toe_abi::errno::Errno::OK);
+}
+
+#[test]
+fn a_full_completion_ring_delays_and_loses_nothing() {
+    let mut world = World::new();
+    world.sides[B].memory.ring_len = 1;
+    let conns = world.connected();
+    assert!(world.transfer(A, conns, &pattern(300_000, 3), 5_000));
+    world.close(A, conns.0);
+    assert!(world.run_until(1000, |w| w.sides[B].conns[conns.1].eof));
+}

@@ -1,0 +1,240 @@
+//! Connections open, and bytes arrive as they were sent, whatever the wire does.
+
+use super::world::{A, B, Faults, World, addr, pattern};
+use crate::Counter;
+use toe_abi::errno::Errno;
+use toe_wire::link::LinkCaps;
+
+#[test]
+fn a_connection_opens_and_carries_bytes_both_ways() {
+    let mut world = World::new();
+    let conns = world.connected();
+    assert!(world.transfer(A, conns, &pattern(300_000, 1), 5_000));
+    assert!(world.transfer(B, conns, &pattern(5_000, 2), 5_000));
+}
+
+#[test]
+fn a_link_without_offloads_gets_whole_checksummed_segments() {
+    let mut world = World::with_caps(LinkCaps::default());
+    let conns = world.connected();
+    assert!(world.transfer(A, conns, &pattern(100_000, 3), 5_000));
+    assert!(world.log.iter().all(|(_, _, frame)| frame.len() <= 1514), "no frame beyond the MTU");
+    assert_eq!(world.sides[B].engine.counter(Counter::DropBadChecksum), 0);
+}
+
+#[test]
+fn data_on_the_last_ack_of_the_handshake_is_not_delayed() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let now = world.now;
+    world.sides[A].send(now, a, b"GET /");
+    assert!(world.run_until(1, |w| w.sides[B].conns[b].received == b"GET /"), "well under a delayed ACK");
+}
+
+#[test]
+fn loss_reordering_and_duplication_change_nothing() {
+    for (name, faults) in [
+        ("loss", Faults { drop: 30, ..Faults::default() }),
+        ("reordering", Faults { reorder: 100, ..Faults::default() }),
+        ("duplication", Faults { duplicate: 100, ..Faults::default() }),
+        ("all", Faults { drop: 20, reorder: 50, duplicate: 20 }),
+    ] {
+        let mut world = World::new();
+        world.faults = faults;
+        let conns = world.connected();
+        assert!(world.transfer(A, conns, &pattern(2_000_000, 4), 600_000), "{name} A to B");
+        assert!(world.transfer(B, conns, &pattern(500_000, 5), 600_000), "{name} B to A");
+    }
+}
+
+#[test]
+fn a_lost_segment_among_many_is_sent_again_without_a_time_out() {
+    let mut world = World::with_caps(LinkCaps::default());
+    let conns = world.connected();
+    assert!(world.transfer(A, conns, &pattern(200_000, 6), 5_000));
+    world.faults.drop = 1000;
+    let now = world.now;
+    world.sides[A].send(now, conns.0, &pattern(1448, 7));
+    world.run_until(0, |_| false);
+    world.faults.drop = 0;
+    for i in 0..6 {
+        let now = world.now;
+        world.sides[A].send(now, conns.0, &pattern(1448, 8 + i));
+    }
+    let all = 200_000 + 7 * 1448;
+    assert!(world.run_until(150, |w| w.sides[B].conns[conns.1].received.len() == all), "before any RTO");
+    assert!(world.sides[A].engine.counter(Counter::FastRetransmits) > 0);
+}
+
+#[test]
+fn connecting_where_nobody_listens_is_refused() {
+    let mut world = World::new();
+    let now = world.now;
+    let conn = world.sides[A].connect(now, addr(B, 81)).expect("starts");
+    assert!(world.run_until(5000, |w| w.sides[A].conns[conn].errno == Some(Errno::ECONNREFUSED)));
+}
+
+#[test]
+fn connecting_to_a_host_that_is_not_there_is_host_unreachable() {
+    let mut world = World::new();
+    let now = world.now;
+    let conn = world.sides[A].connect(now, "10.0.0.77:80".parse().expect("an address")).expect("starts");
+    assert!(world.run_until(10_000, |w| w.sides[A].conns[conn].errno == Some(Errno::EHOSTUNREACH)));
+}
+
+#[test]
+fn an_address_without_a_route_is_left_to_the_kernel() {
+    let mut world = World::new();
+    let now = world.now;
+    assert_eq!(
+        world.sides[A].connect(now, "192.0.2.1:80".parse().expect("an address")),
+        Err(Errno::ENETUNREACH)
+    );
+}
+
+#[test]
+fn a_reader_that_stops_closes_the_window_and_probes_reopen_it() {
+    let mut world = World::new();
+    let conns = world.connected();
+    world.sides[B].reads = false;
+    let data = pattern(400_000, 9);
+    for chunk in data.chunks(50_000) {
+        let now = world.now;
+        world.sides[A].send(now, conns.0, chunk);
+    }
+    world.run_ms(20_000);
+    assert!(world.sides[A].engine.counter(Counter::ZeroWindowProbes) > 0);
+    assert!(world.sides[B].conns[conns.1].received.is_empty());
+    world.sides[B].reads = true;
+    let now = world.now;
+    world.sides[B].read(now, conns.1);
+    assert!(world.run_until(60_000, |w| w.sides[B].conns[conns.1].received == data));
+}
+
+#[test]
+fn a_window_update_that_is_lost_is_found_by_a_probe() {
+    let mut world = World::new();
+    let conns = world.connected();
+    world.sides[B].reads = false;
+    let data = pattern(200_000, 10);
+    let now = world.now;
+    world.sides[A].send(now, conns.0, &data);
+    world.run_ms(300);
+    world.sides[B].reads = true;
+    world.unplugged = true;
+    let now = world.now;
+    world.sides[B].read(now, conns.1);
+    world.run_ms(1);
+    world.unplugged = false;
+    assert!(world.run_until(60_000, |w| w.sides[B].conns[conns.1].received == data));
+}
+
+#[test]
+fn local_connections_carry_bytes_without_frames() {
+    let mut world = World::new();
+    let now = world.now;
+    let at = "127.0.0.1:80".parse().expect("an address");
+    world.sides[A].listen(now, at).expect("listens");
+    let client = world.sides[A].connect(now, at).expect("connects");
+    assert!(world.run_until(1000, |w| w.sides[A].conns.len() == 2 && w.sides[A].conns[client].established));
+    let data = pattern(1_000_000, 11);
+    for chunk in data.chunks(250_000) {
+        let now = world.now;
+        world.sides[A].send(now, client, chunk);
+    }
+    assert!(world.run_until(1000, |w| w.sides[A].conns[1].received == data));
+    assert!(world.log.is_empty(), "no frame was built");
+}
+
+#[test]
+fn a_local_connect_without_a_listener_is_refused_at_once() {
+    let mut world = World::new();
+    let now = world.now;
+    let refused = world.sides[A].connect(now, "127.0.0.1:9".parse().expect("an address"));
+    assert_eq!(refused, Err(Errno::ECONNREFUSED));
+}
+
+#[test]
+fn both_ends_connecting_at_once_make_one_connection() {
+    use toe_abi::command::{ConnectArgs, WireAddr};
+    use toe_abi::entry::Command;
+    use toe_base::FlowId;
+    use zerocopy::IntoBytes;
+    let mut world = World::new();
+    // Both know each other's hardware address already, so that the SYNs cross.
+    world.connected();
+    let now = world.now;
+    for side in [A, B] {
+        let anchor = {
+            let s = &mut world.sides[side];
+            s.engine.take_anchor(s.session)
+        };
+        let args = ConnectArgs {
+            remote: WireAddr::from(addr(1 - side, 5000)),
+            local: WireAddr::from(addr(side, 5000)),
+            anchor: anchor.0,
+            ..Default::default()
+        };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        world.sides[side].command(now, Command::Connect { token: 3 }, &block);
+        let s = &mut world.sides[side];
+        s.engine.poll_completions(&mut s.memory);
+        let at = s.session.index();
+        let answer = s.memory.completions[at].pop_front();
+        let Some(toe_abi::entry::Completion::CommandResult { id, .. }) = answer else { panic!("{answer:?}") };
+        s.conns.push(super::world::Conn { id: FlowId::from_raw(id), anchor, ..Default::default() });
+    }
+    assert!(world.run_until(10_000, |w| w.sides.iter().all(|s| s.conns[1].established)));
+    assert!(world.transfer(A, (1, 1), &pattern(10_000, 12), 5_000));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_frames() {
+    let run = || {
+        let mut world = World::new();
+        world.faults = Faults { drop: 20, reorder: 50, duplicate: 20 };
+        let conns = world.connected();
+        assert!(world.transfer(A, conns, &pattern(500_000, 13), 600_000));
+        world.log
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_flow_is_plain_data_the_derived_tables_can_be_rebuilt_at_any_moment() {
+    let mut world = World::new();
+    world.faults = Faults { drop: 20, reorder: 20, duplicate: 0 };
+    let conns = world.connected();
+    for i in 0..20 {
+        assert!(world.transfer(A, conns, &pattern(40_000, i), 60_000));
+        world.sides[A].engine.rebuild_derived();
+        world.sides[B].engine.rebuild_derived();
+    }
+    world.close(A, conns.0);
+    world.sides[A].engine.rebuild_derived();
+    assert!(world.run_until(60_000, |w| w.sides[B].conns[conns.1].eof));
+}
+
+#[test]
+fn keepalive_notices_a_peer_that_is_gone() {
+    use toe_abi::entry::{Command, FlowOption};
+    let mut world = World::new();
+    let (a, _) = world.connected();
+    let flow = world.sides[A].conns[a].id;
+    let now = world.now;
+    for (option, value) in [
+        (FlowOption::KeepIdleSecs, 10),
+        (FlowOption::KeepIntervalSecs, 2),
+        (FlowOption::KeepCount, 3),
+        (FlowOption::KeepAlive, 1),
+    ] {
+        world.sides[A].plain(now, Command::SetOption { flow, option, value });
+    }
+    world.run_ms(60_000);
+    assert_eq!(world.sides[A].conns[a].errno, None, "an idle peer answers the probes");
+    assert!(world.sides[A].engine.counter(Counter::KeepaliveProbes) > 3);
+    world.unplugged = true;
+    world.run_ms(30_000);
+    assert_eq!(world.sides[A].conns[a].errno, Some(Errno::ETIMEDOUT));
+}

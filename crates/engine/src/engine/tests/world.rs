@@ -1,0 +1,463 @@
+//! Two engines and the wire between them, in virtual time: the harness of the engine's tests.
+//!
+//! Each side has one session whose "program" is the test itself. The wire delays frames, and can drop, duplicate
+//! and reorder them from a seed.
+
+use crate::work::Link;
+use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
+use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
+use zerocopy::IntoBytes;
+
+pub(super) const LAYOUT: RegionLayout =
+    RegionLayout { queue_sets: 1, flows: 256, receive_len: 32 << 20, send_len: 16 << 20 };
+const QS: QueueSetId = QueueSetId(0);
+
+/// Session memories and completion rings.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    regions: Vec<Vec<u8>>,
+    pub(super) completions: Vec<VecDeque<Completion>>,
+    /// Completions that fit before the ring says "full".
+    pub(super) ring_len: usize,
+    pub(super) infos: Vec<FlowInfo>,
+}
+
+impl Memory {
+    fn region(&mut self, session: SessionId) -> &mut Vec<u8> {
+        let at = session.index();
+        while self.regions.len() <= at {
+            self.regions.push(Vec::new());
+            self.completions.push(VecDeque::new());
+        }
+        let len = if at == 0 { STAGING_LEN } else { LAYOUT.len() } as usize;
+        if self.regions[at].is_empty() {
+            self.regions[at] = vec![0; len];
+        }
+        &mut self.regions[at]
+    }
+}
+
+impl HostSide for Memory {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        self.region(session)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.region(session)[offset as usize..][..out.len()]);
+    }
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        let mut bytes = vec![0; len as usize];
+        self.read(from.0, from.1, &mut bytes);
+        self.write(to.0, to.1, &bytes);
+    }
+    fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
+        self.infos.push(*info);
+    }
+    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
+        self.region(session);
+        if self.completions[session.index()].len() >= self.ring_len {
+            return false;
+        }
+        self.completions[session.index()].push_back(completion);
+        true
+    }
+}
+
+/// Frames that a side sends.
+#[derive(Debug, Default)]
+struct Outbox {
+    frame: Vec<u8>,
+    sent: Vec<(Vec<u8>, TxOffload)>,
+}
+
+impl FrameSink for Outbox {
+    fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.frame = vec![0xee; len];
+        Some(&mut self.frame)
+    }
+    fn commit(&mut self, offload: TxOffload) {
+        self.sent.push((core::mem::take(&mut self.frame), offload));
+    }
+}
+
+/// What the program knows of one of its connections.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conn {
+    pub(super) id: FlowId,
+    pub(super) established: bool,
+    pub(super) received: Vec<u8>,
+    pub(super) unread: VecDeque<MemRange>,
+    pub(super) eof: bool,
+    pub(super) errno: Option<Errno>,
+    pub(super) moved: bool,
+    pub(super) sent: u64,
+    pub(super) acked: u64,
+    pub(super) anchor: AnchorHandle,
+}
+
+/// One engine with a session and its program.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) engine: Engine,
+    pub(super) memory: Memory,
+    pub(super) session: SessionId,
+    pub(super) conns: Vec<Conn>,
+    pub(super) listeners: Vec<ListenerId>,
+    pub(super) last_result: Option<(Errno, u32)>,
+    /// Read data as soon as it is announced.
+    pub(super) reads: bool,
+    outbox: Outbox,
+    send_at: u64,
+}
+
+impl Side {
+    fn new(number: u8, caps: LinkCaps) -> Side {
+        let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max: 256 });
+        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), mtu: 1500, caps };
+        let port = engine.add_port(link);
+        engine.add_local();
+        engine.add_addr(port, [10, 0, 0, number].into(), 24);
+        let session = engine.open_session(0, LAYOUT).expect("room");
+        engine.add_queue_set(session).expect("room");
+        let memory = Memory { ring_len: 64, ..Memory::default() };
+        Side {
+            engine,
+            memory,
+            session,
+            conns: Vec::new(),
+            listeners: Vec::new(),
+            last_result: None,
+            reads: true,
+            outbox: Outbox::default(),
+            send_at: 0,
+        }
+    }
+
+    pub(super) fn command(&mut self, now: Instant, command: Command, args: &[u8; 64]) {
+        self.engine
+            .handle_command(now, self.session, QS, command, args, &mut self.memory)
+            .expect("a well-formed command");
+    }
+
+    pub(super) fn plain(&mut self, now: Instant, command: Command) {
+        self.command(now, command, &[0; 64]);
+    }
+
+    pub(super) fn listen(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
+        let anchor = self.engine.take_anchor(self.session);
+        let args = ListenArgs {
+            local: at.into(),
+            backlog: 64,
+            anchor: anchor.0,
+            twin: NO_HANDLE,
+            ..Default::default()
+        };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        self.command(now, Command::Listen { token: 1 }, &block);
+        self.poll_completions(now);
+        let (errno, id) = self.last_result.take().expect("answered");
+        if !errno.is_ok() {
+            return Err(errno);
+        }
+        let id = ListenerId(FlowId::from_raw(id));
+        self.listeners.push(id);
+        self.plain(now, Command::AcceptCredit { listener: id, count: 64 });
+        Ok(id)
+    }
+
+    /// Starts to connect; the connection is the last of `conns`.
+    pub(super) fn connect(&mut self, now: Instant, to: SocketAddr) -> Result<usize, Errno> {
+        let anchor = self.engine.take_anchor(self.session);
+        let args = ConnectArgs {
+            remote: to.into(),
+            local: WireAddr::default(),
+            anchor: anchor.0,
+            ..Default::default()
+        };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        self.command(now, Command::Connect { token: 2 }, &block);
+        self.poll_completions(now);
+        let (errno, id) = self.last_result.take().expect("answered");
+        if !errno.is_ok() {
+            return Err(errno);
+        }
+        self.conns.push(Conn { id: FlowId::from_raw(id), anchor, ..Conn::default() });
+        Ok(self.conns.len() - 1)
+    }
+
+    pub(super) fn send(&mut self, now: Instant, conn: usize, bytes: &[u8]) {
+        let part = LAYOUT.send_len;
+        if self.send_at + bytes.len() as u64 > part {
+            self.send_at = 0;
+        }
+        let offset = LAYOUT.send_offset() + self.send_at;
+        self.send_at += bytes.len() as u64;
+        self.memory.write(self.session, offset, bytes);
+        let data = MemRange { offset, len: bytes.len() as u32 };
+        let flow = self.conns[conn].id;
+        self.conns[conn].sent += bytes.len() as u64;
+        self.engine.handle_send(now, self.session, Send { flow, data, more: false }).expect("in range");
+    }
+
+    /// Reads everything that was announced.
+    pub(super) fn read(&mut self, now: Instant, conn: usize) {
+        while let Some(range) = self.conns[conn].unread.pop_front() {
+            let mut bytes = vec![0; range.len as usize];
+            self.memory.read(self.session, range.offset, &mut bytes);
+            self.conns[conn].received.extend_from_slice(&bytes);
+            let credit = ReceiveCredit { flow: self.conns[conn].id, len: range.len };
+            self.engine.handle_credit(now, self.session, credit).expect("credit for announced data");
+        }
+    }
+
+    fn conn_by_id(&mut self, id: FlowId) -> &mut Conn {
+        self.conns.iter_mut().find(|c| c.id == id).expect("a completion for a known flow")
+    }
+
+    fn poll_completions(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        loop {
+            self.engine.poll_completions(&mut self.memory);
+            let at = self.session.index();
+            self.memory.region(self.session);
+            let Some(completion) = self.memory.completions[at].pop_front() else { return any };
+            any = true;
+            self.take(now, completion);
+        }
+    }
+
+    fn take(&mut self, now: Instant, completion: Completion) {
+        match completion {
+            Completion::CommandResult { errno, id, .. } => self.last_result = Some((errno, id)),
+            Completion::Accepted { flow, listener } => {
+                self.plain(now, Command::AcceptCredit { listener, count: 1 });
+                let anchor = self.engine.take_anchor(self.session);
+                self.plain(now, Command::Accept { flow, anchor, fd: 9 });
+                self.conns.push(Conn { id: flow, established: true, anchor, ..Conn::default() });
+            }
+            Completion::Connected { flow, errno } => {
+                let conn = self.conn_by_id(flow);
+                conn.established = errno.is_ok();
+                conn.errno = (!errno.is_ok()).then_some(errno);
+            }
+            Completion::Data { flow, data } => {
+                self.conn_by_id(flow).unread.push_back(data);
+                if self.reads {
+                    let conn = self.conns.iter().position(|c| c.id == flow).expect("known");
+                    self.read(now, conn);
+                }
+            }
+            Completion::Sent { flow, len } => self.conn_by_id(flow).acked += u64::from(len),
+            Completion::PeerClosed { flow } => self.conn_by_id(flow).eof = true,
+            Completion::Reset { flow, errno } => self.conn_by_id(flow).errno = Some(errno),
+            Completion::Moved { flow } => self.conn_by_id(flow).moved = true,
+        }
+    }
+}
+
+/// What the wire does to frames, out of 1000.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    pub(super) drop: u32,
+    pub(super) reorder: u32,
+    pub(super) duplicate: u32,
+}
+
+/// Both sides, the wire and the clock.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) now: Instant,
+    pub(super) sides: [Side; 2],
+    pub(super) faults: Faults,
+    pub(super) latency_us: u64,
+    /// Every frame that was sent: (when, from, bytes).
+    pub(super) log: Vec<(Instant, usize, Vec<u8>)>,
+    in_flight: Vec<(Instant, u64, usize, Vec<u8>, RxOffload)>,
+    order: u64,
+    seed: u64,
+    pub(super) unplugged: bool,
+}
+
+pub(super) const A: usize = 0;
+pub(super) const B: usize = 1;
+
+pub(super) fn addr(side: usize, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, side as u8 + 1], port))
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        World::with_caps(LinkCaps { tx_checksum: true, gso_max: 65_000 })
+    }
+
+    pub(super) fn with_caps(caps: LinkCaps) -> World {
+        World {
+            now: Instant::ZERO.after_us(1000),
+            sides: [Side::new(1, caps), Side::new(2, caps)],
+            faults: Faults::default(),
+            latency_us: 50,
+            log: Vec::new(),
+            in_flight: Vec::new(),
+            order: 0,
+            seed: 1,
+            unplugged: false,
+        }
+    }
+
+    fn random(&mut self, below: u32) -> u32 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.seed >> 33) as u32) % below
+    }
+
+    fn launch(&mut self, from: usize, frame: Vec<u8>, offload: TxOffload) {
+        self.log.push((self.now, from, frame.clone()));
+        if self.unplugged || self.random(1000) < self.faults.drop {
+            return;
+        }
+        let copies = 1 + usize::from(self.random(1000) < self.faults.duplicate);
+        for _ in 0..copies {
+            let late = if self.random(1000) < self.faults.reorder { 3 * self.latency_us + 100 } else { 0 };
+            let rx = RxOffload {
+                checksum_ok: offload.checksum.is_some(),
+                coalesced_mss: offload.segmentation.map(|s| s.mss),
+            };
+            self.order += 1;
+            let at = self.now.after_us(self.latency_us + late);
+            self.in_flight.push((at, self.order, 1 - from, frame.clone(), rx));
+        }
+    }
+
+    /// Lets everything happen that can happen now. Returns whether anything did.
+    fn settle(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let mut moved = false;
+            for from in [A, B] {
+                let now = self.now;
+                let side = &mut self.sides[from];
+                moved |= side.engine.poll_local(now, &mut side.memory, 64) > 0;
+                let sent = side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64);
+                moved |= sent > 0;
+                moved |= side.poll_completions(now);
+                while side.engine.poll_released_anchor().is_some() {}
+                for (frame, offload) in core::mem::take(&mut side.outbox.sent) {
+                    self.launch(from, frame, offload);
+                }
+            }
+            if !moved {
+                return any;
+            }
+            any = true;
+        }
+    }
+
+    /// The next moment at which something happens.
+    fn next_event(&self) -> Instant {
+        let wire = self.in_flight.iter().map(|f| f.0);
+        let engines = self.sides.iter().map(|s| s.engine.poll_timeout());
+        wire.chain(engines).min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Runs until `done`, or until nothing will ever happen, or `limit_ms` of virtual time have passed. Returns
+    /// whether `done` came true.
+    pub(super) fn run_until(&mut self, limit_ms: u64, mut done: impl FnMut(&World) -> bool) -> bool {
+        let limit = self.now.after_us(limit_ms * 1000);
+        loop {
+            self.settle();
+            if done(self) {
+                return true;
+            }
+            let next = self.next_event();
+            if next > limit {
+                self.now = limit;
+                return false;
+            }
+            self.now = self.now.max(next);
+            self.deliver();
+            for side in &mut self.sides {
+                side.engine.handle_timeout(self.now, &mut side.memory);
+            }
+        }
+    }
+
+    /// Lets virtual time pass.
+    pub(super) fn run_ms(&mut self, ms: u64) {
+        self.run_until(ms, |_| false);
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        let mut due: Vec<_> = self.in_flight.extract_if(.., |f| f.0 <= now).collect();
+        due.sort_by_key(|f| (f.0, f.1));
+        for (_, _, to, frame, offload) in due {
+            let side = &mut self.sides[to];
+            side.engine.handle_frame(now, PortId(0), &frame, offload, &mut side.memory);
+        }
+    }
+
+    /// An established connection from A to B's listener: (A's, B's) connection numbers.
+    pub(super) fn connected(&mut self) -> (usize, usize) {
+        let now = self.now;
+        if self.sides[B].listeners.is_empty() {
+            self.sides[B].listen(now, addr(B, 80)).expect("listens");
+        }
+        let before = self.sides[B].conns.len();
+        let a = self.sides[A].connect(now, addr(B, 80)).expect("connects");
+        assert!(self.run_until(5000, |w| w.sides[A].conns[a].established && w.sides[B].conns.len() > before));
+        (a, before)
+    }
+
+    /// Sends all of `data` one way while the other side reads; sends more as acknowledgements come.
+    pub(super) fn transfer(
+        &mut self,
+        from: usize,
+        conns: (usize, usize),
+        data: &[u8],
+        limit_ms: u64,
+    ) -> bool {
+        let (sender, receiver) = if from == A { conns } else { (conns.1, conns.0) };
+        let mut at = 0;
+        let start = self.sides[1 - from].conns[receiver].received.len();
+        let limit = self.now.after_us(limit_ms * 1000);
+        while self.sides[1 - from].conns[receiver].received.len() - start < data.len() {
+            let conn = &self.sides[from].conns[sender];
+            let room = (256 << 10) - (conn.sent - conn.acked) as usize;
+            let chunk = room.min(data.len() - at).min(64 << 10);
+            if chunk > 0 {
+                let now = self.now;
+                self.sides[from].send(now, sender, &data[at..at + chunk]);
+                at += chunk;
+            }
+            let goal = self.sides[from].conns[sender].acked;
+            let got = self.sides[1 - from].conns[receiver].received.len();
+            self.run_until(1000, |w| {
+                w.sides[from].conns[sender].acked > goal
+                    || w.sides[1 - from].conns[receiver].received.len() > got
+            });
+            if self.now >= limit {
+                return false;
+            }
+        }
+        self.sides[1 - from].conns[receiver].received[start..] == *data
+    }
+
+    /// `Command::Close` for a connection.
+    pub(super) fn close(&mut self, side: usize, conn: usize) {
+        let now = self.now;
+        let flow = self.sides[side].conns[conn].id;
+        self.sides[side].plain(now, Command::Close { flow, abort: false });
+    }
+}
+
+/// Recognisable, seeded octets.
+pub(super) fn pattern(len: usize, seed: u32) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 23) as u8).collect()
+}

@@ -1,0 +1,37 @@
+//! Rings, doorbells and data windows: the only code of the project that touches memory shared with hosts.
+//!
+//! Two processes that need not trust each other share a [`Region`]. Everything else here is built on its checked
+//! accesses:
+//!
+//! - [`region`]: the mapping, and copies in and out of it;
+//! - [`host_cursor`] and [`engine_cursor`]: the ends of a ring. The host's ends take the engine at its word, as a
+//!   driver does its device; the engine's ends take the host for hostile. They are different types, so that one
+//!   cannot stand in for the other;
+//! - [`doorbell`] and [`irq`]: how each side sleeps and is woken without a lost wake-up;
+//! - [`moderation`]: when an interrupt is due, as a plain state machine;
+//! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out.
+//!
+//! The daemon uses the engine's ends, the host library the host's. Nothing here knows what an entry means beyond
+//! decoding it.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod doorbell;
+pub mod engine_cursor;
+pub mod host_cursor;
+pub mod irq;
+pub mod moderation;
+pub mod queue_set;
+pub mod region;
+pub mod ring;
+pub mod sync;
+
+pub use doorbell::{EngineDoorbell, EngineSleep, EventFd, HostDoorbell};
+pub use engine_cursor::{EngineConsumer, EngineProducer, PushError};
+pub use host_cursor::{Full, HostConsumer, HostProducer};
+pub use irq::{EngineIrq, HostIrq, IrqReceiver, IrqSender, irq_pair};
+pub use moderation::{IrqSettings, Moderation};
+pub use queue_set::{EngineQueueSet, HostQueueSet};
+pub use region::{OutOfRange, Region};
+
+#[cfg(test)]
+mod tests;

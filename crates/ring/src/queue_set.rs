@@ -1,0 +1,273 @@
+//! A queue set from either side: the four rings, the argument blocks and the interrupt, where
+//! [`toe_abi::region::QueueSetLayout`] puts them, with entries encoded and decoded.
+//!
+//! The daemon holds an [`EngineQueueSet`], the host library a [`HostQueueSet`] (under a lock when threads share it).
+
+use crate::engine_cursor::{EngineConsumer, EngineProducer, PushError};
+use crate::host_cursor::{Full, HostConsumer, HostProducer};
+use crate::irq::{EngineIrq, HostIrq, IrqSender};
+use crate::region::{OutOfRange, Region};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use toe_abi::attach::FenceReason;
+use toe_abi::command::{ConnectArgs, ListenArgs};
+use toe_abi::entry::{BadEntry, Command, Completion, ReceiveCredit, Send};
+use toe_abi::region::{
+    ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, QueueSetLayout, RCV_ENTRIES, RegionLayout, SND_ENTRIES,
+};
+use toe_abi::register::{EngineRegisters, HostRegisters};
+use toe_base::Instant;
+use zerocopy::IntoBytes;
+
+/// Octets of an argument block, as a copy.
+pub type ArgBlock = [u8; ARG_LEN as usize];
+
+/// Where a queue set's parts are in the region.
+struct Place {
+    base: u64,
+    engine_registers: u64,
+    host_registers: u64,
+}
+
+impl Place {
+    fn new(layout: &RegionLayout, index: u8) -> Result<Place, OutOfRange> {
+        if u32::from(index) >= layout.queue_sets {
+            return Err(OutOfRange);
+        }
+        let base = layout.queue_set(u32::from(index));
+        Ok(Place {
+            base,
+            engine_registers: base + QueueSetLayout::ENGINE_REGISTERS,
+            host_registers: base + QueueSetLayout::HOST_REGISTERS,
+        })
+    }
+
+    fn args(&self, place: u32) -> u64 {
+        self.base + QueueSetLayout::ARGS + u64::from(place) * ARG_LEN
+    }
+}
+
+/// The host's side of a queue set. After pushing, ring the session's [`crate::HostDoorbell`].
+#[derive(Debug)]
+pub struct HostQueueSet {
+    region: Region,
+    args: u64,
+    cmd: HostProducer,
+    snd: HostProducer,
+    rcv: HostProducer,
+    cpl: HostConsumer,
+    irq: Arc<HostIrq>,
+}
+
+impl HostQueueSet {
+    /// Queue set `index` of a region; `irq` is the descriptor that came with it.
+    pub fn new(region: &Region, layout: &RegionLayout, index: u8, irq: OwnedFd) -> Result<Self, OutOfRange> {
+        let place = Place::new(layout, index)?;
+        let producer = |ring, entries, register| {
+            HostProducer::new(region.clone(), place.base + ring, entries, place.engine_registers + register)
+        };
+        Ok(HostQueueSet {
+            region: region.clone(),
+            args: place.args(0),
+            cmd: producer(QueueSetLayout::CMD, CMD_ENTRIES, EngineRegisters::CMD_HEAD)?,
+            snd: producer(QueueSetLayout::SND, SND_ENTRIES, EngineRegisters::SND_HEAD)?,
+            rcv: producer(QueueSetLayout::RCV, RCV_ENTRIES, EngineRegisters::RCV_HEAD)?,
+            cpl: HostConsumer::new(
+                region.clone(),
+                place.base + QueueSetLayout::CPL,
+                CPL_ENTRIES,
+                place.host_registers + HostRegisters::CPL_HEAD,
+            )?,
+            irq: Arc::new(HostIrq::new(region.clone(), place.host_registers, irq.into())),
+        })
+    }
+
+    /// Publishes a command that needs no argument block.
+    pub fn push_command(&mut self, command: Command) -> Result<(), Full> {
+        self.cmd.push(command.encode())
+    }
+
+    /// Publishes `Listen` with its argument block.
+    pub fn push_listen(&mut self, token: u32, args: &ListenArgs) -> Result<(), Full> {
+        self.push_with_args(Command::Listen { token }, args.as_bytes())
+    }
+
+    /// Publishes `Connect` with its argument block.
+    pub fn push_connect(&mut self, token: u32, args: &ConnectArgs) -> Result<(), Full> {
+        self.push_with_args(Command::Connect { token }, args.as_bytes())
+    }
+
+    fn push_with_args(&mut self, command: Command, args: &[u8]) -> Result<(), Full> {
+        // Only a free place's block may be written: the engine may still be reading the others.
+        if self.cmd.room(1) == 0 {
+            return Err(Full);
+        }
+        let block = self.args + u64::from(self.cmd.next_place()) * ARG_LEN;
+        self.region.write(block, args).map_err(|OutOfRange| Full)?;
+        self.cmd.push(command.encode())
+    }
+
+    pub fn push_send(&mut self, send: Send) -> Result<(), Full> {
+        self.snd.push(send.encode())
+    }
+
+    pub fn push_credit(&mut self, credit: ReceiveCredit) -> Result<(), Full> {
+        self.rcv.push(credit.encode())
+    }
+
+    /// Entries of `snd` that can be pushed now.
+    pub fn send_room(&mut self) -> u32 {
+        self.snd.room(1)
+    }
+
+    /// The next completion, or the fact that the engine wrote something that is none.
+    pub fn pop_completion(&mut self) -> Option<Result<Completion, BadEntry>> {
+        self.cpl.pop().map(Completion::decode)
+    }
+
+    /// Whether a completion waits: the second look after [`HostIrq::arm`].
+    pub fn has_completion(&self) -> bool {
+        self.cpl.has_entry()
+    }
+
+    /// Gives the places of popped completions back; `false` when there were none. Once a batch, and when `true` then
+    /// [`crate::HostDoorbell::ring_for_head`].
+    pub fn publish_head(&mut self) -> bool {
+        self.cpl.publish_head()
+    }
+
+    /// Shared, because a thread sleeps on it without holding the queue set.
+    pub fn irq(&self) -> &Arc<HostIrq> {
+        &self.irq
+    }
+}
+
+/// The engine's side of a queue set. An `Err` from any method is a reason to fence the session.
+///
+/// A turn of the engine, for each queue set: (1) up to [`CMD_ENTRIES`] × [`EngineQueueSet::pop_command`], kept;
+/// (2) up to [`SND_ENTRIES`] × `pop_send` and [`RCV_ENTRIES`] × `pop_credit`, executed; (3) the commands kept are
+/// executed; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was
+/// published before a command is then executed before it, and a host that writes without end cannot hold the
+/// engine.
+#[derive(Debug)]
+pub struct EngineQueueSet {
+    region: Region,
+    args: u64,
+    cmd: EngineConsumer,
+    snd: EngineConsumer,
+    rcv: EngineConsumer,
+    cpl: EngineProducer,
+    irq: EngineIrq,
+    /// Completions posted since the last [`EngineQueueSet::notify`].
+    posted: u32,
+}
+
+impl EngineQueueSet {
+    pub fn new(
+        region: &Region,
+        layout: &RegionLayout,
+        index: u8,
+        irq: IrqSender,
+    ) -> Result<Self, OutOfRange> {
+        let place = Place::new(layout, index)?;
+        let consumer = |ring, entries, register| {
+            EngineConsumer::new(region.clone(), place.base + ring, entries, place.engine_registers + register)
+        };
+        Ok(EngineQueueSet {
+            region: region.clone(),
+            args: place.args(0),
+            cmd: consumer(QueueSetLayout::CMD, CMD_ENTRIES, EngineRegisters::CMD_HEAD)?,
+            snd: consumer(QueueSetLayout::SND, SND_ENTRIES, EngineRegisters::SND_HEAD)?,
+            rcv: consumer(QueueSetLayout::RCV, RCV_ENTRIES, EngineRegisters::RCV_HEAD)?,
+            cpl: EngineProducer::new(
+                region.clone(),
+                place.base + QueueSetLayout::CPL,
+                CPL_ENTRIES,
+                place.host_registers + HostRegisters::CPL_HEAD,
+            )?,
+            irq: EngineIrq::new(region.clone(), place.host_registers, irq),
+            posted: 0,
+        })
+    }
+
+    /// The next command with a copy of its argument block (meaningful for `Listen` and `Connect`, zero otherwise).
+    pub fn pop_command(&mut self) -> Option<Result<(Command, ArgBlock), FenceReason>> {
+        let (raw, place) = self.cmd.pop_with_place()?;
+        Some(self.decode_command(raw, place))
+    }
+
+    fn decode_command(
+        &self,
+        raw: toe_abi::entry::RawEntry,
+        place: u32,
+    ) -> Result<(Command, ArgBlock), FenceReason> {
+        let command = Command::decode(raw)?;
+        let mut args = [0; ARG_LEN as usize];
+        if matches!(command, Command::Listen { .. } | Command::Connect { .. }) {
+            let block = self.args + u64::from(place) * ARG_LEN;
+            self.region.read(block, &mut args).map_err(|OutOfRange| FenceReason::BadArgument)?;
+        }
+        Ok((command, args))
+    }
+
+    pub fn pop_send(&mut self) -> Option<Result<Send, FenceReason>> {
+        self.snd.pop().map(|raw| Send::decode(raw).map_err(FenceReason::from))
+    }
+
+    pub fn pop_credit(&mut self) -> Option<Result<ReceiveCredit, FenceReason>> {
+        self.rcv.pop().map(|raw| ReceiveCredit::decode(raw).map_err(FenceReason::from))
+    }
+
+    /// Gives the places of all popped entries back to the host; once a turn.
+    pub fn publish_heads(&mut self) {
+        self.cmd.publish_head();
+        self.snd.publish_head();
+        self.rcv.publish_head();
+    }
+
+    /// Whether the host has published anything that was not popped: the second look after
+    /// [`crate::EngineSleep::announce`].
+    pub fn has_work(&self) -> bool {
+        self.cmd.has_entry() || self.snd.has_entry() || self.rcv.has_entry()
+    }
+
+    /// Posts a completion; `false`: the queue is full, try again later. Then [`EngineQueueSet::notify`], once a batch.
+    pub fn post(&mut self, completion: Completion) -> Result<bool, FenceReason> {
+        match self.cpl.push(completion.encode()) {
+            Ok(()) => {
+                self.posted = self.posted.saturating_add(1);
+                Ok(true)
+            }
+            Err(PushError::Full) => Ok(false),
+            Err(PushError::BadHead(_)) => Err(FenceReason::BadHead),
+        }
+    }
+
+    /// Whether a completion can be posted now: the second look, when completions wait for room.
+    pub fn can_post(&mut self) -> Result<bool, FenceReason> {
+        match self.cpl.is_full() {
+            Ok(full) => Ok(!full),
+            Err(_) => Err(FenceReason::BadHead),
+        }
+    }
+
+    /// Interrupts the host if it sleeps and what was posted since the last call makes that due. `true` when it did.
+    pub fn notify(&mut self, now: Instant) -> Result<bool, FenceReason> {
+        let posted = core::mem::take(&mut self.posted);
+        if posted == 0 {
+            return Ok(false);
+        }
+        let full = !self.can_post()?;
+        self.irq.posted(now, posted, full)
+    }
+
+    /// Interrupts that a moderated host is owed by `now`.
+    pub fn expire_irq(&mut self, now: Instant) -> bool {
+        self.irq.expire(now)
+    }
+
+    /// When [`EngineQueueSet::expire_irq`] is due; [`Instant::FAR_FUTURE`] for never.
+    pub fn irq_deadline(&self) -> Instant {
+        self.irq.deadline()
+    }
+}

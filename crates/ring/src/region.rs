@@ -1,0 +1,280 @@
+//! A session's memory region: a sealed memfd, mapped by the engine and by one host.
+//!
+//! Owns the mapping and every raw pointer into it. The ring ends, the daemon (data that arrived) and the host library
+//! (data to send) call it; each access gives an offset that is checked together with its length, every time.
+//!
+//! **What may be assumed of the bytes: nothing.** The other process may change any of them at any moment. No
+//! reference to them is ever formed, because a `&[u8]` promises that they stand still and a `&mut [u8]` that nobody
+//! else looks. Octets are copied through raw pointers; words of the ring protocol are atomics.
+
+use core::num::NonZeroUsize;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::{Errno, Result};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::sync::Arc;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use crate::sync::Words;
+use toe_abi::region::{PAGE, RegionLayout};
+
+const _: () = assert!(usize::BITS == 64, "offsets of a region are 64-bit");
+
+/// An access reached outside the region. On the engine's side the session that asked for it is to be fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange;
+
+impl core::fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("outside the session's memory region")
+    }
+}
+
+impl core::error::Error for OutOfRange {}
+
+/// The mapping; unmapped when the last [`Region`] on it goes.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+// SAFETY: needed so that threads can share a region. A `Mapping` is an address and a length that never change; it
+// belongs to the process, not to a thread, and unmapping it from any thread is allowed.
+unsafe impl Send for Mapping {}
+// SAFETY: needed as above. `Mapping` has no methods that take `&self` besides reading its two constant fields.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: needed to give the address range back. `start` and `len` are exactly what `mmap` returned, and no
+        // pointer into the range is left: every `Region` that could make one holds this `Mapping` alive.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len.get()) };
+    }
+}
+
+/// A mapped region. Cheap to clone: clones share the mapping.
+#[derive(Clone, Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: u64,
+    /// Keeps `start .. start + len` mapped.
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: needed so that a region can move to and be used by the threads of a process. The fields are constant;
+// all access to the memory behind them is by atomics or by raw copies that tolerate concurrent change (see
+// `Region::read`), which the other *process* can cause at any time anyway.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// The engine's side: makes a zeroed region of `len` octets that can neither shrink nor grow, whoever holds its
+    /// descriptor. Memory is taken page by page, at the first write. The descriptor is for the host.
+    pub fn create(len: u64) -> Result<(Region, OwnedFd)> {
+        let file = rustix::fs::memfd_create("toe-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((Region::map_len(&file, len)?, file))
+    }
+
+    /// Makes the region of a new session and writes its header page.
+    pub fn create_for(layout: &RegionLayout, session: u16) -> Result<(Region, OwnedFd)> {
+        let (region, file) = Region::create(layout.len())?;
+        region.write_record(0, &layout.header(session)).map_err(|OutOfRange| Errno::INVAL)?;
+        Ok((region, file))
+    }
+
+    /// The host's side: maps a region that an engine made. `EINVAL` unless it is exactly `len` octets long and sealed
+    /// against shrinking, without which a later access could end in SIGBUS.
+    pub fn map(file: impl AsFd, len: u64) -> Result<Region> {
+        let file = file.as_fd();
+        let seals = rustix::fs::fcntl_get_seals(file)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(Errno::INVAL);
+        }
+        if u64::try_from(rustix::fs::fstat(file)?.st_size) != Ok(len) {
+            return Err(Errno::INVAL);
+        }
+        Region::map_len(file, len)
+    }
+
+    fn map_len(file: impl AsFd, len: u64) -> Result<Region> {
+        let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
+        // SAFETY: needed because a shared mapping is what the interface is made of. The kernel chooses the address
+        // (null hint, no MAP_FIXED), so no memory of this process is replaced; the file is as long as the mapping
+        // and sealed, so pages of it cannot vanish.
+        let start = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                size.get(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file,
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Region { start, len, _mapping: Arc::new(Mapping { start, len: size }) })
+    }
+
+    /// Octets in the region.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// A region is never empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether `len` octets from `offset` lie in the region.
+    pub fn contains(&self, offset: u64, len: u64) -> bool {
+        offset <= self.len && len <= self.len - offset
+    }
+
+    /// The address of `offset`, good for `len` octets.
+    fn at(&self, offset: u64, len: usize) -> core::result::Result<*mut u8, OutOfRange> {
+        if !self.contains(offset, len as u64) {
+            return Err(OutOfRange);
+        }
+        // SAFETY: needed to get from the checked offset to an address. `offset` is at most `self.len`, the length of
+        // the one mapping that starts at `start`, so the result is within it or one past its end.
+        Ok(unsafe { self.start.as_ptr().add(offset as usize) })
+    }
+
+    /// Copies `from` into the region.
+    pub fn write(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
+        let to = self.at(offset, from.len())?;
+        // SAFETY: needed because the octets are shared with another process. `to` is good for `from.len()` octets
+        // (checked above) and `from` is ordinary memory, which the mapping never overlaps because no reference into
+        // it exists. On concurrent change see `read`; what the other side finds then is its own loss.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    /// Copies from the region into `to`. When the other side writes there meanwhile, each octet is an old or a new
+    /// one.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> core::result::Result<(), OutOfRange> {
+        let from = self.at(offset, to.len())?;
+        // SAFETY: needed because the octets are shared with another process. `from` is good for `to.len()` octets
+        // (checked above) and `to` cannot overlap the mapping. The other process may be writing: Rust's memory model
+        // has no word for that (a racing copy of plain octets is a data race inside one program, and an atomic
+        // memcpy does not exist), so what counts is what the compiler can make of this call: it sees one copy
+        // through a pointer that it knows nothing about, out of memory to which no reference exists, into octets for
+        // which every value is valid. It cannot assume that a second copy would find the same, and nothing here
+        // copies twice. What is read is checked by whoever uses it, as data from outside.
+        unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    /// Copies `len` octets from one region to another, or within one; ranges may overlap.
+    pub fn copy_between(
+        from: &Region,
+        from_offset: u64,
+        to: &Region,
+        to_offset: u64,
+        len: u32,
+    ) -> core::result::Result<(), OutOfRange> {
+        let len = len as usize;
+        let source = from.at(from_offset, len)?;
+        let target = to.at(to_offset, len)?;
+        // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` octets
+        // (checked above); `ptr::copy` allows overlap. On concurrent change see `read`.
+        unsafe { ptr::copy(source, target, len) };
+        Ok(())
+    }
+
+    /// Writes a record of the interface (a header, an argument block, flow information).
+    pub fn write_record<T: IntoBytes + Immutable>(
+        &self,
+        offset: u64,
+        record: &T,
+    ) -> core::result::Result<(), OutOfRange> {
+        self.write(offset, record.as_bytes())
+    }
+
+    /// Reads a record of the interface. Every bit pattern is a valid `T`; what it says is still to be checked.
+    pub fn read_record<T: FromBytes + IntoBytes>(&self, offset: u64) -> core::result::Result<T, OutOfRange> {
+        let mut record = <T as FromZeros>::new_zeroed();
+        self.read(offset, record.as_mut_bytes())?;
+        Ok(record)
+    }
+
+    fn u32_at(&self, offset: u64) -> core::result::Result<&AtomicU32, OutOfRange> {
+        let at = self.at(offset, size_of::<u32>())?.cast::<u32>();
+        if !at.is_aligned() {
+            return Err(OutOfRange);
+        }
+        // SAFETY: needed because words of the protocol are read and written by two processes. The pointer is
+        // aligned, in the mapping, and the mapping outlives the borrow of `self`. An atomic may change under a
+        // shared reference, from this process or another. Nobody copies plain octets over the words of the protocol.
+        Ok(unsafe { AtomicU32::from_ptr(at) })
+    }
+
+    fn u64_at(&self, offset: u64) -> core::result::Result<&AtomicU64, OutOfRange> {
+        let at = self.at(offset, size_of::<u64>())?.cast::<u64>();
+        if !at.is_aligned() {
+            return Err(OutOfRange);
+        }
+        // SAFETY: as in `u32_at`.
+        Ok(unsafe { AtomicU64::from_ptr(at) })
+    }
+
+    /// Reads the word at `offset` (acquire). A misaligned offset counts as out of range.
+    pub fn read_u32(&self, offset: u64) -> core::result::Result<u32, OutOfRange> {
+        Ok(self.u32_at(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Writes the word at `offset` (release). A misaligned offset counts as out of range.
+    pub fn write_u32(&self, offset: u64, value: u32) -> core::result::Result<(), OutOfRange> {
+        self.u32_at(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the memory of the whole pages in a range back to the system; they read as zero afterwards. The octets
+    /// of the range must mean nothing to anyone any more.
+    pub fn fill_hole(&self, offset: u64, len: u64) -> Result<()> {
+        if !self.contains(offset, len) {
+            return Err(Errno::INVAL);
+        }
+        let first = offset.next_multiple_of(PAGE);
+        let last = (offset + len) / PAGE * PAGE;
+        if last <= first {
+            return Ok(());
+        }
+        let at = self.at(first, (last - first) as usize).map_err(|OutOfRange| Errno::INVAL)?;
+        // SAFETY: needed because the system call takes an address. The range was checked to lie in the mapping, and
+        // the call only makes octets of it zero, as the other process could at any time.
+        unsafe { rustix::mm::madvise(at.cast(), (last - first) as usize, Advice::LinuxRemove) }
+    }
+}
+
+impl Words for Region {
+    fn spans(&self, offset: u64, len: u64) -> bool {
+        self.contains(offset, len) && offset.is_multiple_of(8)
+    }
+
+    fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
+        self.u64_at(offset).map_or(0, |word| word.load(order))
+    }
+
+    fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        if let Ok(word) = self.u64_at(offset) {
+            word.store(value, order);
+        }
+    }
+
+    fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
+        self.u32_at(offset).map_or(0, |word| word.load(order))
+    }
+
+    fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
+        if let Ok(word) = self.u32_at(offset) {
+            word.store(value, order);
+        }
+    }
+}
