@@ -1,0 +1,43 @@
+# Each target does all of its own set-up (scripts/setup.sh says what it installs before it does) and can be run again.
+# Set CARGO_TARGET_DIR to build elsewhere; the programs are then in $CARGO_TARGET_DIR/release.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
+
+.PHONY: help build test lint demo acceptance clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: ## the programs and libraries, into target/release
+	@scripts/setup.sh build
+	cargo build --release --workspace --lib --bins
+	@scripts/built.sh "$(TOE_BIN_DIR)"
+
+test: ## every test; the whole-program tests need root (they make network namespaces)
+	@scripts/setup.sh test
+	cargo build --release --workspace --lib --bins
+	cargo test --workspace
+	RUSTFLAGS="--cfg loom" cargo test --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
+
+lint: ## formatting, clippy with warnings as errors, the structure of the source
+	@scripts/setup.sh lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test -p toe-tests --test structure
+
+demo: ## nginx under load on both stacks, one table; about a minute after the build
+	@scripts/setup.sh demo
+	cargo build --release --workspace --lib --bins
+	@scripts/demo.sh
+
+acceptance: ## the heavy figures: a million requests, 1 GiB transfers, idle CPU, hostile input (about 15 minutes)
+	@scripts/setup.sh test
+	cargo build --release --workspace --lib --bins
+	@scripts/acceptance.sh
+
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,173 @@
+//! One conversation with an engine over its control socket. Used by every subcommand that asks an engine something.
+
+use crate::locate;
+use rustix::io::{Errno as OsError, IoSlice, IoSliceMut};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType,
+};
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use toe_abi::INTERFACE_VERSION;
+use toe_abi::attach::{BadMessage, Message, Reply, ReportKind, Request};
+use toe_abi::errno::Errno;
+use zerocopy::IntoBytes;
+
+/// An engine answers within a round of its loop; this long only when it is stopped or the machine is overloaded.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long to go on asking an engine that is busy with other reports.
+const REPORT_WITHIN: Duration = Duration::from_secs(5);
+/// Pause between such questions.
+const REPORT_PAUSE: Duration = Duration::from_millis(10);
+/// Longest report taken, against an engine gone mad.
+const REPORT_LEN_MAX: u64 = 256 << 20;
+
+/// Why an engine could not be asked, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(
+        "no engine named '{name}' runs (looked for {looked}); start one with 'toe start --name {name} …'"
+    )]
+    NotRunning { name: String, looked: String },
+    #[error("{path}: no permission to talk to the engine; run this as the user who started it, or as root")]
+    NoPermission { path: PathBuf },
+    #[error("{path}: cannot connect to the engine ({error})")]
+    Connect { path: PathBuf, error: OsError },
+    #[error("the engine does not answer ({0}); see its log, or stop it with kill")]
+    NoAnswer(String),
+    #[error(
+        "the engine speaks version {theirs} of the host interface and this 'toe' version {ours}; use programs of one \
+         release (stop the engine and start it again)"
+    )]
+    Version { theirs: u16, ours: u16 },
+    #[error("the engine refused: {0}")]
+    Refused(String),
+    #[error("the engine's answer makes no sense ({0}); use 'toe' and 'toed' of one release")]
+    Nonsense(String),
+}
+
+/// A connection to an engine.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+}
+
+impl Client {
+    /// Connects to the engine at `path`.
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let failed = |error| ClientError::Connect { path: path.to_path_buf(), error };
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(failed)?;
+        let addr = SocketAddrUnix::new(path).map_err(failed)?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, direction, Some(ANSWER_WITHIN)).map_err(failed)?;
+        }
+        rustix::net::connect(&socket, &addr).map_err(|error| match error {
+            OsError::NOENT | OsError::CONNREFUSED => {
+                ClientError::NotRunning { name: locate::name_of(path), looked: path.display().to_string() }
+            }
+            OsError::ACCESS | OsError::PERM => ClientError::NoPermission { path: path.to_path_buf() },
+            error => failed(error),
+        })?;
+        Ok(Client { socket })
+    }
+
+    /// Connects to the engine of that name; without a name, to the one that `TOE_ENGINE` names, else to the default.
+    pub fn find(name: Option<&str>) -> Result<Client, ClientError> {
+        let paths = locate::sockets(name);
+        let mut denied = None;
+        for path in &paths {
+            match Client::connect(path) {
+                Err(ClientError::NotRunning { .. }) => {}
+                Err(error @ ClientError::NoPermission { .. }) => denied = Some(error),
+                other => return other,
+            }
+        }
+        Err(denied.unwrap_or_else(|| ClientError::NotRunning {
+            name: name.unwrap_or(toe_abi::place::DEFAULT_ENGINE).to_owned(),
+            looked: paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "),
+        }))
+    }
+
+    /// The engine's process, if it is one that this process can see.
+    pub fn engine_pid(&self) -> Option<rustix::process::Pid> {
+        let credentials =
+            nix::sys::socket::getsockopt(&self.socket, nix::sys::socket::sockopt::PeerCredentials);
+        rustix::process::Pid::from_raw(credentials.ok()?.pid())
+    }
+
+    /// Sends a request and takes its answer.
+    pub fn ask(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+        let broken = |error: OsError| ClientError::NoAnswer(error.to_string());
+        let message = request.encode();
+        let mut none = SendAncillaryBuffer::default();
+        let iov = [IoSlice::new(message.as_bytes())];
+        rustix::net::sendmsg(&self.socket, &iov, &mut none, SendFlags::NOSIGNAL).map_err(broken)?;
+        let mut octets = [0; size_of::<Message>() + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut iov = [IoSliceMut::new(&mut octets)];
+        let got = rustix::net::recvmsg(&self.socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC)
+            .map_err(broken)?;
+        let len = got.bytes;
+        let fd = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        if len == 0 {
+            return Err(ClientError::NoAnswer("it closed the connection".to_owned()));
+        }
+        let reply = Message::parse(&octets[..len]).and_then(|message| Reply::decode(&message));
+        match reply {
+            Ok(Reply::Refused { errno, version }) => Err(refused(Errno(errno), version)),
+            Ok(reply) => Ok((reply, fd)),
+            Err(BadMessage::Version(theirs)) => Err(ClientError::Version { theirs, ours: INTERFACE_VERSION }),
+            Err(bad) => Err(ClientError::Nonsense(format!("{bad:?}"))),
+        }
+    }
+
+    /// Asks for a report, again and again while the engine is busy with others.
+    pub fn report<T: DeserializeOwned>(&self, what: ReportKind) -> Result<T, ClientError> {
+        let until = Instant::now() + REPORT_WITHIN;
+        let (reply, memory) = loop {
+            match self.ask(Request::Report { what }) {
+                Err(ClientError::Refused(_)) if Instant::now() < until => std::thread::sleep(REPORT_PAUSE),
+                other => break other?,
+            }
+        };
+        let (Reply::Report { len }, Some(memory)) = (reply, memory) else {
+            return Err(ClientError::Nonsense("no report".to_owned()));
+        };
+        if len > REPORT_LEN_MAX {
+            return Err(ClientError::Nonsense(format!("a report of {len} octets")));
+        }
+        let mut text = vec![0; len as usize];
+        File::from(memory)
+            .read_exact_at(&mut text, 0)
+            .map_err(|error| ClientError::Nonsense(error.to_string()))?;
+        serde_json::from_slice(&text).map_err(|error| ClientError::Nonsense(error.to_string()))
+    }
+
+    /// Becomes readable when the engine ends.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn refused(errno: Errno, version: u16) -> ClientError {
+    if version != INTERFACE_VERSION {
+        return ClientError::Version { theirs: version, ours: INTERFACE_VERSION };
+    }
+    ClientError::Refused(match errno {
+        Errno::EPERM => "only the user who started it, or root, may do that".to_owned(),
+        Errno::EAGAIN => "it is busy; try again".to_owned(),
+        errno => OsError::from_raw_os_error(i32::from(errno.0)).to_string(),
+    })
+}

@@ -1,0 +1,51 @@
+//! Where things are: engines' sockets, `toed`, the switch library.
+
+use std::path::{Path, PathBuf};
+use toe_abi::place;
+
+/// Sockets at which the engine may be, in the order to try them. Without a name `TOE_ENGINE` decides, if set: inside
+/// `toe run` the engine of the running program is meant.
+pub fn sockets(name: Option<&str>) -> Vec<PathBuf> {
+    if name.is_none()
+        && let Some(path) = std::env::var_os(place::ENGINE_VARIABLE).filter(|path| !path.is_empty())
+    {
+        return vec![PathBuf::from(path)];
+    }
+    let name = name.unwrap_or(place::DEFAULT_ENGINE);
+    let euid = rustix::process::geteuid().as_raw();
+    let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
+    let dirs = place::search_dirs(euid, xdg.as_deref());
+    dirs.iter().map(|dir| PathBuf::from(place::socket_path(dir, name))).collect()
+}
+
+/// The engine's name, from its socket.
+pub fn name_of(socket: &Path) -> String {
+    socket.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}
+
+/// `toed`: beside this program, else in `$PATH`.
+pub fn toed() -> Option<PathBuf> {
+    let beside = own_dir().map(|dir| dir.join("toed"));
+    let in_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).map(|dir| dir.join("toed")).collect::<Vec<_>>());
+    beside.into_iter().chain(in_path).find(|path| path.is_file())
+}
+
+/// Where the switch library may be, best first.
+pub fn switch_library_places() -> Vec<PathBuf> {
+    const FILE: &str = "libtoe_switch.so";
+    let Some(dir) = own_dir() else { return Vec::new() };
+    let mut places = vec![dir.join(FILE)];
+    if let Some(prefix) = dir.parent() {
+        places.push(prefix.join("lib").join(FILE));
+        places.push(prefix.join("lib/opentoe").join(FILE));
+    }
+    places
+}
+
+/// The directory of this program, links resolved.
+fn own_dir() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?.canonicalize().ok()?;
+    own.parent().map(Path::to_path_buf)
+}

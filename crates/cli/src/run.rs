@@ -1,0 +1,257 @@
+//! `toe run`: runs a program under the switch layer, on a running engine or on a private one made for it.
+
+use crate::client::{Client, ClientError};
+use crate::spawn::{self, Started};
+use crate::{Failure, locate};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use toe_abi::attach::{ReportKind, Request};
+use toe_abi::place;
+use toe_abi::report::StatusReport;
+
+const EXIT_TROUBLE: u8 = 125;
+const EXIT_CANNOT_RUN: u8 = 126;
+const EXIT_NOT_FOUND: u8 = 127;
+/// How long to wait for a private engine that nobody uses any more. One that is still in use is left to its users.
+const ENGINE_GONE_WITHIN_MS: i64 = 200;
+/// Signals that are meant for the program.
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// Run a program on an engine
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Which engine: with --name, the one of that name; else the default one if it runs; else (or with --private) one of the
+program's own, with the local port only, which needs no root and ends with the program.
+
+What the engine cannot do goes to the kernel's stack, socket by socket; 'toe why PID FD' tells what and why.
+
+EXIT STATUS:
+  the program's own; 128 + N when signal N ended it; 127 it was not found; 126 it cannot be run; 125 'toe run' failed
+
+EXAMPLES:
+  toe run -- nginx -g 'daemon off;'
+  toe run --name web -- redis-server --port 6379
+  toe run --private -- sh -c 'python3 -m http.server 8000 & sleep 1; curl -s http://127.0.0.1:8000/'")]
+pub struct Args {
+    /// Name of the engine; it must run
+    #[arg(long, value_name = "NAME", conflicts_with = "private")]
+    pub name: Option<String>,
+    /// Make an engine of the program's own even if one runs
+    #[arg(long)]
+    pub private: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let preload = preload(std::env::var_os("LD_PRELOAD").as_deref(), &switch_library()?)?;
+    if let Some(socket) = running_engine(args)? {
+        let error = program(args, &preload, &socket).exec();
+        return Err(not_started(args, &error));
+    }
+    let signals = catch_signals()?;
+    let name = format!("run-{}", std::process::id());
+    let engine_args = ["--name", &name, "--port", "local"].map(OsString::from);
+    let engine = spawn::start(&engine_args, true)
+        .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
+    // The standard library empties the signal mask of what it starts, so the program gets its signals.
+    let spawned = program(args, &preload, &engine.socket).spawn();
+    let done = match spawned {
+        Ok(child) => wait(child, &signals),
+        Err(error) => Err(not_started(args, &error)),
+    };
+    end_engine(engine);
+    done
+}
+
+/// The socket of an engine that runs and is meant; `None`: a private one is wanted.
+fn running_engine(args: &Args) -> Result<Option<PathBuf>, Failure> {
+    if args.private {
+        return Ok(None);
+    }
+    let mut last = None;
+    for path in locate::sockets(args.name.as_deref()) {
+        let answer =
+            Client::connect(&path).and_then(|client| client.report::<StatusReport>(ReportKind::Status));
+        match answer {
+            Ok(_) => return Ok(Some(path)),
+            Err(error) => last = Some(error),
+        }
+    }
+    match (&args.name, last) {
+        (Some(name), Some(error)) => {
+            let hint = match error {
+                ClientError::NotRunning { .. } => "; or leave out --name to get a private engine",
+                _ => "",
+            };
+            Err(Failure::with_status(format!("engine '{name}': {error}{hint}"), EXIT_TROUBLE))
+        }
+        // Some engine is there, but it does not do: say so rather than quietly use another.
+        (None, Some(error @ (ClientError::NoAnswer(_) | ClientError::Version { .. }))) => {
+            Err(Failure::with_status(format!("{error}; or give --private"), EXIT_TROUBLE))
+        }
+        (_, _) => Ok(None),
+    }
+}
+
+fn switch_library() -> Result<PathBuf, Failure> {
+    let places = locate::switch_library_places();
+    places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+        let text = format!("cannot find the switch library at {}; install or build it", places.join(", "));
+        Failure::with_status(text, EXIT_TROUBLE)
+    })
+}
+
+/// The value for `LD_PRELOAD`: what is there already, then the library.
+fn preload(existing: Option<&OsStr>, library: &Path) -> Result<OsString, Failure> {
+    if library.to_string_lossy().contains([' ', ':']) {
+        let text = format!(
+            "{}: the loader takes no path with a space or colon; move OpenTOE to another directory",
+            library.display()
+        );
+        return Err(Failure::with_status(text, EXIT_TROUBLE));
+    }
+    let Some(existing) = existing.filter(|value| !value.is_empty()) else { return Ok(library.into()) };
+    let text = existing.to_string_lossy();
+    if text.split([' ', ':']).any(|one| Path::new(one) == library) {
+        return Ok(existing.to_owned());
+    }
+    let mut joined = existing.to_owned();
+    joined.push(":");
+    joined.push(library);
+    Ok(joined)
+}
+
+fn program(args: &Args, preload: &OsStr, socket: &Path) -> Command {
+    let mut words = args.command.iter();
+    let mut command = Command::new(words.next().map_or_else(|| OsStr::new(""), OsString::as_os_str));
+    command.args(words).env("LD_PRELOAD", preload).env(place::ENGINE_VARIABLE, socket);
+    command
+}
+
+fn not_started(args: &Args, error: &std::io::Error) -> Failure {
+    let name = args.command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        let text = format!("{name}: not found; check its spelling, or give its path");
+        return Failure::with_status(text, EXIT_NOT_FOUND);
+    }
+    Failure::with_status(format!("{name}: cannot be run ({error})"), EXIT_CANNOT_RUN)
+}
+
+/// From here on the signals that are meant for the program come out of a descriptor.
+fn catch_signals() -> Result<SignalFd, Failure> {
+    let failed = |error| Failure::with_status(format!("cannot catch signals: {error}"), EXIT_TROUBLE);
+    let mut set = SigSet::empty();
+    for signal in FORWARDED {
+        set.add(signal);
+    }
+    set.thread_block().map_err(failed)?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
+}
+
+/// Waits for the program's end, handing signals on to it; returns the status to exit with.
+fn wait(mut child: Child, signals: &SignalFd) -> Result<u8, Failure> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::with_status(format!("cannot {what} the program: {error}"), EXIT_TROUBLE)
+    };
+    let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
+        .map_err(|error| failed("watch", &error))?;
+    loop {
+        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(failed("wait for", &error)),
+        }
+        let ended = !fds[0].revents().is_empty();
+        forward(signals, &process);
+        if ended {
+            let status = child.wait().map_err(|error| failed("wait for", &error))?;
+            return Ok(exit_status(status));
+        }
+    }
+}
+
+/// Hands on what was sent to this process alone. What a terminal sends, it sends to the program as well.
+fn forward(signals: &SignalFd, process: &OwnedFd) {
+    while let Ok(Some(info)) = signals.read_signal() {
+        let by_kernel = info.ssi_code > 0;
+        let number = i32::try_from(info.ssi_signo).ok().and_then(rustix::process::Signal::from_named_raw);
+        if let Some(signal) = number.filter(|_| !by_kernel) {
+            // It may have ended by now.
+            let _ = rustix::process::pidfd_send_signal(process, signal);
+        }
+    }
+}
+
+fn exit_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => (128 + signal) as u8,
+        (None, None) => EXIT_TROUBLE,
+    }
+}
+
+/// Tells a private engine that its program has ended. It goes at once unless processes that the program left behind
+/// still use it; then it goes with the last of them.
+fn end_engine(mut engine: Started) {
+    let asked = Client::connect(&engine.socket).and_then(|client| client.ask(Request::StopWhenUnused));
+    // Closing the pipe says the same, so a failure above changes nothing.
+    drop(engine.child.stdin.take());
+    if asked.is_err() {
+        return;
+    }
+    let Ok(process) = rustix::process::pidfd_open(Pid::from_child(&engine.child), PidfdFlags::empty()) else {
+        return;
+    };
+    let limit = Timespec { tv_sec: 0, tv_nsec: (ENGINE_GONE_WITHIN_MS * 1_000_000) as _ };
+    let mut fds = [PollFd::new(&process, PollFlags::IN)];
+    if rustix::event::poll(&mut fds, Some(&limit)).is_ok_and(|n| n > 0) {
+        let _ = engine.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_appended_to_what_is_preloaded() {
+        let library = Path::new("/opt/lib/libtoe_switch.so");
+        let joined = |existing: Option<&str>| {
+            preload(existing.map(OsStr::new), library).expect("a value").into_string().expect("text")
+        };
+        assert_eq!(joined(None), "/opt/lib/libtoe_switch.so");
+        assert_eq!(joined(Some("")), "/opt/lib/libtoe_switch.so");
+        assert_eq!(joined(Some("/a.so")), "/a.so:/opt/lib/libtoe_switch.so");
+        assert_eq!(joined(Some("/opt/lib/libtoe_switch.so /a.so")), "/opt/lib/libtoe_switch.so /a.so");
+        assert!(preload(None, Path::new("/my programs/lib.so")).is_err());
+    }
+
+    #[test]
+    fn the_programs_status_is_passed_on() {
+        let status =
+            |code: &str| exit_status(Command::new("sh").args(["-c", code]).status().expect("a shell"));
+        assert_eq!(status("exit 0"), 0);
+        assert_eq!(status("exit 42"), 42);
+        assert_eq!(status("kill -9 $$"), 137);
+    }
+
+    #[test]
+    fn a_missing_program_is_127() {
+        let args = Args { name: None, private: true, command: vec!["no-such-program-here".into()] };
+        let error = program(&args, OsStr::new(""), Path::new("/x")).spawn().expect_err("not found");
+        let failure = not_started(&args, &error);
+        assert_eq!(failure.status(), 127);
+        assert!(failure.to_string().contains("not found"));
+    }
+}

@@ -1,0 +1,66 @@
+//! Starts `toed` in the background and waits until it is ready. Used by `toe start` and `toe run`.
+
+use crate::{Failure, locate};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use toe_abi::place;
+
+/// An engine that has just become ready.
+#[derive(Debug)]
+pub struct Started {
+    /// Its process. When its standard input is a pipe, dropping this closes it.
+    pub child: Child,
+    pub name: String,
+    pub socket: PathBuf,
+}
+
+/// `toed` with these arguments, with nothing of `toe run` in its surroundings.
+pub fn toed(args: &[OsString]) -> Result<Command, Failure> {
+    let Some(path) = locate::toed() else {
+        return Err(Failure::new("cannot find 'toed'; put it beside 'toe', or into a directory of $PATH"));
+    };
+    let mut command = Command::new(path);
+    command.args(args).env_remove("LD_PRELOAD").env_remove(place::ENGINE_VARIABLE);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Starts an engine that outlives this process, and waits until it is ready or has failed. With `private` it lives
+/// only as long as this process holds the pipe, and somebody uses it.
+pub fn start(args: &[OsString], private: bool) -> Result<Started, Failure> {
+    let mut command = toed(args)?;
+    command.arg("--detach").stdout(Stdio::piped()).stderr(Stdio::piped());
+    if private {
+        command.arg("--private").stdin(Stdio::piped());
+    }
+    let mut child = command.spawn().map_err(|error| Failure::new(format!("cannot start 'toed': {error}")))?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        // An error reads as an end: the engine's own words follow.
+        let _ = BufReader::new(out).read_line(&mut line);
+    }
+    match line.trim_end().strip_prefix("ready ").and_then(|rest| rest.split_once(' ')) {
+        Some((name, socket)) => Ok(Started { name: name.to_owned(), socket: PathBuf::from(socket), child }),
+        None => Err(why_not(child)),
+    }
+}
+
+/// What an engine that did not become ready had to say.
+fn why_not(mut child: Child) -> Failure {
+    let mut said = String::new();
+    if let Some(mut err) = child.stderr.take() {
+        let _ = err.read_to_string(&mut said);
+    }
+    let status = child.wait();
+    let said = said.trim();
+    let said = said.strip_prefix("toed: ").unwrap_or(said);
+    match status {
+        _ if !said.is_empty() => Failure::new(said),
+        Ok(status) => {
+            Failure::new(format!("'toed' ended before it was ready ({status}); run it by hand to see why"))
+        }
+        Err(error) => Failure::new(format!("'toed' ended before it was ready ({error})")),
+    }
+}

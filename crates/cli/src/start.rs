@@ -1,0 +1,186 @@
+//! `toe start`: starts an engine in the background, or becomes one.
+
+use crate::client::Client;
+use crate::{Failure, spawn};
+use clap::ArgMatches;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use toe_abi::attach::ReportKind;
+use toe_abi::report::StatusReport;
+
+/// Start an engine
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+EXAMPLES:
+  toe start                                     an engine for programs of this machine among themselves
+  toe start --port packet:veth0 --addr 10.0.0.2/24 --gateway 10.0.0.1
+  toe start --name web --port tap:tap0 --addr 192.168.7.2/24 --port packet:eth1 --addr 10.1.0.2/16 --port local
+  toe start --port 'packet:veth0?drop=1%&reorder=1%&seed=7' --addr 10.0.0.2/24      with injected faults
+  toe start --config toe.toml
+
+PORTS:
+  packet:IFNAME   an interface (AF_PACKET); needs root or CAP_NET_RAW
+  tap:NAME        a TAP interface, made if it is missing; needs root or CAP_NET_ADMIN
+  local           127.0.0.0/8 among programs of this engine; needs nothing, and is there when no port is given
+Each --addr and --gateway belongs to the --port before it. The addresses are the engine's: the kernel must not have
+them too.
+
+FILE (--config); the command line wins, and --port replaces the file's ports:
+  name = \"web\"
+  local = true
+  spin_us = 20                   # µs to look for work before sleeping
+  allow_uids = [0, 33]           # who may attach; everyone when left out
+  receive_memory_mib = 256       # per session, taken as it is used
+  send_memory_mib = 256
+  log = \"info\"                   # or a filter such as \"toe_daemon=debug\"
+  log_format = \"text\"            # or \"json\"
+  log_file = \"/var/log/toed.log\" # else NAME.log beside the socket
+  [[ports]]
+  port = \"packet:veth0\"
+  addr = [\"10.0.0.2/24\"]
+  gateway = \"10.0.0.1\"")]
+pub struct Args {
+    /// Name of the engine ('default' unless given)
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// A link of the engine; can be given several times
+    #[arg(long, value_name = "DRIVER:IFNAME")]
+    port: Vec<String>,
+    /// An address of the --port before it, with its prefix length; can be given several times
+    #[arg(long, value_name = "CIDR")]
+    addr: Vec<String>,
+    /// The gateway of the --port before it
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Vec<String>,
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Stay in the foreground and log to the terminal
+    #[arg(long)]
+    foreground: bool,
+    /// Microseconds to look for work before sleeping
+    #[arg(long, value_name = "N")]
+    spin_us: Option<u64>,
+    /// A user id that may attach besides root and your own; everyone may when none is given
+    #[arg(long, value_name = "UID")]
+    allow_uid: Vec<u32>,
+    /// Receive memory of one session in MiB
+    #[arg(long, value_name = "MIB")]
+    receive_memory_mib: Option<u64>,
+    /// Send memory of one session in MiB
+    #[arg(long, value_name = "MIB")]
+    send_memory_mib: Option<u64>,
+    /// What is logged: a level, or a filter such as toe_daemon=debug
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// How it is logged: text or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Where it is logged
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+}
+
+pub fn start(args: &Args, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    let toed_args = toed_args(args, matches);
+    if args.foreground {
+        let mut command = spawn::toed(&toed_args)?;
+        let error = command.stdin(Stdio::inherit()).exec();
+        return Err(Failure::new(format!("cannot start 'toed': {error}")));
+    }
+    let started = spawn::start(&toed_args, false)?;
+    let status: StatusReport = Client::connect(&started.socket)?.report(ReportKind::Status)?;
+    let ports: Vec<String> =
+        status.ports.iter().map(|port| format!("  {} at {}", port.name, port.addrs.join(", "))).collect();
+    let mut text = format!(
+        "engine '{}' runs (process {}, socket {})\n",
+        started.name,
+        status.pid,
+        started.socket.display()
+    );
+    for port in ports {
+        text += &(port + "\n");
+    }
+    crate::print(&text)
+}
+
+/// The arguments for `toed`: ports, addresses and gateways in the order in which they were given, because that is
+/// what joins them; `toed` checks them.
+fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
+    let mut ordered: Vec<(usize, &str, &String)> = Vec::new();
+    for (id, flag) in [("port", "--port"), ("addr", "--addr"), ("gateway", "--gateway")] {
+        let Some(matches) = matches else { continue };
+        let places = matches.indices_of(id).into_iter().flatten();
+        let values = matches.get_many::<String>(id).into_iter().flatten();
+        ordered.extend(places.zip(values).map(|(place, value)| (place, flag, value)));
+    }
+    ordered.sort();
+    let mut out: Vec<OsString> = Vec::new();
+    let mut put = |flag: &str, value: OsString| {
+        let mut joined = OsString::from(flag);
+        joined.push("=");
+        joined.push(value);
+        out.push(joined);
+    };
+    for (_, flag, value) in ordered {
+        put(flag, value.into());
+    }
+    let texts = [("--name", &args.name), ("--log", &args.log), ("--log-format", &args.log_format)];
+    texts.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
+    let paths = [("--config", &args.config), ("--log-file", &args.log_file)];
+    paths.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
+    let numbers = [
+        ("--spin-us", args.spin_us),
+        ("--receive-memory-mib", args.receive_memory_mib),
+        ("--send-memory-mib", args.send_memory_mib),
+    ];
+    numbers.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.to_string().into())));
+    args.allow_uid.iter().for_each(|uid| put("--allow-uid", uid.to_string().into()));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cli, Subcommands};
+    use clap::{CommandFactory, FromArgMatches};
+
+    fn args_for(line: &str) -> Vec<String> {
+        let matches = Cli::command().try_get_matches_from(line.split_whitespace()).expect("flags exist");
+        let Ok(Cli { command: Subcommands::Start(args) }) = Cli::from_arg_matches(&matches) else {
+            panic!("toe start is understood")
+        };
+        let args = toed_args(&args, matches.subcommand_matches("start"));
+        args.into_iter().map(|arg| arg.into_string().expect("text")).collect()
+    }
+
+    #[test]
+    fn addresses_stay_behind_their_ports() {
+        let line = "toe start --port packet:a --addr 10.0.0.2/24 --gateway 10.0.0.1 --name web --port tap:b \
+                    --addr 10.1.0.2/24 --addr 10.2.0.2/24";
+        assert_eq!(
+            args_for(line),
+            [
+                "--port=packet:a",
+                "--addr=10.0.0.2/24",
+                "--gateway=10.0.0.1",
+                "--port=tap:b",
+                "--addr=10.1.0.2/24",
+                "--addr=10.2.0.2/24",
+                "--name=web",
+            ]
+        );
+    }
+
+    #[test]
+    fn everything_else_is_handed_on() {
+        let line =
+            "toe start --spin-us 5 --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x";
+        let args = args_for(line);
+        for wanted in ["--spin-us=5", "--allow-uid=33", "--allow-uid=0", "--log=debug", "--log-file=/x"] {
+            assert!(args.iter().any(|arg| arg == wanted), "{wanted} in {args:?}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! `toe why PID FD`: which stack a descriptor is on, and the reason. It reads the table that the switch layer keeps
+//! in each program, and `/proc` for all that the table does not say.
+
+use crate::{Failure, print, print_json};
+use serde::Serialize;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use toe_abi::why::{self, Reason, Stack};
+
+/// Say which stack a descriptor is on, and why
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+EXAMPLES:
+  toe why 1234 7
+  toe why $(pgrep -o nginx) 6 --json
+
+--json gives pid, fd, program, descriptor (what /proc says it is), stack (engine, kernel or none), reason, text and
+remedy. You need the right to look at the process: be its user, or root.")]
+pub struct Args {
+    /// Process id
+    #[arg(value_name = "PID")]
+    pid: u32,
+    /// Number of the descriptor in that process
+    #[arg(value_name = "FD")]
+    fd: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a descriptor.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Explanation {
+    pid: u32,
+    fd: u32,
+    program: String,
+    descriptor: String,
+    stack: &'static str,
+    reason: String,
+    text: String,
+    remedy: String,
+}
+
+/// What `/proc` knows of a descriptor that the switch layer has no word on.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    NoSocket(&'static str),
+    Tcp,
+    Tcp6,
+    Udp,
+    Unix,
+    Raw,
+    OtherSocket,
+}
+
+pub fn why(args: &Args) -> Result<u8, Failure> {
+    let explanation = explain(args.pid, args.fd)?;
+    if args.json {
+        return print_json(&explanation);
+    }
+    let e = explanation;
+    let mut text =
+        format!("descriptor {} of {} (process {}): stack {}: {}\n", e.fd, e.program, e.pid, e.stack, e.text);
+    if !e.remedy.is_empty() {
+        text += &format!("  to change that: {}\n", e.remedy);
+    }
+    print(&text)
+}
+
+fn explain(pid: u32, fd: u32) -> Result<Explanation, Failure> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let no_process = |_| Failure::new(format!("there is no process {pid}; see 'ps' for those that run"));
+    let program = std::fs::read_to_string(process.join("comm")).map_err(no_process)?;
+    let link = std::fs::read_link(process.join(format!("fd/{fd}"))).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(format!("process {pid} is somebody else's; run this as its user, or as root"))
+        }
+        _ => Failure::new(format!("process {pid} has no descriptor {fd}; 'ls -l /proc/{pid}/fd' lists them")),
+    })?;
+    let link = link.to_string_lossy().into_owned();
+    let table = open_table(&process);
+    let recorded =
+        table.as_ref().and_then(|table| entry(table, fd)).filter(|&(stack, _)| stack != Stack::None);
+    let (stack, reason, text, remedy) = match recorded {
+        Some((stack, reason)) => {
+            (stack, format!("{reason:?}"), reason.text().to_owned(), reason.remedy().to_owned())
+        }
+        None => unrecorded(kind_of(&process, &link), table.is_some()),
+    };
+    Ok(Explanation {
+        pid,
+        fd,
+        program: program.trim_end().to_owned(),
+        descriptor: link,
+        stack: stack.name(),
+        reason: kebab(&reason),
+        text,
+        remedy,
+    })
+}
+
+/// The explanation of a descriptor that the switch layer has no word on.
+fn unrecorded(kind: Kind, has_table: bool) -> (Stack, String, String, String) {
+    let from = |stack, reason: Reason| {
+        (stack, format!("{reason:?}"), reason.text().to_owned(), reason.remedy().to_owned())
+    };
+    let other =
+        |stack, reason: &str, text: String, remedy: &str| (stack, reason.to_owned(), text, remedy.to_owned());
+    match kind {
+        Kind::NoSocket(what) => {
+            other(Stack::None, "NotASocket", format!("it is {what}, not a socket; no stack is involved"), "")
+        }
+        Kind::Unix => other(Stack::None, "NotTcp", "it is a Unix socket; no TCP/IP stack is involved".into(), ""),
+        Kind::Udp => other(Stack::Kernel, "NotTcp", "it is a UDP socket, and the engine has only TCP".into(), ""),
+        Kind::Raw => other(Stack::Kernel, "NotTcp", "it is a raw socket, and the engine has only TCP".into(), ""),
+        Kind::OtherSocket => {
+            other(Stack::Kernel, "NotTcp", "it is a socket of another protocol than TCP over IP".into(), "")
+        }
+        Kind::Tcp | Kind::Tcp6 if !has_table => other(
+            Stack::Kernel,
+            "NotPreloaded",
+            "the program runs without the switch layer (statically linked, set-user-id, or not under 'toe run')".into(),
+            "start the program with 'toe run -- …'",
+        ),
+        Kind::Tcp6 => from(Stack::Kernel, Reason::Ipv6),
+        Kind::Tcp => from(Stack::Kernel, Reason::Unknown),
+    }
+}
+
+/// The why table of a process under the switch layer.
+fn open_table(process: &Path) -> Option<File> {
+    let wanted = format!("/memfd:{}", why::MEMFD_NAME);
+    let is_table = |path: &PathBuf| {
+        let link = std::fs::read_link(path).unwrap_or_default();
+        let link = link.to_string_lossy();
+        link.strip_prefix(&wanted).is_some_and(|rest| rest.is_empty() || rest == " (deleted)")
+    };
+    let fds = std::fs::read_dir(process.join("fd")).ok()?;
+    let path = fds.flatten().map(|entry| entry.path()).find(is_table)?;
+    File::open(path).ok()
+}
+
+fn entry(table: &File, fd: u32) -> Option<(Stack, Reason)> {
+    let mut word = [0; 4];
+    table.read_exact_at(&mut word, u64::from(fd) * 4).ok()?;
+    why::decode(u32::from_le_bytes(word))
+}
+
+/// What a descriptor is, from its link in `/proc` and the socket tables of its process's network namespace.
+fn kind_of(process: &Path, link: &str) -> Kind {
+    let Some(inode) = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) else {
+        return Kind::NoSocket(match link {
+            _ if link.starts_with("pipe:") => "a pipe",
+            "anon_inode:[eventpoll]" => "an epoll set",
+            "anon_inode:[eventfd]" => "an eventfd",
+            _ if link.starts_with("anon_inode:") => "a kernel object",
+            _ if link.starts_with("/memfd:") => "a memory file",
+            _ if link.starts_with("/dev/") => "a device",
+            _ => "a file",
+        });
+    };
+    // The column of the inode in each table.
+    let tables = [
+        ("tcp", 9, Kind::Tcp),
+        ("tcp6", 9, Kind::Tcp6),
+        ("udp", 9, Kind::Udp),
+        ("udp6", 9, Kind::Udp),
+        ("raw", 9, Kind::Raw),
+        ("raw6", 9, Kind::Raw),
+        ("unix", 6, Kind::Unix),
+    ];
+    for (table, column, kind) in tables {
+        let text = std::fs::read_to_string(process.join("net").join(table)).unwrap_or_default();
+        if lists_inode(&text, column, inode) {
+            return kind;
+        }
+    }
+    // A TCP socket that is neither bound nor connected is in no table, and neither are other families.
+    Kind::OtherSocket
+}
+
+fn lists_inode(table: &str, column: usize, inode: &str) -> bool {
+    table.lines().skip(1).any(|line| line.split_whitespace().nth(column) == Some(inode))
+}
+
+/// `NoRoute` as `no-route`.
+fn kebab(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !out.is_empty() {
+            out.push('-');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    fn of_own(fd: &impl AsRawFd) -> Explanation {
+        explain(std::process::id(), fd.as_raw_fd() as u32).expect("an explanation")
+    }
+
+    #[test]
+    fn descriptors_outside_the_switch_are_explained() {
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("tcp");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("udp");
+        let file = File::open("/proc/self/comm").expect("file");
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().expect("unix");
+        assert_eq!((of_own(&udp).stack, of_own(&udp).reason.as_str()), ("kernel", "not-tcp"));
+        assert_eq!((of_own(&file).stack, of_own(&file).reason.as_str()), ("none", "not-a-socket"));
+        assert_eq!((of_own(&unix).stack, of_own(&unix).reason.as_str()), ("none", "not-tcp"));
+        let tcp = of_own(&tcp);
+        assert_eq!(tcp.stack, "kernel");
+        assert!(tcp.descriptor.starts_with("socket:["));
+    }
+
+    #[test]
+    fn the_table_of_the_switch_layer_is_read() {
+        let memory = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+        let mut table = File::from(memory);
+        table.write_all(&vec![0; why::LEN]).expect("zeroes");
+        let word = why::encode(Stack::Kernel, Reason::NoRoute).to_le_bytes();
+        table.write_all_at(&word, 4 * 77).expect("a word");
+        assert_eq!(entry(&table, 77), Some((Stack::Kernel, Reason::NoRoute)));
+        assert_eq!(entry(&table, 78), Some((Stack::None, Reason::Unknown)));
+        assert_eq!(entry(&table, 1 << 30), None);
+    }
+
+    #[test]
+    fn a_program_without_the_switch_layer_is_named() {
+        let (stack, reason, text, remedy) = unrecorded(Kind::Tcp, false);
+        assert_eq!((stack, reason.as_str()), (Stack::Kernel, "NotPreloaded"));
+        assert!(text.contains("without the switch layer") && remedy.contains("toe run"));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let error = explain(u32::MAX, 0).expect_err("no such process").to_string();
+        assert!(error.contains("there is no process"), "{error}");
+        let error = explain(std::process::id(), 1 << 30).expect_err("no such descriptor").to_string();
+        assert!(error.contains("has no descriptor"), "{error}");
+    }
+
+    #[test]
+    fn names_are_written_with_hyphens() {
+        assert_eq!(kebab("NobodyListensInEngine"), "nobody-listens-in-engine");
+        assert_eq!(kebab("Ipv6"), "ipv6");
+    }
+}

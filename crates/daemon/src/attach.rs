@@ -1,0 +1,342 @@
+//! What hosts ask over the control socket, and the answers: sessions, queue sets, anchors, evidence, claims.
+//!
+//! A host may be of another version, broken or hostile. Each request gets exactly one answer; whatever is no message
+//! ends its connection. Called by the run loop when a connection is readable.
+
+use crate::anchors::Pair;
+use crate::connections::Packet;
+use crate::daemon::{Daemon, Stop};
+use crate::poller::Token;
+use crate::session::{Peer, Session};
+use crate::sys::netns_cookie;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use toe_abi::INTERFACE_VERSION;
+use toe_abi::attach::{BadMessage, DESCRIPTORS_MAX, Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, Instant, QueueSetId, SessionId};
+use toe_engine::Claimed;
+use toe_ring::{EngineQueueSet, irq_pair};
+
+/// Requests answered for one connection before others get their turn.
+const REQUESTS_PER_TURN: usize = 16;
+/// Ports below this belong to root (and to whoever root lets bind them).
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// An answer with what goes beside it.
+type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
+
+impl Daemon {
+    /// Answers what waits at a connection, up to a bound; the rest is reported again.
+    pub(crate) fn serve_connection(&mut self, now: Instant, place: u32) {
+        for _ in 0..REQUESTS_PER_TURN {
+            let Some(connection) = self.connections.get(place) else { return };
+            let keep = match connection.receive() {
+                Packet::None => return,
+                Packet::Closed => false,
+                Packet::Message { octets, len, fd } => {
+                    match Message::parse(&octets[..len]).and_then(|m| Request::decode(&m)) {
+                        Ok(request) => self.answer(now, place, request, fd),
+                        Err(bad) => self.answer_bad(now, place, bad),
+                    }
+                }
+            };
+            if !keep {
+                self.close_connection(now, place);
+                return;
+            }
+        }
+    }
+
+    /// Ends a connection and, with it, its session.
+    fn close_connection(&mut self, now: Instant, place: u32) {
+        let Some(connection) = self.connections.close(place) else { return };
+        if let Some(id) = connection.session {
+            self.end_session(now, id, "control connection closed");
+        }
+    }
+
+    /// Answers one request; `false`: the host does not read, and the connection ends.
+    fn answer(&mut self, now: Instant, place: u32, request: Request, fd: Option<OwnedFd>) -> bool {
+        let (reply, fds) = match self.execute(now, place, request, fd) {
+            Ok(answer) => answer,
+            Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
+        };
+        let Some(connection) = self.connections.get(place) else { return false };
+        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let sent = connection.send(&reply.encode(), &fds);
+        if sent.is_err() {
+            self.counts.unread_answers += 1;
+        }
+        sent.is_ok()
+    }
+
+    /// Answers what is no request of this version; `false`: the connection ends.
+    fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
+        self.counts.bad_messages += 1;
+        let Some(connection) = self.connections.get(place) else { return false };
+        let (pid, uid) = (connection.pid, connection.uid);
+        let log = self.log_limit.allows(now);
+        match bad {
+            BadMessage::Version(theirs) => {
+                let _ = connection.send(&refusal_of_version(), &[]);
+                if log {
+                    let ours = INTERFACE_VERSION;
+                    tracing::warn!(
+                        pid,
+                        uid,
+                        theirs,
+                        ours,
+                        "host refused: it speaks another interface version"
+                    );
+                }
+                false
+            }
+            BadMessage::UnknownKind(_) | BadMessage::BadArgument => {
+                let refusal = Reply::Refused { errno: Errno::EINVAL.0, version: INTERFACE_VERSION };
+                if log {
+                    tracing::warn!(pid, uid, ?bad, "request refused");
+                }
+                connection.send(&refusal.encode(), &[]).is_ok()
+            }
+            BadMessage::NotAMessage => {
+                if log {
+                    tracing::warn!(pid, uid, "connection closed: it sent something that is no message");
+                }
+                false
+            }
+        }
+    }
+
+    fn execute(&mut self, now: Instant, place: u32, request: Request, fd: Option<OwnedFd>) -> Answer {
+        match request {
+            Request::Hello => self.hello(now, place),
+            Request::AddQueueSet => self.add_queue_set(place),
+            Request::TakeAnchors { count } => self.take_anchors(now, place, count),
+            Request::ShowTwin => self.show_twin(place, fd.ok_or(Errno::EBADF)?),
+            Request::Claim { queue_set, fd: number } => {
+                self.claim(now, place, QueueSetId(queue_set), number, fd.ok_or(Errno::EBADF)?)
+            }
+            Request::Report { what } => self.make_report(now, what),
+            Request::Stop => self.stop_at(place, Stop::Now),
+            Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
+        }
+    }
+
+    /// The session that a connection has opened.
+    fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
+        let id = self.connections.get(place).and_then(|connection| connection.session);
+        id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
+    }
+
+    fn hello(&mut self, now: Instant, place: u32) -> Answer {
+        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
+        let (pid, uid) = (connection.pid, connection.uid);
+        if connection.session.is_some() {
+            return Err(Errno::EALREADY);
+        }
+        if !self.policy.may_attach(uid) {
+            self.counts.attach_refused += 1;
+            if self.log_limit.allows(now) {
+                tracing::warn!(pid, uid, "host refused: its user is not among allow_uids");
+            }
+            return Err(Errno::EACCES);
+        }
+        let Some(id) = self.engine.open_session(uid, self.policy.layout) else {
+            self.counts.attach_refused += 1;
+            if self.log_limit.allows(now) {
+                tracing::warn!(pid, uid, "host refused: the engine has no free session");
+            }
+            return Err(Errno::ENOBUFS);
+        };
+        let peer = Peer { pid, uid, program: program_of(pid) };
+        match self.open_session(now, id, place, peer) {
+            Ok(fds) => {
+                self.counts.attached += 1;
+                Ok((Reply::Welcome { session: id.0, layout: self.policy.layout }, fds.into()))
+            }
+            Err(error) => {
+                self.counts.attach_refused += 1;
+                if self.log_limit.allows(now) {
+                    tracing::warn!(pid, uid, %error, "host refused: no memory or descriptors for a session");
+                }
+                self.engine.close_session(now, id, &mut self.sessions);
+                self.engine.forget_session(id);
+                Err(Errno::ENOMEM)
+            }
+        }
+    }
+
+    fn open_session(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        place: u32,
+        peer: Peer,
+    ) -> std::io::Result<[OwnedFd; 2]> {
+        let (session, fds) = Session::create(id, self.policy.layout, peer, place, now)?;
+        self.poller.add(&session.doorbell, Token::Doorbell(id))?;
+        if let Some(process) = session.process() {
+            self.poller.add(process, Token::Process(id))?;
+        }
+        let peer = &session.peer;
+        tracing::debug!(
+            session = id.0,
+            pid = peer.pid,
+            uid = peer.uid,
+            program = peer.program,
+            "session open"
+        );
+        self.sessions.insert(id, session);
+        if let Some(connection) = self.connections.get_mut(place) {
+            connection.session = Some(id);
+        }
+        Ok(fds)
+    }
+
+    fn add_queue_set(&mut self, place: u32) -> Answer {
+        let id = self.session_of(place)?;
+        let (sender, receiver) = irq_pair().map_err(|_| Errno::EMFILE)?;
+        let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
+        let next = session.queue_sets.len();
+        let index = u8::try_from(next).map_err(|_| Errno::ENOBUFS)?;
+        if u32::from(index) >= session.layout.queue_sets {
+            return Err(Errno::ENOBUFS);
+        }
+        let queue_set = EngineQueueSet::new(&session.region, &session.layout, index, sender)
+            .map_err(|_| Errno::ENOBUFS)?;
+        match self.engine.add_queue_set(id) {
+            Some(QueueSetId(given)) if given == index => session.queue_sets.push(queue_set),
+            _ => return Err(Errno::ENOBUFS),
+        }
+        Ok((Reply::QueueSet { index }, vec![receiver]))
+    }
+
+    /// Makes up to `count` anchors: as many as there are descriptors for, with handles that follow each other.
+    fn take_anchors(&mut self, now: Instant, place: u32, count: u32) -> Answer {
+        let id = self.session_of(place)?;
+        if count == 0 || count as usize > DESCRIPTORS_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let mut first = None;
+        let mut ends = Vec::new();
+        for next in 0..count {
+            if self.anchors.len() >= self.anchors_max || !self.anchors.may_add(id) {
+                break;
+            }
+            let Ok(pair) = Pair::new() else { break };
+            let handle = self.engine.take_anchor(id);
+            let AnchorHandle(start) = *first.get_or_insert(handle);
+            let follows = handle.0 == start.wrapping_add(next);
+            let added = follows.then(|| self.anchors.add(id, handle, pair, &self.poller));
+            let Some(Ok(end)) = added else {
+                self.engine.anchor_closed(now, handle);
+                break;
+            };
+            ends.push(end);
+        }
+        match first {
+            Some(AnchorHandle(first)) if !ends.is_empty() => {
+                Ok((Reply::Anchors { first, count: ends.len() as u32 }, ends))
+            }
+            _ => Err(Errno::EMFILE),
+        }
+    }
+
+    /// Takes the address of a kernel socket as evidence that the host holds the port there.
+    fn show_twin(&mut self, place: u32, twin: OwnedFd) -> Answer {
+        let id = self.session_of(place)?;
+        let uid = self.connections.get(place).map_or(u32::MAX, |connection| connection.uid);
+        let is_tcp = sockopt::socket_domain(&twin).is_ok_and(|domain| domain == AddressFamily::INET)
+            && sockopt::socket_type(&twin).is_ok_and(|kind| kind == SocketType::STREAM);
+        if !is_tcp {
+            return Err(Errno::EINVAL);
+        }
+        let local = rustix::net::getsockname(&twin).map_err(|_| Errno::EINVAL)?;
+        let local = SocketAddr::try_from(local).map_err(|_| Errno::EINVAL)?;
+        // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
+        if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_in_own_namespace(&twin) {
+            return Err(Errno::EACCES);
+        }
+        Ok((Reply::Handle { handle: self.engine.add_twin(id, local) }, Vec::new()))
+    }
+
+    fn claim(
+        &mut self,
+        now: Instant,
+        place: u32,
+        queue_set: QueueSetId,
+        number: u32,
+        shown: OwnedFd,
+    ) -> Answer {
+        let id = self.session_of(place)?;
+        if !self.sessions.has_queue_set(id, queue_set) {
+            return Err(Errno::EINVAL);
+        }
+        let anchor = self.anchors.recognise(&shown).ok_or(Errno::ENOENT)?;
+        // What the last holder has published must count before the flow changes hands.
+        self.take_all_entries(now);
+        let session_lives = self.sessions.get(id).is_some();
+        if !session_lives {
+            return Err(Errno::EINVAL);
+        }
+        let reply = match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
+            Claimed::Flow(flow) => Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0 },
+            Claimed::Listener(listener) => {
+                Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }
+            }
+        };
+        Ok((reply, Vec::new()))
+    }
+
+    fn make_report(&mut self, now: Instant, what: ReportKind) -> Answer {
+        if now < self.next_report {
+            return Err(Errno::EAGAIN);
+        }
+        self.counts.reports += 1;
+        let text = match what {
+            ReportKind::Status => serde_json::to_vec(&self.status_report()),
+            ReportKind::Sockets => serde_json::to_vec(&self.sockets_report()),
+        };
+        let text = text.map_err(|_| Errno::EIO)?;
+        let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
+        // Reports may take a tenth of the engine's time, however often they are asked for.
+        let done = self.clock.now();
+        self.next_report = done.after_us(9 * done.since_us(now));
+        Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
+    }
+
+    fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
+        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
+        let (pid, uid) = (connection.pid, connection.uid);
+        if !self.policy.may_control(uid) {
+            return Err(Errno::EPERM);
+        }
+        tracing::info!(pid, uid, ?stop, "asked to stop");
+        if self.stop != Stop::Now {
+            self.stop = stop;
+        }
+        Ok((Reply::Done, Vec::new()))
+    }
+}
+
+/// The program's name as `ps` shows it.
+fn program_of(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = name.trim_end_matches('\n');
+    if name.is_empty() { "?".to_owned() } else { name.to_owned() }
+}
+
+/// Whether a socket belongs to the engine's own network namespace. A kernel that cannot say gets no benefit of doubt.
+fn is_in_own_namespace(socket: &OwnedFd) -> bool {
+    let own = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    );
+    let Ok(own) = own else { return false };
+    let theirs = netns_cookie(socket);
+    theirs.is_some() && theirs == netns_cookie(&own)
+}

@@ -1,0 +1,253 @@
+//! Everything that one engine's thread owns. The parts of its work are in `run_loop` (the rounds), `attach` (what
+//! hosts ask), `fence` and `report`.
+//!
+//! There is one engine and one thread. Nothing in here is shared with another thread, so that a second engine can
+//! stand beside it as a second [`Daemon`].
+
+use crate::anchors::Anchors;
+use crate::config::{Config, PortConfig};
+use crate::connections::Connections;
+use crate::fence::LogLimit;
+use crate::poller::{Poller, Token};
+use crate::ports::Ports;
+use crate::rest::Rest;
+use crate::session::Sessions;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::os::fd::OwnedFd;
+use toe_abi::entry::Command;
+use toe_abi::region::RegionLayout;
+use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
+use toe_base::{Instant, SessionId};
+use toe_engine::{Engine, EngineConfig, STAGING_LEN};
+use toe_port::Port;
+use toe_ring::queue_set::ArgBlock;
+
+/// Descriptors kept free of anchors: for control connections, sessions, queue sets and ports.
+const RESERVED_FDS: u64 = 6144;
+/// The engine's clock starts here, so that "a while before now" is always a time.
+const CLOCK_START_US: u64 = 1_000_000;
+
+/// When the engine is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stop {
+    #[default]
+    No,
+    /// As soon as nobody is attached and nobody holds a socket of the engine.
+    WhenUnused,
+    Now,
+}
+
+/// Who may attach and what a session gets.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The engine's own user, who may do everything.
+    pub own_uid: u32,
+    pub allow_uids: Option<Vec<u32>>,
+    pub layout: RegionLayout,
+}
+
+impl Policy {
+    pub fn may_attach(&self, uid: u32) -> bool {
+        self.may_control(uid) || self.allow_uids.as_ref().is_none_or(|allowed| allowed.contains(&uid))
+    }
+
+    pub fn may_control(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.own_uid
+    }
+}
+
+/// What the daemon itself counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub attached: u64,
+    pub attach_refused: u64,
+    pub bad_messages: u64,
+    pub unread_answers: u64,
+    pub reports: u64,
+    pub parks: u64,
+}
+
+/// The engine and all that it works on.
+pub struct Daemon {
+    pub(crate) name: String,
+    pub(crate) policy: Policy,
+    pub(crate) engine: Engine,
+    pub(crate) sessions: Sessions,
+    pub(crate) ports: Ports,
+    pub(crate) anchors: Anchors,
+    pub(crate) anchors_max: usize,
+    pub(crate) connections: Connections,
+    pub(crate) poller: Poller,
+    pub(crate) listener: Option<OwnedFd>,
+    /// Set while no connection can be accepted for lack of descriptors.
+    pub(crate) accept_again_at: Option<Instant>,
+    pub(crate) signals: Option<SignalFd>,
+    /// The pipe of whoever started this private engine.
+    pub(crate) owner: Option<OwnedFd>,
+    pub(crate) log_limit: LogLimit,
+    pub(crate) counts: Counts,
+    pub(crate) stop: Stop,
+    pub(crate) rest: Rest,
+    pub(crate) clock: Clock,
+    /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
+    pub(crate) next_report: Instant,
+    pub(crate) next_tick: Instant,
+    /// Commands of one turn, kept between rounds for its memory.
+    pub(crate) commands: Vec<(Command, ArgBlock)>,
+    pub(crate) tokens: Vec<Token>,
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("name", &self.name).field("stop", &self.stop).finish_non_exhaustive()
+    }
+}
+
+/// Virtual time from the machine's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: std::time::Instant,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        Clock { start: std::time::Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64)
+    }
+
+    pub(crate) fn uptime_secs(&self) -> u64 {
+        self.start.elapsed().as_secs()
+    }
+}
+
+impl Daemon {
+    /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
+    pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
+        let nofile = raise_descriptor_limit();
+        let mut engine = Engine::new(EngineConfig::with_secret(secret));
+        if config.local {
+            engine.add_local();
+        }
+        let layout = RegionLayout {
+            queue_sets: QUEUE_SETS_MAX as u32,
+            flows: SESSION_FLOWS_MAX as u32,
+            receive_len: config.receive_len,
+            send_len: config.send_len,
+        };
+        let own_uid = rustix::process::geteuid().as_raw();
+        Ok(Daemon {
+            name: config.name.clone(),
+            policy: Policy { own_uid, allow_uids: config.allow_uids.clone(), layout },
+            engine,
+            sessions: Sessions::new(STAGING_LEN)?,
+            ports: Ports::default(),
+            anchors: Anchors::default(),
+            anchors_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,
+            connections: Connections::default(),
+            poller: Poller::new()?,
+            listener: None,
+            accept_again_at: None,
+            signals: None,
+            owner: None,
+            log_limit: LogLimit::default(),
+            counts: Counts::default(),
+            stop: Stop::No,
+            rest: Rest::new(config.spin_us),
+            clock: Clock::new(),
+            next_report: Instant::ZERO,
+            next_tick: Instant::ZERO,
+            commands: Vec::new(),
+            tokens: Vec::new(),
+        })
+    }
+
+    /// Adds a link.
+    pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
+        self.ports.add(&mut self.engine, &self.poller, config, port)
+    }
+
+    /// Lets hosts come in through `socket`, which listens already.
+    pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        self.poller.add(&socket, Token::Listener)?;
+        self.listener = Some(socket);
+        Ok(())
+    }
+
+    /// Serves a host that is connected already.
+    pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        self.connections.add(socket, &self.poller).map(|_| ())
+    }
+
+    /// Ends the engine cleanly on SIGTERM and SIGINT. They are blocked from here on.
+    pub fn catch_signals(&mut self) -> std::io::Result<()> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTERM);
+        set.add(Signal::SIGINT);
+        set.thread_block()?;
+        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        self.poller.add(&signals, Token::Signal)?;
+        self.signals = Some(signals);
+        Ok(())
+    }
+
+    /// Ends the engine when `pipe` is closed at its other end and nobody uses the engine any more.
+    pub fn end_with(&mut self, pipe: OwnedFd) -> std::io::Result<()> {
+        self.poller.add_for_hangup(&pipe, Token::Owner)?;
+        self.owner = Some(pipe);
+        Ok(())
+    }
+
+    /// The session's process is gone, or has broken off the contract: the engine ends its flows.
+    pub(crate) fn close_session(&mut self, now: Instant, id: SessionId, why: &str) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let peer = &session.peer;
+        tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
+        let connection = session.connection;
+        self.connections.close(connection);
+        self.engine.close_session(now, id, &mut self.sessions);
+        self.sessions.close(id);
+        self.anchors.forget_session(id);
+    }
+
+    /// Frees the memory of closed sessions that nothing refers to any more.
+    pub(crate) fn forget_drained_sessions(&mut self) {
+        for place in (0..self.sessions.closing().len()).rev() {
+            let id = self.sessions.closing()[place];
+            if self.engine.session_drained(id) {
+                self.engine.forget_session(id);
+                self.sessions.forget(id);
+            }
+        }
+    }
+
+    /// Closes the engine's end of anchors that it needs no more.
+    pub(crate) fn close_released_anchors(&mut self) {
+        while let Some(anchor) = self.engine.poll_released_anchor() {
+            self.anchors.remove(anchor);
+        }
+    }
+
+    /// Whether nobody is attached and nobody holds a socket.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.sessions.live().is_empty() && self.anchors.is_empty()
+    }
+}
+
+/// Raises the limit of open descriptors as far as allowed: each flow takes one. Returns the limit.
+fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let old = limit.current;
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open descriptors cannot be raised");
+            limit.current = old;
+        }
+    }
+    limit.current.unwrap_or(1 << 20)
+}

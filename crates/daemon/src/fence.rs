@@ -1,0 +1,67 @@
+//! Fencing: what happens to a session whose host broke the contract. It is told why, cut off, and nobody else
+//! notices.
+
+use crate::daemon::Daemon;
+use toe_abi::attach::FenceReason;
+use toe_base::{Instant, SessionId};
+
+impl Daemon {
+    /// Ends `id` for `reason`: its flows are reset, its control connection is closed.
+    pub(crate) fn fence(&mut self, now: Instant, id: SessionId, reason: FenceReason) {
+        let Some(session) = self.sessions.get(id) else { return };
+        session.mark_fenced(reason);
+        if self.log_limit.allows(now) {
+            let peer = &session.peer;
+            tracing::warn!(
+                session = id.0,
+                pid = peer.pid,
+                uid = peer.uid,
+                program = peer.program,
+                reason = reason.name(),
+                "session fenced"
+            );
+        }
+        self.engine.fence(now, id, reason, &mut self.sessions);
+        self.close_session(now, id, "fenced");
+    }
+
+    /// Fences every session with a fault that was found while the engine was posting to it.
+    pub(crate) fn fence_faults(&mut self, now: Instant) {
+        for (id, reason) in std::mem::take(&mut self.sessions.faults) {
+            self.fence(now, id, reason);
+        }
+    }
+}
+
+/// Lets through at most [`LogLimit::PER_SECOND`] lines a second of those that hosts can cause at will.
+#[derive(Debug, Default)]
+pub struct LogLimit {
+    second: u64,
+    lines: u32,
+}
+
+impl LogLimit {
+    const PER_SECOND: u32 = 10;
+
+    pub fn allows(&mut self, now: Instant) -> bool {
+        let second = now.as_micros() / 1_000_000;
+        if second != self.second {
+            *self = LogLimit { second, lines: 0 };
+        }
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= Self::PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_cannot_fill_the_log() {
+        let mut limit = LogLimit::default();
+        let at = |s: u64| Instant::from_millis(s * 1000);
+        assert_eq!((0..100).filter(|_| limit.allows(at(5))).count(), 10);
+        assert!(limit.allows(at(6)), "the next second has its own lines");
+    }
+}

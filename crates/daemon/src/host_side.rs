@@ -1,0 +1,96 @@
+//! The engine's reach into the memory and queues of its sessions, over the shared regions.
+//!
+//! The engine checked every offset against the session's layout before it came here; the region checks again, and
+//! what does not fit is ignored, as the engine's contract says.
+
+use crate::session::{Sessions, Slot};
+use toe_abi::command::FlowInfo;
+use toe_abi::entry::Completion;
+use toe_base::{QueueSetId, SessionId};
+use toe_engine::HostSide;
+use toe_ring::Region;
+
+/// Session 0: the engine's own staging memory.
+const STAGING: SessionId = SessionId(0);
+
+impl Sessions {
+    fn region(&self, id: SessionId) -> Option<&Region> {
+        match self.slot(id) {
+            _ if id == STAGING => Some(&self.staging),
+            Some(Slot::Live(session)) => Some(&session.region),
+            Some(Slot::Closing(remains)) => Some(&remains.region),
+            Some(Slot::Free) | None => None,
+        }
+    }
+
+    fn post_to(&mut self, id: SessionId, index: QueueSetId, completion: Completion) -> bool {
+        let Some(session) = self.get_mut(id) else { return true };
+        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
+        match queue_set.post(completion) {
+            Ok(posted) => {
+                if !posted {
+                    session.full |= 1 << index.index();
+                }
+                self.touch(id, index);
+                posted
+            }
+            Err(reason) => {
+                self.faults.push((id, reason));
+                // Nobody will ever read it: the session ends with this round.
+                true
+            }
+        }
+    }
+
+    /// Notes that the host has something to hear of, be it a completion or that its queue is full.
+    fn touch(&mut self, id: SessionId, index: QueueSetId) {
+        let Some(session) = self.get_mut(id) else { return };
+        let first = session.touched == 0;
+        session.touched |= 1 << index.index();
+        if first {
+            self.touched.push(id);
+        }
+    }
+
+    /// Forgets whose queues were full; the engine's next try to post finds out again.
+    pub fn forget_full(&mut self) {
+        for place in 0..self.live().len() {
+            let id = self.live()[place];
+            if let Some(session) = self.get_mut(id) {
+                session.full = 0;
+            }
+        }
+    }
+}
+
+impl HostSide for Sessions {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        if let Some(region) = self.region(session) {
+            let _ = region.write(offset, bytes);
+        }
+    }
+
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        if let Some(region) = self.region(session) {
+            let _ = region.read(offset, out);
+        }
+    }
+
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        if let (Some(source), Some(target)) = (self.region(from.0), self.region(to.0)) {
+            let _ = Region::copy_between(source, from.1, target, to.1, len);
+        }
+    }
+
+    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
+        if let Some(Slot::Live(session)) = self.slot(session)
+            && slot < session.layout.flows as usize
+        {
+            let _ = session.region.write_record(session.layout.flow_info(slot), info);
+        }
+    }
+
+    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
+        self.post_to(session, queue_set, completion)
+    }
+}

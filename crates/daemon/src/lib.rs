@@ -1,0 +1,32 @@
+//! `toed`: the thin shell around the engine. It owns the clock, the links, the memory shared with hosts and the
+//! control socket, and drives one [`toe_engine::Engine`].
+//!
+//! Read in this order: [`run_loop`] (the rounds), [`session`] and [`host_side`] (what is shared with a host),
+//! [`attach`] (how a host comes and what it may ask), then the rest.
+//!
+//! Everything a host sends, in rings or in messages, is taken for hostile: it can cost that host its session, and
+//! nobody else anything.
+#![deny(unsafe_code)]
+
+pub mod anchors;
+pub mod attach;
+pub mod config;
+pub mod connections;
+pub mod daemon;
+pub mod fence;
+pub mod host_side;
+pub mod log;
+pub mod poller;
+pub mod ports;
+pub mod report;
+pub mod rest;
+pub mod run_loop;
+pub mod runtime;
+pub mod session;
+mod sys;
+
+pub use config::Config;
+pub use daemon::Daemon;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! The engine's process: reads the configuration, takes the name, opens the links, and runs.
+//!
+//! Exit status: 0 stopped as asked; 1 could not start, or failed; 2 unknown flags.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use toe_daemon::config::Config;
+use toe_daemon::runtime::{self, EngineName};
+use toe_daemon::{Daemon, log};
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever started the engine reads the standard error output until it is ready.
+            eprintln!("toed: {error}");
+            tracing::error!(%error, "toed failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> Result<(), Box<dyn Error>> {
+    let mut config = Config::from_command_line(std::env::args_os())?;
+    let dir = config.dir.clone().unwrap_or_else(runtime::default_dir);
+    let name = EngineName::take(&dir, &config.name)?;
+    if config.detach && config.log_file.is_none() {
+        config.log_file = Some(dir.join(format!("{}.log", config.name)));
+    }
+    let log_file = config.log_file.as_deref().map(log::open).transpose()?;
+    log::start(&config, log_file.as_ref())?;
+    if config.detach {
+        // Not the leader of a process group, having just been started by fork: it works, or it is one already.
+        let _ = rustix::process::setsid();
+    }
+
+    let mut daemon = Daemon::new(&config, secret()?)?;
+    daemon.catch_signals()?;
+    for port in &config.ports {
+        daemon.add_port(port, toe_port::open(&port.spec)?)?;
+    }
+    daemon.listen(name.listen()?)?;
+    if config.private {
+        daemon.end_with(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+    }
+    let socket = name.socket_path().display().to_string();
+    tracing::info!(name = config.name, local = config.local, %socket, "engine ready");
+    if config.detach {
+        leave_terminal(&config.name, &socket, log_file.as_ref())?;
+    }
+
+    daemon.run()?;
+    tracing::info!(name = config.name, "engine stopped");
+    if config.private {
+        remove_private_log(config.log_file.as_deref());
+    }
+    Ok(())
+}
+
+/// The key of initial sequence numbers and port choice.
+fn secret() -> std::io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    Ok(secret)
+}
+
+/// Says "ready", its name and its socket to whoever started the engine, then lets go of its terminal and pipes. From here on the log file
+/// takes what is written to the standard outputs, should anything be.
+fn leave_terminal(name: &str, socket: &str, log_file: Option<&Arc<File>>) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "ready {name} {socket}")?;
+    out.flush()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    let sink: &File = log_file.map_or(&null, |file| file);
+    rustix::stdio::dup2_stdout(sink)?;
+    rustix::stdio::dup2_stderr(sink)?;
+    std::env::set_current_dir("/")
+}
+
+/// A private engine that ended well has nothing to tell.
+fn remove_private_log(path: Option<&Path>) {
+    if let Some(path) = path.map(PathBuf::from) {
+        let _ = std::fs::remove_file(path);
+    }
+}

@@ -1,0 +1,160 @@
+//! What the engine sleeps on: one epoll, with a [`Token`] for each thing in it. Owned by the run loop.
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use toe_base::{AnchorHandle, SessionId};
+
+/// Events taken at once; the rest comes with the next look.
+const EVENTS_MAX: usize = 256;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A host wants to talk.
+    Listener,
+    /// SIGTERM or SIGINT.
+    Signal,
+    /// The pipe of a private engine's owner.
+    Owner,
+    /// A control connection, by its place in the table.
+    Connection(u32),
+    /// A session's process ended.
+    Process(SessionId),
+    /// A session's host published entries while the engine slept.
+    Doorbell(SessionId),
+    /// Every copy of the program's descriptor is closed.
+    Anchor(AnchorHandle),
+    /// Frames wait at a port, by its place in the table.
+    Port(u8),
+}
+
+const LISTENER: u64 = 1;
+const SIGNAL: u64 = 2;
+const OWNER: u64 = 3;
+const CONNECTION: u64 = 4;
+const PROCESS: u64 = 5;
+const DOORBELL: u64 = 6;
+const ANCHOR: u64 = 7;
+const PORT: u64 = 8;
+
+impl Token {
+    fn encode(self) -> u64 {
+        let (kind, number) = match self {
+            Token::Listener => (LISTENER, 0),
+            Token::Signal => (SIGNAL, 0),
+            Token::Owner => (OWNER, 0),
+            Token::Connection(n) => (CONNECTION, n),
+            Token::Process(id) => (PROCESS, u32::from(id.0)),
+            Token::Doorbell(id) => (DOORBELL, u32::from(id.0)),
+            Token::Anchor(handle) => (ANCHOR, handle.0),
+            Token::Port(n) => (PORT, u32::from(n)),
+        };
+        kind << 32 | u64::from(number)
+    }
+
+    fn decode(raw: u64) -> Option<Token> {
+        let number = raw as u32;
+        Some(match raw >> 32 {
+            LISTENER => Token::Listener,
+            SIGNAL => Token::Signal,
+            OWNER => Token::Owner,
+            CONNECTION => Token::Connection(number),
+            PROCESS => Token::Process(SessionId(number as u16)),
+            DOORBELL => Token::Doorbell(SessionId(number as u16)),
+            ANCHOR => Token::Anchor(AnchorHandle(number)),
+            PORT => Token::Port(number as u8),
+            _ => return None,
+        })
+    }
+}
+
+/// The epoll.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    pub fn new() -> std::io::Result<Poller> {
+        Ok(Poller { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+    }
+
+    /// Reports `fd` under `token` while it is readable or hung up. Closing it is enough to forget it.
+    pub fn add(&self, fd: impl AsFd, token: Token) -> std::io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), EventFlags::IN)?)
+    }
+
+    /// Reports `fd` under `token` when its other end is gone, and not before: what is written to it does not matter.
+    pub fn add_for_hangup(&self, fd: impl AsFd, token: Token) -> std::io::Result<()> {
+        // Hang-up and error are always reported; no flag asks for them.
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), EventFlags::empty())?)
+    }
+
+    /// Forgets `fd` while it stays open.
+    pub fn remove(&self, fd: impl AsFd) {
+        // It may not be there; then there is nothing to forget.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Fills `tokens` with what there is to see, waiting up to `timeout` for something; `None` waits for ever.
+    pub fn wait(&self, timeout: Option<Duration>, tokens: &mut Vec<Token>) -> std::io::Result<()> {
+        tokens.clear();
+        let timeout =
+            timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+        let mut events = [MaybeUninit::uninit(); EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => {
+                tokens.extend(events.iter().filter_map(|event| Token::decode(event.data.u64())));
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    #[test]
+    fn every_token_comes_back() {
+        for token in [
+            Token::Listener,
+            Token::Signal,
+            Token::Owner,
+            Token::Connection(77),
+            Token::Process(SessionId(255)),
+            Token::Doorbell(SessionId(1)),
+            Token::Anchor(AnchorHandle(u32::MAX)),
+            Token::Port(3),
+        ] {
+            assert_eq!(Token::decode(token.encode()), Some(token));
+        }
+    }
+
+    #[test]
+    fn a_hangup_is_seen_and_octets_are_not() {
+        let poller = Poller::new().expect("epoll");
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .expect("pair");
+        poller.add_for_hangup(&ours, Token::Anchor(AnchorHandle(9))).expect("add");
+        let mut tokens = Vec::new();
+        rustix::io::write(&theirs, b"stray octets").expect("write");
+        poller.wait(Some(Duration::ZERO), &mut tokens).expect("wait");
+        assert_eq!(tokens, []);
+        let copy = theirs.try_clone().expect("dup");
+        drop(theirs);
+        poller.wait(Some(Duration::ZERO), &mut tokens).expect("wait");
+        assert_eq!(tokens, [], "a copy is still open");
+        drop(copy);
+        poller.wait(Some(Duration::ZERO), &mut tokens).expect("wait");
+        assert_eq!(tokens, [Token::Anchor(AnchorHandle(9))]);
+    }
+}

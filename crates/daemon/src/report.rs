@@ -1,0 +1,127 @@
+//! The reports behind `toe status` and `toe ss`, as JSON in sealed memory. Called by `attach`.
+
+use crate::daemon::Daemon;
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use toe_abi::report::{PortReport, SessionReport, SocketReport, SocketsReport, StatusReport, UserReport};
+use toe_engine::SocketView;
+use toe_port::PortCounter;
+
+impl Daemon {
+    pub(crate) fn status_report(&self) -> StatusReport {
+        let sessions: Vec<SessionReport> = self
+            .sessions
+            .iter()
+            .map(|(id, session)| {
+                let view = self.engine.session_view(id);
+                SessionReport {
+                    id: id.0,
+                    pid: session.peer.pid,
+                    uid: session.peer.uid,
+                    program: session.peer.program.clone(),
+                    flows: view.flows,
+                    listeners: view.listeners,
+                    receive_memory_used: view.receive_memory_used,
+                }
+            })
+            .collect();
+        let closing =
+            self.sessions.closing().iter().map(|&id| self.engine.session_view(id).receive_memory_used);
+        let sockets = self.engine.sockets();
+        let listeners = sockets.iter().filter(|socket| socket.listener).count();
+        StatusReport {
+            name: self.name.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            interface_version: toe_abi::INTERFACE_VERSION,
+            uptime_secs: self.clock.uptime_secs(),
+            ports: self.ports.slots.iter().map(port_report).collect(),
+            flows: (sockets.len() - listeners) as u32,
+            listeners: listeners as u32,
+            receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
+            sessions,
+            counters: self.all_counters(),
+        }
+    }
+
+    pub(crate) fn sockets_report(&self) -> SocketsReport {
+        SocketsReport { sockets: self.engine.sockets().iter().map(|view| self.socket_report(view)).collect() }
+    }
+
+    fn socket_report(&self, view: &SocketView) -> SocketReport {
+        let users = view.holders.iter().filter_map(|&(id, fd)| {
+            let peer = &self.sessions.get(id)?.peer;
+            Some(UserReport { program: peer.program.clone(), pid: peer.pid, fd })
+        });
+        SocketReport {
+            state: view.state.to_owned(),
+            local: address(view.local),
+            remote: address(view.remote),
+            recv_q: view.recv_q,
+            send_q: view.send_q,
+            users: users.collect(),
+            device: match view.port {
+                None if view.listener => "*".to_owned(),
+                port => self.ports.name(port).to_owned(),
+            },
+        }
+    }
+
+    /// Everything that is counted anywhere and is not zero.
+    fn all_counters(&self) -> BTreeMap<String, u64> {
+        let counts = &self.counts;
+        let own = [
+            ("attached", counts.attached),
+            ("attach_refused", counts.attach_refused),
+            ("bad_messages", counts.bad_messages),
+            ("unread_answers", counts.unread_answers),
+            ("connections_refused", self.connections.refused),
+            ("reports", counts.reports),
+            ("parks", counts.parks),
+        ];
+        let own = own.into_iter().map(|(name, n)| (name.to_owned(), n));
+        let engine = self.engine.counters().map(|(name, n)| (name.to_owned(), n));
+        let ports = self.ports.slots.iter().flat_map(|slot| {
+            let id = slot.id;
+            let errors = (format!("port{id}_errors"), slot.errors);
+            let counters: Vec<_> =
+                slot.port.counters().iter().map(|(name, n)| (format!("port{id}_{name}"), n)).collect();
+            counters.into_iter().chain([errors])
+        });
+        own.chain(engine).chain(ports).filter(|(_, n)| *n != 0).collect()
+    }
+}
+
+fn port_report(slot: &crate::ports::PortSlot) -> PortReport {
+    let counters = slot.port.counters();
+    PortReport {
+        id: slot.id.0,
+        name: slot.name.clone(),
+        mac: slot.port.mac().to_string(),
+        mtu: slot.port.mtu(),
+        addrs: slot.addrs.clone(),
+        rx_frames: counters.get(PortCounter::RxFrames),
+        tx_frames: counters.get(PortCounter::TxFrames),
+        rx_bytes: counters.get(PortCounter::RxBytes),
+        tx_bytes: counters.get(PortCounter::TxBytes),
+    }
+}
+
+/// An address as `ss` writes it: `*` for any port.
+fn address(addr: SocketAddr) -> String {
+    if addr.port() == 0 { format!("{}:*", addr.ip()) } else { addr.to_string() }
+}
+
+/// Memory that holds `octets` and can never change, for a host to read at leisure.
+pub(crate) fn sealed_memory(octets: &[u8]) -> std::io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create("toe-report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(fd);
+    file.write_all(octets)?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}

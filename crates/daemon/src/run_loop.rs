@@ -1,0 +1,310 @@
+//! The rounds of the engine: inhale, process, exhale, tick, rest. Everything the engine does, it does in here.
+//!
+//! A round takes what came in (frames, entries), lets the engine work, and hands on what it made (frames,
+//! completions, interrupts). Now and then it looks at what hosts want over their control connections. When nothing
+//! moved it spins for some µs, then lets others run, then sleeps until something happens: idle costs nothing.
+
+use crate::daemon::{Daemon, Stop};
+use crate::poller::Token;
+use crate::rest::Advice;
+use std::time::Duration;
+use toe_abi::attach::FenceReason;
+use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
+use toe_base::{AnchorHandle, Instant, SessionId};
+
+/// How often a busy engine looks at control connections, hang-ups and doorbells.
+const TICK_US: u64 = 100;
+/// Segments moved over the `local` port in one round.
+const LOCAL_PER_ROUND: usize = 512;
+/// Rounds that an ending engine gives itself to tell its peers.
+const FAREWELL_ROUNDS: usize = 64;
+/// Connections accepted before anything else gets its turn.
+const ACCEPTS_PER_TURN: usize = 32;
+/// How long accepting rests when there are no descriptors.
+const ACCEPT_AGAIN_AFTER_US: u64 = 100_000;
+
+impl Daemon {
+    /// Works until the engine is told to stop.
+    pub fn run(&mut self) -> std::io::Result<()> {
+        while !self.is_over() {
+            let now = self.clock.now();
+            let moved = self.round(now);
+            if now >= self.next_tick {
+                self.tick(now)?;
+            }
+            match self.rest.advise(now, moved) {
+                Advice::Work => {}
+                Advice::Spin => std::hint::spin_loop(),
+                Advice::Yield => rustix::thread::sched_yield(),
+                Advice::Park => self.park(now)?,
+            }
+        }
+        self.farewell();
+        Ok(())
+    }
+
+    /// One round; returns how much moved.
+    pub(crate) fn round(&mut self, now: Instant) -> usize {
+        self.inhale(now) + self.process(now) + self.exhale(now)
+    }
+
+    fn inhale(&mut self, now: Instant) -> usize {
+        let entries = self.take_entries(now);
+        let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        entries + frames
+    }
+
+    fn process(&mut self, now: Instant) -> usize {
+        if self.engine.poll_timeout() <= now {
+            self.engine.handle_timeout(now, &mut self.sessions);
+        }
+        self.engine.poll_local(now, &mut self.sessions, LOCAL_PER_ROUND)
+    }
+
+    fn exhale(&mut self, now: Instant) -> usize {
+        let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.sessions.forget_full();
+        let completions = self.engine.poll_completions(&mut self.sessions);
+        self.sessions.notify(now);
+        self.sessions.expire_interrupts(now);
+        self.fence_faults(now);
+        self.close_released_anchors();
+        frames + completions
+    }
+
+    /// Looks at everything outside the rings, without waiting.
+    pub(crate) fn tick(&mut self, now: Instant) -> std::io::Result<()> {
+        self.next_tick = now.after_us(TICK_US);
+        let mut tokens = std::mem::take(&mut self.tokens);
+        let looked = self.poller.wait(Some(Duration::ZERO), &mut tokens);
+        self.handle_events(now, &tokens);
+        self.tokens = tokens;
+        self.sessions.doze(now);
+        looked
+    }
+
+    /// Sleeps until something happens, unless something has happened already.
+    fn park(&mut self, now: Instant) -> std::io::Result<()> {
+        let deadline = self.next_deadline(now);
+        if deadline <= now {
+            return Ok(());
+        }
+        self.rest.parked(now);
+        self.counts.parks += 1;
+        let sleep = self.sessions.announce_sleep();
+        // A host that published before it could see the announcement does not ring: look once more.
+        let timeout = if self.sessions.need_engine() {
+            Some(Duration::ZERO)
+        } else if deadline.is_far_future() {
+            None
+        } else {
+            Some(now.until(deadline))
+        };
+        let mut tokens = std::mem::take(&mut self.tokens);
+        let looked = self.poller.wait(timeout, &mut tokens);
+        self.sessions.end_sleep(sleep);
+        let now = self.clock.now();
+        self.next_tick = now.after_us(TICK_US);
+        self.handle_events(now, &tokens);
+        self.tokens = tokens;
+        looked
+    }
+
+    /// Handles what has happened outside the rings.
+    fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
+        // Before a descriptor was closed its holder may have published entries for it: those count first.
+        if tokens.iter().any(|token| matches!(token, Token::Anchor(_))) {
+            self.take_all_entries(now);
+        }
+        for &token in tokens {
+            match token {
+                Token::Listener => self.accept(now),
+                Token::Signal => self.stop = Stop::Now,
+                Token::Owner => self.owner_gone(),
+                // The next round looks at every port anyway.
+                Token::Port(_) => {}
+                Token::Connection(place) => self.serve_connection(now, place),
+                Token::Process(id) => self.end_session(now, id, "process ended"),
+                Token::Doorbell(id) => self.wake(now, id),
+                Token::Anchor(handle) => self.anchor_closed(now, handle),
+            }
+        }
+        if self.accept_again_at.is_some_and(|at| at <= now) {
+            self.resume_accepting();
+        }
+        self.fence_faults(now);
+        self.close_released_anchors();
+        self.forget_drained_sessions();
+    }
+
+    /// The next time at which there is something to do even if nothing comes in.
+    fn next_deadline(&self, now: Instant) -> Instant {
+        self.engine
+            .poll_timeout()
+            .min(self.ports.deadline(now))
+            .min(self.sessions.next_interrupt())
+            .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))
+    }
+
+    fn is_over(&self) -> bool {
+        match self.stop {
+            Stop::No => false,
+            Stop::WhenUnused => self.is_unused(),
+            Stop::Now => true,
+        }
+    }
+
+    /// Ends every session, so that peers hear of it and do not wait for an engine that is gone.
+    fn farewell(&mut self) {
+        let now = self.clock.now();
+        for id in self.sessions.live().to_vec() {
+            self.end_session(now, id, "engine stops");
+        }
+        for _ in 0..FAREWELL_ROUNDS {
+            if self.process(now) + self.exhale(now) == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// Entries of hosts.
+impl Daemon {
+    /// Takes what hosts have published, except from sessions that sleep; returns how many entries.
+    fn take_entries(&mut self, now: Instant) -> usize {
+        self.take_entries_of(now, |session| !session.is_dozing())
+    }
+
+    /// Takes what any host has published.
+    pub(crate) fn take_all_entries(&mut self, now: Instant) {
+        self.take_entries_of(now, |_| true);
+    }
+
+    fn take_entries_of(&mut self, now: Instant, wanted: fn(&crate::session::Session) -> bool) -> usize {
+        let mut entries = 0;
+        let mut place = 0;
+        // A session that is fenced leaves the list, so the next one moves to its place.
+        while let Some(&id) = self.sessions.live().get(place) {
+            if self.sessions.get(id).is_some_and(wanted) {
+                entries += self.take_entries_of_session(now, id);
+            }
+            if self.sessions.live().get(place) == Some(&id) {
+                place += 1;
+            }
+        }
+        entries
+    }
+
+    fn take_entries_of_session(&mut self, now: Instant, id: SessionId) -> usize {
+        let queue_sets = self.sessions.get(id).map_or(0, |session| session.queue_sets.len());
+        let mut entries = 0;
+        for index in 0..queue_sets {
+            match self.take_turn(now, id, index) {
+                Ok(taken) => entries += taken,
+                Err(reason) => {
+                    self.fence(now, id, reason);
+                    return entries + 1;
+                }
+            }
+        }
+        if entries > 0
+            && let Some(session) = self.sessions.get_mut(id)
+        {
+            session.stir(now);
+        }
+        entries
+    }
+
+    /// One queue set's turn. Commands are taken first and executed last, so that every entry of `snd` and `rcv` that
+    /// was published before a command counts before it.
+    fn take_turn(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
+        let session = self.sessions.get_mut(id);
+        let Some(queue_set) = session.and_then(|session| session.queue_sets.get_mut(index)) else {
+            return Ok(0);
+        };
+        if !queue_set.has_work() {
+            return Ok(0);
+        }
+        let mut commands = std::mem::take(&mut self.commands);
+        commands.clear();
+        for _ in 0..CMD_ENTRIES {
+            let Some(command) = queue_set.pop_command() else { break };
+            commands.push(command?);
+        }
+        let mut entries = commands.len();
+        for _ in 0..SND_ENTRIES {
+            let Some(send) = queue_set.pop_send() else { break };
+            self.engine.handle_send(now, id, send?)?;
+            entries += 1;
+        }
+        for _ in 0..RCV_ENTRIES {
+            let Some(credit) = queue_set.pop_credit() else { break };
+            self.engine.handle_credit(now, id, credit?)?;
+            entries += 1;
+        }
+        queue_set.publish_heads();
+        let queue_set = toe_base::QueueSetId(index as u8);
+        for (command, args) in &commands {
+            self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;
+        }
+        self.commands = commands;
+        Ok(entries)
+    }
+}
+
+/// Events from outside the rings.
+impl Daemon {
+    /// A session's process is gone; what it published before counts.
+    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, why: &str) {
+        self.take_entries_of_session(now, id);
+        self.close_session(now, id, why);
+    }
+
+    fn wake(&mut self, now: Instant, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            // An eventfd that cannot be read is the host's doing and the host's loss: it stays readable only while
+            // that process lives, and costs wake-ups, nothing more.
+            let _ = session.doorbell.drain();
+            session.stir(now);
+        }
+    }
+
+    fn anchor_closed(&mut self, now: Instant, handle: AnchorHandle) {
+        // The engine may have released it in the meantime.
+        if self.anchors.remove(handle) {
+            self.engine.anchor_closed(now, handle);
+        }
+    }
+
+    /// Whoever started this private engine has ended.
+    fn owner_gone(&mut self) {
+        // Closed here, or it would report its end for ever.
+        self.owner = None;
+        if self.stop == Stop::No {
+            self.stop = Stop::WhenUnused;
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        let Some(listener) = &self.listener else { return };
+        for _ in 0..ACCEPTS_PER_TURN {
+            if !self.connections.accept(listener, &self.poller) {
+                break;
+            }
+        }
+        if self.connections.take_exhausted() {
+            // The listener would report without end what cannot be taken.
+            self.poller.remove(listener);
+            self.accept_again_at = Some(now.after_us(ACCEPT_AGAIN_AFTER_US));
+        }
+    }
+
+    fn resume_accepting(&mut self) {
+        self.accept_again_at = None;
+        if let Some(listener) = &self.listener
+            && let Err(error) = self.poller.add(listener, Token::Listener)
+        {
+            tracing::error!(%error, "the control socket cannot be watched; nobody can attach any more");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Sessions: for each attached process its memory region, doorbell, queue sets and process descriptor. What the
+//! engine may do with them is in `host_side`; who opens and closes them is in `attach` and `run_loop`.
+//!
+//! A session is *live* while its process is attached. After that only its memory stays, until the engine says that
+//! no flow refers to it any more.
+
+use rustix::process::{Pid, PidfdFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use toe_abi::attach::FenceReason;
+use toe_abi::region::{FENCED, RegionLayout};
+use toe_base::limits::SESSIONS_MAX;
+use toe_base::{Instant, QueueSetId, SessionId};
+use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, Region};
+
+/// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
+/// cheap. A sleeping session's host rings the doorbell, as it does when the whole engine sleeps.
+const SESSIONS_ALWAYS_AWAKE: usize = 8;
+/// How long a session must have been quiet before it is put to sleep.
+const DOZE_AFTER_US: u64 = 10_000;
+
+/// Who is at the other end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// 0 when the process is in another process-id namespace.
+    pub pid: u32,
+    pub uid: u32,
+    pub program: String,
+}
+
+/// One attached process.
+#[derive(Debug)]
+pub struct Session {
+    pub peer: Peer,
+    pub layout: RegionLayout,
+    /// The control connection that it came by, as a place in the table.
+    pub connection: u32,
+    pub region: Region,
+    pub doorbell: EngineDoorbell,
+    pub queue_sets: Vec<EngineQueueSet>,
+    /// Readable once the process has ended; `None` when the kernel would not give one.
+    process: Option<OwnedFd>,
+    /// Queue sets with completions that were not yet notified, as bits.
+    pub touched: u32,
+    /// Queue sets for which the engine has completions that do not fit, as bits.
+    pub full: u32,
+    last_active: Instant,
+    /// Present while this session alone sleeps.
+    doze: Option<EngineSleep>,
+}
+
+impl Session {
+    /// Makes the region of a session; returns what its host needs: the region's memory and the doorbell.
+    pub fn create(
+        id: SessionId,
+        layout: RegionLayout,
+        peer: Peer,
+        connection: u32,
+        now: Instant,
+    ) -> std::io::Result<(Session, [OwnedFd; 2])> {
+        let (region, memory) = Region::create_for(&layout, id.0)?;
+        let bell = EventFd::new()?;
+        let host_bell = bell.as_fd().try_clone_to_owned()?;
+        let session = Session {
+            process: open_process(peer.pid),
+            peer,
+            layout,
+            connection,
+            doorbell: EngineDoorbell::new(region.clone(), bell),
+            region,
+            queue_sets: Vec::new(),
+            touched: 0,
+            full: 0,
+            last_active: now,
+            doze: None,
+        };
+        Ok((session, [memory, host_bell]))
+    }
+
+    pub fn process(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Writes the reason of a fence where the host finds it.
+    pub fn mark_fenced(&self, reason: FenceReason) {
+        // The header page is always inside the region.
+        let _ = self.region.write_u32(FENCED, reason as u32);
+    }
+
+    pub fn has_work(&self) -> bool {
+        self.queue_sets.iter().any(EngineQueueSet::has_work)
+    }
+
+    /// Whether completions that did not fit may fit now. A head register that cannot be counts, too: the next try to
+    /// post finds it and has the session fenced.
+    fn has_new_room(&mut self) -> bool {
+        let full = self.full;
+        let sets = self.queue_sets.iter_mut().enumerate().filter(|(index, _)| full & (1 << index) != 0);
+        sets.into_iter().any(|(_, queue_set)| queue_set.can_post() != Ok(false))
+    }
+
+    pub fn is_dozing(&self) -> bool {
+        self.doze.is_some()
+    }
+
+    /// Something moved: stay awake, or wake up.
+    pub fn stir(&mut self, now: Instant) {
+        self.last_active = now;
+        if let Some(sleep) = self.doze.take() {
+            sleep.end([&self.doorbell]);
+        }
+    }
+
+    /// Puts the session to sleep if it has been quiet for long.
+    fn doze_if_quiet(&mut self, now: Instant) {
+        if self.is_dozing() || now.since_us(self.last_active) < DOZE_AFTER_US {
+            return;
+        }
+        self.doze = Some(EngineSleep::announce([(&self.doorbell, self.full != 0)]));
+        if self.has_work() {
+            self.stir(now);
+        }
+    }
+}
+
+fn open_process(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// A closed session's memory, still referred to by flows.
+#[derive(Debug)]
+pub struct Remains {
+    pub region: Region,
+    pub layout: RegionLayout,
+}
+
+#[derive(Debug, Default)]
+pub enum Slot {
+    #[default]
+    Free,
+    Live(Box<Session>),
+    Closing(Remains),
+}
+
+/// All sessions of the engine, by number.
+#[derive(Debug)]
+pub struct Sessions {
+    slots: Vec<Slot>,
+    live: Vec<SessionId>,
+    closing: Vec<SessionId>,
+    /// The engine's own memory, session 0.
+    pub(crate) staging: Region,
+    /// Sessions with a `touched` bit.
+    pub(crate) touched: Vec<SessionId>,
+    /// Queue sets that are owed an interrupt at some time.
+    moderated: Vec<(SessionId, u8)>,
+    /// Faults found while the engine was posting.
+    pub(crate) faults: Vec<(SessionId, FenceReason)>,
+}
+
+impl Sessions {
+    /// `staging_len`: octets of the engine's own memory.
+    pub fn new(staging_len: u64) -> std::io::Result<Sessions> {
+        let (staging, _) = Region::create(staging_len)?;
+        Ok(Sessions {
+            slots: std::iter::repeat_with(Slot::default).take(SESSIONS_MAX).collect(),
+            live: Vec::new(),
+            closing: Vec::new(),
+            staging,
+            touched: Vec::new(),
+            moderated: Vec::new(),
+            faults: Vec::new(),
+        })
+    }
+
+    pub fn insert(&mut self, id: SessionId, session: Session) {
+        if let Some(slot) = self.slots.get_mut(id.index()) {
+            *slot = Slot::Live(Box::new(session));
+            self.live.push(id);
+        }
+    }
+
+    pub fn slot(&self, id: SessionId) -> Option<&Slot> {
+        self.slots.get(id.index())
+    }
+
+    /// A live session.
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        match self.slots.get(id.index()) {
+            Some(Slot::Live(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        match self.slots.get_mut(id.index()) {
+            Some(Slot::Live(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The session's process is gone: all but its memory goes.
+    pub fn close(&mut self, id: SessionId) {
+        let Some(slot) = self.slots.get_mut(id.index()) else { return };
+        if let Slot::Live(session) = slot {
+            *slot = Slot::Closing(Remains { region: session.region.clone(), layout: session.layout });
+            self.live.retain(|&live| live != id);
+            self.closing.push(id);
+        }
+    }
+
+    /// Unmaps the memory of a closed session to which nothing refers any more; its number is free.
+    pub fn forget(&mut self, id: SessionId) {
+        if let Some(slot @ Slot::Closing(_)) = self.slots.get_mut(id.index()) {
+            *slot = Slot::Free;
+            self.closing.retain(|&closing| closing != id);
+        }
+    }
+
+    pub fn live(&self) -> &[SessionId] {
+        &self.live
+    }
+
+    pub fn closing(&self) -> &[SessionId] {
+        &self.closing
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.live.iter().filter_map(|&id| Some((id, self.get(id)?)))
+    }
+
+    /// Interrupts the hosts for which completions were posted and who sleep; notes in `faults` who is to be fenced.
+    pub fn notify(&mut self, now: Instant) {
+        while let Some(id) = self.touched.pop() {
+            let Some(Slot::Live(session)) = self.slots.get_mut(id.index()) else { continue };
+            let touched = std::mem::take(&mut session.touched);
+            for (index, queue_set) in session.queue_sets.iter_mut().enumerate() {
+                if touched & (1 << index) == 0 {
+                    continue;
+                }
+                let key = (id, index as u8);
+                match queue_set.notify(now) {
+                    Ok(_) if queue_set.irq_deadline().is_far_future() || self.moderated.contains(&key) => {}
+                    Ok(_) => self.moderated.push(key),
+                    Err(reason) => self.faults.push((id, reason)),
+                }
+            }
+            session.stir(now);
+        }
+    }
+
+    /// Gives the interrupts that moderated hosts are owed by `now`.
+    pub fn expire_interrupts(&mut self, now: Instant) {
+        let slots = &mut self.slots;
+        self.moderated.retain(|&(id, index)| {
+            let Some(Slot::Live(session)) = slots.get_mut(id.index()) else { return false };
+            let Some(queue_set) = session.queue_sets.get_mut(usize::from(index)) else { return false };
+            if queue_set.irq_deadline() <= now {
+                queue_set.expire_irq(now);
+            }
+            !queue_set.irq_deadline().is_far_future()
+        });
+    }
+
+    /// When [`Sessions::expire_interrupts`] is due next.
+    pub fn next_interrupt(&self) -> Instant {
+        let deadline = |&(id, index): &(SessionId, u8)| {
+            let queue_set = self.get(id).and_then(|session| session.queue_sets.get(usize::from(index)));
+            queue_set.map_or(Instant::FAR_FUTURE, EngineQueueSet::irq_deadline)
+        };
+        self.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Puts quiet sessions to sleep when there are many.
+    pub fn doze(&mut self, now: Instant) {
+        if self.live.len() <= SESSIONS_ALWAYS_AWAKE {
+            return;
+        }
+        for id in &self.live {
+            if let Some(Slot::Live(session)) = self.slots.get_mut(id.index()) {
+                session.doze_if_quiet(now);
+            }
+        }
+    }
+
+    /// Tells every host that the engine is about to sleep. It may do so only if [`Sessions::need_engine`] then still
+    /// says no.
+    pub fn announce_sleep(&self) -> EngineSleep {
+        EngineSleep::announce(self.iter().map(|(_, session)| (&session.doorbell, session.full != 0)))
+    }
+
+    /// The engine is awake again; those that sleep on their own stay asleep.
+    pub fn end_sleep(&self, sleep: EngineSleep) {
+        sleep.end(
+            self.iter().filter(|(_, session)| !session.is_dozing()).map(|(_, session)| &session.doorbell),
+        );
+    }
+
+    /// Whether a host published anything, or made room that completions wait for.
+    pub fn need_engine(&mut self) -> bool {
+        let slots = &mut self.slots;
+        self.live.iter().any(|id| {
+            let Some(Slot::Live(session)) = slots.get_mut(id.index()) else { return false };
+            session.has_work() || session.has_new_room()
+        })
+    }
+
+    /// The engine's view of a session's queue set, if it has opened that many.
+    pub fn has_queue_set(&self, id: SessionId, queue_set: QueueSetId) -> bool {
+        self.get(id).is_some_and(|session| queue_set.index() < session.queue_sets.len())
+    }
+}

@@ -1,0 +1,37 @@
+//! The one system call that no safe wrapper has. Called by `attach`.
+
+#![allow(unsafe_code)]
+
+use nix::libc;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Which network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14); `None` when the kernel cannot say.
+pub(crate) fn netns_cookie(socket: impl AsFd) -> Option<u64> {
+    let mut cookie = 0u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the
+    // call; `cookie` and `len` are ours and `len` is the size of `cookie`, beyond which the kernel does not write.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    (done == 0 && len as usize == size_of::<u64>()).then_some(cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_one_namespace_have_one_cookie() {
+        let socket = || std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+        assert!(netns_cookie(socket()).is_some());
+        assert_eq!(netns_cookie(socket()), netns_cookie(socket()));
+        assert_eq!(netns_cookie(std::io::stdin()), None);
+    }
+}

@@ -1,0 +1,201 @@
+//! The control socket: every request, and what a host gets that does not speak the interface.
+
+use super::fake_host::{Control, FakeHost};
+use super::{daemon, daemon_with, settle};
+use crate::daemon::{Policy, Stop};
+use rustix::fs::SealFlags;
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use toe_abi::attach::{Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::errno::Errno;
+use toe_abi::report::{SocketsReport, StatusReport};
+use zerocopy::IntoBytes;
+
+#[test]
+fn a_host_gets_a_session_and_its_queue_sets() {
+    let mut daemon = daemon();
+    let host = FakeHost::attach(&mut daemon);
+    assert_eq!(host.layout.receive_len, 16 << 20);
+    for index in 1..16 {
+        let (reply, fds) = host.control.ask(&mut daemon, Request::AddQueueSet);
+        assert_eq!((reply, fds.len()), (Reply::QueueSet { index }, 1));
+    }
+    assert_eq!(host.control.refusal(&mut daemon, Request::AddQueueSet), Errno::ENOBUFS);
+    assert_eq!(host.control.refusal(&mut daemon, Request::Hello), Errno::EALREADY);
+    let status = daemon.status_report();
+    assert_eq!(status.sessions.len(), 1);
+    assert_eq!(status.sessions[0].pid, std::process::id());
+    drop(host);
+    settle(&mut daemon);
+    assert!(daemon.status_report().sessions.is_empty());
+    assert!(daemon.is_unused(), "nothing is left of it");
+}
+
+#[test]
+fn session_requests_need_a_session() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    for request in [Request::AddQueueSet, Request::TakeAnchors { count: 1 }] {
+        assert_eq!(control.refusal(&mut daemon, request), Errno::EINVAL);
+    }
+    // Without the descriptor that they are about, these mean nothing.
+    for request in [Request::ShowTwin, Request::Claim { queue_set: 0, fd: 1 }] {
+        assert_eq!(control.refusal(&mut daemon, request), Errno::EBADF);
+    }
+}
+
+#[test]
+fn another_version_is_refused_and_told_which_one_it_needs() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    let message = Message { version: 0x7777, ..Request::Hello.encode() };
+    control.send(message.as_bytes(), &[]).expect("sent");
+    settle(&mut daemon);
+    let (packet, _) = control.receive().expect("an answer");
+    assert_eq!(packet, refusal_of_version().as_bytes());
+    assert!(control.is_closed());
+}
+
+#[test]
+fn what_is_no_message_ends_the_connection() {
+    let mut daemon = daemon();
+    for packet in [vec![0], vec![0; 64], vec![0xff; 65], vec![1; 128]] {
+        let control = Control::new(&mut daemon);
+        control.send(&packet, &[]).expect("sent");
+        settle(&mut daemon);
+        assert!(control.is_closed(), "{packet:?}");
+    }
+    assert_eq!(daemon.counts.bad_messages, 4);
+}
+
+#[test]
+fn an_unknown_request_is_refused_and_the_connection_goes_on() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    let message = Message { kind: 0x77, ..Request::Hello.encode() };
+    control.send(message.as_bytes(), &[]).expect("sent");
+    settle(&mut daemon);
+    let (packet, _) = control.receive().expect("an answer");
+    let reply = Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply");
+    assert!(matches!(reply, Reply::Refused { errno, .. } if errno == Errno::EINVAL.0));
+    assert!(matches!(control.ask(&mut daemon, Request::Hello).0, Reply::Welcome { .. }));
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    let (end, other) = std::io::pipe().expect("a pipe");
+    let fds = [other.as_fd(); 8];
+    control.ask_with(&mut daemon, Request::Hello, &fds);
+    drop(other);
+    // Had the engine kept a copy, this would wait for ever.
+    assert_eq!(std::io::read_to_string(end).expect("the end"), "");
+}
+
+#[test]
+fn a_host_that_does_not_read_is_dropped() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    let request = Request::AddQueueSet.encode();
+    for _ in 0..100_000 {
+        if control.send(request.as_bytes(), &[]).is_err() {
+            break;
+        }
+        let now = daemon.clock.now();
+        daemon.tick(now).expect("a look outside");
+    }
+    assert_eq!(daemon.counts.unread_answers, 1);
+    assert!(control.is_closed());
+}
+
+#[test]
+fn anchors_come_in_batches_and_are_known_again() {
+    let mut daemon = daemon();
+    let host = FakeHost::attach(&mut daemon);
+    let (reply, ends) = host.control.ask(&mut daemon, Request::TakeAnchors { count: 32 });
+    assert!(matches!(reply, Reply::Anchors { count: 32, .. }), "{reply:?}");
+    assert_eq!(ends.len(), 32);
+    for count in [0, 33, u32::MAX] {
+        assert_eq!(host.control.refusal(&mut daemon, Request::TakeAnchors { count }), Errno::EINVAL);
+    }
+    assert_eq!(daemon.anchors.len(), 32);
+    drop(ends);
+    settle(&mut daemon);
+    assert_eq!(daemon.anchors.len(), 0, "closing the program's end is enough");
+}
+
+#[test]
+fn only_anchors_can_be_claimed() {
+    let mut daemon = daemon();
+    let host = FakeHost::attach(&mut daemon);
+    let file = File::open("/proc/self/comm").expect("a file");
+    let claim = Request::Claim { queue_set: 0, fd: 3 };
+    let (reply, _) = host.control.ask_with(&mut daemon, claim, &[file.as_fd()]);
+    assert!(matches!(reply, Reply::Refused { errno, .. } if errno == Errno::ENOENT.0), "{reply:?}");
+    let claim = Request::Claim { queue_set: 9, fd: 3 };
+    let (reply, _) = host.control.ask_with(&mut daemon, claim, &[file.as_fd()]);
+    assert!(matches!(reply, Reply::Refused { errno, .. } if errno == Errno::EINVAL.0), "{reply:?}");
+}
+
+#[test]
+fn a_twin_must_be_a_tcp_socket() {
+    let mut daemon = daemon();
+    let host = FakeHost::attach(&mut daemon);
+    let twin = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[twin.as_fd()]);
+    assert!(matches!(reply, Reply::Handle { .. }), "{reply:?}");
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[udp.as_fd()]);
+    assert!(matches!(reply, Reply::Refused { errno, .. } if errno == Errno::EINVAL.0), "{reply:?}");
+}
+
+#[test]
+fn reports_come_in_sealed_memory_and_not_too_often() {
+    let mut daemon = daemon_with("toed --name web");
+    let control = Control::new(&mut daemon);
+    let request = Request::Report { what: ReportKind::Status };
+    let (reply, fds) = control.ask(&mut daemon, request);
+    let Reply::Report { len } = reply else { panic!("{reply:?}") };
+    let seals = rustix::fs::fcntl_get_seals(&fds[0]).expect("seals");
+    assert!(seals.contains(SealFlags::WRITE | SealFlags::SHRINK));
+    let mut text = vec![0; len as usize];
+    File::from(fds.into_iter().next().expect("memory")).read_exact_at(&mut text, 0).expect("read");
+    let status: StatusReport = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!((status.name.as_str(), status.pid), ("web", std::process::id()));
+
+    daemon.next_report = daemon.clock.now().after_us(1_000_000_000);
+    let request = Request::Report { what: ReportKind::Sockets };
+    assert_eq!(control.refusal(&mut daemon, request), Errno::EAGAIN);
+    let sockets: SocketsReport = daemon.sockets_report();
+    assert!(sockets.sockets.is_empty());
+}
+
+#[test]
+fn policy_says_who_may_attach() {
+    let layout = daemon().policy.layout;
+    let policy = |allow_uids: Option<Vec<u32>>| Policy { own_uid: 1000, allow_uids, layout };
+    assert!(policy(None).may_attach(4242));
+    let some = policy(Some(vec![33]));
+    assert!(some.may_attach(0) && some.may_attach(1000) && some.may_attach(33) && !some.may_attach(34));
+    assert!(some.may_control(0) && some.may_control(1000) && !some.may_control(33));
+}
+
+#[test]
+fn an_unused_engine_ends_with_its_last_user() {
+    let mut daemon = daemon();
+    let mut host = FakeHost::attach(&mut daemon);
+    let control = Control::new(&mut daemon);
+    assert_eq!(control.ask(&mut daemon, Request::StopWhenUnused).0, Reply::Done);
+    assert_eq!(daemon.stop, Stop::WhenUnused);
+    assert!(!daemon.is_unused(), "a session is left");
+    let (_, end) = host.take_anchor(&mut daemon);
+    drop(host);
+    settle(&mut daemon);
+    // An anchor that no flow uses goes with its session.
+    assert!(daemon.is_unused());
+    drop(end);
+    daemon.run().expect("it ends at once");
+}

@@ -1,0 +1,269 @@
+//! A host that speaks the interface by hand, so that tests can also say what no host library would.
+
+use super::settle;
+use crate::daemon::Daemon;
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
+use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
+use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno as ToeErrno;
+use toe_abi::region::RegionLayout;
+use toe_base::{AnchorHandle, FlowId, ListenerId};
+use toe_ring::{HostDoorbell, HostQueueSet, Region};
+use zerocopy::IntoBytes;
+
+/// A control connection, without a session yet.
+pub(crate) struct Control {
+    pub(crate) socket: OwnedFd,
+}
+
+impl Control {
+    pub(crate) fn new(daemon: &mut Daemon) -> Control {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a pair");
+        daemon.serve(theirs).expect("a connection");
+        Control { socket: ours }
+    }
+
+    pub(crate) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(packet)], &mut control, flags)
+    }
+
+    /// The next packet, if there is one; an empty one when the engine closed the connection.
+    pub(crate) fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+        let mut octets = [0; 128];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let got =
+            rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut octets)], &mut control, flags);
+        let len = match got {
+            Ok(message) => message.bytes,
+            Err(Errno::AGAIN) => return None,
+            Err(Errno::CONNRESET) => 0,
+            Err(errno) => panic!("{errno}"),
+        };
+        let fds = control.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+            _ => Vec::new(),
+        });
+        Some((octets[..len].to_vec(), fds.collect()))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        loop {
+            match self.receive() {
+                Some((packet, _)) if packet.is_empty() => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+
+    pub(crate) fn ask_with(
+        &self,
+        daemon: &mut Daemon,
+        request: Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> (Reply, Vec<OwnedFd>) {
+        self.send(request.encode().as_bytes(), fds).expect("sent");
+        settle(daemon);
+        let (packet, fds) = self.receive().expect("an answer");
+        let reply = Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply");
+        assert!(self.receive().is_none(), "exactly one answer");
+        (reply, fds)
+    }
+
+    pub(crate) fn ask(&self, daemon: &mut Daemon, request: Request) -> (Reply, Vec<OwnedFd>) {
+        self.ask_with(daemon, request, &[])
+    }
+
+    /// The error that a request is refused with.
+    pub(crate) fn refusal(&self, daemon: &mut Daemon, request: Request) -> ToeErrno {
+        match self.ask(daemon, request).0 {
+            Reply::Refused { errno, .. } => ToeErrno(errno),
+            reply => panic!("{request:?} was answered by {reply:?}"),
+        }
+    }
+}
+
+/// A host with a session and one queue set.
+pub(crate) struct FakeHost {
+    pub(crate) control: Control,
+    pub(crate) region: Region,
+    pub(crate) layout: RegionLayout,
+    pub(crate) doorbell: HostDoorbell,
+    pub(crate) queue: HostQueueSet,
+    pub(crate) completions: VecDeque<Completion>,
+    pool: VecDeque<(AnchorHandle, OwnedFd)>,
+    send_at: u64,
+    token: u32,
+}
+
+impl FakeHost {
+    pub(crate) fn attach(daemon: &mut Daemon) -> FakeHost {
+        let control = Control::new(daemon);
+        let (reply, fds) = control.ask(daemon, Request::Hello);
+        let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
+        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds).expect("two descriptors");
+        let region = Region::map(&memory, layout.len()).expect("mapped");
+        let (reply, mut fds) = control.ask(daemon, Request::AddQueueSet);
+        assert_eq!(reply, Reply::QueueSet { index: 0 });
+        let irq = fds.pop().expect("an interrupt");
+        FakeHost {
+            queue: HostQueueSet::new(&region, &layout, 0, irq).expect("a queue set"),
+            doorbell: HostDoorbell::new(region.clone(), bell),
+            send_at: layout.send_offset(),
+            control,
+            region,
+            layout,
+            completions: VecDeque::new(),
+            pool: VecDeque::new(),
+            token: 0,
+        }
+    }
+
+    pub(crate) fn take_anchor(&mut self, daemon: &mut Daemon) -> (AnchorHandle, OwnedFd) {
+        if self.pool.is_empty() {
+            let (reply, fds) = self.control.ask(daemon, Request::TakeAnchors { count: 32 });
+            let Reply::Anchors { first, count } = reply else { panic!("{reply:?}") };
+            assert_eq!(count as usize, fds.len());
+            self.pool.extend(fds.into_iter().enumerate().map(|(i, fd)| (AnchorHandle(first + i as u32), fd)));
+        }
+        self.pool.pop_front().expect("an anchor")
+    }
+
+    /// Takes what the engine posted.
+    pub(crate) fn drain(&mut self) {
+        while let Some(completion) = self.queue.pop_completion() {
+            self.completions.push_back(completion.expect("a completion"));
+        }
+        if self.queue.publish_head() {
+            self.doorbell.ring_for_head().expect("rung");
+        }
+    }
+
+    /// The first completion that `pick` wants, out of order if need be.
+    pub(crate) fn find<T>(&mut self, pick: impl Fn(&Completion) -> Option<T>) -> Option<T> {
+        self.drain();
+        let at = self.completions.iter().position(|c| pick(c).is_some())?;
+        self.completions.remove(at).and_then(|c| pick(&c))
+    }
+
+    pub(crate) fn expect<T>(
+        &mut self,
+        daemon: &mut Daemon,
+        what: &str,
+        pick: impl Fn(&Completion) -> Option<T>,
+    ) -> T {
+        settle(daemon);
+        let found = self.find(pick);
+        found.unwrap_or_else(|| panic!("no {what} among {:?}", self.completions))
+    }
+
+    pub(crate) fn command_result(&mut self, daemon: &mut Daemon, token: u32) -> Result<FlowId, ToeErrno> {
+        self.expect(daemon, "command result", |c| match *c {
+            Completion::CommandResult { token: t, errno, id, .. } if t == token => {
+                Some(if errno.is_ok() { Ok(FlowId::from_raw(id)) } else { Err(errno) })
+            }
+            _ => None,
+        })
+    }
+
+    pub(crate) fn listen(&mut self, daemon: &mut Daemon, local: SocketAddr) -> (ListenerId, OwnedFd) {
+        let (anchor, end) = self.take_anchor(daemon);
+        self.token += 1;
+        let args = ListenArgs {
+            local: local.into(),
+            backlog: 16,
+            anchor: anchor.0,
+            twin: NO_HANDLE,
+            fd: 5,
+            ..Default::default()
+        };
+        self.queue.push_listen(self.token, &args).expect("room");
+        self.doorbell.ring_if_wanted().expect("rung");
+        let listener = ListenerId(self.command_result(daemon, self.token).expect("listening"));
+        self.push(Command::AcceptCredit { listener, count: 16 });
+        (listener, end)
+    }
+
+    pub(crate) fn connect(&mut self, daemon: &mut Daemon, remote: SocketAddr) -> (FlowId, OwnedFd) {
+        let (anchor, end) = self.take_anchor(daemon);
+        self.token += 1;
+        let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, fd: 6, ..Default::default() };
+        self.queue.push_connect(self.token, &args).expect("room");
+        self.doorbell.ring_if_wanted().expect("rung");
+        let flow = self.command_result(daemon, self.token).expect("a route");
+        let errno = self.expect(daemon, "connection", |c| match *c {
+            Completion::Connected { flow: f, errno } if f == flow => Some(errno),
+            _ => None,
+        });
+        assert!(errno.is_ok(), "{errno:?}");
+        (flow, end)
+    }
+
+    /// Takes the connection that came in.
+    pub(crate) fn accept(&mut self, daemon: &mut Daemon, listener: ListenerId) -> (FlowId, OwnedFd) {
+        let flow = self.expect(daemon, "connection", |c| match *c {
+            Completion::Accepted { listener: l, flow } if l == listener => Some(flow),
+            _ => None,
+        });
+        let (anchor, end) = self.take_anchor(daemon);
+        self.push(Command::Accept { flow, anchor, fd: 7 });
+        (flow, end)
+    }
+
+    pub(crate) fn push(&mut self, command: Command) {
+        self.queue.push_command(command).expect("room");
+        self.doorbell.ring_if_wanted().expect("rung");
+    }
+
+    /// Publishes octets to send. The send part is used once around, which is enough for a test.
+    pub(crate) fn send(&mut self, flow: FlowId, octets: &[u8]) {
+        let end = self.layout.send_offset() + self.layout.send_len;
+        if self.send_at + octets.len() as u64 > end {
+            self.send_at = self.layout.send_offset();
+        }
+        self.region.write(self.send_at, octets).expect("in the region");
+        let data = MemRange { offset: self.send_at, len: octets.len() as u32 };
+        self.queue.push_send(Send { flow, data, more: false }).expect("room");
+        self.send_at += octets.len() as u64;
+        self.doorbell.ring_if_wanted().expect("rung");
+    }
+
+    /// What has arrived on a flow, given back to the engine.
+    pub(crate) fn receive(&mut self, flow: FlowId) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(data) = self.find(|c| match *c {
+            Completion::Data { flow: f, data } if f == flow => Some(data),
+            _ => None,
+        }) {
+            let at = out.len();
+            out.resize(at + data.len as usize, 0);
+            self.region.read(data.offset, &mut out[at..]).expect("in the region");
+            self.queue.push_credit(ReceiveCredit { flow, len: data.len }).expect("room");
+        }
+        self.doorbell.ring_if_wanted().expect("rung");
+        out
+    }
+
+    pub(crate) fn control_fd(&self) -> BorrowedFd<'_> {
+        self.control.socket.as_fd()
+    }
+}

@@ -1,0 +1,141 @@
+//! The control socket: finding an engine, asking it for a session, memory, queue sets and anchors.
+//!
+//! Owns the one socket over which [`toe_abi::attach`] messages go. Used by [`crate::stack`].
+
+use crate::errno::from_os;
+use crate::lock::Lock;
+use crate::sys::{Fd, move_to_high};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
+use toe_abi::errno::Errno;
+use zerocopy::IntoBytes;
+
+const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;
+
+/// Where an engine may listen: `TOE_ENGINE`, or else the engine named "default" of the user and then of root.
+pub fn engine_paths() -> Vec<PathBuf> {
+    if let Some(path) = std::env::var_os("TOE_ENGINE").filter(|path| !path.is_empty()) {
+        return vec![PathBuf::from(path)];
+    }
+    let mut dirs = Vec::new();
+    let uid = rustix::process::geteuid();
+    if !uid.is_root() {
+        match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+            Some(dir) => dirs.push(PathBuf::from(dir).join("opentoe")),
+            None => dirs.push(PathBuf::from(format!("/tmp/opentoe-{}", uid.as_raw()))),
+        }
+    }
+    dirs.push(PathBuf::from("/run/opentoe"));
+    dirs.into_iter().map(|dir| dir.join("default.sock")).collect()
+}
+
+/// A connection to an engine.
+#[derive(Debug)]
+pub struct Control {
+    fd: Fd,
+    /// One request at a time: the engine answers in order.
+    turn: Lock<()>,
+}
+
+impl Control {
+    /// Connects to the engine at `path`. ECONNREFUSED: none there. EACCES: no right to ask.
+    pub fn connect(path: &Path) -> Result<Control, Errno> {
+        let address = SocketAddrUnix::new(path).map_err(from_os)?;
+        let fd =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(from_os)?;
+        let fd = move_to_high(Fd::from(fd));
+        rustix::net::connect(&fd, &address).map_err(|error| match from_os(error) {
+            crate::errno::ENOENT => NO_ONE_THERE,
+            other => other,
+        })?;
+        Ok(Control::over(fd))
+    }
+
+    /// Over a connected socket.
+    pub fn over(fd: Fd) -> Control {
+        Control { fd, turn: Lock::new(()) }
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub fn raw_fd(&self) -> i32 {
+        self.fd.raw()
+    }
+
+    /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET.
+    pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<Fd>), Errno> {
+        let _turn = self.turn.lock();
+        self.send(request, show)?;
+        let (message, fds) = self.receive()?;
+        match Reply::decode(&message) {
+            Ok(Reply::Refused { errno, .. }) => Err(Errno(errno)),
+            Ok(reply) => Ok((reply, fds)),
+            Err(_) => Err(Errno::EPROTO),
+        }
+    }
+
+    fn send(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let message = request.encode();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !show.is_empty() && !control.push(SendAncillaryMessage::ScmRights(show)) {
+            return Err(Errno::EINVAL);
+        }
+        let packet = [IoSlice::new(message.as_bytes())];
+        loop {
+            match rustix::net::sendmsg(&self.fd, &packet, &mut control, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::PIPE) => return Err(Errno::ECONNRESET),
+                Err(error) => return Err(from_os(error)),
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<(Message, Vec<Fd>), Errno> {
+        let mut packet = [0u8; size_of::<Message>() + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let len = loop {
+            let mut slices = [IoSliceMut::new(&mut packet)];
+            match rustix::net::recvmsg(&self.fd, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Ok(message) => break message.bytes,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(from_os(error)),
+            }
+        };
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights.map(|fd: OwnedFd| move_to_high(Fd::from(fd))));
+            }
+        }
+        match packet.get(..len) {
+            Some([]) | None => Err(Errno::ECONNRESET),
+            Some(packet) => Message::parse(packet).map(|m| (m, fds)).map_err(|_| Errno::EPROTO),
+        }
+    }
+
+    /// Whether the engine has closed its end: it ended, or it fenced the session.
+    pub fn is_gone(&self) -> bool {
+        let mut polled =
+            [libc::pollfd { fd: self.fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 }];
+        let found = crate::sys::ppoll(&mut polled, Some(std::time::Duration::ZERO), None);
+        found.is_ok_and(|n| n > 0) && is_hangup(polled[0].revents)
+    }
+}
+
+/// Whether what poll says of a control socket means that the engine is gone.
+pub fn is_hangup(revents: i16) -> bool {
+    revents & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP | libc::POLLNVAL) != 0
+}

@@ -1,0 +1,475 @@
+//! `toe_socket` … `toe_close`, and `toe_poll`.
+
+use super::{count, fail, status};
+use crate::errno::{EAFNOSUPPORT, EFAULT, ENOTSOCK};
+use crate::socket::{AcceptError, AcceptHow, Kind, RecvFlags, SendFlags, Shutdown, Socket};
+use crate::stack::Stack;
+use crate::{fd_table, sys};
+use libc::{iovec, pollfd, sockaddr, socklen_t, ssize_t};
+use std::ffi::{c_int, c_long, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// Most connections that may wait in a listener (Linux: net.core.somaxconn).
+const BACKLOG_MAX: c_int = 4096;
+/// Most buffers of one readv or writev (Linux: UIO_MAXIOV).
+const IOV_MAX: c_int = 1024;
+/// Buffers that need no memory of their own.
+const IOV_FEW: usize = 16;
+
+fn find(fd: c_int) -> Result<&'static Socket, Errno> {
+    if let Some(socket) = fd_table::get(fd) {
+        return Ok(socket);
+    }
+    // Only the kernel knows whether the number is some other descriptor.
+    sys::fcntl(fd, libc::F_GETFD, 0).and(Err(ENOTSOCK))
+}
+
+fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
+    if addr.is_null() {
+        return Err(EFAULT);
+    }
+    if (len as usize) < size_of::<libc::sockaddr_in>() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: needed because the address comes from C. The caller of a `toe_` function passes, as its documentation
+    // says, `len` readable octets; that they are enough was checked; no alignment is assumed.
+    let addr = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
+    if i32::from(addr.sin_family) != libc::AF_INET {
+        return Err(EAFNOSUPPORT);
+    }
+    let ip = Ipv4Addr::from(u32::from_be(addr.sin_addr.s_addr));
+    Ok(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(addr.sin_port))))
+}
+
+/// Writes `from` as C wants it: as much as there is room for, and the full length.
+fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
+    if addr.is_null() {
+        return Ok(());
+    }
+    if len.is_null() {
+        return Err(EFAULT);
+    }
+    let (ip, port) = match from {
+        SocketAddr::V4(v4) => (*v4.ip(), v4.port()),
+        SocketAddr::V6(v6) => (Ipv4Addr::UNSPECIFIED, v6.port()),
+    };
+    let full = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
+        sin_zero: [0; 8],
+    };
+    let size = size_of::<libc::sockaddr_in>();
+    // SAFETY: needed because the memory is C's. As documented, `len` points to a length and `addr` to that many
+    // writable octets; no more than that is written.
+    unsafe {
+        let room = (*len as usize).min(size);
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(&full).cast::<u8>(), addr.cast::<u8>(), room);
+        *len = size as socklen_t;
+    }
+    Ok(())
+}
+
+/// Makes a TCP socket on the engine. `domain`: AF_INET; `type`: SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC if
+/// wanted; `protocol`: 0 or IPPROTO_TCP. The descriptor is a real one of the kernel (an anchor of the engine's): it can
+/// be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection.
+///
+/// Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
+/// also on the same descriptor at the same time.
+///
+/// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT; EMFILE, ENFILE; the errors of toe_init.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_socket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
+    make_socket(domain, r#type, protocol).unwrap_or_else(fail)
+}
+
+fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
+    if domain != libc::AF_INET {
+        return Err(EAFNOSUPPORT);
+    }
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    let anchor = Stack::attach()?.take_anchor()?;
+    let fd = sys::dup_lowest(&anchor.fd, kind & libc::SOCK_CLOEXEC != 0)?;
+    let socket = Socket::fresh(&anchor);
+    socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+    fd_table::install(fd, socket);
+    Ok(fd)
+}
+
+/// Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
+/// had is found out there. Port 0 lets the engine choose. Does not block.
+///
+/// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
+/// EAFNOSUPPORT; EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    status(find(fd).and_then(|socket| {
+        let addr = read_addr(addr, len)?;
+        if socket.kind() != Kind::Fresh {
+            return Err(Errno::EINVAL);
+        }
+        socket.set_local(addr);
+        Ok(())
+    }))
+}
+
+/// Listens at the bound address. Up to `backlog` connections wait for toe_accept (4096 at most). Waits for the engine's
+/// answer only. On a listener it changes the backlog.
+///
+/// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port below
+/// 1024 and not root; ENETDOWN: the engine has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_listen(fd: c_int, backlog: c_int) -> c_int {
+    status(find(fd).and_then(|socket| {
+        let backlog = backlog.clamp(0, BACKLOG_MAX) as u32;
+        match socket.kind() {
+            Kind::Listener => socket.set_backlog(backlog),
+            Kind::Stream => return Err(Errno::EINVAL),
+            Kind::Fresh => socket.listen_native(backlog, fd)?,
+        }
+        Ok(())
+    }))
+}
+
+/// Takes a connection that came in (Command `Accept` of the host interface). `addr` may be NULL; otherwise the peer's
+/// address is written there, up to `*len` octets, and `*len` set to its length.
+///
+/// Blocks until there is one, unless the listener is non-blocking; SO_RCVTIMEO limits the wait.
+///
+/// Returns the new descriptor (blocking, inherited over exec), or -1 with errno: EAGAIN: none now, or time over;
+/// EBADF, ENOTSOCK; EINVAL: not listening; EINTR: a signal came; EMFILE, ENFILE; ECONNRESET: the engine has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    toe_accept4(fd, addr, len, 0)
+}
+
+/// Like toe_accept. `flags`: SOCK_NONBLOCK and SOCK_CLOEXEC, for the new descriptor. EINVAL: other flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    let accepted = find(fd).and_then(|socket| {
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let how = AcceptHow {
+            dont_wait: false,
+            cloexec: flags & libc::SOCK_CLOEXEC != 0,
+            nonblocking: flags & libc::SOCK_NONBLOCK != 0,
+            twin: None,
+        };
+        socket.accept(how).map_err(|error| match error {
+            AcceptError::Errno(errno) => errno,
+            // Only a listener with a twin says so, and native sockets have none.
+            AcceptError::KernelReady => Errno::EAGAIN,
+        })
+    });
+    match accepted {
+        Ok(accepted) => match write_addr(accepted.peer, addr, len) {
+            Ok(()) => accepted.fd,
+            Err(errno) => {
+                toe_close(accepted.fd);
+                fail(errno)
+            }
+        },
+        Err(errno) => fail(errno),
+    }
+}
+
+/// Connects to `addr` (a struct sockaddr_in of `len` octets). RFC 9293 section 3.9.1.1.
+///
+/// Blocks until the peer has answered, unless the socket is non-blocking (EINPROGRESS; writability tells the end, SO_ERROR
+/// the result); SO_SNDTIMEO limits the wait (EINPROGRESS).
+///
+/// Returns 0, or -1 with errno: EALREADY; EISCONN; ECONNREFUSED; ETIMEDOUT; ENETUNREACH: the engine has no route;
+/// EADDRINUSE, EADDRNOTAVAIL; EINTR: a signal came, the attempt goes on; ENETDOWN: the engine has ended; EBADF,
+/// ENOTSOCK, EINVAL, EAFNOSUPPORT, EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    status(find(fd).and_then(|socket| {
+        let remote = read_addr(addr, len)?;
+        match socket.kind() {
+            Kind::Listener => return Err(Errno::EISCONN),
+            Kind::Fresh => socket.connect_native(remote, fd)?,
+            Kind::Stream => {}
+        }
+        socket.wait_connected(socket.nonblocking())
+    }))
+}
+
+/// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE.
+///
+/// Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
+/// SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.
+///
+/// Returns the octets sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
+/// without MSG_NOSIGNAL); ECONNRESET, ETIMEDOUT, …: why the connection ended, once; EINTR: a signal came before
+/// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t {
+    const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+    if flags & !KNOWN != 0 {
+        return fail(Errno::EOPNOTSUPP) as ssize_t;
+    }
+    let from = iovec { iov_base: buf.cast_mut(), iov_len: len };
+    send_all(fd, &from, 1, flags)
+}
+
+/// Like toe_send without flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_write(fd: c_int, buf: *const c_void, len: usize) -> ssize_t {
+    toe_send(fd, buf, len, 0)
+}
+
+/// Like toe_send without flags, from `count` buffers in order (1024 at most).
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    send_all(fd, iov, count, 0)
+}
+
+fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize_t {
+    let how = SendFlags { dont_wait: flags & libc::MSG_DONTWAIT != 0, more: flags & libc::MSG_MORE != 0 };
+    let result = find(fd).and_then(|socket| {
+        let iov = buffers_of(iov, buffers)?;
+        with_copy(iov, |iov| {
+            // SAFETY: needed because the buffers are C's. `IoSlice` has the layout of `iovec` on Unix (documented).
+            // Each buffer is `iov_len` readable octets, as documented for the caller, and none starts at null.
+            let slices = unsafe { std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len()) };
+            socket.send(slices, how)
+        })
+    });
+    if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        sys::raise_sigpipe();
+    }
+    count(result)
+}
+
+/// Receives up to `len` octets. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
+///
+/// Blocks until something is there (with MSG_WAITALL: until `len` octets are), unless the socket or the call is
+/// non-blocking; SO_RCVTIMEO limits the wait.
+///
+/// Returns the octets received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
+/// ECONNRESET, ETIMEDOUT, …: why the connection ended, once, after all that had arrived; ENOTCONN; EINTR: a signal came
+/// before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    const KNOWN: c_int =
+        libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC | libc::MSG_NOSIGNAL;
+    if flags & !KNOWN != 0 {
+        return fail(Errno::EOPNOTSUPP) as ssize_t;
+    }
+    let into = iovec { iov_base: buf, iov_len: len };
+    recv_into(fd, &into, 1, flags)
+}
+
+/// Like toe_recv without flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_read(fd: c_int, buf: *mut c_void, len: usize) -> ssize_t {
+    toe_recv(fd, buf, len, 0)
+}
+
+/// Like toe_recv without flags, into `count` buffers in order (1024 at most).
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    recv_into(fd, iov, count, 0)
+}
+
+fn recv_into(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize_t {
+    let how = RecvFlags {
+        peek: flags & libc::MSG_PEEK != 0,
+        wait_all: flags & libc::MSG_WAITALL != 0,
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        discard: flags & libc::MSG_TRUNC != 0,
+    };
+    count(find(fd).and_then(|socket| {
+        let iov = buffers_of(iov, buffers)?;
+        with_copy(iov, |iov| {
+            let (at, len) = (iov.as_mut_ptr().cast::<IoSliceMut<'_>>(), iov.len());
+            // SAFETY: needed because the buffers are C's. `IoSliceMut` has the layout of `iovec` on Unix (documented).
+            // Each buffer is `iov_len` writable octets, as documented for the caller, and none starts at null.
+            socket.recv(unsafe { std::slice::from_raw_parts_mut(at, len) }, how)
+        })
+    }))
+}
+
+fn buffers_of<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
+    let len = usize::try_from(count).ok().filter(|_| count <= IOV_MAX).ok_or(Errno::EINVAL)?;
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if iov.is_null() {
+        return Err(EFAULT);
+    }
+    // SAFETY: needed because the array is C's: as documented, `count` of them.
+    let iov = unsafe { std::slice::from_raw_parts(iov, len) };
+    if iov.iter().any(|v| v.iov_base.is_null() && v.iov_len > 0) {
+        return Err(EFAULT);
+    }
+    let total = iov.iter().try_fold(0usize, |sum, v| sum.checked_add(v.iov_len));
+    total.filter(|total| *total <= isize::MAX as usize).map(|_| iov).ok_or(Errno::EINVAL)
+}
+
+/// Does `f` to a copy of the array in which no buffer starts at null; without heap memory when they are few.
+fn with_copy<R>(iov: &[iovec], f: impl FnOnce(&mut [iovec]) -> R) -> R {
+    let mut few = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOV_FEW];
+    let mut many = Vec::new();
+    let copy = match few.get_mut(..iov.len()) {
+        Some(few) => {
+            few.copy_from_slice(iov);
+            few
+        }
+        None => {
+            many.extend_from_slice(iov);
+            &mut many[..]
+        }
+    };
+    for v in copy.iter_mut().filter(|v| v.iov_base.is_null()) {
+        v.iov_base = std::ptr::NonNull::dangling().as_ptr();
+    }
+    f(copy)
+}
+
+/// Ends one direction or both: SHUT_WR sends FIN after all data, SHUT_RD makes toe_recv return 0 once nothing is left
+/// (RFC 9293 section 3.9.1.5 and Linux). On a listener SHUT_RD and SHUT_RDWR end it. Does not block.
+///
+/// Returns 0, or -1 with errno: ENOTCONN; EBADF, ENOTSOCK; EINVAL: no such `how`.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_shutdown(fd: c_int, how: c_int) -> c_int {
+    let how = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        libc::SHUT_RDWR => Shutdown::Both,
+        _ => return fail(Errno::EINVAL),
+    };
+    status(find(fd).and_then(|socket| socket.shutdown(how)))
+}
+
+/// Closes a descriptor: a socket, an epoll descriptor, or any other. With a socket's last one the engine ends the
+/// connection by itself: FIN after all data; RST if received data was not read, or with SO_LINGER and time 0.
+///
+/// Blocks only with SO_LINGER and a time, until all is acknowledged or the time is over.
+///
+/// Returns 0, or -1 with errno EBADF.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_close(fd: c_int) -> c_int {
+    if Stack::is_internal_fd(fd) {
+        return fail(Errno::EBADF);
+    }
+    fd_table::remove(fd);
+    status(sys::close(fd))
+}
+
+/// The local address. Does not block. Returns 0, or -1 with errno: EBADF, ENOTSOCK, EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    status(find(fd).and_then(|socket| write_addr(socket.local_addr()?, addr, len)))
+}
+
+/// The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    status(find(fd).and_then(|socket| write_addr(socket.peer_addr()?, addr, len)))
+}
+
+/// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
+/// doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
+/// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482). Does not block.
+///
+/// Returns 0, or -1 with errno: ENOPROTOOPT: unknown; EINVAL: bad length or value; EDOM: bad time; EBADF, ENOTSOCK,
+/// EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    status(find(fd).and_then(|socket| {
+        if value.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: needed because the value is C's: as documented, `len` readable octets.
+        let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+        socket.set_option(level, name, value)
+    }))
+}
+
+/// Reads an option, as Linux's getsockopt; also SO_ERROR (cleared by reading), SO_TYPE, SO_ACCEPTCONN, TCP_MAXSEG and
+/// TCP_INFO. Does not block.
+///
+/// Returns 0, or -1 with errno: ENOPROTOOPT, EBADF, ENOTSOCK, EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    status(find(fd).and_then(|socket| {
+        if value.is_null() || len.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: needed because the memory is C's: as documented, `len` points to a length and `value` to that many
+        // writable octets.
+        let (out, len) =
+            unsafe { (std::slice::from_raw_parts_mut(value.cast::<u8>(), *len as usize), &mut *len) };
+        *len = socket.get_option(level, name, out)? as socklen_t;
+        Ok(())
+    }))
+}
+
+/// As fcntl, with an integer argument. On a socket: F_GETFL and F_SETFL know O_NONBLOCK; F_DUPFD and F_DUPFD_CLOEXEC make
+/// another descriptor of the same socket; all else, and every other descriptor, goes to the kernel. Does not block.
+///
+/// Returns what fcntl returns, or -1 with errno: EBADF, EINVAL, EMFILE.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    let result = sys::fcntl(fd, command, argument);
+    let Ok(value) = result else { return result.unwrap_or_else(fail) };
+    match (command, fd_table::get(fd)) {
+        (libc::F_GETFL, Some(socket)) if socket.nonblocking() => value | libc::O_NONBLOCK,
+        (libc::F_GETFL, Some(_)) => value & !libc::O_NONBLOCK,
+        (libc::F_SETFL, Some(socket)) => {
+            socket.set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
+            value
+        }
+        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => {
+            fd_table::duplicate(fd, value);
+            value
+        }
+        _ => value,
+    }
+}
+
+/// As poll, over sockets and other descriptors together. `timeout` in milliseconds, negative: no limit. Blocks until one
+/// of the `count` entries is ready.
+///
+/// Returns the number of entries with events, 0 when the time is over, or -1 with errno: EINTR: a signal came; EFAULT.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int) -> c_int {
+    if fds.is_null() && count > 0 {
+        return fail(EFAULT);
+    }
+    let fds = if count == 0 {
+        &mut []
+    } else {
+        // SAFETY: needed because the array is C's: as documented, `count` entries.
+        unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
+    };
+    match crate::poll::poll(fds, milliseconds(timeout), None) {
+        Ok(n) => n as c_int,
+        Err(errno) => fail(errno),
+    }
+}
+
+/// A timeout of poll or epoll_wait; negative: none.
+pub(super) fn milliseconds(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}

@@ -1,0 +1,506 @@
+//! epoll over both worlds: kernel descriptors stay in the program's real epoll, sockets on the engine are kept here.
+//!
+//! An [`EpollSet`] belongs to an epoll descriptor of the program. Registered sockets tell it of what happens
+//! ([`EpollSet::notify`]); a wait drains the queue sets that its sockets belong to, takes what is on its ready list after
+//! looking again whether it still holds, asks the kernel for the rest, and parks when there is nothing ([`wait`]).
+//!
+//! Level-triggered registrations stay on the ready list while they are ready; edge-triggered ones leave it when they are
+//! reported and come back with the next event, as in Linux; one-shot ones are disarmed; of several exclusive ones one is
+//! woken.
+
+pub mod wait;
+
+pub use wait::wait;
+
+use crate::fd_table;
+use crate::lock::Lock;
+use crate::queue::QueueSet;
+use crate::socket::{Kind, Socket, Watcher, stream};
+use crate::sys;
+use crate::wait::Waiter;
+use rustix::fd::RawFd;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use toe_abi::errno::Errno;
+use toe_base::limits::QUEUE_SETS_MAX;
+
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+/// Bits that are always reported.
+const ALWAYS: u32 = stream::ERR | stream::HUP;
+/// Bits that may stand beside EPOLLEXCLUSIVE.
+const WITH_EXCLUSIVE: u32 =
+    (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP) as u32
+        | EDGE
+        | EXCLUSIVE;
+/// Tag of the event that gets threads out of a plain kernel wait.
+const WAKE_TAG: u64 = u64::from_le_bytes(*b"toe-wake");
+
+/// A registered socket.
+#[derive(Clone, Copy, Debug)]
+struct Interest {
+    fd: RawFd,
+    socket: &'static Socket,
+    events: u32,
+    data: u64,
+    /// Not disarmed by one-shot.
+    armed: bool,
+    /// On the ready list.
+    queued: bool,
+}
+
+impl Interest {
+    /// What would be reported now.
+    fn due(&self) -> u32 {
+        if self.armed { self.socket.ready_now() & (self.events | ALWAYS) } else { 0 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    interests: Vec<Option<Interest>>,
+    free: Vec<u32>,
+    /// By descriptor and socket: a number that was closed and given out again is another registration.
+    by_fd: HashMap<(RawFd, usize), u32>,
+    ready: VecDeque<u32>,
+    /// Threads parked in [`wait`].
+    waiters: Vec<&'static Waiter>,
+    /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
+    kernel: HashMap<RawFd, (u32, u64)>,
+}
+
+/// The sockets of one epoll descriptor. Never freed; reused after the descriptor was closed.
+#[derive(Debug)]
+pub struct EpollSet {
+    epfd: AtomicI32,
+    references: AtomicU32,
+    inner: Lock<Inner>,
+    /// Queue sets of the sockets; entries of engines that have ended are replaced.
+    homes: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
+    /// Sockets in it.
+    sockets: AtomicU32,
+    /// Whether the kernel's epoll has, or may have, anything in it.
+    kernel_fds: AtomicBool,
+    /// Threads in the plain kernel wait.
+    kernel_waiters: AtomicU32,
+    /// Counts waits, to ask the kernel now and then under load.
+    turn: AtomicU32,
+    /// A child of a fork has not yet looked for listeners to claim.
+    inherited: AtomicBool,
+}
+
+/// All sets that were ever made, and those that can be used again.
+#[derive(Debug)]
+pub struct Registry {
+    all: Vec<&'static EpollSet>,
+    free: Vec<&'static EpollSet>,
+}
+
+static REGISTRY: Lock<Registry> = Lock::new(Registry { all: Vec::new(), free: Vec::new() });
+
+/// The registry's lock, for [`crate::fork`].
+pub fn registry_lock() -> &'static Lock<Registry> {
+    &REGISTRY
+}
+
+/// Takes the lock of every set; the registry's lock is held. Before a fork.
+pub fn lock_all() {
+    for_all_held(|set| set.inner.lock_raw());
+}
+
+/// Undoes [`lock_all`].
+pub fn unlock_all() {
+    for_all_held(|set| set.inner.unlock_raw());
+}
+
+fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
+    // SAFETY: needed because the registry's lock is held without a guard, by `fork::prepare` on this thread, from
+    // before this call until after it; nobody else can change the list meanwhile.
+    unsafe { REGISTRY.peek_held() }.all.iter().for_each(each);
+}
+
+/// In the child of a fork: the sets are copies of the parent's; nobody waits; the sockets have forgotten them.
+pub fn after_fork_in_child() {
+    for set in &REGISTRY.lock().all {
+        let mut inner = set.inner.lock();
+        inner.waiters.clear();
+        set.kernel_waiters.store(0, Ordering::Relaxed);
+        set.inherited.store(true, Ordering::Relaxed);
+        set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
+        for (place, interest) in inner.interests.iter().enumerate() {
+            if let Some(interest) = interest {
+                let exclusive = interest.events & EXCLUSIVE != 0;
+                interest.socket.add_watcher(Watcher { set, place: place as u32, exclusive });
+            }
+        }
+    }
+}
+
+/// The program has made an epoll descriptor.
+pub fn created(epfd: RawFd) {
+    make(epfd, false);
+}
+
+fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
+    fd_table::remove(epfd);
+    let mut registry = REGISTRY.lock();
+    let set = match registry.free.pop() {
+        Some(set) => set,
+        None => {
+            let set: &'static EpollSet = Box::leak(Box::new(EpollSet {
+                epfd: AtomicI32::new(-1),
+                references: AtomicU32::new(0),
+                inner: Lock::new(Inner::default()),
+                homes: Default::default(),
+                sockets: AtomicU32::new(0),
+                kernel_fds: AtomicBool::new(false),
+                kernel_waiters: AtomicU32::new(0),
+                turn: AtomicU32::new(0),
+                inherited: AtomicBool::new(false),
+            }));
+            registry.all.push(set);
+            set
+        }
+    };
+    drop(registry);
+    set.epfd.store(epfd, Ordering::Relaxed);
+    set.kernel_fds.store(kernel_fds, Ordering::Relaxed);
+    fd_table::install_epoll(epfd, set);
+    set
+}
+
+/// The set of `epfd`, made now if the descriptor came from elsewhere (over exec), with who knows what in it.
+fn find_or_make(epfd: RawFd) -> &'static EpollSet {
+    fd_table::epoll_set(epfd).unwrap_or_else(|| make(epfd, true))
+}
+
+/// EPOLL_CTL_ADD for a descriptor on the engine. EEXIST: it is in already. A listener begins to take connections; its
+/// twin goes into the kernel's epoll as well.
+pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
+    let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
+    let events = event.events;
+    if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let set = find_or_make(epfd);
+    if has_twin(socket) {
+        sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, Some(event))?;
+        set.kernel_fds.store(true, Ordering::SeqCst);
+    }
+    // A claim that fails shows as readiness.
+    let _ = socket.settle();
+    socket.activate();
+    set.add(fd, socket, events, event.u64)
+}
+
+/// EPOLL_CTL_MOD for a descriptor on the engine. ENOENT: it is not in.
+pub fn ctl_mod(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
+    let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
+    let set = fd_table::epoll_set(epfd).ok_or(crate::errno::ENOENT)?;
+    if event.events & EXCLUSIVE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    set.modify(fd, socket, event.events, event.u64)?;
+    if has_twin(socket) {
+        sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, Some(event))?;
+    }
+    Ok(())
+}
+
+/// EPOLL_CTL_DEL for a descriptor on the engine. ENOENT: it is not in.
+pub fn ctl_del(epfd: RawFd, fd: RawFd) -> Result<(), Errno> {
+    let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
+    let set = fd_table::epoll_set(epfd).ok_or(crate::errno::ENOENT)?;
+    set.delete(fd, socket)?;
+    if has_twin(socket) {
+        sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, None)?;
+    }
+    Ok(())
+}
+
+fn has_twin(socket: &Socket) -> bool {
+    socket.kind() == Kind::Listener && socket.has_twin()
+}
+
+/// The kernel has carried out `op` (EPOLL_CTL_*) for a descriptor that is not on the engine: remembered in case it goes
+/// there later.
+pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
+    let set = find_or_make(epfd);
+    let mut inner = set.inner.lock();
+    match (op, event) {
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
+            inner.kernel.insert(fd, (event.events, event.u64));
+            set.kernel_fds.store(true, Ordering::SeqCst);
+            // A thread that is parked now does not look at the kernel's epoll if that was empty.
+            inner.waiters.iter().for_each(|waiter| {
+                waiter.kick();
+            });
+        }
+        _ => {
+            inner.kernel.remove(&fd);
+        }
+    }
+}
+
+/// `fd` was the kernel's and is a socket on the engine now: its registrations move here.
+pub fn replace(fd: RawFd, socket: &'static Socket) {
+    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+    for set in sets {
+        let noted = set.inner.lock().kernel.remove(&fd);
+        if let Some((events, data)) = noted {
+            let _ = set.add(fd, socket, events, data);
+        }
+    }
+}
+
+/// A kernel descriptor was closed.
+pub fn forget_kernel_fd(fd: RawFd) {
+    for set in &REGISTRY.lock().all {
+        set.inner.lock().kernel.remove(&fd);
+    }
+}
+
+fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
+    (fd, std::ptr::from_ref(socket).addr())
+}
+
+impl EpollSet {
+    fn add(&'static self, fd: RawFd, socket: &'static Socket, events: u32, data: u64) -> Result<(), Errno> {
+        let mut inner = self.inner.lock();
+        if inner.by_fd.contains_key(&key(fd, socket)) {
+            return Err(crate::errno::EEXIST);
+        }
+        let interest = Interest { fd, socket, events, data, armed: true, queued: false };
+        let place = match inner.free.pop() {
+            Some(place) => {
+                inner.interests[place as usize] = Some(interest);
+                place
+            }
+            None => {
+                inner.interests.push(Some(interest));
+                (inner.interests.len() - 1) as u32
+            }
+        };
+        inner.by_fd.insert(key(fd, socket), place);
+        // Room for all on the ready list, so that telling the set never allocates.
+        let (len, count) = (inner.ready.len(), inner.interests.len());
+        inner.ready.reserve(count - len.min(count));
+        drop(inner);
+        self.sockets.fetch_add(1, Ordering::SeqCst);
+        if let Some(home) = socket.home() {
+            self.add_home(home);
+        }
+        socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
+        if let Some(home) = socket.home() {
+            home.drain();
+        }
+        self.check(place);
+        if self.kernel_waiters.load(Ordering::SeqCst) > 0 {
+            wait::end_kernel_waits(self.epfd.load(Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    /// Puts a registration on the ready list if it is ready now.
+    fn check(&self, place: u32) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        if let Some(Some(interest)) = inner.interests.get_mut(place as usize)
+            && interest.due() != 0
+            && !interest.queued
+        {
+            interest.queued = true;
+            inner.ready.push_back(place);
+            wake_one(&inner.waiters);
+        }
+    }
+
+    fn modify(&self, fd: RawFd, socket: &Socket, events: u32, data: u64) -> Result<(), Errno> {
+        let place = {
+            let mut inner = self.inner.lock();
+            let place = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
+            if let Some(Some(interest)) = inner.interests.get_mut(place as usize) {
+                if interest.events & EXCLUSIVE != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                (interest.events, interest.data, interest.armed) = (events, data, true);
+            }
+            place
+        };
+        if let Some(home) = socket.home() {
+            home.drain();
+        }
+        self.check(place);
+        Ok(())
+    }
+
+    fn delete(&self, fd: RawFd, socket: &Socket) -> Result<(), Errno> {
+        let place = self.inner.lock().by_fd.get(&key(fd, socket)).copied().ok_or(crate::errno::ENOENT)?;
+        socket.remove_watcher(self, place);
+        self.drop_interest(place, socket);
+        Ok(())
+    }
+
+    /// Forgets the registration in `place`, if it is `socket`'s.
+    pub(crate) fn drop_interest(&self, place: u32, socket: &Socket) {
+        let mut inner = self.inner.lock();
+        let Some(slot) = inner.interests.get_mut(place as usize) else { return };
+        let Some(interest) = slot.take_if(|interest| std::ptr::eq(interest.socket, socket)) else { return };
+        if interest.queued {
+            inner.ready.retain(|queued| *queued != place);
+        }
+        inner.by_fd.remove(&key(interest.fd, socket));
+        inner.free.push(place);
+        self.sockets.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A socket tells of an event. `true`: a parked thread was woken for it.
+    pub(crate) fn notify(&self, place: u32, key: u32) -> bool {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Some(Some(interest)) = inner.interests.get_mut(place as usize) else { return false };
+        if !interest.armed || key & (interest.events | ALWAYS) == 0 {
+            return false;
+        }
+        if !interest.queued {
+            interest.queued = true;
+            inner.ready.push_back(place);
+        }
+        wake_one(&inner.waiters)
+    }
+
+    /// Takes what is ready into `out`; returns how many.
+    fn harvest(&self, out: &mut [libc::epoll_event]) -> usize {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let mut taken = 0;
+        for _ in 0..inner.ready.len() {
+            if taken == out.len() {
+                break;
+            }
+            let Some(place) = inner.ready.pop_front() else { break };
+            let Some(Some(interest)) = inner.interests.get_mut(place as usize) else { continue };
+            let due = interest.due();
+            interest.queued = false;
+            if due == 0 {
+                continue;
+            }
+            out[taken] = libc::epoll_event { events: due, u64: interest.data };
+            taken += 1;
+            if interest.events & ONE_SHOT != 0 {
+                interest.armed = false;
+            } else if interest.events & EDGE == 0 {
+                interest.queued = true;
+                inner.ready.push_back(place);
+            }
+        }
+        taken
+    }
+
+    /// Whether a wait would find a socket ready: for polling the epoll descriptor itself.
+    pub fn is_ready(&self) -> bool {
+        self.drain();
+        let inner = self.inner.lock();
+        inner.ready.iter().any(|place| {
+            inner.interests.get(*place as usize).is_some_and(|i| i.as_ref().is_some_and(|i| i.due() != 0))
+        })
+    }
+
+    /// Whether it holds sockets on the engine.
+    pub fn has_sockets(&self) -> bool {
+        self.sockets.load(Ordering::SeqCst) > 0
+    }
+
+    /// Its sockets' completions come to `home`.
+    pub(crate) fn add_home(&self, home: &'static QueueSet) {
+        let me = std::ptr::from_ref(home).cast_mut();
+        loop {
+            let homes = || self.homes.iter().map(|slot| (slot, slot.load(Ordering::Acquire)));
+            if homes().any(|(_, at)| at == me) {
+                return;
+            }
+            let room = homes().find(|(_, at)| as_home(*at).is_none_or(|home| home.is_dead()));
+            let Some((slot, old)) = room else { return };
+            if slot.compare_exchange(old, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                // A thread that is parked now does not listen to this queue set.
+                self.inner.lock().waiters.iter().for_each(|waiter| {
+                    waiter.kick();
+                });
+                return;
+            }
+        }
+    }
+
+    fn homes(&self) -> impl Iterator<Item = &'static QueueSet> {
+        self.homes
+            .iter()
+            .filter_map(|slot| as_home(slot.load(Ordering::Acquire)))
+            .filter(|home| !home.is_dead())
+    }
+
+    /// Calls `each` for every live queue set of its sockets.
+    pub(crate) fn each_home(&self, each: &mut dyn FnMut(&'static QueueSet)) {
+        self.homes().for_each(each);
+    }
+
+    pub(crate) fn drain(&self) {
+        self.homes().for_each(QueueSet::drain);
+    }
+
+    pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
+        self.inner.lock().waiters.push(waiter);
+    }
+
+    /// Also passes on what is left to the next waiter.
+    pub(crate) fn remove_waiter(&self, waiter: &'static Waiter) {
+        let mut inner = self.inner.lock();
+        inner.waiters.retain(|w| !std::ptr::eq(*w, waiter));
+        if !inner.ready.is_empty() {
+            wake_one(&inner.waiters);
+        }
+    }
+
+    /// In the child of a fork, at its first wait: claims the listeners that were in the set.
+    fn claim_listeners(&self) {
+        if !self.inherited.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let of = |interest: &Option<Interest>| interest.map(|interest| interest.socket);
+        let sockets: Vec<&'static Socket> = self.inner.lock().interests.iter().filter_map(of).collect();
+        sockets.into_iter().filter(|socket| socket.kind() == Kind::Listener).for_each(Socket::activate);
+    }
+
+    pub(crate) fn add_reference(&self) {
+        self.references.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
+        if self.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+            let _ = self.epfd.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed);
+            return;
+        }
+        let interests: Vec<(usize, Interest)> = {
+            let inner = self.inner.lock();
+            inner.interests.iter().enumerate().filter_map(|(at, i)| i.map(|i| (at, i))).collect()
+        };
+        for (place, interest) in interests {
+            interest.socket.remove_watcher(self, place as u32);
+        }
+        *self.inner.lock() = Inner::default();
+        self.sockets.store(0, Ordering::SeqCst);
+        self.kernel_fds.store(false, Ordering::SeqCst);
+        self.inherited.store(false, Ordering::Relaxed);
+        self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
+        REGISTRY.lock().free.push(self);
+    }
+}
+
+fn as_home(at: *mut QueueSet) -> Option<&'static QueueSet> {
+    // SAFETY: needed because homes are in atomics. They hold null or what `add_home` got, which is never freed.
+    (!at.is_null()).then(|| unsafe { &*at })
+}
+
+fn wake_one(waiters: &[&'static Waiter]) -> bool {
+    waiters.iter().any(|waiter| waiter.kick())
+}

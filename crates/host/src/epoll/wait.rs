@@ -1,0 +1,181 @@
+//! `epoll_wait` over both worlds.
+
+use super::{EpollSet, WAKE_TAG};
+use crate::fd_table;
+use crate::queue::QueueSet;
+use crate::sys;
+use crate::wait::{ParkOn, Waiter, park, spin};
+use rustix::event::EventfdFlags;
+use rustix::fd::{IntoRawFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// While sockets on the engine keep a wait busy, the kernel is asked once in so many waits.
+const KERNEL_EVERY: u32 = 16;
+
+/// `epoll_pwait2`. `timeout` `None`: no limit. EINTR: a signal came; EINVAL: no room in `events`.
+///
+/// With something ready on the engine it makes no system call, but every 16th time.
+pub fn wait(
+    epfd: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    let Some(set) = fd_table::epoll_set(epfd) else {
+        return sys::epoll_pwait(epfd, events, timeout, sigmask);
+    };
+    if events.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
+    let left = || deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+    loop {
+        if !set.has_sockets() {
+            match set.wait_in_kernel(epfd, events, left(), sigmask)? {
+                Some(found) => return Ok(found),
+                None => continue,
+            }
+        }
+        set.claim_listeners();
+        let mut found = set.collect(epfd, events)?;
+        if found == 0 {
+            set.homes().for_each(|home| home.stack.look());
+            found = set.harvest(events);
+        }
+        if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Ok(found);
+        }
+        return set.wait_in_both(epfd, events, deadline, sigmask);
+    }
+}
+
+impl EpollSet {
+    /// What is ready now, of both worlds.
+    fn collect(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+        self.drain();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut found = 0;
+        if turn.is_multiple_of(KERNEL_EVERY) {
+            let share = events.len().div_ceil(2);
+            found = self.ask_kernel(epfd, &mut events[..share])?;
+        }
+        found += self.harvest(&mut events[found..]);
+        if found == 0 {
+            found = self.ask_kernel(epfd, events)?;
+        }
+        Ok(found)
+    }
+
+    fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+        if !self.kernel_fds.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
+        Ok(without_wake(epfd, events, found))
+    }
+
+    /// The plain kernel call, for a set without sockets on the engine. `None`: it has got one meanwhile.
+    fn wait_in_kernel(
+        &self,
+        epfd: RawFd,
+        events: &mut [libc::epoll_event],
+        timeout: Option<Duration>,
+        sigmask: Option<&libc::sigset_t>,
+    ) -> Result<Option<usize>, Errno> {
+        self.kernel_waiters.fetch_add(1, Ordering::SeqCst);
+        let outcome = if self.has_sockets() {
+            Ok(None)
+        } else {
+            sys::epoll_pwait(epfd, events, timeout, sigmask).map(|found| {
+                let kept = without_wake(epfd, events, found);
+                (found == 0 || kept > 0).then_some(kept)
+            })
+        };
+        self.kernel_waiters.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    fn wait_in_both(
+        &self,
+        epfd: RawFd,
+        events: &mut [libc::epoll_event],
+        deadline: Option<Duration>,
+        sigmask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno> {
+        let spun = spin(&mut || {
+            self.drain();
+            let found = self.harvest(events);
+            Ok((found > 0).then_some(found))
+        })?;
+        if let Some(found) = spun {
+            return Ok(found);
+        }
+        let me = Waiter::mine()?;
+        self.add_waiter(me);
+        let outcome = self.parked(epfd, events, deadline, sigmask);
+        self.remove_waiter(me);
+        outcome
+    }
+
+    fn parked(
+        &self,
+        epfd: RawFd,
+        events: &mut [libc::epoll_event],
+        deadline: Option<Duration>,
+        sigmask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno> {
+        loop {
+            let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+            let homes: Vec<&'static QueueSet> = self.homes().collect();
+            let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
+            let in_kernel = usize::from(self.kernel_fds.load(Ordering::SeqCst));
+            let mut found = 0;
+            let on = ParkOn { queues: &homes, fds: &mut kernel[..in_kernel], timeout, sigmask };
+            let outcome = park(on, &mut || {
+                found = self.harvest(events);
+                found > 0
+            });
+            if found == 0 {
+                found = self.collect(epfd, events)?;
+            }
+            if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+                return Ok(found);
+            }
+            outcome?;
+        }
+    }
+}
+
+/// Gets threads out of plain kernel waits on `epfd`: a descriptor that is always readable is put into it until the
+/// first of them has seen it.
+pub(super) fn end_kernel_waits(epfd: RawFd) {
+    if let Some(bell) = bell() {
+        let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: WAKE_TAG };
+        let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, Some(event));
+    }
+}
+
+/// An eventfd that is always readable.
+fn bell() -> Option<RawFd> {
+    static BELL: OnceLock<Option<RawFd>> = OnceLock::new();
+    *BELL.get_or_init(|| {
+        let fd = rustix::event::eventfd(1, EventfdFlags::CLOEXEC).ok()?;
+        let fd = sys::move_to_high(sys::Fd::from_raw(fd.into_raw_fd())).into_raw();
+        fd_table::mark_internal(fd);
+        Some(fd)
+    })
+}
+
+/// Takes the library's own event out of `events[..found]`; returns how many are left.
+fn without_wake(epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
+    let tag = |event: &libc::epoll_event| event.u64;
+    let Some(at) = events[..found].iter().position(|event| tag(event) == WAKE_TAG) else { return found };
+    if let Some(bell) = bell() {
+        let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, bell, None);
+    }
+    events[at..found].rotate_left(1);
+    found - 1
+}

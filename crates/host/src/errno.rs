@@ -1,0 +1,17 @@
+//! Error numbers that the socket calls need beyond those that the host interface carries.
+
+use toe_abi::errno::Errno;
+
+pub const ENOENT: Errno = Errno(2);
+pub const EEXIST: Errno = Errno(17);
+pub const EFAULT: Errno = Errno(14);
+pub const EDOM: Errno = Errno(33);
+pub const ELOOP: Errno = Errno(40);
+pub const ENOTSOCK: Errno = Errno(88);
+pub const EDESTADDRREQ: Errno = Errno(89);
+pub const EAFNOSUPPORT: Errno = Errno(97);
+
+/// The number of a rustix error.
+pub fn from_os(error: rustix::io::Errno) -> Errno {
+    Errno(error.raw_os_error() as u16)
+}

@@ -1,0 +1,162 @@
+//! Which of the program's descriptors are this library's: an array with a word for each possible number.
+//!
+//! A word is zero, the address of a [`Socket`] or (lowest bit set) of an [`EpollSet`], or [`INTERNAL`] for a descriptor
+//! that the library keeps for itself. Sockets and epoll sets are never freed, only reused, so an address read here is
+//! always good. The array lies in zeroed memory of which only the touched pages exist.
+//!
+//! Called by the switch layer and the C API around every call that makes, copies or closes a descriptor.
+
+use crate::epoll::EpollSet;
+use crate::socket::Socket;
+use rustix::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+/// Descriptors above this are never the library's to know.
+const NUMBERS: usize = 1 << 20;
+const EPOLL: usize = 1;
+const INTERNAL: usize = 2;
+
+static TABLE: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
+/// One more than the largest number that was ever a program's descriptor here.
+static HIGHEST: AtomicI32 = AtomicI32::new(0);
+
+/// What [`remove`] took out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The descriptor was none of the library's.
+    Nothing,
+    Socket,
+    Epoll,
+    /// This is the child of a vfork, which shares the memory of its parent: only do the real close.
+    NotOurs,
+}
+
+fn word(fd: RawFd) -> Option<&'static AtomicUsize> {
+    usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd))
+}
+
+fn load(fd: RawFd) -> usize {
+    word(fd).map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+fn as_socket(value: usize) -> Option<&'static Socket> {
+    if value == 0 || value & (EPOLL | INTERNAL) != 0 {
+        return None;
+    }
+    let at = std::ptr::with_exposed_provenance::<Socket>(value);
+    // SAFETY: needed because the table holds addresses in atomic words. Only `install` and `duplicate` put untagged
+    // values there, from `&'static Socket`, and sockets are never freed.
+    Some(unsafe { &*at })
+}
+
+fn as_epoll(value: usize) -> Option<&'static EpollSet> {
+    if value & EPOLL == 0 {
+        return None;
+    }
+    let at = std::ptr::with_exposed_provenance::<EpollSet>(value & !EPOLL);
+    // SAFETY: as for sockets: values with this tag come only from `&'static EpollSet`, and sets are never freed.
+    Some(unsafe { &*at })
+}
+
+const _: () = assert!(align_of::<Socket>() >= 4 && align_of::<EpollSet>() >= 4);
+
+/// The socket behind `fd`, if it is on the engine.
+pub fn get(fd: RawFd) -> Option<&'static Socket> {
+    as_socket(load(fd))
+}
+
+/// The epoll set behind `fd`, if the library knows it.
+pub fn epoll_set(fd: RawFd) -> Option<&'static EpollSet> {
+    as_epoll(load(fd))
+}
+
+/// Whether `fd` is one that the library keeps for itself.
+pub fn is_internal(fd: RawFd) -> bool {
+    load(fd) == INTERNAL
+}
+
+/// Makes `fd` a descriptor of `socket`: one more reference.
+pub fn install(fd: RawFd, socket: &'static Socket) {
+    socket.add_reference(fd);
+    put(fd, std::ptr::from_ref(socket).expose_provenance());
+}
+
+/// Makes `fd` a descriptor of `set`: one more reference.
+pub fn install_epoll(fd: RawFd, set: &'static EpollSet) {
+    set.add_reference();
+    put(fd, std::ptr::from_ref(set).expose_provenance() | EPOLL);
+}
+
+fn put(fd: RawFd, value: usize) {
+    if let Some(word) = word(fd) {
+        word.store(value, Ordering::Release);
+        HIGHEST.fetch_max(fd + 1, Ordering::Relaxed);
+    }
+}
+
+/// `fd` is the library's own.
+pub fn mark_internal(fd: RawFd) {
+    if let Some(word) = word(fd) {
+        word.store(INTERNAL, Ordering::Release);
+    }
+}
+
+/// `fd` is no longer the library's own.
+pub fn forget_internal(fd: RawFd) {
+    if let Some(word) = word(fd) {
+        let _ = word.compare_exchange(INTERNAL, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// The program has copied `old` to `new`.
+pub fn duplicate(old: RawFd, new: RawFd) {
+    if let Some(socket) = get(old) {
+        install(new, socket);
+    } else if let Some(set) = epoll_set(old) {
+        install_epoll(new, set);
+    }
+}
+
+/// The program is about to close `fd`. The last reference ends the flow, the listener or the set.
+pub fn remove(fd: RawFd) -> Removed {
+    let Some(word) = word(fd) else { return Removed::Nothing };
+    let value = word.load(Ordering::Acquire);
+    if value == 0 || value == INTERNAL {
+        return Removed::Nothing;
+    }
+    if crate::fork::is_vfork_child() {
+        return Removed::NotOurs;
+    }
+    if word.compare_exchange(value, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return Removed::Nothing;
+    }
+    if let Some(set) = as_epoll(value) {
+        set.drop_reference(fd);
+        return Removed::Epoll;
+    }
+    if let Some(socket) = as_socket(value) {
+        socket.drop_reference(fd);
+    }
+    Removed::Socket
+}
+
+/// Calls `each` for every known descriptor of the program from `low` to `high`.
+pub fn for_each(low: RawFd, high: RawFd, mut each: impl FnMut(RawFd)) {
+    let end = HIGHEST.load(Ordering::Relaxed);
+    for fd in low.max(0)..end.min(high.saturating_add(1)) {
+        if !matches!(load(fd), 0 | INTERNAL) {
+            each(fd);
+        }
+    }
+}
+
+/// Another descriptor of `socket` than `not`, if there is one.
+pub fn find(socket: &Socket, not: RawFd) -> Option<RawFd> {
+    let mut found = None;
+    for_each(0, RawFd::MAX, |fd| {
+        if fd != not && get(fd).is_some_and(|other| std::ptr::eq(other, socket)) {
+            found = Some(fd);
+        }
+    });
+    found
+}

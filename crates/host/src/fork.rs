@@ -1,0 +1,145 @@
+//! Fork: what a child takes over, and what stays its parent's.
+//!
+//! Before a fork all locks that guard what the child goes on using are taken, so that the child's copy is whole. In the
+//! child the session is its parent's ([`Stack::abandon_in_child`]): sockets stay in the descriptor table, and each is
+//! claimed for the child's own session at its first use there, by showing its anchor ([`crate::socket::Socket::settle`]).
+//! In both, sockets that existed at the fork count as shared from then on: their last close in this process just
+//! closes the descriptor, because another process may hold it still.
+
+use crate::epoll;
+use crate::socket::{self, Socket};
+use crate::stack::{self, Stack};
+use crate::{fd_table, sys, wait};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
+
+static HANDLERS: Once = Once::new();
+/// This process, to know the child of a vfork by.
+static PID: AtomicI32 = AtomicI32::new(0);
+/// Counts forks. A socket that is older than the last one is shared.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// Every stack that this process ever had, the last first: a child abandons them all.
+static STACK_AT_FORK: OnceLock<crate::lock::Lock<Option<&'static Stack>>> = OnceLock::new();
+
+/// Watches for forks from now on.
+pub fn install_handlers() {
+    HANDLERS.call_once(|| {
+        PID.store(sys::pid(), Ordering::Relaxed);
+        STACK_AT_FORK.get_or_init(|| crate::lock::Lock::new(None));
+        // SAFETY: needed to learn of forks; the three functions live as long as the library, which is never unloaded
+        // (its thread-local destructors pin it).
+        unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+    });
+}
+
+/// How many forks there were.
+pub fn count() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Whether this is a child of vfork, which runs in its parent's memory until it executes something.
+pub fn is_vfork_child() -> bool {
+    let pid = PID.load(Ordering::Relaxed);
+    pid != 0 && pid != sys::pid()
+}
+
+fn at_fork() -> Option<&'static Stack> {
+    STACK_AT_FORK.get().and_then(|slot| *slot.lock())
+}
+
+extern "C" fn prepare() {
+    stack::attach_lock().lock_raw();
+    socket::registry_lock().lock_raw();
+    epoll::registry_lock().lock_raw();
+    wait::spare_lock().lock_raw();
+    let current = Stack::attached();
+    if let Some(slot) = STACK_AT_FORK.get() {
+        *slot.lock() = current;
+    }
+    if let Some(stack) = current {
+        for queue in stack.queue_sets() {
+            queue.raw_lock().lock_raw();
+        }
+        let (anchors, own_fds) = stack.fork_locks();
+        anchors.lock_raw();
+        own_fds.lock_raw();
+    }
+    epoll::lock_all();
+}
+
+fn unlock() {
+    epoll::unlock_all();
+    if let Some(stack) = at_fork() {
+        let (anchors, own_fds) = stack.fork_locks();
+        own_fds.unlock_raw();
+        anchors.unlock_raw();
+        for queue in stack.queue_sets() {
+            queue.raw_lock().unlock_raw();
+        }
+    }
+    wait::spare_lock().unlock_raw();
+    epoll::registry_lock().unlock_raw();
+    socket::registry_lock().unlock_raw();
+    stack::attach_lock().unlock_raw();
+}
+
+extern "C" fn in_parent() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    unlock();
+}
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    PID.store(sys::pid(), Ordering::Relaxed);
+    unlock();
+    wait::after_fork_in_child();
+    socket::after_fork_in_child();
+    epoll::after_fork_in_child();
+    if let Some(stack) = at_fork() {
+        stack.abandon_in_child();
+    }
+}
+
+/// Takes over the flow or listener of a descriptor that this process got from elsewhere (over exec, or in a message):
+/// shows it to the engine and installs it. `None`: it is none of the engine's.
+pub fn adopt(fd: i32) -> Option<&'static Socket> {
+    let stack = Stack::get()?;
+    let socket = socket::claim::claim_unknown(stack, fd).ok()?;
+    fd_table::install(fd, socket);
+    Some(socket)
+}
+
+/// After exec under `toe run`: finds the anchors among the descriptors that came along.
+pub fn adopt_inherited() {
+    if std::env::var_os("TOE_ENGINE").is_none() {
+        return;
+    }
+    for fd in open_unix_sockets() {
+        if fd_table::get(fd).is_none() && !fd_table::is_internal(fd) {
+            adopt(fd);
+        }
+    }
+}
+
+/// Descriptors of this process that are Unix stream sockets with a peer and without a name, as anchors are.
+fn open_unix_sockets() -> Vec<i32> {
+    use rustix::fs::{Mode, OFlags, RawDir};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(dir) = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map(sys::Fd::from) else {
+        return Vec::new();
+    };
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&dir, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
+        let Some(fd) = number.filter(|fd| *fd != dir.raw()) else { continue };
+        let borrowed = sys::borrow(fd);
+        let is_stream = rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::STREAM);
+        let is_unix = rustix::net::sockopt::socket_domain(borrowed) == Ok(rustix::net::AddressFamily::UNIX);
+        if is_stream && is_unix {
+            found.push(fd);
+        }
+    }
+    found
+}

@@ -1,0 +1,27 @@
+//! The host library: sockets and epoll over a TCP offload engine, for programs that link it and for the switch layer.
+//!
+//! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
+//! modules in the order in which data flows up: [`attach`] and [`stack`] (the session), [`queue`] (completions to
+//! sockets), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`], and [`capi`] (the
+//! `toe_` functions of `include/toe.h`).
+//!
+//! Nothing here is called through the C library's socket functions: see [`sys`].
+
+pub mod attach;
+pub mod capi;
+pub mod epoll;
+pub mod errno;
+pub mod fd_table;
+pub mod fork;
+pub mod lock;
+pub mod poll;
+pub mod queue;
+pub mod send_memory;
+pub mod socket;
+pub mod stack;
+pub mod sys;
+pub mod wait;
+
+pub use socket::Socket;
+pub use stack::{Anchor, Stack};
+pub use toe_abi::errno::Errno;

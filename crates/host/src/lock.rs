@@ -1,0 +1,154 @@
+//! A mutual exclusion lock that survives fork: it can be taken before the fork and given back on both sides of it.
+//!
+//! Every lock of the library is one of these. The order in which they are taken is: registry, queue set, socket
+//! watch list, epoll set, the rest (each of those alone). A signal handler that calls into the library while its
+//! own thread is inside a call on the *same* queue set would wait for itself; handlers should not do that.
+
+use rustix::thread::futex;
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may sleep on the word.
+const WAITED_FOR: u32 = 2;
+/// Looks at the word before sleeping on it: the holder is usually done within that.
+const SPINS: u32 = 40;
+
+/// The lock and what it guards.
+#[derive(Debug)]
+pub struct Lock<T> {
+    state: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: needed to put a lock into statics and share it between threads. The value is reached only through a guard,
+// and there is one guard at a time, so sharing the lock is moving the value from thread to thread: `T: Send` is
+// enough.
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: as above; moving the lock moves the value.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub const fn new(value: T) -> Lock<T> {
+        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    pub fn lock(&self) -> Guard<'_, T> {
+        self.lock_raw();
+        Guard { lock: self }
+    }
+
+    /// The guard, unless somebody else has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let taken = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| Guard { lock: self })
+    }
+
+    /// Takes the lock and keeps it without a guard: before fork.
+    pub fn lock_raw(&self) {
+        if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+            if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+        while self.state.swap(WAITED_FOR, Ordering::Acquire) != FREE {
+            // An early return (a signal, a changed word) just goes round again.
+            let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WAITED_FOR, None);
+        }
+    }
+
+    /// Gives back what [`Lock::lock_raw`] took. In the child of a fork nobody sleeps on the word.
+    pub fn unlock_raw(&self) {
+        if self.state.swap(FREE, Ordering::Release) == WAITED_FOR {
+            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    /// The value of a lock that the calling thread holds without a guard.
+    ///
+    /// # Safety
+    /// The calling thread has called [`Lock::lock_raw`] and not yet [`Lock::unlock_raw`], and no guard exists.
+    pub unsafe fn peek_held(&self) -> &T {
+        // SAFETY: needed because the value is in an `UnsafeCell`. The caller promises that the lock is held and that
+        // nobody has a guard, so nobody changes the value.
+        unsafe { &*self.value.get() }
+    }
+
+    /// In the child of a fork, for a lock that was not taken before it: gives the lock a new value without looking at
+    /// the old one, which a thread that did not come along may have left half changed. The old value is leaked.
+    pub fn renew_after_fork(&self, value: T) {
+        // SAFETY: needed because the old value must neither be read nor dropped. The child of a fork has one thread,
+        // this one, and it holds no guard of this lock: it was in `fork`, not in a call that locks.
+        unsafe { self.value.get().write(value) };
+        self.free_after_fork();
+    }
+
+    /// In the child of a fork, for a lock whose value is whole at any moment: nobody holds it here.
+    pub fn free_after_fork(&self) {
+        self.state.store(FREE, Ordering::Release);
+    }
+}
+
+/// Access to the value while the lock is held.
+#[derive(Debug)]
+pub struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: needed because the value is in an `UnsafeCell`. A guard exists only while the lock is held, by this
+        // guard alone, so no other reference to the value exists but those borrowed from this guard.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; the guard itself is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.unlock_raw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_turns() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        *lock.lock() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 40_000);
+    }
+
+    #[test]
+    fn a_held_lock_is_not_given_twice() {
+        let lock = Lock::new(());
+        let guard = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(guard);
+        assert!(lock.try_lock().is_some());
+    }
+}

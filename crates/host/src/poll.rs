@@ -1,0 +1,152 @@
+//! `poll` over both worlds: the program's kernel descriptors and its sockets on the engine in one array.
+
+use crate::fd_table;
+use crate::queue::QueueSet;
+use crate::socket::{Kind, Socket, stream};
+use crate::sys;
+use crate::wait::{ParkOn, Waiter, park, spin};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// Bits that are always reported.
+const ALWAYS: u32 = stream::ERR | stream::HUP;
+
+/// Whether any of `fds` needs [`poll`] rather than the kernel's.
+pub fn has_toe(fds: &[libc::pollfd]) -> bool {
+    fds.iter().any(|polled| fd_table::get(polled.fd).is_some() || epoll_with_sockets(polled.fd))
+}
+
+fn epoll_with_sockets(fd: i32) -> bool {
+    fd_table::epoll_set(fd).is_some_and(|set| set.has_sockets())
+}
+
+/// `ppoll`: fills in `revents` and returns how many are not zero. EINTR: a signal came.
+pub fn poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    if !has_toe(fds) {
+        return sys::ppoll(fds, timeout, sigmask);
+    }
+    fds.iter_mut().for_each(|polled| polled.revents = 0);
+    let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
+    for socket in &sockets {
+        // A claim that fails shows as readiness.
+        let _ = socket.settle();
+        socket.activate();
+    }
+    let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
+    if mark(fds) > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return with_kernel(fds);
+    }
+    let spun = spin(&mut || Ok((mark(fds) > 0).then_some(())))?;
+    if spun.is_some() {
+        return with_kernel(fds);
+    }
+    let me = Waiter::mine()?;
+    let watch = |on: bool| {
+        for socket in &sockets {
+            if on { socket.add_waiter(me) } else { socket.remove_waiter(me) }
+        }
+        for set in fds_epoll(fds) {
+            if on { set.add_waiter(me) } else { set.remove_waiter(me) }
+        }
+    };
+    watch(true);
+    let mut seen = fds.to_vec();
+    let outcome = parked(&mut seen, deadline, sigmask);
+    watch(false);
+    fds.copy_from_slice(&seen);
+    outcome
+}
+
+fn fds_epoll(fds: &[libc::pollfd]) -> impl Iterator<Item = &'static crate::epoll::EpollSet> {
+    fds.iter().filter_map(|polled| fd_table::epoll_set(polled.fd)).filter(|set| set.has_sockets())
+}
+
+/// The sockets' part of the answer; returns how many are ready.
+fn mark(fds: &mut [libc::pollfd]) -> usize {
+    for home in homes(fds) {
+        home.drain();
+        home.stack.look();
+    }
+    let mut ready = 0;
+    for polled in fds.iter_mut() {
+        let bits = match (fd_table::get(polled.fd), fd_table::epoll_set(polled.fd)) {
+            (Some(socket), _) => socket.ready_now(),
+            (_, Some(set)) if set.has_sockets() && set.is_ready() => stream::IN,
+            _ => continue,
+        };
+        polled.revents = (bits & (u32::from(polled.events as u16) | ALWAYS)) as i16;
+        ready += usize::from(polled.revents != 0);
+    }
+    ready
+}
+
+fn homes(fds: &[libc::pollfd]) -> Vec<&'static QueueSet> {
+    let mut homes: Vec<&'static QueueSet> = Vec::new();
+    let mut add = |home: &'static QueueSet| {
+        if !home.is_dead() && !homes.iter().any(|known| std::ptr::eq(*known, home)) {
+            homes.push(home);
+        }
+    };
+    fds.iter().filter_map(|polled| fd_table::get(polled.fd)).filter_map(Socket::home).for_each(&mut add);
+    fds_epoll(fds).for_each(|set| set.each_home(&mut add));
+    homes
+}
+
+/// Whether the kernel has a say in `fd`: anything but a connection or a listener without a twin.
+fn is_kernels(fd: i32) -> bool {
+    fd_table::get(fd).is_none_or(|socket| socket.kind() == Kind::Listener && socket.has_twin())
+}
+
+/// The entries that the kernel is to look at, the others made invisible (a negative descriptor is skipped).
+fn for_kernel(fds: &[libc::pollfd]) -> Vec<libc::pollfd> {
+    let hide = |polled: &libc::pollfd| libc::pollfd {
+        fd: if is_kernels(polled.fd) { polled.fd } else { -1 },
+        events: polled.events,
+        revents: 0,
+    };
+    fds.iter().map(hide).collect()
+}
+
+fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> usize {
+    for (polled, seen) in fds.iter_mut().zip(kernel) {
+        polled.revents |= seen.revents;
+    }
+    fds.iter().filter(|polled| polled.revents != 0).count()
+}
+
+/// Adds what the kernel has to say now.
+fn with_kernel(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
+    if fds.iter().all(|polled| polled.fd < 0 || !is_kernels(polled.fd)) {
+        return Ok(fds.iter().filter(|polled| polled.revents != 0).count());
+    }
+    let mut kernel = for_kernel(fds);
+    sys::ppoll(&mut kernel, Some(Duration::ZERO), None)?;
+    Ok(merge(fds, &kernel))
+}
+
+fn parked(
+    fds: &mut [libc::pollfd],
+    deadline: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    loop {
+        let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+        let queues = homes(fds);
+        let mut kernel = for_kernel(fds);
+        let on = ParkOn { queues: &queues, fds: &mut kernel, timeout, sigmask };
+        let outcome = park(on, &mut || mark(fds) > 0);
+        mark(fds);
+        let ready = merge(fds, &kernel);
+        if ready > 0 {
+            return with_kernel(fds);
+        }
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Ok(0);
+        }
+        outcome?;
+    }
+}

@@ -1,0 +1,500 @@
+//! A queue set in use: its rings, the streams and listeners that it serves, and the way from completions to sockets.
+//!
+//! Owns everything behind one queue set's lock. Socket operations ([`crate::socket`]) work on it while they hold the
+//! lock; threads that wait ([`crate::wait`], [`crate::epoll`], [`crate::poll`]) drain it. A stream belongs to the
+//! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
+
+use crate::lock::{Guard, Lock};
+use crate::send_memory::Blocks;
+use crate::socket::listener::Listener;
+use crate::socket::stream::{Link, Stream};
+use crate::socket::{Kind, Socket};
+use crate::stack::Stack;
+use crate::wait::Parking;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::AtomicU32;
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::entry::{Command, Completion, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
+use toe_base::{FlowId, ListenerId};
+use toe_ring::{HostQueueSet, Region};
+
+/// Completions that one drain takes before it gives others the lock.
+const DRAIN_MAX: usize = 4096;
+
+/// One of the session's queue sets. Never freed: sockets and parked threads refer to it for ever.
+#[derive(Debug)]
+pub struct QueueSet {
+    pub index: u8,
+    pub stack: &'static Stack,
+    inner: Lock<Queue>,
+    /// Descriptor of the interrupt: readable once it came.
+    pub irq_fd: i32,
+    pub parking: Lock<Parking>,
+    /// Live threads that call this queue set theirs.
+    pub owners: AtomicU32,
+}
+
+impl QueueSet {
+    pub fn new(stack: &'static Stack, index: u8, irq_fd: i32, ring: HostQueueSet) -> QueueSet {
+        QueueSet {
+            index,
+            stack,
+            inner: Lock::new(Queue::new(stack, ring)),
+            irq_fd,
+            parking: Lock::new(Parking::default()),
+            owners: AtomicU32::new(0),
+        }
+    }
+
+    pub fn lock(&self) -> Guard<'_, Queue> {
+        self.inner.lock()
+    }
+
+    /// The lock itself, for [`crate::fork`].
+    pub fn raw_lock(&self) -> &Lock<Queue> {
+        &self.inner
+    }
+
+    /// Moves completions to their sockets. When another thread is at it, it will tell whoever waits.
+    pub fn drain(&self) {
+        if let Some(mut queue) = self.inner.try_lock() {
+            queue.drain();
+        }
+    }
+
+    /// Asks for an interrupt and takes what came before it was asked for. `true`: the queue set has something to be
+    /// retried soon, so do not sleep long.
+    pub fn arm(&self) -> bool {
+        let mut queue = self.inner.lock();
+        queue.io.ring.irq().arm();
+        queue.drain();
+        queue.is_stuck()
+    }
+
+    /// Takes an interrupt that came.
+    pub fn quiet(&self) {
+        let queue = self.inner.lock();
+        let _ = queue.io.ring.irq().receiver().drain();
+    }
+
+    /// The engine is gone: everything here is reset.
+    pub fn on_death(&self) {
+        self.inner.lock().on_death();
+    }
+
+    pub fn is_dead(&self) -> bool {
+        !self.stack.alive() || self.stack.is_foreign()
+    }
+}
+
+/// A command that waits for its `CommandResult`.
+#[derive(Debug)]
+struct Pending {
+    token: u32,
+    socket: &'static Socket,
+    /// The queue set that the command went through.
+    home: &'static QueueSet,
+    /// The result; `None` until it came.
+    result: Option<Result<u32, Errno>>,
+    /// Nobody waits any more: undo what it brings.
+    abandoned: bool,
+}
+
+/// The host's ends of the rings, and what did not fit into them yet.
+#[derive(Debug)]
+pub struct QueueIo {
+    stack: &'static Stack,
+    pub ring: HostQueueSet,
+    pub region: Region,
+    pub blocks: Blocks,
+    /// Commands for which there was no room, in order.
+    deferred: VecDeque<Command>,
+    /// Slots of streams with credit for which there was no room.
+    owing: Vec<u32>,
+}
+
+impl QueueIo {
+    /// Rings the doorbell if the engine sleeps. Once after each batch of entries.
+    pub fn ring(&self) {
+        let _ = self.stack.doorbell().ring_if_wanted();
+    }
+
+    /// Publishes a command, after all that still wait.
+    pub fn command(&mut self, command: Command) {
+        if self.stack.is_foreign() || !self.stack.alive() {
+            return;
+        }
+        if !self.deferred.is_empty() || !self.owing.is_empty() || self.ring.push_command(command).is_err() {
+            self.deferred.push_back(command);
+        }
+        self.ring();
+    }
+
+    /// Publishes data; `false` when there is no room now.
+    pub fn send(&mut self, send: Send) -> bool {
+        self.ring.push_send(send).is_ok()
+    }
+
+    /// Publishes the credit that `stream` owes, or remembers to.
+    pub fn credit(&mut self, slot: u32, stream: &mut Stream) {
+        if stream.credit_owed == 0 {
+            return;
+        }
+        let credit = ReceiveCredit { flow: stream.flow, len: stream.credit_owed };
+        if self.ring.push_credit(credit).is_ok() {
+            stream.credit_owed = 0;
+        } else if !self.owing.contains(&slot) {
+            self.owing.push(slot);
+        }
+    }
+}
+
+/// What the lock of a queue set guards.
+#[derive(Debug)]
+pub struct Queue {
+    pub io: QueueIo,
+    streams: Vec<Option<Stream>>,
+    free: Vec<u32>,
+    by_flow: HashMap<u32, u32, BuildHasherDefault<IdHasher>>,
+    listeners: Vec<Option<Listener>>,
+    pending: Vec<Pending>,
+    /// Slots of streams that wait for send memory or for room in `snd`.
+    starved: Vec<u32>,
+}
+
+impl Queue {
+    fn new(stack: &'static Stack, ring: HostQueueSet) -> Queue {
+        Queue {
+            io: QueueIo {
+                stack,
+                ring,
+                region: stack.region().clone(),
+                blocks: Blocks::new(stack.send_arena()),
+                deferred: VecDeque::new(),
+                owing: Vec::new(),
+            },
+            streams: Vec::new(),
+            free: Vec::new(),
+            by_flow: HashMap::default(),
+            listeners: Vec::new(),
+            pending: Vec::new(),
+            starved: Vec::new(),
+        }
+    }
+
+    fn layout(&self) -> &RegionLayout {
+        self.io.stack.layout()
+    }
+
+    /// The stream in `slot` together with the rings, if it is `socket`'s.
+    pub fn stream(&mut self, slot: u32, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
+        let stream = self.streams.get_mut(slot as usize)?.as_mut()?;
+        stream.socket.is_some_and(|owner| std::ptr::eq(owner, socket)).then_some((&mut self.io, stream))
+    }
+
+    /// The listener in `slot`, if it is `socket`'s.
+    pub fn listener(&mut self, slot: u32, socket: &Socket) -> Option<(&mut QueueIo, &mut Listener)> {
+        let listener = self.listeners.get_mut(slot as usize)?.as_mut()?;
+        std::ptr::eq(listener.socket, socket).then_some((&mut self.io, listener))
+    }
+
+    /// Takes in a new stream; returns its slot.
+    pub fn add_stream(&mut self, stream: Stream) -> u32 {
+        let flow = stream.flow;
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.streams.push(None);
+                (self.streams.len() - 1) as u32
+            }
+        };
+        self.streams[slot as usize] = Some(stream);
+        self.by_flow.insert(flow.raw(), slot);
+        slot
+    }
+
+    /// A stream that the program has let go of but whose data the engine still reads.
+    pub fn orphan(&mut self, slot: u32) {
+        let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        stream.socket = None;
+        if stream.send.outstanding() == 0 || stream.link == Link::Closed {
+            self.remove_stream(slot);
+        }
+    }
+
+    fn remove_stream(&mut self, slot: u32) {
+        if let Some(mut stream) = self.streams.get_mut(slot as usize).and_then(Option::take) {
+            stream.send.release_all(&mut self.io.blocks);
+            if self.by_flow.get(&stream.flow.raw()) == Some(&slot) {
+                self.by_flow.remove(&stream.flow.raw());
+            }
+            self.free.push(slot);
+        }
+    }
+
+    /// Takes in a listener; returns its slot.
+    pub fn add_listener(&mut self, listener: Listener) -> u32 {
+        match self.listeners.iter().position(Option::is_none) {
+            Some(slot) => {
+                self.listeners[slot] = Some(listener);
+                slot as u32
+            }
+            None => {
+                self.listeners.push(Some(listener));
+                (self.listeners.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Drops a listener and the connections that wait in it; they are another session's now.
+    pub fn remove_listener(&mut self, slot: u32) {
+        if let Some(mut listener) = self.listeners.get_mut(slot as usize).and_then(Option::take) {
+            while let Some(stream) = listener.take_waiting() {
+                self.remove_stream(stream);
+            }
+        }
+    }
+
+    /// Hands the connection in `slot` to `socket`. `None` when it is gone.
+    pub fn give_stream(&mut self, slot: u32, socket: &'static Socket) -> Option<(&mut QueueIo, &mut Stream)> {
+        let stream = self.streams.get_mut(slot as usize)?.as_mut()?;
+        stream.socket = Some(socket);
+        stream.waits_in_listener = false;
+        Some((&mut self.io, stream))
+    }
+
+    /// What the engine tells of a flow.
+    pub fn flow_info(&self, flow: FlowId) -> FlowInfo {
+        if flow.slot() >= self.layout().flows as usize {
+            return FlowInfo::default();
+        }
+        self.io.region.read_record(self.layout().flow_info(flow.slot())).unwrap_or_default()
+    }
+
+    /// Publishes `Connect` for `socket`; the token of its result, or `None` when there is no room now.
+    pub fn start_connect(
+        &mut self,
+        home: &'static QueueSet,
+        socket: &'static Socket,
+        args: &ConnectArgs,
+    ) -> Option<u32> {
+        let token = self.io.stack.next_token();
+        self.io.ring.push_connect(token, args).ok()?;
+        Some(self.await_result(token, home, socket))
+    }
+
+    /// Publishes `Listen` for `socket`; the token of its result, or `None` when there is no room now.
+    pub fn start_listen(
+        &mut self,
+        home: &'static QueueSet,
+        socket: &'static Socket,
+        args: &ListenArgs,
+    ) -> Option<u32> {
+        let token = self.io.stack.next_token();
+        self.io.ring.push_listen(token, args).ok()?;
+        Some(self.await_result(token, home, socket))
+    }
+
+    fn await_result(&mut self, token: u32, home: &'static QueueSet, socket: &'static Socket) -> u32 {
+        self.pending.push(Pending { token, socket, home, result: None, abandoned: false });
+        self.io.ring();
+        token
+    }
+
+    /// The result of a command, once.
+    pub fn take_result(&mut self, token: u32) -> Option<Result<u32, Errno>> {
+        let at = self.pending.iter().position(|p| p.token == token && p.result.is_some())?;
+        self.pending.swap_remove(at).result
+    }
+
+    /// Nobody waits for `token` any more.
+    pub fn abandon_result(&mut self, token: u32) {
+        if let Some(pending) = self.pending.iter_mut().find(|p| p.token == token) {
+            pending.abandoned = true;
+        }
+    }
+
+    /// A send found no memory or no room: it is told when there may be some.
+    pub fn starve(&mut self, slot: u32) {
+        if !self.starved.contains(&slot) {
+            self.starved.push(slot);
+        }
+    }
+
+    /// Whether something here must be retried that no interrupt will announce.
+    pub fn is_stuck(&self) -> bool {
+        !self.starved.is_empty() || !self.io.deferred.is_empty() || !self.io.owing.is_empty()
+    }
+
+    /// Takes completions and tells their sockets. Returns how many.
+    pub fn drain(&mut self) -> usize {
+        if self.io.stack.is_foreign() {
+            // The rings are the parent's.
+            return 0;
+        }
+        let mut taken = 0;
+        while taken < DRAIN_MAX {
+            match self.io.ring.pop_completion() {
+                // An entry of an engine that is newer than this library has nothing to say to it.
+                Some(Ok(completion)) => self.apply(completion),
+                Some(Err(_)) => {}
+                None => break,
+            }
+            taken += 1;
+        }
+        if self.io.ring.publish_head() {
+            let _ = self.io.stack.doorbell().ring_for_head();
+        }
+        if self.is_stuck() {
+            self.retry();
+        }
+        taken
+    }
+
+    fn retry(&mut self) {
+        for slot in std::mem::take(&mut self.io.owing) {
+            if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
+                self.io.credit(slot, stream);
+            }
+        }
+        while self.io.owing.is_empty()
+            && let Some(command) = self.io.deferred.front()
+            && self.io.ring.push_command(*command).is_ok()
+        {
+            self.io.deferred.pop_front();
+        }
+        self.io.ring();
+        if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
+            for slot in std::mem::take(&mut self.starved) {
+                if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
+                    stream.on_supply();
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, completion: Completion) {
+        match completion {
+            Completion::CommandResult { token, errno, id, .. } => self.on_result(token, errno, id),
+            Completion::Accepted { listener, flow } => self.on_accepted(listener, flow),
+            Completion::Connected { flow, errno } => {
+                let info = self.flow_info(flow);
+                self.with_flow(flow, |_, stream| {
+                    stream.read_addrs(&info);
+                    stream.on_connected(errno);
+                });
+            }
+            Completion::Data { flow, data } => self.with_flow(flow, |_, s| s.on_data(data)),
+            Completion::Sent { flow, len } => {
+                self.with_flow(flow, |io, stream| stream.on_sent(&mut io.blocks, len));
+            }
+            Completion::PeerClosed { flow } => self.with_flow(flow, |_, s| s.on_peer_closed()),
+            Completion::Reset { flow, errno } => {
+                self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
+            }
+            Completion::Moved { flow } => self.with_flow(flow, |_, s| s.on_moved()),
+        }
+    }
+
+    /// Does `f` to the flow's stream, and lets the stream go when it was an orphan and has nothing left to wait for.
+    fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
+        let Some(slot) = self.by_flow.get(&flow.raw()).copied() else { return };
+        let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let was_connecting = stream.link == Link::Connecting;
+        f(&mut self.io, stream);
+        if was_connecting && stream.link == Link::Closed && !stream.let_go {
+            // Host interface: the host closes what could not connect.
+            stream.let_go = true;
+            self.io.command(Command::Close { flow, abort: false });
+        }
+        if stream.socket.is_none() && !stream.waits_in_listener {
+            self.orphan(slot);
+        }
+    }
+
+    fn on_result(&mut self, token: u32, errno: Errno, id: u32) {
+        let Some(at) = self.pending.iter().position(|p| p.token == token) else { return };
+        let Pending { socket, home, .. } = self.pending[at];
+        let connects = self.pending[at].socket.kind() != Kind::Listener;
+        let abandoned = self.pending[at].abandoned;
+        let result = if errno.is_ok() { Ok(id) } else { Err(errno) };
+        if abandoned {
+            self.pending.swap_remove(at);
+            match result {
+                Ok(id) if connects => {
+                    self.io.command(Command::Close { flow: FlowId::from_raw(id), abort: true });
+                }
+                Ok(id) => {
+                    let listener = ListenerId(FlowId::from_raw(id));
+                    self.io.command(Command::CloseListener { listener });
+                }
+                Err(_) => {}
+            }
+            return;
+        }
+        if let (Ok(id), true) = (result, connects) {
+            let flow = FlowId::from_raw(id);
+            let mut stream = Stream::connecting(flow, socket);
+            stream.read_addrs(&self.flow_info(flow));
+            let slot = self.add_stream(stream);
+            socket.move_in(home, slot, Kind::Stream);
+        }
+        self.pending[at].result = Some(result);
+        socket.kick_waiters();
+    }
+
+    fn on_accepted(&mut self, id: ListenerId, flow: FlowId) {
+        let at = self.listeners.iter().position(|l| l.as_ref().is_some_and(|l| l.id == id));
+        let Some(at) = at else { return };
+        let mut stream = Stream::accepted(flow);
+        stream.read_addrs(&self.flow_info(flow));
+        let slot = self.add_stream(stream);
+        if let Some(listener) = &mut self.listeners[at] {
+            listener.on_connection(slot);
+        }
+    }
+
+    fn on_death(&mut self) {
+        for stream in self.streams.iter_mut().flatten() {
+            if stream.link != Link::Closed {
+                stream.on_reset(&mut self.io.blocks, Errno::ECONNRESET);
+            }
+        }
+        for listener in self.listeners.iter_mut().flatten() {
+            listener.on_death();
+        }
+        for pending in &mut self.pending {
+            if pending.result.is_none() {
+                pending.result = Some(Err(Errno::ENETDOWN));
+                pending.socket.kick_waiters();
+            }
+        }
+        self.io.deferred.clear();
+        self.io.owing.clear();
+        self.starved.clear();
+    }
+}
+
+/// Hashes flow ids: small numbers that are already spread well enough by one multiplication.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}

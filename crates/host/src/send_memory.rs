@@ -1,0 +1,331 @@
+//! Where the octets lie that a socket has sent and its peer has not yet acknowledged.
+//!
+//! A socket writes into a ring of memory out of the session's send part. The ring starts small, is replaced by a
+//! larger one while the old one drains, and goes back when nothing is outstanding. At any time a flow's octets lie in
+//! at most two rings, so in at most four pieces: within [`toe_base::limits::SEND_EXTENTS_MAX`].
+//!
+//! Owned by [`crate::queue`] (the blocks) and [`crate::socket::stream`] (one [`SendMemory`] a stream).
+
+use crate::lock::Lock;
+use toe_abi::entry::MemRange;
+use toe_base::arena::{Arena, Block};
+
+/// Smallest ring.
+const RING_MIN: u32 = 4 << 10;
+/// Largest ring, and the most that a socket may have outstanding.
+pub const SEND_LIMIT_MAX: u32 = 4 << 20;
+/// Octets that a new socket may have outstanding; doubles when they were too few.
+pub const SEND_LIMIT_INITIAL: u32 = 256 << 10;
+/// Smallest limit that SO_SNDBUF can set (Linux: SOCK_MIN_SNDBUF).
+pub const SEND_LIMIT_MIN: u32 = 4608;
+
+const _: () = assert!(toe_base::limits::SEND_EXTENTS_MAX >= 4);
+
+/// Orders of the blocks that a queue set keeps for reuse: 4 KiB … 64 KiB.
+const KEPT_ORDERS: std::ops::RangeInclusive<u8> = 12..=16;
+/// Blocks of each order that it keeps.
+const KEPT_BLOCKS: usize = 16;
+
+/// A queue set's access to the session's send part, with some blocks at hand.
+#[derive(Debug)]
+pub struct Blocks {
+    arena: &'static Lock<Arena>,
+    kept: [Vec<Block>; 5],
+}
+
+impl Blocks {
+    pub fn new(arena: &'static Lock<Arena>) -> Blocks {
+        Blocks { arena, kept: std::array::from_fn(|_| Vec::with_capacity(KEPT_BLOCKS)) }
+    }
+
+    fn shelf(order: u8) -> Option<usize> {
+        KEPT_ORDERS.contains(&order).then(|| usize::from(order - KEPT_ORDERS.start()))
+    }
+
+    /// A block of about `octets`; less when memory is short, `None` when there is none.
+    fn take(&mut self, octets: u32) -> Option<Block> {
+        let order = Arena::order_for(octets)?;
+        if let Some(block) = Self::shelf(order).and_then(|shelf| self.kept[shelf].pop()) {
+            return Some(block);
+        }
+        let mut arena = self.arena.lock();
+        let mut octets = octets.min(fair_share(arena.used(), arena.capacity()));
+        while octets >= RING_MIN {
+            if let Some(block) = arena.alloc(octets) {
+                return Some(block);
+            }
+            octets /= 2;
+        }
+        drop(arena);
+        self.kept.iter_mut().find_map(Vec::pop)
+    }
+
+    fn give_back(&mut self, block: Block) {
+        match Self::shelf(block.order) {
+            Some(shelf) if self.kept[shelf].len() < KEPT_BLOCKS => self.kept[shelf].push(block),
+            _ => self.arena.lock().free(block),
+        }
+    }
+
+    /// Whether a socket that found no memory would find some now.
+    pub fn available(&self) -> bool {
+        let arena = self.arena.lock();
+        arena.used() < arena.capacity() || self.kept.iter().any(|shelf| !shelf.is_empty())
+    }
+}
+
+/// Largest block that one socket is given when `used` of `capacity` octets are taken: the fuller, the smaller.
+fn fair_share(used: u64, capacity: u64) -> u32 {
+    match used.saturating_mul(8) / capacity.max(1) {
+        0..4 => SEND_LIMIT_MAX,
+        4..6 => 64 << 10,
+        6 => 16 << 10,
+        _ => RING_MIN,
+    }
+}
+
+/// A block used as a ring.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    block: Block,
+    /// Where the next octet goes.
+    head: u32,
+    /// Octets before `head`, round the end, that are outstanding.
+    used: u32,
+}
+
+impl Ring {
+    fn free(&self) -> u32 {
+        self.block.len() - self.used
+    }
+
+    /// Free octets from `head` in one piece.
+    fn contiguous(&self) -> u32 {
+        self.free().min(self.block.len() - self.head)
+    }
+}
+
+/// The memory of one stream.
+#[derive(Debug)]
+pub struct SendMemory {
+    /// Draining: takes no more.
+    old: Option<Ring>,
+    current: Option<Ring>,
+    outstanding: u32,
+    limit: u32,
+    /// SO_SNDBUF was set: the limit does not grow.
+    fixed: bool,
+}
+
+impl Default for SendMemory {
+    fn default() -> Self {
+        SendMemory { old: None, current: None, outstanding: 0, limit: SEND_LIMIT_INITIAL, fixed: false }
+    }
+}
+
+impl SendMemory {
+    /// Octets given to the engine and not yet returned.
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Octets that may still be sent before the limit.
+    pub fn room(&self) -> u32 {
+        self.limit.saturating_sub(self.outstanding)
+    }
+
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub fn set_limit(&mut self, octets: u32) {
+        self.limit = octets.clamp(SEND_LIMIT_MIN, SEND_LIMIT_MAX);
+        self.fixed = true;
+    }
+
+    /// The socket could have sent more: lets it, up to the largest ring.
+    pub fn grow(&mut self) {
+        if !self.fixed {
+            self.limit = (self.limit * 2).min(SEND_LIMIT_MAX);
+        }
+    }
+
+    /// Whether a poll should say "writable": a third of the limit is free, as in Linux.
+    pub fn is_writable(&self) -> bool {
+        self.room() >= self.outstanding >> 1
+    }
+
+    /// A piece of memory of up to `piece` octets, to be filled and then [`SendMemory::commit`]ted; a new ring is made
+    /// for all of `want`. `None`: no memory now.
+    pub fn reserve(&mut self, blocks: &mut Blocks, want: usize, piece: u32) -> Option<MemRange> {
+        let want = u32::try_from(want).unwrap_or(u32::MAX).min(self.room());
+        if want == 0 {
+            return None;
+        }
+        let have = self.current.map_or(0, |ring| ring.free());
+        let too_small =
+            self.current.is_some_and(|ring| ring.used == 0 && ring.block.len() < want.min(RING_MIN * 16));
+        if (have == 0 || too_small) && !self.enlarge(blocks, want) && have == 0 {
+            return None;
+        }
+        let ring = self.current?;
+        let len = want.min(piece).min(ring.contiguous());
+        Some(MemRange { offset: ring.block.offset + u64::from(ring.head), len })
+    }
+
+    /// Puts a larger ring in place of the current one, unless one is still draining.
+    fn enlarge(&mut self, blocks: &mut Blocks, want: u32) -> bool {
+        let draining = self.current.is_some_and(|ring| ring.used > 0);
+        if draining && self.old.is_some() {
+            return false;
+        }
+        let double = self.current.map_or(0, |ring| ring.block.len().saturating_mul(2));
+        let size = want.max(double).clamp(RING_MIN, SEND_LIMIT_MAX);
+        let Some(block) = blocks.take(size) else { return false };
+        if let Some(ring) = self.current.replace(Ring { block, head: 0, used: 0 }) {
+            if draining {
+                self.old = Some(ring);
+            } else {
+                blocks.give_back(ring.block);
+            }
+        }
+        true
+    }
+
+    /// `len` octets of the last reserved piece are the engine's now.
+    pub fn commit(&mut self, len: u32) {
+        if let Some(ring) = &mut self.current {
+            ring.head = (ring.head + len) & (ring.block.len() - 1);
+            ring.used += len;
+            self.outstanding += len;
+        }
+    }
+
+    /// The engine returned the oldest `len` octets. More than it has counts as all.
+    pub fn release(&mut self, blocks: &mut Blocks, len: u32) {
+        let len = len.min(self.outstanding);
+        self.outstanding -= len;
+        let mut left = len;
+        if let Some(ring) = &mut self.old {
+            let from_old = left.min(ring.used);
+            ring.used -= from_old;
+            left -= from_old;
+            if ring.used == 0 {
+                let block = ring.block;
+                self.old = None;
+                blocks.give_back(block);
+            }
+        }
+        if let Some(ring) = &mut self.current {
+            ring.used -= left.min(ring.used);
+        }
+        if self.outstanding == 0 {
+            self.release_all(blocks);
+        }
+    }
+
+    /// Gives all memory back: nothing is outstanding, or the flow is gone and the engine reads it no more.
+    pub fn release_all(&mut self, blocks: &mut Blocks) {
+        self.outstanding = 0;
+        for ring in self.old.take().into_iter().chain(self.current.take()) {
+            blocks.give_back(ring.block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(octets: u64) -> Blocks {
+        Blocks::new(Box::leak(Box::new(Lock::new(Arena::new(1 << 20, octets)))))
+    }
+
+    fn fill(memory: &mut SendMemory, blocks: &mut Blocks, mut want: u32) -> Vec<MemRange> {
+        let mut pieces: Vec<MemRange> = Vec::new();
+        while want > 0 {
+            let Some(piece) = memory.reserve(blocks, want as usize, 64 << 10) else { break };
+            memory.commit(piece.len);
+            want -= piece.len;
+            match pieces.last_mut() {
+                Some(last) if last.offset + u64::from(last.len) == piece.offset => last.len += piece.len,
+                _ => pieces.push(piece),
+            }
+        }
+        pieces
+    }
+
+    #[test]
+    fn outstanding_octets_lie_in_few_pieces_that_do_not_overlap() {
+        let mut blocks = blocks(64 << 20);
+        let mut memory = SendMemory::default();
+        let mut outstanding: std::collections::VecDeque<MemRange> = Default::default();
+        let mut seed = 12345u32;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
+            for piece in fill(&mut memory, &mut blocks, seed >> 12 & 0xffff) {
+                match outstanding.back_mut() {
+                    Some(last) if last.offset + u64::from(last.len) == piece.offset => last.len += piece.len,
+                    _ => outstanding.push_back(piece),
+                }
+            }
+            memory.grow();
+            assert!(outstanding.len() <= toe_base::limits::SEND_EXTENTS_MAX, "{outstanding:?}");
+            for (i, a) in outstanding.iter().enumerate() {
+                for b in outstanding.iter().skip(i + 1) {
+                    let apart =
+                        a.offset + u64::from(a.len) <= b.offset || b.offset + u64::from(b.len) <= a.offset;
+                    assert!(apart, "{a:?} {b:?}");
+                }
+            }
+            let mut acked = (seed >> 8 & 0x1_ffff).min(memory.outstanding());
+            memory.release(&mut blocks, acked);
+            while acked > 0 {
+                let front = outstanding.front_mut().expect("what was acknowledged was outstanding");
+                let n = acked.min(front.len);
+                front.offset += u64::from(n);
+                front.len -= n;
+                acked -= n;
+                if front.len == 0 {
+                    outstanding.pop_front();
+                }
+            }
+        }
+        let rest = memory.outstanding();
+        memory.release(&mut blocks, rest);
+        assert!(memory.current.is_none() && memory.old.is_none(), "an idle socket holds no memory");
+    }
+
+    #[test]
+    fn the_limit_holds_until_it_grows() {
+        let mut blocks = blocks(64 << 20);
+        let mut memory = SendMemory::default();
+        fill(&mut memory, &mut blocks, 10 << 20);
+        assert_eq!(memory.outstanding(), SEND_LIMIT_INITIAL);
+        assert!(!memory.is_writable());
+        memory.release(&mut blocks, SEND_LIMIT_INITIAL / 3 + 1);
+        assert!(memory.is_writable());
+        memory.grow();
+        assert_eq!(memory.limit(), SEND_LIMIT_INITIAL * 2);
+        memory.set_limit(8192);
+        memory.grow();
+        assert_eq!(memory.limit(), 8192);
+    }
+
+    #[test]
+    fn short_memory_gives_small_blocks_and_then_none() {
+        let mut blocks = blocks(64 << 10);
+        let mut sockets: Vec<SendMemory> = (0..40).map(|_| SendMemory::default()).collect();
+        let held: u32 = sockets
+            .iter_mut()
+            .map(|memory| {
+                fill(memory, &mut blocks, 4096);
+                memory.outstanding()
+            })
+            .sum();
+        assert_eq!(held, 64 << 10, "every octet of the send part is used");
+        assert!(!blocks.available());
+        sockets[0].release(&mut blocks, 4096);
+        assert!(blocks.available());
+    }
+}

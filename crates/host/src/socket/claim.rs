@@ -1,0 +1,91 @@
+//! Claiming: taking over a flow or listener by showing its descriptor.
+//!
+//! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
+//! one, and the process that lost a flow to one of these, all get it (back) the same way.
+
+use crate::queue::QueueSet;
+use crate::socket::listener::Listener;
+use crate::socket::stream::{self, Stream};
+use crate::socket::{Kind, Socket};
+use crate::stack::Stack;
+use crate::sys;
+use rustix::fd::RawFd;
+use std::sync::atomic::Ordering;
+use toe_abi::attach::{Reply, Request};
+use toe_abi::errno::Errno;
+use toe_base::{FlowId, ListenerId};
+
+/// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more.
+pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
+    let outcome = Stack::get()
+        .ok_or(Errno::ECONNRESET)
+        .and_then(|stack| socket.anchor_fd().map(|fd| (stack, fd)).ok_or(Errno::EBADF))
+        .and_then(|(stack, fd)| take_over(stack, socket, fd));
+    if outcome.is_err() {
+        socket.publish(if socket.has_twin() { 0 } else { stream::ALL }, stream::ALL);
+    }
+    outcome.map_err(|_| Errno::ECONNRESET)
+}
+
+/// Makes a socket for `fd`, if it is an anchor of the engine's.
+pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket, Errno> {
+    let socket = Socket::allocate();
+    socket.fd.store(fd, Ordering::Relaxed);
+    let outcome = take_over(stack, socket, fd);
+    // The reference that installs it says which descriptor it is.
+    socket.fd.store(super::NO_FD, Ordering::Relaxed);
+    match outcome {
+        Ok(()) => {
+            socket.mark_shared();
+            Ok(socket)
+        }
+        Err(errno) => {
+            socket.abandon();
+            Err(errno)
+        }
+    }
+}
+
+fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
+    let home: &'static QueueSet = stack.my_queue()?;
+    // What the program did before; the old home may be the parent's, of which this is a copy.
+    let before = socket.lock_home().and_then(|(mut queue, slot)| {
+        let manner = queue.stream(slot, socket).map(|(_, stream)| stream.manner())?;
+        // What was sent from here is read from here until it is acknowledged.
+        queue.orphan(slot);
+        Some(manner)
+    });
+    // Held from before the request until the stream is in: completions for it may follow the answer at once, and
+    // another thread must not take them before there is a stream to take them.
+    let mut queue = home.lock();
+    let fd = socket.fd.load(Ordering::Relaxed) as u32;
+    let reply = stack.request(Request::Claim { queue_set: home.index, fd }, &[sys::borrow(anchor)]);
+    match reply {
+        Ok(Reply::ClaimedFlow { flow, .. }) => {
+            let flow = FlowId::from_raw(flow);
+            let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow));
+            if let Some(before) = before {
+                stream.set_manner(before);
+            }
+            let slot = queue.add_stream(stream);
+            socket.needs_claim.store(false, Ordering::Release);
+            socket.move_in(home, slot, Kind::Stream);
+            queue.drain();
+            if let Some((_, stream)) = queue.stream(slot, socket) {
+                stream.publish(stream::ALL);
+            }
+            Ok(())
+        }
+        Ok(Reply::ClaimedListener { listener, .. }) => {
+            let id = ListenerId(FlowId::from_raw(listener));
+            let slot = queue.add_listener(Listener::new(id, socket));
+            socket.settings.lock().active = false;
+            socket.needs_claim.store(false, Ordering::Release);
+            socket.ready.store(0, Ordering::SeqCst);
+            socket.move_in(home, slot, Kind::Listener);
+            Ok(())
+        }
+        Ok(_) => Err(Errno::EPROTO),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,160 @@
+//! `connect`: asking the engine, and waiting for the peer.
+
+use crate::queue::{Queue, QueueSet};
+use crate::socket::stream::{self, ConnectTold};
+use crate::socket::{Kind, NO_SLOT, Socket};
+use crate::stack::{Anchor, Stack};
+use crate::sys;
+use crate::wait::{BlockOn, block_on};
+use rustix::fd::RawFd;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use toe_abi::command::{ConnectArgs, WireAddr};
+use toe_abi::errno::Errno;
+
+/// How long an engine may take to answer a command before it counts as down.
+const ANSWER: Duration = Duration::from_secs(5);
+
+impl Socket {
+    /// Starts to connect to `remote`. Waits for the engine's answer only (5 s at most), not for the peer: see
+    /// [`Socket::wait_connected`].
+    ///
+    /// An error is the engine's reason not to try: ENETUNREACH (no route: try the kernel), EADDRINUSE,
+    /// EADDRNOTAVAIL; ENETDOWN: it is gone or does not answer.
+    pub fn connect(
+        anchor: &Anchor,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        fd: RawFd,
+    ) -> Result<&'static Socket, Errno> {
+        let socket = Socket::allocate();
+        match socket.connect_with(anchor.handle.0, local, remote, fd) {
+            Ok(()) => Ok(socket),
+            Err(errno) => {
+                socket.abandon();
+                Err(errno)
+            }
+        }
+    }
+
+    /// Connects a native socket `fd`, whose descriptor is the anchor.
+    pub(crate) fn connect_native(&'static self, remote: SocketAddr, fd: RawFd) -> Result<(), Errno> {
+        let local = self.settings.lock().local;
+        self.connect_with(self.anchor.load(Ordering::Relaxed), local, remote, fd)
+    }
+
+    /// Connects this fresh socket, whose anchor is `anchor`.
+    fn connect_with(
+        &'static self,
+        anchor: u32,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        fd: RawFd,
+    ) -> Result<(), Errno> {
+        let stack = Stack::get().ok_or(Errno::ENETDOWN)?;
+        let args = ConnectArgs {
+            remote: remote.into(),
+            local: local.map(WireAddr::from).unwrap_or_default(),
+            anchor,
+            fd: fd as u32,
+            ..ConnectArgs::default()
+        };
+        let home = stack.my_queue()?;
+        self.ready.store(0, Ordering::SeqCst);
+        let outcome = self.command(home, &mut |queue| queue.start_connect(home, self, &args));
+        outcome.inspect_err(|_| self.become_fresh())?;
+        let settings = self.settings.lock().clone();
+        self.with_stream(|io, stream, _| settings.apply(io, stream));
+        Ok(())
+    }
+
+    pub(super) fn become_fresh(&self) {
+        self.kind.store(Kind::Fresh as u8, Ordering::Release);
+        self.slot.store(NO_SLOT, Ordering::Release);
+        self.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
+    }
+
+    /// Publishes a command by `start` and waits for its result. Signals do not end the wait.
+    pub(super) fn command(
+        &'static self,
+        home: &'static QueueSet,
+        start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
+    ) -> Result<u32, Errno> {
+        // The wait parks on the home's interrupt.
+        self.set_home(home);
+        let deadline = sys::now() + ANSWER;
+        let mut token = None;
+        let mut attempt = || {
+            let mut queue = home.lock();
+            if home.is_dead() {
+                return Err(Errno::ENETDOWN);
+            }
+            queue.drain();
+            if token.is_none() {
+                token = start(&mut queue);
+            }
+            match token.and_then(|token| queue.take_result(token)) {
+                Some(result) => result.map(Some),
+                None => {
+                    drop(queue);
+                    home.stack.look();
+                    Ok(None)
+                }
+            }
+        };
+        let outcome = loop {
+            let on = BlockOn {
+                socket: self,
+                deadline: Some(deadline),
+                too_late: Errno::ENETDOWN,
+                twin: None,
+                twin_ready: None,
+                restartable: false,
+            };
+            match block_on(on, &mut attempt) {
+                Err(Errno::EINTR) => {}
+                other => break other,
+            }
+        };
+        if let (Err(_), Some(token)) = (outcome, token) {
+            home.lock().abandon_result(token);
+        }
+        outcome
+    }
+
+    /// What `connect` returns. Blocking: waits until the peer has answered; EINPROGRESS after SO_SNDTIMEO. Non-blocking:
+    /// EINPROGRESS the first time, then EALREADY, until there is a result: success or the error, once; then EISCONN
+    /// or ECONNABORTED.
+    pub fn wait_connected(&'static self, nonblocking: bool) -> Result<(), Errno> {
+        self.settle()?;
+        let mut attempt = || {
+            let result =
+                self.with_stream(|_, stream, _| stream.connect_result()).ok_or(Errno::ECONNABORTED)?;
+            if result.is_none()
+                && let Some(home) = self.home()
+            {
+                home.stack.look();
+            }
+            result.transpose()
+        };
+        if nonblocking {
+            if let Some(()) = attempt()? {
+                return Ok(());
+            }
+            let told =
+                self.peek_stream(|stream| std::mem::replace(&mut stream.told, ConnectTold::InProgress));
+            let again = told == Some(ConnectTold::InProgress);
+            return Err(if again { Errno::EALREADY } else { Errno::EINPROGRESS });
+        }
+        let on = BlockOn {
+            socket: self,
+            deadline: self.send_timeout().map(|timeout| sys::now() + timeout),
+            too_late: Errno::EINPROGRESS,
+            twin: None,
+            twin_ready: None,
+            restartable: true,
+        };
+        block_on(on, &mut attempt)
+    }
+}

@@ -1,0 +1,391 @@
+//! Listeners and `accept`.
+//!
+//! A listener takes connections only after somebody has asked for one: at the first `accept`, or when it is put into an
+//! epoll set or polled, it posts accept credit to the engine, and one more for each connection taken. So a process that
+//! merely holds a listener (a master of worker processes) is handed nothing.
+
+use crate::queue::QueueIo;
+use crate::socket::stream::{self};
+use crate::socket::{Kind, NO_FD, Socket};
+use crate::stack::{Anchor, Stack};
+use crate::wait::{BlockOn, block_on};
+use crate::{fd_table, sys};
+use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use toe_abi::attach::{Reply, Request};
+use toe_abi::command::{ListenArgs, NO_HANDLE};
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+use toe_base::{FlowId, ListenerId};
+
+/// Most connections that a session asks for ahead of `accept`.
+const CREDIT_MAX: u32 = 64;
+/// With connections waiting at both, every so many accepts the kernel's is taken.
+const KERNEL_EVERY: u32 = 8;
+
+/// Why a listener hands out nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    No,
+    /// `shutdown`.
+    Shut,
+    /// The engine is gone. With a twin, the kernel goes on.
+    EngineGone,
+}
+
+/// A listener as the queue set knows it that its connections come to.
+#[derive(Debug)]
+pub struct Listener {
+    pub id: ListenerId,
+    pub socket: &'static Socket,
+    /// Streams of connections that came in, in order.
+    waiting: VecDeque<u32>,
+    pub closed: Closed,
+}
+
+impl Listener {
+    pub fn new(id: ListenerId, socket: &'static Socket) -> Listener {
+        Listener { id, socket, waiting: VecDeque::with_capacity(CREDIT_MAX as usize), closed: Closed::No }
+    }
+
+    fn ready(&self) -> u32 {
+        match self.closed {
+            Closed::No if self.waiting.is_empty() => 0,
+            Closed::No => stream::IN,
+            Closed::Shut => stream::IN | stream::OUT | stream::HUP | stream::RDHUP,
+            // The twin speaks for itself.
+            Closed::EngineGone if self.socket.has_twin() => 0,
+            Closed::EngineGone => stream::ALL,
+        }
+    }
+
+    pub fn publish(&self, key: u32) {
+        self.socket.publish(self.ready(), key);
+    }
+
+    pub fn on_connection(&mut self, stream: u32) {
+        self.waiting.push_back(stream);
+        self.publish(stream::IN);
+    }
+
+    pub fn on_death(&mut self) {
+        self.closed = Closed::EngineGone;
+        self.waiting.clear();
+        self.publish(stream::ALL);
+    }
+
+    pub fn take_waiting(&mut self) -> Option<u32> {
+        let taken = self.waiting.pop_front();
+        self.publish(0);
+        taken
+    }
+
+    /// A connection that could not be taken after all waits again.
+    fn put_back(&mut self, stream: u32) {
+        self.waiting.push_front(stream);
+        self.publish(stream::IN);
+    }
+
+    fn end(&mut self, why: Closed) {
+        self.closed = why;
+        self.publish(stream::ALL);
+    }
+}
+
+/// How to accept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AcceptHow<'a> {
+    /// Do not wait, whatever the listener's own flag says.
+    pub dont_wait: bool,
+    /// Close the new descriptor on exec.
+    pub cloexec: bool,
+    /// The new socket is non-blocking. (Kept in the socket; the kernel's flag of the descriptor is not touched.)
+    pub nonblocking: bool,
+    /// The kernel's listener on the same port: the program's descriptor.
+    pub twin: Option<BorrowedFd<'a>>,
+}
+
+/// A connection taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// The lowest free number, already in the table.
+    pub fd: RawFd,
+    pub socket: &'static Socket,
+    pub peer: SocketAddr,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptError {
+    /// The kernel has one: accept it there.
+    KernelReady,
+    Errno(Errno),
+}
+
+impl From<Errno> for AcceptError {
+    fn from(errno: Errno) -> AcceptError {
+        AcceptError::Errno(errno)
+    }
+}
+
+static ACCEPTS: AtomicU32 = AtomicU32::new(0);
+
+impl Socket {
+    /// Listens at `local`. With a `twin` the engine is shown it (it holds the port) and the anchor stays hidden;
+    /// without, the program's descriptor `fd` is a copy of the anchor. Does not wait beyond the engine's answer.
+    pub fn listen(
+        anchor: Anchor,
+        local: SocketAddr,
+        backlog: u32,
+        twin: Option<BorrowedFd<'_>>,
+        fd: RawFd,
+    ) -> Result<&'static Socket, (Errno, Anchor)> {
+        let socket = Socket::allocate();
+        match socket.listen_with(anchor.handle.0, local, backlog, twin, fd) {
+            Ok(()) => {
+                if twin.is_some() {
+                    socket.hide_anchor(anchor);
+                }
+                Ok(socket)
+            }
+            Err(errno) => {
+                socket.abandon();
+                Err((errno, anchor))
+            }
+        }
+    }
+
+    fn hide_anchor(&self, anchor: Anchor) {
+        let handle = anchor.handle;
+        let raw = anchor.into_hidden();
+        self.anchor.store(handle.0, Ordering::Relaxed);
+        self.hidden_anchor.store(raw, Ordering::Release);
+    }
+
+    /// Makes this fresh socket a listener.
+    fn listen_with(
+        &'static self,
+        anchor: u32,
+        local: SocketAddr,
+        backlog: u32,
+        twin: Option<BorrowedFd<'_>>,
+        fd: RawFd,
+    ) -> Result<(), Errno> {
+        let stack = Stack::get().ok_or(Errno::ENETDOWN)?;
+        let twin_handle = match twin {
+            Some(twin) => match stack.request(Request::ShowTwin, &[twin])? {
+                Reply::Handle { handle } => handle,
+                _ => return Err(Errno::EPROTO),
+            },
+            None => NO_HANDLE,
+        };
+        let args = ListenArgs {
+            local: local.into(),
+            backlog,
+            anchor,
+            twin: twin_handle,
+            fd: fd as u32,
+            ..ListenArgs::default()
+        };
+        let home = stack.my_queue()?;
+        self.kind.store(Kind::Listener as u8, Ordering::Release);
+        self.ready.store(0, Ordering::SeqCst);
+        let outcome = self.command(home, &mut |queue| queue.start_listen(home, self, &args));
+        let id = outcome.inspect_err(|_| self.become_fresh())?;
+        let slot = home.lock().add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self));
+        let mut settings = self.settings.lock();
+        settings.local = Some(local);
+        settings.backlog = backlog;
+        settings.has_twin = twin.is_some();
+        drop(settings);
+        self.move_in(home, slot, Kind::Listener);
+        Ok(())
+    }
+
+    /// Listens with a native socket `fd`, whose descriptor is the anchor.
+    pub(crate) fn listen_native(&'static self, backlog: u32, fd: RawFd) -> Result<(), Errno> {
+        let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
+        self.listen_with(self.anchor.load(Ordering::Relaxed), local, backlog, None, fd)
+    }
+
+    /// `listen` again.
+    pub fn set_backlog(&self, backlog: u32) {
+        self.settings.lock().backlog = backlog;
+    }
+
+    /// Whether the kernel listens on the same port with the program's descriptor.
+    pub fn has_twin(&self) -> bool {
+        self.settings.lock().has_twin
+    }
+
+    /// Posts accept credit, once. The connections come to the calling thread's queue set.
+    pub(super) fn activate_listener(&'static self) -> Result<(), Errno> {
+        self.settle()?;
+        if self.settings.lock().active {
+            return Ok(());
+        }
+        let Some(old) = self.home().filter(|home| !home.is_dead()) else { return Ok(()) };
+        let home = old.stack.my_queue()?;
+        let backlog = {
+            let mut settings = self.settings.lock();
+            if std::mem::replace(&mut settings.active, true) {
+                return Ok(());
+            }
+            settings.backlog
+        };
+        if !std::ptr::eq(old, home) {
+            let mut queue = old.lock();
+            let slot = self.slot.load(Ordering::Acquire);
+            let Some(id) = queue.listener(slot, self).map(|(_, listener)| listener.id) else { return Ok(()) };
+            queue.remove_listener(slot);
+            drop(queue);
+            let mut queue = home.lock();
+            let slot = queue.add_listener(Listener::new(id, self));
+            self.move_in(home, slot, Kind::Listener);
+        }
+        let count = backlog.clamp(1, CREDIT_MAX);
+        self.with_listener(|io, listener| {
+            io.command(Command::AcceptCredit { listener: listener.id, count });
+        });
+        Ok(())
+    }
+
+    fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
+        let (mut queue, slot) = self.lock_home()?;
+        queue.drain();
+        queue.listener(slot, self).map(|(io, listener)| f(io, listener))
+    }
+
+    /// Takes a connection. Waits for one unless non-blocking; with a twin it waits for the kernel's, too.
+    ///
+    /// EAGAIN: none now (or SO_RCVTIMEO is over). EINVAL: not listening (any more). EMFILE, ENFILE: no descriptor is
+    /// free; the connection waits on.
+    pub fn accept(&'static self, how: AcceptHow<'_>) -> Result<Accepted, AcceptError> {
+        if self.kind() != Kind::Listener {
+            return Err(Errno::EINVAL.into());
+        }
+        // An engine that is gone leaves the twin; its errors are found below.
+        let settled = self.activate_listener();
+        let polled =
+            how.twin.map(|twin| libc::pollfd { fd: twin.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        if let (Some(twin), 0) = (polled, ACCEPTS.fetch_add(1, Ordering::Relaxed) % KERNEL_EVERY)
+            && sys::ppoll(&mut [twin], Some(std::time::Duration::ZERO), None) == Ok(1)
+        {
+            return Err(AcceptError::KernelReady);
+        }
+        if how.dont_wait || self.nonblocking() {
+            settled?;
+            let slot = self.try_take(how.twin.is_some())?.ok_or(Errno::EAGAIN)?;
+            return self.take_in(slot, how).map_err(AcceptError::from);
+        }
+        let slot = self.wait_for_connection(polled)?;
+        self.take_in(slot, how).map_err(AcceptError::from)
+    }
+
+    fn try_take(&'static self, with_twin: bool) -> Result<Option<u32>, Errno> {
+        let taken = self.with_listener(|_, listener| match listener.closed {
+            Closed::Shut => Err(Errno::EINVAL),
+            Closed::EngineGone if !with_twin => Err(Errno::ECONNRESET),
+            Closed::EngineGone => Ok(None),
+            Closed::No => Ok(listener.take_waiting()),
+        });
+        let taken = taken.unwrap_or(Err(Errno::EINVAL))?;
+        if taken.is_none()
+            && let Some(home) = self.home()
+        {
+            home.stack.look();
+        }
+        Ok(taken)
+    }
+
+    fn wait_for_connection(&'static self, twin: Option<libc::pollfd>) -> Result<u32, AcceptError> {
+        let has_twin = twin.is_some();
+        let seen = std::cell::Cell::new(false);
+        let on = BlockOn {
+            socket: self,
+            deadline: self.receive_timeout().map(|timeout| sys::now() + timeout),
+            too_late: Errno::EAGAIN,
+            twin,
+            twin_ready: Some(&seen),
+            restartable: true,
+        };
+        let outcome = block_on(on, &mut || {
+            if let Some(slot) = self.try_take(has_twin)? {
+                return Ok(Some(Some(slot)));
+            }
+            Ok(seen.get().then_some(None))
+        })?;
+        outcome.ok_or(AcceptError::KernelReady)
+    }
+
+    /// Gives the connection in `slot` a socket and a descriptor.
+    fn take_in(&'static self, slot: u32, how: AcceptHow<'_>) -> Result<Accepted, Errno> {
+        let home = self.home().ok_or(Errno::EINVAL)?;
+        let made = home.stack.take_anchor().and_then(|anchor| {
+            let fd = sys::dup_lowest(&anchor.fd, how.cloexec)?;
+            Ok((anchor, fd))
+        });
+        let (anchor, fd) = match made {
+            Ok(made) => made,
+            Err(errno) => {
+                self.with_listener(|_, listener| listener.put_back(slot));
+                return Err(errno);
+            }
+        };
+        let socket = Socket::allocate();
+        let settings = self.settings.lock().for_accepted();
+        let mut queue = home.lock();
+        let Some((io, stream)) = queue.give_stream(slot, socket) else {
+            drop(queue);
+            socket.retire();
+            let _ = sys::close(fd);
+            return Err(Errno::ECONNABORTED);
+        };
+        let flow = stream.flow;
+        io.command(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
+        settings.apply(io, stream);
+        let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
+        socket.move_in(home, slot, Kind::Stream);
+        stream.publish(0);
+        if let Some((io, listener)) = queue.listener(self.slot.load(Ordering::Acquire), self) {
+            let (listener, count) = (listener.id, 1);
+            io.command(Command::AcceptCredit { listener, count });
+        }
+        drop(queue);
+        *socket.settings.lock() = settings;
+        socket.receive_timeout.store(self.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.send_timeout.store(self.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.set_nonblocking(how.nonblocking);
+        fd_table::install(fd, socket);
+        Ok(Accepted { fd, socket, peer })
+    }
+
+    /// `shutdown` of a listener: it hands out nothing more.
+    pub(super) fn end_listener(&'static self, why: Closed) {
+        self.with_listener(|io, listener| {
+            if listener.closed == Closed::No {
+                io.command(Command::CloseListener { listener: listener.id });
+                listener.end(why);
+            }
+        });
+    }
+
+    pub(super) fn close_listener(&'static self) {
+        let Some((mut queue, slot)) = self.lock_home() else { return };
+        if let Some((io, listener)) = queue.listener(slot, self)
+            && listener.closed == Closed::No
+        {
+            io.command(Command::CloseListener { listener: listener.id });
+        }
+        queue.remove_listener(slot);
+    }
+
+    /// The anchor to show for a claim: the hidden one, or a descriptor of the program's.
+    pub(super) fn anchor_fd(&self) -> Option<RawFd> {
+        let hidden = self.hidden_anchor.load(Ordering::Acquire);
+        let fd = if hidden == NO_FD { self.fd.load(Ordering::Relaxed) } else { hidden };
+        (fd != NO_FD).then_some(fd)
+    }
+}

@@ -1,0 +1,491 @@
+//! Sockets: what a descriptor of the program on the engine stands for.
+//!
+//! A [`Socket`] is the part of it that never moves and that any thread may look at without a lock: kind, readiness,
+//! flags, who watches. The connection or listener itself is plain state in a queue set ([`stream`], [`listener`]); the
+//! socket says where. Read on in the order of a connection's life: [`connect`], [`listener`], [`transfer`],
+//! [`options`], [`claim`].
+//!
+//! Called by the switch layer and the C API.
+
+pub mod claim;
+pub mod connect;
+pub mod listener;
+pub mod options;
+pub mod slices;
+pub mod stream;
+pub mod transfer;
+
+pub use listener::{AcceptError, AcceptHow, Accepted};
+pub use transfer::{RecvFlags, SendFlags, Shutdown};
+
+use crate::epoll::EpollSet;
+use crate::lock::{Guard, Lock};
+use crate::queue::{Queue, QueueIo, QueueSet};
+use crate::stack::Anchor;
+use crate::wait::Waiter;
+use crate::{fd_table, fork};
+use options::Settings;
+use rustix::fd::RawFd;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use stream::{Link, Stream};
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+
+/// What a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Neither connected nor listening.
+    Fresh = 0,
+    Stream = 1,
+    Listener = 2,
+}
+
+/// Not in any queue set.
+const NO_SLOT: u32 = u32::MAX;
+const NO_FD: RawFd = -1;
+
+/// Everybody who wants to know when a socket's readiness changes.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Epoll sets, with the place in each.
+    pub sets: Vec<Watcher>,
+    /// Threads inside a call on this socket.
+    waiters: Vec<&'static Waiter>,
+}
+
+/// A registration of a socket in an epoll set.
+#[derive(Clone, Copy, Debug)]
+pub struct Watcher {
+    pub set: &'static EpollSet,
+    pub place: u32,
+    pub exclusive: bool,
+}
+
+/// A socket. Never freed; reused after its last descriptor was closed.
+#[derive(Debug)]
+pub struct Socket {
+    kind: AtomicU8,
+    /// EPOLL bits.
+    ready: AtomicU32,
+    home: AtomicPtr<QueueSet>,
+    slot: AtomicU32,
+    /// Descriptors of this process.
+    references: AtomicU32,
+    /// Counts reuses: a thread that is inside a call when the socket goes away notices by it.
+    generation: AtomicU32,
+    /// The session must show the anchor before it can use the flow or listener.
+    needs_claim: AtomicBool,
+    /// Another process may hold it.
+    shared: AtomicBool,
+    /// [`fork::count`] when it was made.
+    forks: AtomicU32,
+    nonblocking: AtomicBool,
+    /// Timeouts in µs; 0: none.
+    receive_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    /// A descriptor of the program's.
+    fd: AtomicI32,
+    /// The hidden anchor of a listener whose descriptor is its twin.
+    hidden_anchor: AtomicI32,
+    /// Handle of a native socket's anchor.
+    anchor: AtomicU32,
+    /// Number of entries in `watch`.
+    watched: AtomicU32,
+    watch: Lock<Watch>,
+    settings: Lock<Settings>,
+}
+
+/// All sockets that were ever made, and those that can be used again.
+#[derive(Debug)]
+pub struct Registry {
+    all: Vec<&'static Socket>,
+    free: Vec<&'static Socket>,
+}
+
+static REGISTRY: Lock<Registry> = Lock::new(Registry { all: Vec::new(), free: Vec::new() });
+
+/// The registry's lock, for [`crate::fork`].
+pub fn registry_lock() -> &'static Lock<Registry> {
+    &REGISTRY
+}
+
+/// In the child of a fork: every socket in use is the parent's until it is claimed; nobody watches or waits.
+pub fn after_fork_in_child() {
+    let registry = REGISTRY.lock();
+    for socket in &registry.all {
+        socket.forget_watchers();
+        if socket.slot.load(Ordering::Relaxed) != NO_SLOT {
+            socket.needs_claim.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Socket {
+    fn unused() -> Socket {
+        Socket {
+            kind: AtomicU8::new(Kind::Fresh as u8),
+            ready: AtomicU32::new(0),
+            home: AtomicPtr::new(std::ptr::null_mut()),
+            slot: AtomicU32::new(NO_SLOT),
+            references: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            needs_claim: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            forks: AtomicU32::new(0),
+            nonblocking: AtomicBool::new(false),
+            receive_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            fd: AtomicI32::new(NO_FD),
+            hidden_anchor: AtomicI32::new(NO_FD),
+            anchor: AtomicU32::new(0),
+            watched: AtomicU32::new(0),
+            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new() }),
+            settings: Lock::new(Settings::default()),
+        }
+    }
+
+    /// A fresh socket without a descriptor.
+    pub fn allocate() -> &'static Socket {
+        let mut registry = REGISTRY.lock();
+        let socket = match registry.free.pop() {
+            Some(socket) => socket,
+            None => {
+                let socket: &'static Socket = Box::leak(Box::new(Socket::unused()));
+                registry.all.push(socket);
+                socket
+            }
+        };
+        drop(registry);
+        socket.forks.store(fork::count(), Ordering::Relaxed);
+        // What poll shows of a socket that is neither connected nor listening.
+        socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
+        socket
+    }
+
+    /// A socket for the native calls, around the anchor whose copy is the program's descriptor.
+    pub fn fresh(anchor: &Anchor) -> &'static Socket {
+        let socket = Socket::allocate();
+        socket.anchor.store(anchor.handle.0, Ordering::Relaxed);
+        socket
+    }
+
+    /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.
+    fn retire(&'static self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.kick_waiters();
+        self.kind.store(Kind::Fresh as u8, Ordering::Release);
+        self.slot.store(NO_SLOT, Ordering::Release);
+        self.home.store(std::ptr::null_mut(), Ordering::Release);
+        self.needs_claim.store(false, Ordering::Relaxed);
+        self.shared.store(false, Ordering::Relaxed);
+        self.nonblocking.store(false, Ordering::Relaxed);
+        self.receive_timeout.store(0, Ordering::Relaxed);
+        self.send_timeout.store(0, Ordering::Relaxed);
+        self.fd.store(NO_FD, Ordering::Relaxed);
+        *self.settings.lock() = Settings::default();
+        let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
+        if hidden != NO_FD {
+            fd_table::forget_internal(hidden);
+            let _ = crate::sys::close(hidden);
+        }
+        REGISTRY.lock().free.push(self);
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Acquire) {
+            1 => Kind::Stream,
+            2 => Kind::Listener,
+            _ => Kind::Fresh,
+        }
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The queue set that serves it.
+    pub fn home(&self) -> Option<&'static QueueSet> {
+        let home = self.home.load(Ordering::Acquire);
+        // SAFETY: needed because the home is in an atomic. It holds null or an address from `set_home`, which takes
+        // `&'static QueueSet`.
+        (!home.is_null()).then(|| unsafe { &*home })
+    }
+
+    pub(crate) fn set_home(&'static self, home: &'static QueueSet) {
+        self.home.store(std::ptr::from_ref(home).cast_mut(), Ordering::Release);
+        for watcher in &self.watch.lock().sets {
+            watcher.set.add_home(home);
+        }
+    }
+
+    /// It is in `slot` of `home` from now on. The caller holds the lock of `home`.
+    pub(crate) fn move_in(&'static self, home: &'static QueueSet, slot: u32, kind: Kind) {
+        self.slot.store(slot, Ordering::Release);
+        self.kind.store(kind as u8, Ordering::Release);
+        self.set_home(home);
+    }
+
+    /// The lock of its home, with its place there.
+    pub(crate) fn lock_home(&self) -> Option<(Guard<'static, Queue>, u32)> {
+        loop {
+            let home = self.home()?;
+            let queue = home.lock();
+            if self.home().is_some_and(|now| std::ptr::eq(now, home)) {
+                return Some((queue, self.slot.load(Ordering::Acquire)));
+            }
+        }
+    }
+
+    /// Does `f` to its stream, after taking the completions that wait. `None`: it has none.
+    pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, u32) -> R) -> Option<R> {
+        let (mut queue, slot) = self.lock_home()?;
+        queue.drain();
+        let (io, stream) = queue.stream(slot, self)?;
+        let result = f(io, stream, slot);
+        if stream.is_starved() {
+            queue.starve(slot);
+        }
+        Some(result)
+    }
+
+    /// Does `f` to its stream as it is.
+    pub(crate) fn peek_stream<R>(&self, f: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        let (mut queue, slot) = self.lock_home()?;
+        queue.stream(slot, self).map(|(_, stream)| f(stream))
+    }
+
+    /// Whether another process has it, as far as is known, so that it must be claimed before use.
+    pub fn is_moved(&self) -> bool {
+        self.needs_claim.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_moved(&self) {
+        self.needs_claim.store(true, Ordering::Release);
+    }
+
+    /// Makes it usable in this process: claims it if need be.
+    pub fn settle(&'static self) -> Result<(), Errno> {
+        if self.is_moved() { claim::claim(self) } else { Ok(()) }
+    }
+
+    // Readiness.
+
+    /// Stores what holds now; `key`: what has just happened, 0 when nothing did that anybody waits for.
+    pub(crate) fn publish(&self, ready: u32, key: u32) {
+        self.ready.store(ready, Ordering::SeqCst);
+        if key == 0 || self.watched.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let watch = self.watch.lock();
+        watch.waiters.iter().for_each(|waiter| {
+            waiter.kick();
+        });
+        // Of the exclusive registrations the first that wakes somebody ends the round.
+        let mut served = false;
+        for watcher in watch.sets.iter().filter(|_| key != stream::DRAINED) {
+            if !(watcher.exclusive && served) {
+                let woke = watcher.set.notify(watcher.place, key);
+                served |= woke && watcher.exclusive;
+            }
+        }
+    }
+
+    /// The EPOLL bits that hold, as last published.
+    pub fn ready_now(&self) -> u32 {
+        self.ready.load(Ordering::SeqCst)
+    }
+
+    /// The EPOLL bits that hold now, after taking the completions that wait.
+    pub fn ready(&'static self) -> u32 {
+        if self.settle().is_err() {
+            return stream::ALL;
+        }
+        self.activate();
+        if let Some(home) = self.home() {
+            home.drain();
+            home.stack.look();
+        }
+        self.ready_now()
+    }
+
+    /// Someone wants events of this socket: a listener begins to take connections.
+    pub(crate) fn activate(&'static self) {
+        if self.kind() == Kind::Listener {
+            let _ = self.activate_listener();
+        }
+    }
+
+    pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
+        self.watch.lock().waiters.push(waiter);
+        self.watched.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn remove_waiter(&self, waiter: &'static Waiter) {
+        let mut watch = self.watch.lock();
+        if let Some(at) = watch.waiters.iter().position(|w| std::ptr::eq(*w, waiter)) {
+            watch.waiters.swap_remove(at);
+            self.watched.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn kick_waiters(&self) {
+        self.watch.lock().waiters.iter().for_each(|waiter| {
+            waiter.kick();
+        });
+    }
+
+    /// An epoll set watches it from now on.
+    pub(crate) fn add_watcher(&self, watcher: Watcher) {
+        self.watch.lock().sets.push(watcher);
+        self.watched.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn remove_watcher(&self, set: &EpollSet, place: u32) {
+        let mut watch = self.watch.lock();
+        if let Some(at) = watch.sets.iter().position(|w| std::ptr::eq(w.set, set) && w.place == place) {
+            watch.sets.remove(at);
+            self.watched.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// In the child of a fork. The lock may be held by a thread that is not there any more, so it is not asked.
+    fn forget_watchers(&self) {
+        self.watched.store(0, Ordering::SeqCst);
+        self.watch.renew_after_fork(Watch::default());
+        self.settings.free_after_fork();
+    }
+
+    // References.
+
+    pub(crate) fn add_reference(&self, fd: RawFd) {
+        self.references.fetch_add(1, Ordering::AcqRel);
+        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The program lets go of `fd`; with the last one the socket ends.
+    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
+        if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.release();
+        } else if self.fd.load(Ordering::Relaxed) == fd {
+            self.fd.store(fd_table::find(self, fd).unwrap_or(NO_FD), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether another process may hold its descriptor.
+    pub fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) || self.forks.load(Ordering::Relaxed) != fork::count()
+    }
+
+    /// Its descriptor went to another process.
+    pub fn mark_shared(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a socket that never got a descriptor.
+    pub fn abandon(&'static self) {
+        self.release();
+    }
+
+    fn release(&'static self) {
+        let watchers = std::mem::take(&mut self.watch.lock().sets);
+        self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
+        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        if !self.is_moved() {
+            match self.kind() {
+                Kind::Stream => self.close_stream(),
+                Kind::Listener => self.close_listener(),
+                Kind::Fresh => {}
+            }
+        }
+        self.retire();
+    }
+
+    fn close_stream(&'static self) {
+        let linger = self.settings.lock().linger;
+        if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
+            self.wait_drained(linger.unwrap_or_default());
+        }
+        let abort = linger.is_some_and(|time| time.is_zero());
+        let shared = self.is_shared();
+        let Some((mut queue, slot)) = self.lock_home() else { return };
+        queue.drain();
+        let Some((io, stream)) = queue.stream(slot, self) else { return };
+        if !shared && !stream.let_go && stream.link != Link::Moved {
+            stream.let_go = true;
+            io.command(Command::Close { flow: stream.flow, abort });
+        }
+        queue.orphan(slot);
+    }
+
+    // Small things.
+
+    pub fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    pub fn nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Octets received and not yet read (FIONREAD).
+    pub fn unread(&'static self) -> usize {
+        let _ = self.settle();
+        self.with_stream(|_, stream, _| stream.unread()).unwrap_or(0)
+    }
+
+    /// Octets sent and not yet acknowledged (SIOCOUTQ).
+    pub fn unsent(&'static self) -> usize {
+        let _ = self.settle();
+        self.with_stream(|_, stream, _| stream.send.outstanding() as usize).unwrap_or(0)
+    }
+
+    pub fn local_addr(&self) -> Result<SocketAddr, Errno> {
+        let of_stream = self.peek_stream(|stream| stream.addrs).flatten();
+        let bound = self.settings.lock().local;
+        Ok(of_stream.map(|(local, _)| local).or(bound).unwrap_or(UNBOUND))
+    }
+
+    /// ENOTCONN unless established.
+    pub fn peer_addr(&self) -> Result<SocketAddr, Errno> {
+        let peer = self.peek_stream(|stream| match stream.link {
+            Link::Open | Link::Moved => stream.addrs.map(|(_, remote)| remote),
+            Link::Connecting | Link::Closed => None,
+        });
+        peer.flatten().ok_or(Errno::ENOTCONN)
+    }
+
+    /// SO_ERROR: the error that waits, once.
+    pub fn take_error(&'static self) -> Errno {
+        if let Err(errno) = self.settle() {
+            return errno;
+        }
+        self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK)
+    }
+
+    /// The address that a native socket is bound to.
+    pub fn set_local(&self, local: SocketAddr) {
+        self.settings.lock().local = Some(local);
+    }
+
+    fn timeout(cell: &AtomicU64) -> Option<Duration> {
+        match cell.load(Ordering::Relaxed) {
+            0 => None,
+            us => Some(Duration::from_micros(us)),
+        }
+    }
+
+    /// SO_RCVTIMEO.
+    pub fn receive_timeout(&self) -> Option<Duration> {
+        Self::timeout(&self.receive_timeout)
+    }
+
+    /// SO_SNDTIMEO.
+    pub fn send_timeout(&self) -> Option<Duration> {
+        Self::timeout(&self.send_timeout)
+    }
+}
+
+const UNBOUND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);

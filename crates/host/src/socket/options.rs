@@ -1,0 +1,303 @@
+//! Socket options: what the library keeps, what the engine is told, what is only remembered.
+//!
+//! Values come and go as the C calls have them: `int`s, `struct linger`, `struct timeval`, `struct tcp_info`. An option
+//! that is not known here is refused with ENOPROTOOPT, so that a program finds out.
+
+use crate::errno::EDOM;
+use crate::queue::QueueIo;
+use crate::socket::stream::Stream;
+use crate::socket::{Kind, Socket};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use toe_abi::command::FlowInfo;
+use toe_abi::entry::{Command, FlowOption};
+use toe_abi::errno::Errno;
+use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
+
+/// Remembered for the program, without effect on the engine (the kernel does most of these for its twin).
+const REMEMBERED: [(i32, i32); 12] = [
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+];
+
+/// Options that the engine acts on, with Linux's default.
+const OFFLOADED: [(i32, i32, FlowOption, u32); 7] = [
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
+    (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE, FlowOption::KeepAlive, 0),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, FlowOption::KeepIdleSecs, 7200),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, FlowOption::KeepIntervalSecs, 75),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, FlowOption::KeepCount, 9),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
+];
+
+/// The settings of a socket.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Address that it is bound to.
+    pub local: Option<SocketAddr>,
+    /// SO_LINGER, when on.
+    pub linger: Option<Duration>,
+    pub backlog: u32,
+    /// The program's descriptor is a kernel listener on the same port.
+    pub has_twin: bool,
+    /// Accept credit was posted.
+    pub active: bool,
+    offloaded: [Option<u32>; OFFLOADED.len()],
+    remembered: [Option<i32>; REMEMBERED.len()],
+    receive_window: Option<u32>,
+    send_limit: Option<u32>,
+    low_water: Option<u32>,
+}
+
+impl Settings {
+    /// What an accepted connection takes over from its listener.
+    pub fn for_accepted(&self) -> Settings {
+        Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() }
+    }
+
+    /// Tells a new stream, and the engine, of everything that was set before there was one.
+    pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
+        let flow = stream.flow;
+        for ((_, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
+            if let Some(value) = value.filter(|value| value != default) {
+                io.command(Command::SetOption { flow, option: *option, value });
+            }
+        }
+        if let Some(value) = self.receive_window {
+            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
+        }
+        if let Some(limit) = self.send_limit {
+            stream.send.set_limit(limit);
+        }
+        if let Some(low_water) = self.low_water {
+            stream.low_water = low_water as usize;
+        }
+    }
+}
+
+fn int(value: &[u8]) -> Result<i32, Errno> {
+    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
+}
+
+/// A `struct timeval` as µs.
+fn timeval(value: &[u8]) -> Result<u64, Errno> {
+    let (secs, rest) = value.split_first_chunk().ok_or(Errno::EINVAL)?;
+    let (secs, us) = (i64::from_ne_bytes(*secs), rest.first_chunk().ok_or(Errno::EINVAL)?);
+    let us = i64::from_ne_bytes(*us);
+    if !(0..1_000_000).contains(&us) {
+        return Err(EDOM);
+    }
+    Ok(u64::try_from(secs).unwrap_or(0).saturating_mul(1_000_000).saturating_add(us as u64))
+}
+
+fn put(out: &mut [u8], value: &[u8]) -> usize {
+    let len = out.len().min(value.len());
+    out[..len].copy_from_slice(&value[..len]);
+    len
+}
+
+impl Socket {
+    /// `setsockopt`, with the value as the C call has it. ENOPROTOOPT: no such option here.
+    pub fn set_option(&'static self, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+        self.settle()?;
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                let on = int(value)? != 0;
+                let secs = value.get(4..).map(int).ok_or(Errno::EINVAL)??;
+                let time = Duration::from_secs(u64::try_from(secs).unwrap_or(0));
+                self.settings.lock().linger = on.then_some(time);
+            }
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+                self.receive_timeout.store(timeval(value)?, Ordering::Relaxed);
+            }
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+                self.send_timeout.store(timeval(value)?, Ordering::Relaxed)
+            }
+            // Linux doubles the value, for its own bookkeeping, and reports it doubled.
+            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => {
+                let window = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
+                let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
+                self.settings.lock().receive_window = Some(window);
+                self.tell_engine(FlowOption::ReceiveWindowMax, window);
+            }
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
+                let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
+                self.settings.lock().send_limit = Some(limit);
+                self.with_stream(|_, stream, _| {
+                    stream.send.set_limit(limit);
+                    stream.publish(0);
+                });
+            }
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
+                let low_water = int(value)?.max(1) as u32;
+                self.settings.lock().low_water = Some(low_water);
+                self.with_stream(|_, stream, _| {
+                    stream.low_water = low_water as usize;
+                    stream.publish(0);
+                });
+            }
+            _ => return self.set_int_option(level, name, int(value)?),
+        }
+        Ok(())
+    }
+
+    fn set_int_option(&'static self, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+        let found = OFFLOADED.iter().position(|(l, n, _, _)| (*l, *n) == (level, name));
+        if let Some(at) = found {
+            let (_, _, option, default) = OFFLOADED[at];
+            let is_flag = default == 0 && option != FlowOption::UserTimeoutMs;
+            let value = match u32::try_from(value) {
+                _ if is_flag => u32::from(value != 0),
+                Ok(value) if value > 0 || option == FlowOption::UserTimeoutMs => value,
+                _ => return Err(Errno::EINVAL),
+            };
+            self.settings.lock().offloaded[at] = Some(value);
+            self.tell_engine(option, value);
+            return Ok(());
+        }
+        let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
+        self.settings.lock().remembered[at] = Some(value);
+        Ok(())
+    }
+
+    fn tell_engine(&self, option: FlowOption, value: u32) {
+        self.with_stream(|io, stream, _| {
+            if !stream.let_go {
+                io.command(Command::SetOption { flow: stream.flow, option, value });
+            }
+        });
+    }
+
+    /// `getsockopt`: writes the value as the C call has it and returns its length (cut to `out`).
+    pub fn get_option(&'static self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let int = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => i32::from(self.take_error().0),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+            (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
+            (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => i32::from(self.kind() == Kind::Listener),
+            (libc::SOL_SOCKET, libc::SO_SNDLOWAT) => 1,
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => self.settings.lock().low_water.unwrap_or(1) as i32,
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+                self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_INITIAL) as i32
+            }
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
+                let now = self.peek_stream(|stream| stream.send.limit());
+                now.or(self.settings.lock().send_limit).unwrap_or(crate::send_memory::SEND_LIMIT_INITIAL)
+                    as i32
+            }
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.flow_info().map_or(536, |info| info.mss as i32),
+            (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(self.get_linger(out)),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(get_timeval(&self.receive_timeout, out)),
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(get_timeval(&self.send_timeout, out)),
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(put(out, &self.tcp_info())),
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+                return Ok(put(out, b"toe\0\0\0\0\0\0\0\0\0\0\0\0\0"));
+            }
+            _ => self.get_int_option(level, name)?,
+        };
+        Ok(put(out, &int.to_ne_bytes()))
+    }
+
+    fn get_int_option(&self, level: i32, name: i32) -> Result<i32, Errno> {
+        if let Some(at) = OFFLOADED.iter().position(|(l, n, _, _)| (*l, *n) == (level, name)) {
+            return Ok(self.settings.lock().offloaded[at].unwrap_or(OFFLOADED[at].3) as i32);
+        }
+        let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
+        Ok(self.settings.lock().remembered[at].unwrap_or(0))
+    }
+
+    fn get_linger(&self, out: &mut [u8]) -> usize {
+        let linger = self.settings.lock().linger;
+        let secs = linger.map_or(0, |time| time.as_secs() as i32);
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&i32::from(linger.is_some()).to_ne_bytes());
+        value[4..].copy_from_slice(&secs.to_ne_bytes());
+        put(out, &value)
+    }
+
+    fn flow_info(&self) -> Option<FlowInfo> {
+        let (mut queue, slot) = self.lock_home()?;
+        let flow = queue.stream(slot, self).map(|(_, stream)| stream.flow)?;
+        Some(queue.flow_info(flow))
+    }
+
+    /// `struct tcp_info` as far as the engine tells: state, MSS, round-trip time, congestion window, retransmits.
+    fn tcp_info(&self) -> [u8; 104] {
+        let info = self.flow_info().unwrap_or_default();
+        let mut out = [0; 104];
+        // Offsets of the kernel's structure (include/uapi/linux/tcp.h), whose order never changes.
+        const SND_MSS: usize = 16;
+        const RCV_MSS: usize = 20;
+        const UNACKED: usize = 24;
+        const RTT: usize = 68;
+        const RTTVAR: usize = 72;
+        const SND_CWND: usize = 80;
+        const ADVMSS: usize = 84;
+        const TOTAL_RETRANS: usize = 100;
+        let mss = info.mss.max(1);
+        let unsent = self.peek_stream(|stream| stream.send.outstanding()).unwrap_or(0);
+        out[0] = if self.kind() == Kind::Listener { 10 } else { info.state };
+        for (at, value) in [
+            (SND_MSS, info.mss),
+            (RCV_MSS, info.mss),
+            (UNACKED, unsent.div_ceil(mss)),
+            (RTT, info.srtt_us),
+            (RTTVAR, info.rttvar_us),
+            (SND_CWND, info.cwnd / mss),
+            (ADVMSS, info.mss),
+            (TOTAL_RETRANS, info.retransmits),
+        ] {
+            out[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        out
+    }
+}
+
+fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
+    let us = cell.load(Ordering::Relaxed);
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&(us / 1_000_000).to_ne_bytes());
+    value[8..].copy_from_slice(&(us % 1_000_000).to_ne_bytes());
+    put(out, &value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_without_a_connection_keeps_options_for_later() {
+        let socket = Socket::allocate();
+        let one = 1i32.to_ne_bytes();
+        assert_eq!(socket.set_option(libc::IPPROTO_TCP, libc::TCP_NODELAY, &one), Ok(()));
+        assert_eq!(
+            socket.set_option(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &0i32.to_ne_bytes()),
+            Err(Errno::EINVAL)
+        );
+        assert_eq!(socket.set_option(libc::SOL_SOCKET, 9999, &one), Err(Errno::ENOPROTOOPT));
+        assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_LINGER, &one), Err(Errno::EINVAL));
+        let mut out = [0; 4];
+        assert_eq!(socket.get_option(libc::IPPROTO_TCP, libc::TCP_NODELAY, &mut out), Ok(4));
+        assert_eq!(i32::from_ne_bytes(out), 1);
+        assert_eq!(socket.get_option(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &mut out), Ok(4));
+        assert_eq!(i32::from_ne_bytes(out), 7200);
+        let mut time = [0; 16];
+        time[0] = 2;
+        assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
+        assert_eq!(socket.receive_timeout(), Some(Duration::from_secs(2)));
+        socket.abandon();
+    }
+}

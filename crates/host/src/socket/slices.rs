@@ -1,0 +1,131 @@
+//! Walking over a program's scattered buffers, for `readv` and `writev` and everything else.
+
+use std::io::{IoSlice, IoSliceMut};
+use toe_abi::errno::Errno;
+
+/// Buffers to be filled in order.
+#[derive(Debug)]
+pub struct Scatter<'a, 'b> {
+    slices: &'a mut [IoSliceMut<'b>],
+    index: usize,
+    offset: usize,
+    left: usize,
+}
+
+impl<'a, 'b> Scatter<'a, 'b> {
+    pub fn new(slices: &'a mut [IoSliceMut<'b>]) -> Scatter<'a, 'b> {
+        let left = slices.iter().map(|slice| slice.len()).sum();
+        Scatter { slices, index: 0, offset: 0, left }
+    }
+
+    /// Octets that still fit.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Fills up to `max` octets: `copy(done, piece)` writes the octets from `done` on into `piece`. Returns how many.
+    pub fn fill(
+        &mut self,
+        max: usize,
+        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < max
+            && let Some(slice) = self.slices.get_mut(self.index)
+        {
+            let room = &mut slice[self.offset..];
+            let len = room.len().min(max - done);
+            if len > 0 {
+                copy(done, &mut room[..len])?;
+                done += len;
+                self.left -= len;
+                self.offset += len;
+            }
+            if self.offset == slice.len() {
+                self.index += 1;
+                self.offset = 0;
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Buffers to be emptied in order.
+#[derive(Debug)]
+pub struct Gather<'a, 'b> {
+    slices: &'a [IoSlice<'b>],
+    index: usize,
+    offset: usize,
+    left: usize,
+}
+
+impl<'a, 'b> Gather<'a, 'b> {
+    pub fn new(slices: &'a [IoSlice<'b>]) -> Gather<'a, 'b> {
+        let left = slices.iter().map(|slice| slice.len()).sum();
+        Gather { slices, index: 0, offset: 0, left }
+    }
+
+    /// Octets that are left.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Takes up to `max` octets: `copy(done, piece)` puts `piece` where the octets from `done` on belong. Returns how
+    /// many.
+    pub fn empty(
+        &mut self,
+        max: usize,
+        mut copy: impl FnMut(usize, &[u8]) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < max
+            && let Some(slice) = self.slices.get(self.index)
+        {
+            let rest = &slice[self.offset..];
+            let len = rest.len().min(max - done);
+            if len > 0 {
+                copy(done, &rest[..len])?;
+                done += len;
+                self.left -= len;
+                self.offset += len;
+            }
+            if self.offset == slice.len() {
+                self.index += 1;
+                self.offset = 0;
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_cross_slice_borders_both_ways() {
+        let (a, b, c) = (*b"abc", *b"", *b"defgh");
+        let from = [IoSlice::new(&a), IoSlice::new(&b), IoSlice::new(&c)];
+        let mut gather = Gather::new(&from);
+        let mut middle = [0u8; 8];
+        for max in [2, 4, 9] {
+            let start = 8 - gather.left();
+            let n = gather.empty(max, |done, piece| {
+                middle[start + done..start + done + piece.len()].copy_from_slice(piece);
+                Ok(())
+            });
+            assert_eq!(n, Ok(max.min(8 - start)));
+        }
+        assert_eq!(&middle, b"abcdefgh");
+
+        let (mut x, mut y, mut z) = ([0u8; 1], [0u8; 0], [0u8; 9]);
+        let mut into = [IoSliceMut::new(&mut x), IoSliceMut::new(&mut y), IoSliceMut::new(&mut z)];
+        let mut scatter = Scatter::new(&mut into);
+        let n = scatter.fill(8, |done, piece| {
+            piece.copy_from_slice(&middle[done..done + piece.len()]);
+            Ok(())
+        });
+        assert_eq!((n, scatter.left()), (Ok(8), 2));
+        assert_eq!((&x, &z[..7]), (b"a", &b"bcdefgh"[..]));
+    }
+}

@@ -1,0 +1,449 @@
+//! The state of one connection as its program sees it, and what each completion does to it.
+//!
+//! Owned by [`crate::queue`], behind the queue set's lock. Plain state: nothing here waits. What the calls return and
+//! what `poll` shows follows Linux (`tcp_recvmsg`, `tcp_sendmsg` and `tcp_poll` of its TCP, as observed):
+//!
+//! | | recv | send | poll |
+//! |---|---|---|---|
+//! | connecting | would block | would block | nothing |
+//! | peer's FIN, data left | data | goes out | IN RDHUP (OUT) |
+//! | peer's FIN, no data left | 0 | goes out | IN RDHUP (OUT) |
+//! | both directions closed | 0 | EPIPE | IN OUT HUP RDHUP |
+//! | reset, data left | data | errno once, then EPIPE | IN OUT ERR HUP RDHUP |
+//! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
+
+use crate::queue::QueueIo;
+use crate::send_memory::{Blocks, SendMemory};
+use crate::socket::Socket;
+use crate::socket::slices::{Gather, Scatter};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use toe_abi::command::FlowInfo;
+use toe_abi::entry::{MemRange, RANGE_LEN_MAX, Send};
+use toe_abi::errno::Errno;
+use toe_base::FlowId;
+
+pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+pub const ERR: u32 = libc::EPOLLERR as u32;
+pub const HUP: u32 = libc::EPOLLHUP as u32;
+pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+/// Everything: what a socket whose connection is gone wakes its watchers with.
+pub const ALL: u32 = IN | OUT | ERR | HUP | RDHUP;
+/// Not an event of poll: all that was sent has been acknowledged. Wakes threads, not epoll sets.
+pub const DRAINED: u32 = 1 << 24;
+
+/// Octets that go out with one entry: one segment of the engine. The engine can begin with the first while the next
+/// is still being copied.
+const SEND_CHUNK: u32 = 64 << 10;
+
+/// What has become of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// `connect` is under way.
+    Connecting,
+    /// Established, perhaps with one or both directions shut.
+    Open,
+    /// Failed to connect, reset, or lost with the engine.
+    Closed,
+    /// Another process has it. The next call here shows the descriptor and takes it back.
+    Moved,
+}
+
+/// Which answer of `connect` the program has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectTold {
+    Nothing,
+    InProgress,
+    Result,
+}
+
+/// What one attempt at an operation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    Done(usize),
+    /// Nothing now; wait and try again.
+    Wait,
+}
+
+/// The part of a stream that goes along when it is claimed.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    told: ConnectTold,
+    read_shut: bool,
+    write_shut: bool,
+    low_water: usize,
+    error: Errno,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    pub flow: FlowId,
+    /// `None`: waits in a listener, or the program has let go of it.
+    pub socket: Option<&'static Socket>,
+    pub waits_in_listener: bool,
+    pub link: Link,
+    pub told: ConnectTold,
+    /// The session has told the engine that it lets go.
+    pub let_go: bool,
+    /// Received and not yet read, in stream order; neighbours are one range.
+    received: VecDeque<MemRange>,
+    unread: usize,
+    /// Octets read for which the engine has no credit yet.
+    pub credit_owed: u32,
+    pub send: SendMemory,
+    /// A send found no memory or no room in the ring.
+    starved: bool,
+    /// A send found the old ring still draining: the next `Sent` makes room.
+    draining: bool,
+    /// What SO_ERROR says.
+    error: Errno,
+    /// Fewer unread octets than this do not count as readable (SO_RCVLOWAT).
+    pub low_water: usize,
+    pub read_shut: bool,
+    pub write_shut: bool,
+    pub peer_closed: bool,
+    pub addrs: Option<(SocketAddr, SocketAddr)>,
+}
+
+impl Stream {
+    fn new(flow: FlowId, link: Link, socket: Option<&'static Socket>) -> Stream {
+        Stream {
+            flow,
+            socket,
+            waits_in_listener: false,
+            link,
+            told: ConnectTold::Nothing,
+            let_go: false,
+            received: VecDeque::new(),
+            unread: 0,
+            credit_owed: 0,
+            send: SendMemory::default(),
+            starved: false,
+            draining: false,
+            error: Errno::OK,
+            low_water: 1,
+            read_shut: false,
+            write_shut: false,
+            peer_closed: false,
+            addrs: None,
+        }
+    }
+
+    pub fn connecting(flow: FlowId, socket: &'static Socket) -> Stream {
+        Stream::new(flow, Link::Connecting, Some(socket))
+    }
+
+    /// A connection that came in and that nobody has taken yet.
+    pub fn accepted(flow: FlowId) -> Stream {
+        let mut stream = Stream::new(flow, Link::Open, None);
+        stream.waits_in_listener = true;
+        stream.told = ConnectTold::Result;
+        stream
+    }
+
+    /// A connection that another process, or this one before, has had.
+    pub fn claimed(flow: FlowId, socket: &'static Socket, info: &FlowInfo) -> Stream {
+        let mut stream = Stream::new(flow, Link::Open, Some(socket));
+        stream.told = ConnectTold::Result;
+        // Numbers of Linux: the states in which our, or the peer's, FIN has been seen.
+        stream.write_shut = matches!(info.state, 4 | 5 | 6 | 9 | 11);
+        stream.peer_closed = matches!(info.state, 6 | 8 | 9 | 11);
+        if info.state == 2 {
+            stream.link = Link::Connecting;
+        }
+        stream.read_addrs(info);
+        stream
+    }
+
+    /// The EPOLL bits that hold now.
+    pub fn ready(&self) -> u32 {
+        let mut bits = if self.error.is_ok() { 0 } else { ERR };
+        if matches!(self.link, Link::Connecting | Link::Moved) {
+            return bits;
+        }
+        let closed = self.link == Link::Closed;
+        let read_over = closed || self.read_shut || self.peer_closed;
+        let write_over = closed || self.write_shut;
+        if read_over && write_over {
+            bits |= HUP;
+        }
+        if read_over {
+            bits |= IN | RDHUP;
+        }
+        if self.unread >= self.low_water {
+            bits |= IN;
+        }
+        if write_over || self.has_room() {
+            bits |= OUT;
+        }
+        bits
+    }
+
+    fn has_room(&self) -> bool {
+        !self.starved && !self.draining && self.send.is_writable()
+    }
+
+    /// Tells the socket what holds now; `key`: what has just happened.
+    pub fn publish(&self, key: u32) {
+        if let Some(socket) = self.socket {
+            socket.publish(self.ready(), key);
+        }
+    }
+
+    pub fn unread(&self) -> usize {
+        self.unread
+    }
+
+    pub fn error(&self) -> Errno {
+        self.error
+    }
+
+    /// SO_ERROR: tells the error and forgets it.
+    pub fn take_error(&mut self) -> Errno {
+        let error = std::mem::replace(&mut self.error, Errno::OK);
+        if !error.is_ok() {
+            self.publish(0);
+        }
+        error
+    }
+
+    /// Both addresses, once the engine has written them down.
+    pub fn read_addrs(&mut self, info: &FlowInfo) {
+        self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
+    }
+
+    /// What `connect` returns now, `None` while it is under way.
+    pub fn connect_result(&mut self) -> Option<Result<(), Errno>> {
+        if self.link == Link::Connecting {
+            return None;
+        }
+        if std::mem::replace(&mut self.told, ConnectTold::Result) == ConnectTold::Result {
+            return Some(Err(Errno::EISCONN));
+        }
+        if self.link == Link::Closed {
+            let error = self.take_error();
+            return Some(Err(if error.is_ok() { Errno::ECONNABORTED } else { error }));
+        }
+        Some(Ok(()))
+    }
+
+    /// Reads into `into` what is there: up to its room, but nothing before `target` octets are there, unless no more
+    /// will come. A peek leaves everything as it is.
+    pub fn recv(
+        &mut self,
+        io: &mut QueueIo,
+        slot: u32,
+        into: &mut Scatter<'_, '_>,
+        target: usize,
+        peek: bool,
+    ) -> Result<Attempt, Errno> {
+        let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
+        if self.unread > 0 && (self.unread >= target || over) {
+            let copied = self.copy_out(io, into, peek)?;
+            if !peek {
+                self.credit_owed += copied as u32;
+                io.credit(slot, self);
+                self.publish(0);
+            }
+            return Ok(Attempt::Done(copied));
+        }
+        if self.unread > 0 || self.link == Link::Connecting {
+            return Ok(Attempt::Wait);
+        }
+        if self.peer_closed {
+            return Ok(Attempt::Done(0));
+        }
+        let error = self.take_error();
+        if !error.is_ok() {
+            return Err(error);
+        }
+        Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
+    }
+
+    fn copy_out(&mut self, io: &QueueIo, into: &mut Scatter<'_, '_>, peek: bool) -> Result<usize, Errno> {
+        let mut copied = 0;
+        let mut at = 0;
+        while let Some(range) = self.received.get_mut(at) {
+            let taken = into.fill(range.len as usize, |done, piece| {
+                io.region.read(range.offset + done as u64, piece).map_err(|_| Errno::EIO)
+            })? as u32;
+            copied += taken as usize;
+            if taken < range.len {
+                if !peek {
+                    range.offset += u64::from(taken);
+                    range.len -= taken;
+                }
+                break;
+            }
+            if peek {
+                at += 1;
+            } else {
+                self.received.pop_front();
+            }
+        }
+        if !peek {
+            self.unread -= copied;
+        }
+        Ok(copied)
+    }
+
+    /// Puts back an error that was taken too early.
+    pub fn put_error(&mut self, errno: Errno) {
+        self.error = errno;
+        self.publish(0);
+    }
+
+    /// Whether the stream takes data at all. `Ok(false)`: it does not, but the call has already sent some
+    /// (`partly`), so that the error is for the next call.
+    pub fn send_error(&mut self, partly: bool) -> Result<bool, Errno> {
+        let over = self.write_shut || self.link == Link::Closed;
+        if self.error.is_ok() && !over {
+            return Ok(true);
+        }
+        if partly {
+            return Ok(false);
+        }
+        let error = self.take_error();
+        Err(if error.is_ok() { Errno::EPIPE } else { error })
+    }
+
+    /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
+    pub fn send(
+        &mut self,
+        io: &mut QueueIo,
+        from: &mut Gather<'_, '_>,
+        more: bool,
+    ) -> Result<Attempt, Errno> {
+        if self.link != Link::Open {
+            return Ok(Attempt::Wait);
+        }
+        let mut sent = 0;
+        while from.left() > 0 && self.send.room() > 0 {
+            if io.ring.send_room() == 0 {
+                self.starved = true;
+                break;
+            }
+            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), SEND_CHUNK) else {
+                // With octets outstanding the next acknowledgement helps; without, it is memory that is short.
+                self.starved = self.send.outstanding() == 0;
+                self.draining = !self.starved;
+                break;
+            };
+            let len = from.empty(piece.len as usize, |done, octets| {
+                io.region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
+            })? as u32;
+            let data = MemRange { offset: piece.offset, len };
+            if !io.send(Send { flow: self.flow, data, more: more || from.left() > 0 }) {
+                self.starved = true;
+                break;
+            }
+            self.send.commit(len);
+            sent += len as usize;
+            io.ring();
+        }
+        self.publish(0);
+        Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
+    }
+
+    /// A send stopped for want of memory or ring room.
+    pub fn is_starved(&self) -> bool {
+        self.starved
+    }
+
+    /// There may be memory or room again.
+    pub fn on_supply(&mut self) {
+        self.starved = false;
+        self.publish(if self.has_room() { OUT } else { 0 });
+    }
+
+    pub fn on_connected(&mut self, errno: Errno) {
+        if self.link != Link::Connecting {
+            return;
+        }
+        if errno.is_ok() {
+            self.link = Link::Open;
+            self.publish(OUT);
+        } else {
+            self.link = Link::Closed;
+            self.error = errno;
+            self.publish(ALL);
+        }
+    }
+
+    pub fn on_data(&mut self, data: MemRange) {
+        if data.len == 0 || self.let_go {
+            return;
+        }
+        self.unread += data.len as usize;
+        match self.received.back_mut() {
+            Some(last)
+                if last.offset + u64::from(last.len) == data.offset
+                    && last.len + data.len <= RANGE_LEN_MAX =>
+            {
+                last.len += data.len;
+            }
+            _ => self.received.push_back(data),
+        }
+        self.publish(if self.unread >= self.low_water { IN } else { 0 });
+    }
+
+    pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {
+        let had_room = self.has_room();
+        if !had_room {
+            self.send.grow();
+        }
+        self.send.release(blocks, len);
+        self.draining = false;
+        let mut key = if !had_room && self.has_room() { OUT } else { 0 };
+        if self.send.outstanding() == 0 {
+            key |= DRAINED;
+        }
+        self.publish(key);
+    }
+
+    pub fn on_peer_closed(&mut self) {
+        self.peer_closed = true;
+        self.publish(IN | RDHUP | if self.write_shut { HUP | OUT } else { 0 });
+    }
+
+    /// The connection is gone. What was received before can still be read.
+    pub fn on_reset(&mut self, blocks: &mut Blocks, errno: Errno) {
+        self.link = Link::Closed;
+        self.send.release_all(blocks);
+        // Linux: a reset after the peer's FIN can only concern what we sent.
+        self.error = if errno == Errno::ECONNRESET && self.peer_closed { Errno::EPIPE } else { errno };
+        self.publish(ALL | DRAINED);
+    }
+
+    pub fn on_moved(&mut self) {
+        self.link = Link::Moved;
+        if let Some(socket) = self.socket {
+            socket.set_moved();
+        }
+        self.received.clear();
+        self.unread = 0;
+        self.credit_owed = 0;
+        self.publish(DRAINED);
+    }
+
+    /// What the program has done to the connection that the engine does not know.
+    pub fn manner(&self) -> Manner {
+        Manner {
+            told: self.told,
+            read_shut: self.read_shut,
+            write_shut: self.write_shut,
+            low_water: self.low_water,
+            error: self.error,
+        }
+    }
+
+    pub fn set_manner(&mut self, manner: Manner) {
+        self.told = manner.told;
+        self.read_shut = manner.read_shut;
+        self.write_shut |= manner.write_shut;
+        self.low_water = manner.low_water;
+        self.error = manner.error;
+    }
+}

@@ -1,0 +1,228 @@
+//! Moving data: `recv`, `send`, `shutdown` and everything that is one of them under another name.
+
+use crate::socket::listener::Closed;
+use crate::socket::slices::{Gather, Scatter};
+use crate::socket::stream::{self, Attempt, Link};
+use crate::socket::{Kind, Socket};
+use crate::sys;
+use crate::wait::{BlockOn, block_on};
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+
+/// MSG_ flags of a receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecvFlags {
+    /// MSG_PEEK.
+    pub peek: bool,
+    /// MSG_WAITALL.
+    pub wait_all: bool,
+    /// MSG_DONTWAIT.
+    pub dont_wait: bool,
+    /// MSG_TRUNC: the octets are thrown away; the buffers only say how many.
+    pub discard: bool,
+}
+
+/// MSG_ flags of a send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// MSG_DONTWAIT.
+    pub dont_wait: bool,
+    /// MSG_MORE.
+    pub more: bool,
+}
+
+/// Which direction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    Read,
+    Write,
+    Both,
+}
+
+impl Socket {
+    fn block<'a>(&'static self, timeout: Option<Duration>) -> BlockOn<'a> {
+        BlockOn {
+            socket: self,
+            deadline: timeout.map(|timeout| sys::now() + timeout),
+            too_late: Errno::EAGAIN,
+            twin: None,
+            twin_ready: None,
+            restartable: true,
+        }
+    }
+
+    /// Receives into `into`: what is there, at least an octet; 0 at the end of the stream.
+    ///
+    /// Waits until something is there, unless the socket or the call is non-blocking (EAGAIN), until SO_RCVTIMEO is
+    /// over (EAGAIN) or a signal comes (EINTR). ECONNRESET and other errors of the connection are told once.
+    pub fn recv(&'static self, into: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+        if self.kind() != Kind::Stream {
+            return Err(Errno::ENOTCONN);
+        }
+        self.settle()?;
+        if flags.discard {
+            return self.discard(into.iter().map(|slice| slice.len()).sum(), flags);
+        }
+        let mut into = Scatter::new(into);
+        if into.left() == 0 {
+            return Ok(0);
+        }
+        let all = into.left();
+        let at_least = self.low_water(all, flags.wait_all);
+        let mut got = 0;
+        let mut attempt = || {
+            // What was copied makes room for more to come; so all but a peek take it bit by bit.
+            let target = if flags.peek { at_least } else { 1 };
+            let step =
+                self.with_stream(|io, stream, slot| stream.recv(io, slot, &mut into, target, flags.peek));
+            match step.ok_or(Errno::ENOTCONN)? {
+                Ok(Attempt::Done(n)) => {
+                    got += n;
+                    Ok((n == 0 || flags.peek || got >= at_least).then_some(()))
+                }
+                Ok(Attempt::Wait) => {
+                    self.look_at_engine();
+                    Ok(None)
+                }
+                // Linux: what was copied comes first, the error with the next call. It was taken, so it is put back.
+                Err(errno) if got > 0 => {
+                    self.peek_stream(|stream| stream.put_error(errno));
+                    Ok(Some(()))
+                }
+                Err(errno) => Err(errno),
+            }
+        };
+        let outcome = if flags.dont_wait || self.nonblocking() {
+            attempt()?.ok_or(Errno::EAGAIN)
+        } else {
+            block_on(self.block(self.receive_timeout()), &mut attempt)
+        };
+        match outcome {
+            Ok(()) => Ok(got),
+            Err(_) if got > 0 => Ok(got),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn low_water(&self, all: usize, wait_all: bool) -> usize {
+        if wait_all {
+            return all;
+        }
+        self.peek_stream(|stream| stream.low_water).unwrap_or(1).min(all).max(1)
+    }
+
+    fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
+        let mut scratch = [0u8; 4096];
+        let mut done = 0;
+        let mut flags = RecvFlags { discard: false, ..flags };
+        while len > 0 {
+            let piece = len.min(scratch.len());
+            let got = match self.recv(&mut [IoSliceMut::new(&mut scratch[..piece])], flags) {
+                Ok(got) => got,
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            };
+            done += got;
+            len -= got;
+            if got == 0 || flags.peek {
+                break;
+            }
+            flags.dont_wait |= !flags.wait_all;
+        }
+        Ok(done)
+    }
+
+    fn look_at_engine(&self) {
+        if let Some(home) = self.home() {
+            home.stack.look();
+        }
+    }
+
+    /// Sends `from`: all of it, or as much as fits when the socket or the call is non-blocking (EAGAIN: nothing fits).
+    ///
+    /// Also ends early when SO_SNDTIMEO is over or a signal comes; then what was sent so far counts. EPIPE: the
+    /// connection is closed or shut for sending; raising SIGPIPE is the caller's task ([`sys::raise_sigpipe`]).
+    pub fn send(&'static self, from: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
+        if self.kind() != Kind::Stream {
+            return Err(Errno::EPIPE);
+        }
+        self.settle()?;
+        let mut from = Gather::new(from);
+        let all = from.left();
+        let mut sent = 0;
+        let mut attempt = || {
+            let step = self.with_stream(|io, stream, _| match stream.send_error(sent > 0) {
+                Ok(true) => stream.send(io, &mut from, flags.more),
+                // Something went out before: the error is for the next call.
+                Ok(false) => Ok(Attempt::Done(0)),
+                Err(errno) => Err(errno),
+            });
+            match step.ok_or(Errno::EPIPE)?? {
+                Attempt::Done(n) => {
+                    sent += n;
+                    Ok((n == 0 || sent == all).then_some(()))
+                }
+                Attempt::Wait => {
+                    self.look_at_engine();
+                    Ok((all == 0).then_some(()))
+                }
+            }
+        };
+        let outcome = if flags.dont_wait || self.nonblocking() {
+            attempt()?.ok_or(Errno::EAGAIN)
+        } else {
+            block_on(self.block(self.send_timeout()), &mut attempt)
+        };
+        match outcome {
+            Ok(()) => Ok(sent),
+            Err(_) if sent > 0 => Ok(sent),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Ends one direction or both. ENOTCONN when there is no connection (any more).
+    pub fn shutdown(&'static self, how: Shutdown) -> Result<(), Errno> {
+        self.settle()?;
+        match self.kind() {
+            Kind::Fresh => return Err(Errno::ENOTCONN),
+            Kind::Listener => {
+                if how != Shutdown::Write {
+                    self.end_listener(Closed::Shut);
+                }
+                return Ok(());
+            }
+            Kind::Stream => {}
+        }
+        self.with_stream(|io, stream, _| {
+            match stream.link {
+                Link::Closed => return Err(Errno::ENOTCONN),
+                Link::Connecting => {
+                    // Linux disconnects such a socket.
+                    stream.let_go = true;
+                    io.command(Command::Close { flow: stream.flow, abort: false });
+                    stream.on_reset(&mut io.blocks, Errno::OK);
+                    return Ok(());
+                }
+                Link::Open | Link::Moved => {}
+            }
+            if how != Shutdown::Read && !stream.write_shut {
+                stream.write_shut = true;
+                io.command(Command::ShutdownSend { flow: stream.flow });
+            }
+            // As in Linux, what arrives later can still be read; so the engine need not know.
+            stream.read_shut |= how != Shutdown::Write;
+            stream.publish(stream::ALL);
+            Ok(())
+        })
+        .ok_or(Errno::ENOTCONN)?
+    }
+
+    /// SO_LINGER: waits until all is acknowledged, `time` at most.
+    pub(super) fn wait_drained(&'static self, time: Duration) {
+        let done =
+            || self.with_stream(|_, s, _| s.send.outstanding() == 0 || s.link != Link::Open).unwrap_or(true);
+        let _ = block_on(self.block(Some(time)), &mut || Ok(done().then_some(())));
+    }
+}

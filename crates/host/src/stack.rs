@@ -1,0 +1,376 @@
+//! The process's session with an engine: one [`Stack`], made at first use, replaced when its engine has ended.
+//!
+//! Owns the control socket, the memory region, the queue sets and the pool of anchors. A stack is never freed: sockets
+//! and parked threads refer to it, and it is one a lifetime of the engine.
+
+use crate::attach::{Control, engine_paths};
+use crate::errno::from_os;
+use crate::fd_table;
+use crate::lock::Lock;
+use crate::queue::QueueSet;
+use crate::sys::{self, Fd};
+use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use toe_abi::attach::{DESCRIPTORS_MAX, Reply, Request};
+use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
+use toe_base::arena::Arena;
+use toe_base::limits::QUEUE_SETS_MAX;
+use toe_base::{AnchorHandle, SessionId};
+use toe_ring::{HostDoorbell, HostQueueSet, Region};
+
+/// Least time between two attempts to find an engine, in ms.
+const RETRY_MS: u64 = 100;
+/// Least time between two looks at the control socket by threads that never park, in ms.
+const LOOK_MS: u64 = 10;
+
+/// The live stack of this process, or null.
+static CURRENT: AtomicPtr<Stack> = AtomicPtr::new(std::ptr::null_mut());
+/// Held while attaching.
+static ATTACHING: Lock<()> = Lock::new(());
+/// When the last attempt to attach failed, by [`sys::coarse_ms`]; 0: never.
+static FAILED_AT: AtomicU64 = AtomicU64::new(0);
+
+/// A kernel object whose last close ends a flow or listener: this process's end of a pair that the engine made.
+#[derive(Debug)]
+pub struct Anchor {
+    /// At a high number, closed by exec.
+    pub fd: Fd,
+    pub handle: AnchorHandle,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Stack {
+    control: Control,
+    pub session: SessionId,
+    layout: RegionLayout,
+    region: Region,
+    doorbell: HostDoorbell,
+    send_arena: Lock<Arena>,
+    queue_sets: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
+    /// Held while a queue set is opened.
+    opening: Lock<u8>,
+    anchors: Lock<Vec<Anchor>>,
+    /// The library's own descriptors of this session, for closing in the child of a fork.
+    own_fds: Lock<Vec<RawFd>>,
+    tokens: AtomicU32,
+    dead: AtomicBool,
+    /// Another process's: this one is its child.
+    foreign: AtomicBool,
+    looked_at: AtomicU64,
+}
+
+/// The queue set of a thread; its owner count goes down when the thread ends.
+#[derive(Debug)]
+struct Mine(RefCell<Option<&'static QueueSet>>);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0.take() {
+            queue.owners.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+thread_local! {
+    static MINE: Mine = const { Mine(RefCell::new(None)) };
+    static CHOSEN: Cell<Option<&'static QueueSet>> = const { Cell::new(None) };
+}
+
+impl Stack {
+    /// The session, attaching on first use and again after the engine has ended. `None`: there is no engine now, or
+    /// it refuses.
+    pub fn get() -> Option<&'static Stack> {
+        if let Some(stack) = Stack::attached() {
+            return Some(stack);
+        }
+        let failed_at = FAILED_AT.load(Ordering::Relaxed);
+        if failed_at != 0 && sys::coarse_ms().saturating_sub(failed_at) < RETRY_MS {
+            return None;
+        }
+        Stack::attach().ok()
+    }
+
+    /// The session, if there is a live one.
+    pub fn attached() -> Option<&'static Stack> {
+        let stack = CURRENT.load(Ordering::Acquire);
+        if stack.is_null() {
+            return None;
+        }
+        // SAFETY: needed because the current stack is in an atomic. `CURRENT` holds null or what `adopt` leaked.
+        let stack = unsafe { &*stack };
+        stack.alive().then_some(stack)
+    }
+
+    /// Like [`Stack::get`], at once and with the reason. ECONNREFUSED: no engine. EACCES, EPERM: it refuses this user.
+    /// EPROTO: it speaks another version of the interface.
+    pub fn attach() -> Result<&'static Stack, Errno> {
+        let _attaching = ATTACHING.lock();
+        if let Some(stack) = Stack::attached() {
+            return Ok(stack);
+        }
+        let mut outcome = Err(Errno::ECONNREFUSED);
+        for path in engine_paths() {
+            outcome = Control::connect(&path).and_then(Stack::open);
+            match outcome {
+                Err(Errno::ECONNREFUSED) => {}
+                _ => break,
+            }
+        }
+        match outcome {
+            Ok(stack) => {
+                FAILED_AT.store(0, Ordering::Relaxed);
+                crate::fork::install_handlers();
+                Ok(Stack::adopt(stack))
+            }
+            Err(errno) => {
+                FAILED_AT.store(sys::coarse_ms().max(1), Ordering::Relaxed);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Opens a session over `control`.
+    pub fn open(control: Control) -> Result<Stack, Errno> {
+        let (reply, fds) = control.request(Request::Hello, &[])?;
+        let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
+        let [memory, bell] = <[Fd; 2]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let region = Region::map(&memory, layout.len()).map_err(from_os)?;
+        drop(memory);
+        let own_fds = vec![control.raw_fd(), bell.raw()];
+        own_fds.iter().for_each(|fd| fd_table::mark_internal(*fd));
+        Ok(Stack {
+            session: SessionId(session),
+            doorbell: HostDoorbell::new(region.clone(), into_std(bell)),
+            send_arena: Lock::new(Arena::new(layout.send_offset(), layout.send_len)),
+            layout,
+            region,
+            control,
+            queue_sets: Default::default(),
+            opening: Lock::new(0),
+            anchors: Lock::new(Vec::with_capacity(DESCRIPTORS_MAX)),
+            own_fds: Lock::new(own_fds),
+            tokens: AtomicU32::new(1),
+            dead: AtomicBool::new(false),
+            foreign: AtomicBool::new(false),
+            looked_at: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes `stack` the process's.
+    pub fn adopt(stack: Stack) -> &'static Stack {
+        let stack: &'static Stack = Box::leak(Box::new(stack));
+        CURRENT.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        stack
+    }
+
+    /// Ends the session: the engine ends all its flows.
+    pub fn detach() {
+        if let Some(stack) = Stack::attached() {
+            let _ = rustix::net::shutdown(stack.control.fd(), rustix::net::Shutdown::Both);
+            stack.on_death();
+        }
+    }
+
+    /// Whether the engine is there, as far as known.
+    pub fn alive(&self) -> bool {
+        !self.dead.load(Ordering::Acquire)
+    }
+
+    /// Looks whether the engine is there, unless that was done a moment ago: for threads that poll without parking.
+    pub fn look(&'static self) {
+        let now = sys::coarse_ms();
+        let before = self.looked_at.load(Ordering::Relaxed);
+        if now.saturating_sub(before) < LOOK_MS || !self.alive() || self.is_foreign() {
+            return;
+        }
+        self.looked_at.store(now, Ordering::Relaxed);
+        if self.control.is_gone() {
+            self.on_death();
+        }
+    }
+
+    /// The engine has ended or fenced the session: every socket of it is reset.
+    pub fn on_death(&'static self) {
+        if self.dead.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for queue in self.queue_sets() {
+            queue.on_death();
+        }
+        self.anchors.lock().clear();
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub fn layout(&self) -> &RegionLayout {
+        &self.layout
+    }
+
+    pub fn doorbell(&self) -> &HostDoorbell {
+        &self.doorbell
+    }
+
+    pub fn send_arena(&'static self) -> &'static Lock<Arena> {
+        &self.send_arena
+    }
+
+    pub fn control_fd(&self) -> RawFd {
+        self.control.raw_fd()
+    }
+
+    /// A number for a command that none of the session's unanswered commands has.
+    pub fn next_token(&self) -> u32 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Asks the engine something, showing it a descriptor.
+    pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Reply, Errno> {
+        self.control.request(request, show).map(|(reply, _)| reply)
+    }
+
+    /// The queue sets that are open.
+    pub fn queue_sets(&self) -> impl Iterator<Item = &'static QueueSet> {
+        self.queue_sets.iter().filter_map(|slot| {
+            let queue = slot.load(Ordering::Acquire);
+            // SAFETY: needed because queue sets are in atomics. A slot holds null or what `open_queue_set` leaked.
+            (!queue.is_null()).then(|| unsafe { &*queue })
+        })
+    }
+
+    /// The calling thread's queue set: its own while there are enough, one that it shares otherwise.
+    pub fn my_queue(&'static self) -> Result<&'static QueueSet, Errno> {
+        if let Some(queue) = CHOSEN.try_with(Cell::get).ok().flatten()
+            && std::ptr::eq(queue.stack, self)
+        {
+            return Ok(queue);
+        }
+        let queue = self.choose_queue()?;
+        queue.owners.fetch_add(1, Ordering::Relaxed);
+        let before = MINE.try_with(|mine| mine.0.replace(Some(queue)));
+        if let Ok(Some(before)) = before {
+            before.owners.fetch_sub(1, Ordering::Relaxed);
+        }
+        let _ = CHOSEN.try_with(|chosen| chosen.set(Some(queue)));
+        Ok(queue)
+    }
+
+    fn choose_queue(&'static self) -> Result<&'static QueueSet, Errno> {
+        let mut opened = self.opening.lock();
+        let owners = |queue: &&'static QueueSet| queue.owners.load(Ordering::Relaxed);
+        let least = self.queue_sets().min_by_key(owners);
+        let most = usize::min(self.layout.queue_sets as usize, QUEUE_SETS_MAX);
+        match least {
+            Some(queue) if owners(&queue) == 0 || usize::from(*opened) >= most => Ok(queue),
+            _ => {
+                let queue = self.open_queue_set();
+                *opened += u8::from(queue.is_ok());
+                // An engine that gives no more leaves those that there are.
+                queue.or_else(|errno| least.ok_or(errno))
+            }
+        }
+    }
+
+    fn open_queue_set(&'static self) -> Result<&'static QueueSet, Errno> {
+        let (reply, fds) = self.control.request(Request::AddQueueSet, &[])?;
+        let Reply::QueueSet { index } = reply else { return Err(Errno::EPROTO) };
+        let slot = self.queue_sets.get(usize::from(index)).ok_or(Errno::EPROTO)?;
+        let [irq] = <[Fd; 1]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let irq_fd = irq.raw();
+        let ring =
+            HostQueueSet::new(&self.region, &self.layout, index, into_std(irq)).map_err(|_| Errno::EPROTO)?;
+        fd_table::mark_internal(irq_fd);
+        self.own_fds.lock().push(irq_fd);
+        let queue: &'static QueueSet = Box::leak(Box::new(QueueSet::new(self, index, irq_fd, ring)));
+        slot.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
+        Ok(queue)
+    }
+
+    /// An anchor out of the pool, which is filled many at a time.
+    pub fn take_anchor(&self) -> Result<Anchor, Errno> {
+        if let Some(anchor) = self.anchors.lock().pop() {
+            return Ok(anchor);
+        }
+        let request = Request::TakeAnchors { count: DESCRIPTORS_MAX as u32 };
+        let (reply, fds) = self.control.request(request, &[])?;
+        let Reply::Anchors { first, count } = reply else { return Err(Errno::EPROTO) };
+        if fds.len() != count as usize {
+            return Err(Errno::EPROTO);
+        }
+        let mut fresh: Vec<Anchor> = fds
+            .into_iter()
+            .enumerate()
+            .map(|(i, fd)| Anchor { fd, handle: AnchorHandle(first.wrapping_add(i as u32)) })
+            .collect();
+        fresh.iter().for_each(|anchor| fd_table::mark_internal(anchor.fd.raw()));
+        let one = fresh.pop().ok_or(Errno::EMFILE)?;
+        self.anchors.lock().append(&mut fresh);
+        Ok(one)
+    }
+
+    /// An anchor that was not used after all.
+    pub fn return_anchor(&self, anchor: Anchor) {
+        if self.alive() {
+            self.anchors.lock().push(anchor);
+        }
+    }
+
+    /// Whether `fd` is one that the library keeps for itself; what the program does to it must not reach the kernel.
+    pub fn is_internal_fd(fd: RawFd) -> bool {
+        fd_table::is_internal(fd)
+    }
+
+    /// Locks that [`crate::fork`] takes before a fork and gives back after.
+    pub fn fork_locks(&self) -> (&Lock<Vec<Anchor>>, &Lock<Vec<RawFd>>) {
+        (&self.anchors, &self.own_fds)
+    }
+
+    /// In the child of a fork: the session is the parent's. Its descriptors are closed here, so that the parent's
+    /// death and closes count; its memory stays mapped.
+    pub fn abandon_in_child(&self) {
+        self.foreign.store(true, Ordering::Release);
+        CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+        FAILED_AT.store(0, Ordering::Relaxed);
+        for fd in self.own_fds.lock().drain(..) {
+            fd_table::forget_internal(fd);
+            let _ = sys::close(fd);
+        }
+        self.anchors.lock().clear();
+        let _ = MINE.try_with(|mine| mine.0.take());
+        let _ = CHOSEN.try_with(|chosen| chosen.set(None));
+    }
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        fd_table::forget_internal(self.fd.raw());
+    }
+}
+
+impl Anchor {
+    /// The bare descriptor, still the library's own, for a socket to keep.
+    pub(crate) fn into_hidden(self) -> RawFd {
+        let raw = self.fd.raw();
+        std::mem::forget(self);
+        raw
+    }
+}
+
+/// The attach lock, for [`crate::fork`].
+pub fn attach_lock() -> &'static Lock<()> {
+    &ATTACHING
+}
+
+/// For the ring ends, which keep their descriptors for the life of the process and never close them.
+fn into_std(fd: Fd) -> OwnedFd {
+    // SAFETY: needed because the ring crate's types own a standard descriptor. `into_raw` gives the ownership away.
+    unsafe { OwnedFd::from_raw_fd(fd.into_raw()) }
+}

@@ -1,0 +1,205 @@
+//! System calls that the library makes for itself, past anything that a switch layer may have put in their place.
+//!
+//! Everything goes through rustix (which makes the call itself) or `libc::syscall`: a function such as `close` or
+//! `ppoll` of the C library may be the switch layer's, which would call this library back. For the same reason a
+//! descriptor is held as [`Fd`] and not as the standard library's `OwnedFd`, whose drop calls `close`.
+
+use crate::errno::from_os;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// A descriptor that this library owns.
+#[derive(Debug)]
+pub struct Fd(RawFd);
+
+impl Fd {
+    /// Takes over `fd`, which must be open and nobody else's to close.
+    pub fn from_raw(fd: RawFd) -> Fd {
+        Fd(fd)
+    }
+
+    pub fn raw(&self) -> RawFd {
+        self.0
+    }
+
+    /// Lets go of it without closing.
+    pub fn into_raw(self) -> RawFd {
+        let fd = self.0;
+        std::mem::forget(self);
+        fd
+    }
+}
+
+impl From<OwnedFd> for Fd {
+    fn from(fd: OwnedFd) -> Fd {
+        Fd(fd.into_raw_fd())
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        borrow(self.0)
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        let _ = close(self.0);
+    }
+}
+
+/// `fd` for the length of one call. A number that is not open gets EBADF from the kernel.
+pub fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    if fd < 0 {
+        // -1 is the one number that `BorrowedFd` cannot hold; no descriptor has the largest number.
+        // SAFETY: as below.
+        return unsafe { BorrowedFd::borrow_raw(RawFd::MAX) };
+    }
+    // SAFETY: needed because the program names descriptors by number. The result is used for one system call, which
+    // checks the number itself; no memory safety hangs on the descriptor being open.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Closes `fd`.
+pub fn close(fd: RawFd) -> Result<(), Errno> {
+    syscall(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]).map(|_| ())
+}
+
+fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: needed for the calls that rustix has no safe form of (a signal mask beside a timeout; a descriptor by
+    // number). Each caller in this file passes pointers to live memory of the length that the call takes, or null.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    if result >= 0 { Ok(result as usize) } else { Err(last_error()) }
+}
+
+fn last_error() -> Errno {
+    // SAFETY: needed to read errno; `__errno_location` returns this thread's own, always valid.
+    Errno(unsafe { *libc::__errno_location() } as u16)
+}
+
+/// Sets the C library's `errno`: what a `toe_` function leaves behind.
+pub fn set_errno(errno: Errno) {
+    // SAFETY: needed to set errno; `__errno_location` returns this thread's own, always valid.
+    unsafe { *libc::__errno_location() = i32::from(errno.0) };
+}
+
+fn timespec(timeout: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
+    }
+}
+
+const SIGSET_LEN: usize = 8;
+
+/// `ppoll(2)`.
+pub fn ppoll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    // The kernel writes the time left into it.
+    let mut time = timeout.map(timespec);
+    let time = time.as_mut().map_or(0, |t| std::ptr::from_mut(t) as usize);
+    let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
+    syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, mask, SIGSET_LEN, 0])
+}
+
+/// `epoll_pwait2(2)`, or `epoll_pwait(2)` where the kernel has no such call.
+pub fn epoll_pwait(
+    epfd: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    let time = timeout.map(timespec);
+    let time_at = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as usize);
+    let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
+    let common = [epfd as usize, events.as_mut_ptr() as usize, events.len(), time_at, mask, SIGSET_LEN];
+    const ENOSYS: Errno = Errno(38);
+    match syscall(libc::SYS_epoll_pwait2, common) {
+        Err(ENOSYS) => {
+            let ms =
+                timeout.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+            let [epfd, events, len, _, mask, size] = common;
+            syscall(libc::SYS_epoll_pwait, [epfd, events, len, ms as usize, mask, size])
+        }
+        other => other,
+    }
+}
+
+/// `epoll_ctl(2)`.
+pub fn epoll_ctl(epfd: RawFd, op: i32, fd: RawFd, event: Option<libc::epoll_event>) -> Result<(), Errno> {
+    let event_at = event.as_ref().map_or(0, |e| std::ptr::from_ref(e) as usize);
+    syscall(libc::SYS_epoll_ctl, [epfd as usize, op as usize, fd as usize, event_at, 0, 0]).map(|_| ())
+}
+
+/// `fcntl(2)` with an integer argument.
+pub fn fcntl(fd: RawFd, command: i32, argument: libc::c_long) -> Result<i32, Errno> {
+    syscall(libc::SYS_fcntl, [fd as usize, command as usize, argument as usize, 0, 0, 0])
+        .map(|result| result as i32)
+}
+
+/// Copies `fd` to a number that programs do not look at, so that theirs stay small and dense.
+pub fn dup_to_high(fd: impl AsFd) -> Result<Fd, Errno> {
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    let base = (limit / 4 * 3).min(1 << 19) as RawFd;
+    rustix::io::fcntl_dupfd_cloexec(fd, base).map(Fd::from).map_err(from_os)
+}
+
+/// Moves `fd` to a high number; stays where it is when there is none.
+pub fn move_to_high(fd: Fd) -> Fd {
+    dup_to_high(&fd).unwrap_or(fd)
+}
+
+/// Copies `fd` to the lowest free number: a descriptor for the program.
+pub fn dup_lowest(fd: impl AsFd, cloexec: bool) -> Result<RawFd, Errno> {
+    let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    fcntl(fd.as_fd().as_raw_fd(), command, 0)
+}
+
+/// Monotonic time.
+pub fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Monotonic time in ms, at the price of a few ns and a resolution of a few ms.
+pub fn coarse_ms() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// This process, by asking the kernel: the C library's answer may be remembered from before a vfork.
+pub fn pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Raises SIGPIPE in the calling thread, as a write to a closed connection does.
+pub fn raise_sigpipe() {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, libc::SIGPIPE as usize, 0, 0, 0]);
+}
+
+/// Whether an interrupted call that Linux restarts under SA_RESTART should go on waiting.
+///
+/// The kernel restarts `recv`, `send`, `accept` and `connect` after a handler that was installed with SA_RESTART; a
+/// parked wait here is a `ppoll`, which is never restarted and does not tell which signal it was. So: go on only when
+/// *every* handler of the process has SA_RESTART. With one that has not, the call returns EINTR, which programs that
+/// install such handlers expect.
+pub fn should_restart() -> bool {
+    // Not asked: the faults (7, 8, 11, 4), which do not interrupt a wait, and the C library's own 32 and 33.
+    let askable = (1..=64usize).filter(|signal| ![4, 7, 8, 11, 32, 33].contains(signal));
+    askable.into_iter().all(|signal| {
+        let mut action = [0u64; 4];
+        let at = action.as_mut_ptr() as usize;
+        // The kernel's own layout: handler, flags, restorer, mask. Numbers that cannot be asked about have none.
+        let known = syscall(libc::SYS_rt_sigaction, [signal, 0, at, SIGSET_LEN, 0, 0]).is_ok();
+        let [handler, flags, ..] = action;
+        !known || handler <= 1 || flags & libc::SA_RESTART as u64 != 0
+    })
+}

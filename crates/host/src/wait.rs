@@ -1,0 +1,325 @@
+//! Waiting: spin a little, yield, park.
+//!
+//! A thread that has nothing to do registers its [`Waiter`] with what it waits for and parks in one `ppoll` on: its
+//! waiter's own eventfd (whoever finds something for it *kicks* it), the interrupts of the queue sets that it leads,
+//! the control sockets (an engine that ends wakes everybody) and whatever descriptors the call itself waits for.
+//!
+//! Of the threads parked on one queue set one *leads*: it alone arms and listens to the interrupt, drains the queue
+//! set when it comes and kicks the threads whose sockets changed. When it leaves, it wakes one of the others, which
+//! then leads. So an interrupt wakes one thread and not all of them.
+//!
+//! Used by the socket operations through [`block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
+
+use crate::attach::is_hangup;
+use crate::lock::Lock;
+use crate::queue::QueueSet;
+use crate::socket::Socket;
+use crate::stack::Stack;
+use crate::sys::{self, Fd};
+use rustix::event::EventfdFlags;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// How long a wait looks again and again before it parks.
+const SPIN: Duration = Duration::from_micros(20);
+/// After so many spins in a row that found nothing, a thread parks at once…
+const FRUITLESS_MAX: u32 = 8;
+/// …but tries again once in so many waits.
+const SPIN_AGAIN: u32 = 32;
+/// Longest park while something must be retried that no interrupt announces.
+const STUCK: Duration = Duration::from_millis(1);
+
+const RUNNING: u32 = 0;
+const PARKED: u32 = 1;
+const KICKED: u32 = 2;
+
+/// A thread's bell. Never freed; a thread that ends leaves its waiter to the next one.
+#[derive(Debug)]
+pub struct Waiter {
+    fd: Fd,
+    state: AtomicU32,
+}
+
+static SPARE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
+
+/// Gives the waiter back when its thread ends.
+#[derive(Debug)]
+struct Mine(Cell<Option<&'static Waiter>>);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.0.take() {
+            SPARE.lock().push(waiter);
+        }
+    }
+}
+
+thread_local! {
+    static MINE: Mine = const { Mine(Cell::new(None)) };
+    static FRUITLESS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Forgets all waiters: in the child of a fork they are the parent's.
+pub fn after_fork_in_child() {
+    let mine = MINE.with(|mine| mine.0.take());
+    let spare = std::mem::take(&mut *SPARE.lock());
+    for waiter in spare.into_iter().chain(mine) {
+        crate::fd_table::forget_internal(waiter.fd.raw());
+        let _ = sys::close(waiter.fd.raw());
+    }
+}
+
+/// The lock of the spare waiters, for [`crate::fork`].
+pub fn spare_lock() -> &'static Lock<Vec<&'static Waiter>> {
+    &SPARE
+}
+
+impl Waiter {
+    /// This thread's.
+    pub fn mine() -> Result<&'static Waiter, Errno> {
+        let have = MINE.try_with(|mine| mine.0.get()).ok().flatten();
+        if let Some(waiter) = have {
+            return Ok(waiter);
+        }
+        let spare = SPARE.lock().pop();
+        let waiter = match spare {
+            Some(waiter) => waiter,
+            None => Waiter::make()?,
+        };
+        let _ = MINE.try_with(|mine| mine.0.set(Some(waiter)));
+        Ok(waiter)
+    }
+
+    fn make() -> Result<&'static Waiter, Errno> {
+        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(crate::errno::from_os)?;
+        let fd = sys::move_to_high(Fd::from(fd));
+        crate::fd_table::mark_internal(fd.raw());
+        Ok(Box::leak(Box::new(Waiter { fd, state: AtomicU32::new(RUNNING) })))
+    }
+
+    /// Wakes the thread if it is parked, and keeps it from parking if it is about to. `true`: it was parked.
+    pub fn kick(&self) -> bool {
+        let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
+        if parked {
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+        parked
+    }
+
+    fn quiet(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+}
+
+/// Who is parked on a queue set.
+#[derive(Debug, Default)]
+pub struct Parking {
+    leader: Option<&'static Waiter>,
+    followers: Vec<&'static Waiter>,
+}
+
+fn is(a: &'static Waiter, b: &'static Waiter) -> bool {
+    std::ptr::eq(a, b)
+}
+
+impl QueueSet {
+    /// Registers as parked; `true`: as the leader.
+    fn enter(&self, me: &'static Waiter) -> bool {
+        let mut parking = self.parking.lock();
+        if parking.leader.is_none() {
+            parking.leader = Some(me);
+            return true;
+        }
+        parking.followers.push(me);
+        false
+    }
+
+    fn leave(&self, me: &'static Waiter) {
+        let mut parking = self.parking.lock();
+        if parking.leader.is_some_and(|leader| is(leader, me)) {
+            parking.leader = None;
+            let next = parking.followers.pop();
+            drop(parking);
+            if let Some(next) = next {
+                next.kick();
+            }
+        } else {
+            parking.followers.retain(|waiter| !is(waiter, me));
+        }
+    }
+}
+
+/// What a thread parks on.
+#[derive(Debug)]
+pub struct ParkOn<'a> {
+    pub queues: &'a [&'static QueueSet],
+    /// Descriptors of the call itself; `revents` is filled in.
+    pub fds: &'a mut [libc::pollfd],
+    pub timeout: Option<Duration>,
+    pub sigmask: Option<&'a libc::sigset_t>,
+}
+
+/// Parks until kicked, interrupted, a descriptor is ready, an engine ends, or the time is over. `ready` is asked once
+/// after everything is armed: `true` means do not sleep. EINTR when a signal came; nothing else is told, the caller
+/// looks again.
+pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno> {
+    let me = Waiter::mine()?;
+    me.state.store(PARKED, Ordering::SeqCst);
+    let mut polled = Vec::with_capacity(on.queues.len() * 2 + 2 + on.fds.len());
+    let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    polled.push(entry(me.fd.raw(), libc::POLLIN));
+    let mut stacks: Vec<&'static Stack> = Vec::with_capacity(1);
+    let mut led: Vec<&'static QueueSet> = Vec::with_capacity(on.queues.len());
+    let mut timeout = on.timeout;
+    for queue in on.queues.iter().filter(|queue| !queue.is_dead()) {
+        if !stacks.iter().any(|stack| std::ptr::eq(*stack, queue.stack)) {
+            stacks.push(queue.stack);
+        }
+        if queue.enter(me) {
+            led.push(queue);
+        }
+        if queue.arm() {
+            timeout = Some(timeout.map_or(STUCK, |t| t.min(STUCK)));
+        }
+    }
+    polled.extend(led.iter().map(|queue| entry(queue.irq_fd, libc::POLLIN)));
+    polled.extend(stacks.iter().map(|stack| entry(stack.control_fd(), libc::POLLRDHUP)));
+    let fds_at = polled.len();
+    polled.extend_from_slice(on.fds);
+
+    let outcome = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
+        Ok(0)
+    } else {
+        sys::ppoll(&mut polled, timeout, on.sigmask)
+    };
+    me.state.store(RUNNING, Ordering::SeqCst);
+    for queue in on.queues {
+        queue.leave(me);
+    }
+    if outcome.is_ok_and(|n| n > 0) {
+        let signalled = |at: usize| polled.get(at).is_some_and(|p: &libc::pollfd| p.revents != 0);
+        if signalled(0) {
+            me.quiet();
+        }
+        for (i, queue) in led.iter().enumerate() {
+            if signalled(1 + i) {
+                queue.quiet();
+            }
+        }
+        for (i, stack) in stacks.iter().enumerate() {
+            if is_hangup(polled[1 + led.len() + i].revents) {
+                stack.on_death();
+            }
+        }
+        on.fds.copy_from_slice(&polled[fds_at..]);
+    }
+    outcome.map(|_| ())
+}
+
+/// What a socket operation waits for.
+#[derive(Debug)]
+pub struct BlockOn<'a> {
+    pub socket: &'static Socket,
+    /// When to give up, on the clock of [`sys::now`], and with which errno.
+    pub deadline: Option<Duration>,
+    pub too_late: Errno,
+    /// A descriptor that ends the wait when it is readable: a listener's twin.
+    pub twin: Option<libc::pollfd>,
+    /// Set once the twin was seen ready.
+    pub twin_ready: Option<&'a Cell<bool>>,
+    /// Linux restarts this call after a signal whose handler has SA_RESTART.
+    pub restartable: bool,
+}
+
+/// Tries until there is an outcome. `attempt` drains by itself; `None` means nothing yet.
+pub fn block_on<T>(
+    on: BlockOn<'_>,
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    if let Some(outcome) = attempt()? {
+        return Ok(outcome);
+    }
+    if let Some(outcome) = spin(attempt)? {
+        return Ok(outcome);
+    }
+    let me = Waiter::mine()?;
+    let generation = on.socket.generation();
+    on.socket.add_waiter(me);
+    let outcome = parked(&on, generation, attempt);
+    on.socket.remove_waiter(me);
+    outcome
+}
+
+fn parked<T>(
+    on: &BlockOn<'_>,
+    generation: u32,
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        let left = on.deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return attempt()?.ok_or(on.too_late);
+        }
+        let home = on.socket.home();
+        let (live, moved) = (home.filter(|home| !home.is_dead()), on.socket.is_moved());
+        let mut outcome = None;
+        let mut twin = on.twin;
+        let result = park(
+            ParkOn {
+                queues: live.as_slice(),
+                fds: twin.as_mut_slice(),
+                // Another process has the flow now: give it some time before taking it back.
+                timeout: if moved { Some(left.map_or(STUCK, |left| left.min(STUCK))) } else { left },
+                sigmask: None,
+            },
+            &mut || {
+                outcome = attempt().transpose();
+                outcome.is_some()
+            },
+        );
+        if let (Some(twin), Some(ready)) = (twin, on.twin_ready) {
+            ready.set(twin.revents != 0);
+        }
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+        if on.socket.generation() != generation {
+            return Err(Errno::EBADF);
+        }
+        if moved {
+            on.socket.settle()?;
+        }
+        if let Some(outcome) = attempt()? {
+            return Ok(outcome);
+        }
+        match result {
+            Err(Errno::EINTR) if on.restartable && on.deadline.is_none() && sys::should_restart() => {}
+            Err(errno) => return Err(errno),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Looks again for a short time, giving the processor away in between.
+pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
+    let fruitless = FRUITLESS.try_with(Cell::get).unwrap_or(FRUITLESS_MAX);
+    if fruitless >= FRUITLESS_MAX && !fruitless.is_multiple_of(SPIN_AGAIN) {
+        let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
+        return Ok(None);
+    }
+    let end = sys::now() + SPIN;
+    loop {
+        rustix::thread::sched_yield();
+        if let Some(outcome) = attempt()? {
+            let _ = FRUITLESS.try_with(|f| f.set(0));
+            return Ok(Some(outcome));
+        }
+        if sys::now() >= end {
+            let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
+            return Ok(None);
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! An engine for tests that knows no TCP: the test says what it does. It answers attach requests on a thread of its own;
+//! entries are taken and completions posted by hand.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use toe::{Socket, Stack, fd_table};
+use toe_abi::attach::{Message, Reply, Request};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
+use toe_base::{FlowId, ListenerId};
+use toe_ring::{EngineQueueSet, EventFd, Region, irq_pair};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Longest that a test waits for something that must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub const LAYOUT: RegionLayout =
+    RegionLayout { queue_sets: 4, flows: 256, receive_len: 16 << 20, send_len: 16 << 20 };
+
+/// One attached process.
+pub struct Session {
+    pub region: Region,
+    pub queue_sets: Vec<EngineQueueSet>,
+    /// Where the next received octets go.
+    receive_at: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    sessions: Vec<Session>,
+    anchors: Vec<OwnedFd>,
+    /// What the next claims are answered.
+    claims: Vec<Reply>,
+    shown: u32,
+    connections: Vec<Arc<OwnedFd>>,
+}
+
+/// The engine. One at a time in a process: [`Engine::start`] waits for the last one to go.
+pub struct Engine {
+    shared: Arc<Mutex<Shared>>,
+    listener: Arc<OwnedFd>,
+    path: PathBuf,
+    next_slot: AtomicU32,
+    _alone: MutexGuard<'static, ()>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+fn now() -> toe_base::Instant {
+    toe_base::Instant::ZERO
+}
+
+/// Looks until `what` is there.
+pub fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "what must come did not come");
+        std::thread::yield_now();
+    }
+}
+
+impl Engine {
+    /// Starts one and points TOE_ENGINE at it; nothing has attached yet.
+    pub fn start() -> Engine {
+        let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let name = format!("toe-fake-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a socket");
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).expect("a short path"))
+            .expect("a free path");
+        rustix::net::listen(&listener, 8).expect("listening");
+        // SAFETY: engines are made one at a time (the lock above), and nothing else in these programs reads or writes
+        // the environment on another thread.
+        unsafe { std::env::set_var("TOE_ENGINE", &path) };
+        let shared: Arc<Mutex<Shared>> = Arc::default();
+        let listener = Arc::new(listener);
+        let (for_thread, door) = (Arc::clone(&shared), Arc::clone(&listener));
+        std::thread::spawn(move || {
+            while let Ok(connection) = rustix::net::accept_with(&*door, SocketFlags::CLOEXEC) {
+                let shared = Arc::clone(&for_thread);
+                let connection = Arc::new(connection);
+                lock(&shared).connections.push(Arc::clone(&connection));
+                std::thread::spawn(move || serve(&connection, &shared));
+            }
+        });
+        Engine { shared, listener, path, next_slot: AtomicU32::new(1), _alone: alone }
+    }
+
+    /// The same, with this process attached.
+    pub fn attached() -> Engine {
+        let engine = Engine::start();
+        Stack::attach().expect("the fake engine takes everybody");
+        engine
+    }
+
+    /// Ends as if killed.
+    pub fn kill(&self) {
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        let _ = std::fs::remove_file(&self.path);
+        for connection in lock(&self.shared).connections.drain(..) {
+            let _ = rustix::net::shutdown(&*connection, rustix::net::Shutdown::Both);
+        }
+    }
+
+    pub fn with<R>(&self, session: usize, f: impl FnOnce(&mut Session) -> R) -> R {
+        let mut shared = lock(&self.shared);
+        f(shared.sessions.get_mut(session).expect("an attached session"))
+    }
+
+    pub fn sessions(&self) -> usize {
+        lock(&self.shared).sessions.len()
+    }
+
+    pub fn answer_claims_with(&self, replies: Vec<Reply>) {
+        lock(&self.shared).claims = replies;
+    }
+
+    pub fn twins_shown(&self) -> u32 {
+        lock(&self.shared).shown
+    }
+
+    pub fn new_flow(&self) -> FlowId {
+        FlowId::new(self.next_slot.fetch_add(1, Ordering::Relaxed), 1)
+    }
+
+    /// The next command of session 0: its queue set and itself.
+    pub fn command(&self) -> (usize, Command, [u8; 64]) {
+        until(|| self.try_command(0))
+    }
+
+    pub fn try_command(&self, session: usize) -> Option<(usize, Command, [u8; 64])> {
+        self.with(session, |session| {
+            session.queue_sets.iter_mut().enumerate().find_map(|(at, queue)| {
+                let (command, args) = queue.pop_command()?.expect("a valid command");
+                queue.publish_heads();
+                Some((at, command, args))
+            })
+        })
+    }
+
+    /// Everything in `snd` of session 0.
+    pub fn sends(&self) -> Vec<Send> {
+        self.with(0, |session| {
+            let mut sends = Vec::new();
+            for queue in &mut session.queue_sets {
+                while let Some(send) = queue.pop_send() {
+                    sends.push(send.expect("a valid entry"));
+                }
+                queue.publish_heads();
+            }
+            sends
+        })
+    }
+
+    /// The octets of everything in `snd`, in order.
+    pub fn sent_octets(&self) -> Vec<u8> {
+        let sends = self.sends();
+        let mut octets = Vec::new();
+        for send in sends {
+            octets.extend(self.read(send.data));
+        }
+        octets
+    }
+
+    pub fn read(&self, range: MemRange) -> Vec<u8> {
+        self.with(0, |session| {
+            let mut octets = vec![0; range.len as usize];
+            session.region.read(range.offset, &mut octets).expect("a range of the region");
+            octets
+        })
+    }
+
+    /// Everything in `rcv` of session 0.
+    pub fn credits(&self) -> Vec<ReceiveCredit> {
+        self.with(0, |session| {
+            let mut credits = Vec::new();
+            for queue in &mut session.queue_sets {
+                while let Some(credit) = queue.pop_credit() {
+                    credits.push(credit.expect("a valid entry"));
+                }
+                queue.publish_heads();
+            }
+            credits
+        })
+    }
+
+    pub fn post(&self, queue_set: usize, completion: Completion) {
+        self.post_to(0, queue_set, completion);
+    }
+
+    pub fn post_to(&self, session: usize, queue_set: usize, completion: Completion) {
+        self.with(session, |session| {
+            let queue = &mut session.queue_sets[queue_set];
+            assert_eq!(queue.post(completion), Ok(true));
+            queue.notify(now()).expect("valid interrupt registers");
+        });
+    }
+
+    /// Data arrives: right after the last, as the engine would place it.
+    pub fn data(&self, queue_set: usize, flow: FlowId, octets: &[u8]) {
+        self.data_to(0, queue_set, flow, octets);
+    }
+
+    pub fn data_to(&self, session: usize, queue_set: usize, flow: FlowId, octets: &[u8]) {
+        let data = self.with(session, |session| {
+            let offset = LAYOUT.receive_offset() + session.receive_at;
+            session.region.write(offset, octets).expect("room in the region");
+            session.receive_at += octets.len() as u64;
+            MemRange { offset, len: octets.len() as u32 }
+        });
+        self.post_to(session, queue_set, Completion::Data { flow, data });
+    }
+
+    /// Writes down both addresses of a flow.
+    pub fn write_info(&self, flow: FlowId, local: SocketAddr, remote: SocketAddr) {
+        let info = FlowInfo {
+            local: local.into(),
+            remote: remote.into(),
+            mss: 1448,
+            state: 1,
+            ..FlowInfo::default()
+        };
+        self.with(0, |session| {
+            session.region.write_record(LAYOUT.flow_info(flow.slot()), &info).expect("a slot of the table");
+        });
+    }
+
+    /// Starts a connection up to the engine's answer to `Connect`.
+    pub fn connecting(&self) -> Connection {
+        let anchor = Stack::attached().expect("attached").take_anchor().expect("an anchor");
+        let fd = toe::sys::dup_lowest(&anchor.fd, true).expect("a descriptor");
+        let remote: SocketAddr = "10.0.0.2:80".parse().expect("an address");
+        let flow = self.new_flow();
+        self.write_info(flow, "10.0.0.1:40000".parse().expect("an address"), remote);
+        let (socket, queue_set) = std::thread::scope(|scope| {
+            let engine = scope.spawn(|| {
+                let (queue_set, command, args) = self.command();
+                let Command::Connect { token } = command else { panic!("{command:?} is no Connect") };
+                let args = ConnectArgs::read_from_bytes(&args).expect("64 octets");
+                assert_eq!(args.remote.to_socket_addr(), Some(remote));
+                let kind = command.kind();
+                let result =
+                    Completion::CommandResult { token, command: kind, errno: Errno::OK, id: flow.raw() };
+                self.post(queue_set, result);
+                queue_set
+            });
+            let socket = Socket::connect(&anchor, None, remote, fd).expect("the engine said yes");
+            (socket, engine.join().expect("the engine's part"))
+        });
+        fd_table::install(fd, socket);
+        socket.set_nonblocking(true);
+        Connection { socket, fd, flow, queue_set }
+    }
+
+    /// An established connection, non-blocking.
+    pub fn connected(&self) -> Connection {
+        let connection = self.connecting();
+        self.post(connection.queue_set, Completion::Connected { flow: connection.flow, errno: Errno::OK });
+        assert_eq!(connection.socket.wait_connected(true), Ok(()));
+        connection
+    }
+
+    /// A native listener, non-blocking, that has not asked for connections yet.
+    pub fn listening(&self) -> (Connection, ListenerId) {
+        let anchor = Stack::attached().expect("attached").take_anchor().expect("an anchor");
+        let fd = toe::sys::dup_lowest(&anchor.fd, true).expect("a descriptor");
+        let id = ListenerId(self.new_flow());
+        let local: SocketAddr = "10.0.0.1:80".parse().expect("an address");
+        let (socket, queue_set) = std::thread::scope(|scope| {
+            let engine = scope.spawn(|| {
+                let (queue_set, command, args) = self.command();
+                let Command::Listen { token } = command else { panic!("{command:?} is no Listen") };
+                let args = ListenArgs::read_from_bytes(&args).expect("64 octets");
+                assert_eq!((args.local.to_socket_addr(), args.backlog), (Some(local), 10));
+                let kind = command.kind();
+                let result =
+                    Completion::CommandResult { token, command: kind, errno: Errno::OK, id: id.0.raw() };
+                self.post(queue_set, result);
+                queue_set
+            });
+            let socket = Socket::listen(anchor, local, 10, None, fd).map_err(|(errno, _)| errno);
+            (socket.expect("the engine said yes"), engine.join().expect("the engine's part"))
+        });
+        fd_table::install(fd, socket);
+        socket.set_nonblocking(true);
+        (Connection { socket, fd, flow: id.0, queue_set }, id)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.kill();
+        Stack::detach();
+    }
+}
+
+/// A socket under test, closed at the end.
+pub struct Connection {
+    pub socket: &'static Socket,
+    pub fd: i32,
+    pub flow: FlowId,
+    pub queue_set: usize,
+}
+
+impl Connection {
+    pub fn recv(&self, len: usize) -> Result<Vec<u8>, Errno> {
+        self.recv_with(len, toe::socket::RecvFlags::default())
+    }
+
+    pub fn recv_with(&self, len: usize, flags: toe::socket::RecvFlags) -> Result<Vec<u8>, Errno> {
+        let mut octets = vec![0; len];
+        let got = self.socket.recv(&mut [std::io::IoSliceMut::new(&mut octets)], flags)?;
+        octets.truncate(got);
+        Ok(octets)
+    }
+
+    pub fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
+        self.socket.send(&[std::io::IoSlice::new(octets)], toe::socket::SendFlags::default())
+    }
+
+    /// The bits of poll that this interface and old programs know.
+    pub fn ready(&self) -> u32 {
+        let shown = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP;
+        self.socket.ready() & shown as u32
+    }
+
+    pub fn close(self) {}
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        fd_table::remove(self.fd);
+        let _ = toe::sys::close(self.fd);
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Answers the requests of one connection.
+fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
+    let mut mine = None;
+    while let Some((request, shown)) = receive(connection) {
+        let mut fds: HashMap<usize, OwnedFd> = HashMap::new();
+        let mut shared = lock(shared);
+        let reply = match request {
+            Request::Hello => {
+                let session = shared.sessions.len();
+                let (region, memory) = Region::create_for(&LAYOUT, session as u16).expect("memory");
+                let bell = EventFd::new().expect("an eventfd");
+                fds.insert(0, memory);
+                fds.insert(1, rustix::io::dup(&bell).expect("a descriptor"));
+                shared.sessions.push(Session { region, queue_sets: Vec::new(), receive_at: 0 });
+                mine = Some(session);
+                Reply::Welcome { session: session as u16, layout: LAYOUT }
+            }
+            Request::AddQueueSet => {
+                let session = &mut shared.sessions[mine.expect("Hello came first")];
+                let index = session.queue_sets.len() as u8;
+                let (sender, receiver) = irq_pair().expect("a pipe");
+                let queue =
+                    EngineQueueSet::new(&session.region, &LAYOUT, index, sender).expect("a queue set");
+                session.queue_sets.push(queue);
+                fds.insert(0, receiver);
+                Reply::QueueSet { index }
+            }
+            Request::TakeAnchors { count } => {
+                let first = shared.anchors.len() as u32;
+                for at in 0..count as usize {
+                    let (engine_end, host_end) = rustix::net::socketpair(
+                        AddressFamily::UNIX,
+                        SocketType::STREAM,
+                        SocketFlags::CLOEXEC,
+                        None,
+                    )
+                    .expect("a pair");
+                    shared.anchors.push(engine_end);
+                    fds.insert(at, host_end);
+                }
+                Reply::Anchors { first, count }
+            }
+            Request::ShowTwin => {
+                shared.shown += shown.len() as u32;
+                Reply::Handle { handle: 7 }
+            }
+            Request::Claim { .. } if !shared.claims.is_empty() => shared.claims.remove(0),
+            _ => Reply::Refused { errno: toe::errno::ENOENT.0, version: toe_abi::INTERFACE_VERSION },
+        };
+        drop(shared);
+        let fds: Vec<OwnedFd> = (0..fds.len()).filter_map(|at| fds.remove(&at)).collect();
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !borrowed.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&borrowed));
+        }
+        let message = reply.encode();
+        let packet = [IoSlice::new(message.as_bytes())];
+        if rustix::net::sendmsg(connection, &packet, &mut control, SendFlags::NOSIGNAL).is_err() {
+            return;
+        }
+    }
+}
+
+fn receive(connection: &OwnedFd) -> Option<(Request, Vec<OwnedFd>)> {
+    let mut packet = [0u8; 64];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut packet)];
+    let got =
+        rustix::net::recvmsg(connection, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?.bytes;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let message = Message::parse(packet.get(..got)?).ok()?;
+    Request::decode(&message).ok().map(|request| (request, fds))
+}

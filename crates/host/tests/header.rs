@@ -1,0 +1,23 @@
+//! `include/toe.h` is what the sources say. `TOE_BLESS=1 cargo test -p toe-host --test header` writes it anew.
+
+use std::path::Path;
+
+#[test]
+fn the_header_is_up_to_date() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = crate_dir.join("../../include/toe.h");
+    let config =
+        cbindgen::Config::from_file(crate_dir.join("cbindgen.toml")).expect("cbindgen.toml is valid");
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for source in ["epoll", "socket", "mod"] {
+        builder = builder.with_src(crate_dir.join(format!("src/capi/{source}.rs")));
+    }
+    let mut made = Vec::new();
+    builder.generate().expect("the sources parse").write(&mut made);
+    let made = String::from_utf8(made).expect("the header is UTF-8");
+    if std::env::var_os("TOE_BLESS").is_some() {
+        std::fs::write(&header, &made).expect("include/toe.h can be written");
+    }
+    let kept = std::fs::read_to_string(&header).expect("include/toe.h is there");
+    assert!(kept == made, "include/toe.h is out of date: run the test with TOE_BLESS=1");
+}

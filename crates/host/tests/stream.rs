@@ -1,0 +1,366 @@
+//! Connections against a fake engine: what the calls return, what poll shows, what goes into the rings.
+
+mod fake;
+
+use fake::{Engine, until};
+use std::time::Duration;
+use toe::socket::{RecvFlags, Shutdown};
+use toe::{Stack, fd_table};
+use toe_abi::entry::{Command, Completion, ReceiveCredit};
+use toe_abi::errno::Errno;
+
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const ERR: u32 = libc::EPOLLERR as u32;
+const HUP: u32 = libc::EPOLLHUP as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+
+#[test]
+fn recv_gives_what_is_there_and_credits_it() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    assert_eq!(c.recv(10), Err(Errno::EAGAIN));
+    engine.data(c.queue_set, c.flow, b"hello ");
+    engine.data(c.queue_set, c.flow, b"world");
+    let peek = RecvFlags { peek: true, ..RecvFlags::default() };
+    assert_eq!(c.recv_with(8, peek), Ok(b"hello wo".to_vec()));
+    assert_eq!(c.socket.unread(), 11);
+    assert_eq!(c.recv(4), Ok(b"hell".to_vec()));
+    assert_eq!(c.recv(100), Ok(b"o world".to_vec()));
+    assert_eq!(c.recv(1), Err(Errno::EAGAIN));
+    let flow = c.flow;
+    assert_eq!(engine.credits(), [ReceiveCredit { flow, len: 4 }, ReceiveCredit { flow, len: 7 }]);
+}
+
+#[test]
+fn the_end_of_the_stream_comes_after_all_data() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    assert_eq!(c.ready(), OUT);
+    engine.data(c.queue_set, c.flow, b"last");
+    assert_eq!(c.ready(), IN | OUT);
+    engine.post(c.queue_set, Completion::PeerClosed { flow: c.flow });
+    assert_eq!(c.ready(), IN | OUT | RDHUP);
+    assert_eq!(c.recv(2), Ok(b"la".to_vec()));
+    assert_eq!(c.recv(9), Ok(b"st".to_vec()));
+    assert_eq!(c.recv(9), Ok(vec![]));
+    assert_eq!(c.recv(9), Ok(vec![]));
+    assert_eq!(c.send(b"x"), Ok(1), "the other direction is open");
+    assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
+    assert_eq!(c.ready(), IN | OUT | RDHUP | HUP);
+    assert_eq!(c.send(b"x"), Err(Errno::EPIPE));
+    assert_eq!(engine.command().1, Command::ShutdownSend { flow: c.flow });
+    assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
+    assert_eq!(engine.try_command(0), None, "FIN is asked for once");
+}
+
+#[test]
+fn a_reset_is_told_once_after_the_data() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    engine.data(c.queue_set, c.flow, b"data");
+    engine.post(c.queue_set, Completion::Reset { flow: c.flow, errno: Errno::ECONNRESET });
+    assert_eq!(c.ready(), IN | OUT | ERR | HUP | RDHUP);
+    assert_eq!(c.recv(9), Ok(b"data".to_vec()));
+    assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
+    assert_eq!(c.recv(9), Ok(vec![]));
+    assert_eq!(c.ready(), IN | OUT | HUP | RDHUP);
+    assert_eq!(c.send(b"x"), Err(Errno::EPIPE));
+    assert_eq!(c.socket.peer_addr(), Err(Errno::ENOTCONN));
+    assert_eq!(c.socket.shutdown(Shutdown::Both), Err(Errno::ENOTCONN));
+}
+
+#[test]
+fn a_reset_is_told_to_send_or_so_error_instead() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    engine.post(c.queue_set, Completion::Reset { flow: c.flow, errno: Errno::ETIMEDOUT });
+    assert_eq!(c.send(b"x"), Err(Errno::ETIMEDOUT));
+    assert_eq!(c.send(b"x"), Err(Errno::EPIPE));
+    let d = engine.connected();
+    engine.post(d.queue_set, Completion::PeerClosed { flow: d.flow });
+    engine.post(d.queue_set, Completion::Reset { flow: d.flow, errno: Errno::ECONNRESET });
+    assert_eq!(d.recv(1), Ok(vec![]), "after the peer's FIN the end of the stream wins");
+    assert_eq!(d.socket.take_error(), Errno::EPIPE);
+    assert_eq!(d.socket.take_error(), Errno::OK);
+}
+
+#[test]
+fn octets_go_out_in_order_and_their_memory_comes_back() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let all: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+    assert_eq!(c.send(&all), Ok(all.len()));
+    assert_eq!(engine.sent_octets(), all);
+    assert_eq!(c.socket.unsent(), all.len());
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 150_000 });
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 50_000 });
+    assert_eq!(c.socket.unsent(), 0);
+}
+
+#[test]
+fn a_full_socket_takes_no_more_until_a_third_is_free() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    // Fixed, so that it does not grow: 2 x 16 KiB, as Linux would.
+    let size = (16i32 << 10).to_ne_bytes();
+    assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_SNDBUF, &size), Ok(()));
+    let limit = 32 << 10;
+    assert_eq!(c.send(&vec![1; limit + 5]), Ok(limit));
+    assert_eq!(c.send(b"x"), Err(Errno::EAGAIN));
+    assert_eq!(c.ready(), 0);
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 1000 });
+    assert_eq!(c.ready(), 0);
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: limit as u32 / 3 - 500 });
+    assert_eq!(c.ready(), OUT);
+    assert!(c.send(b"x").is_ok());
+}
+
+#[test]
+fn a_socket_that_was_full_may_send_more_next_time() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let octets = vec![7; 4 << 20];
+    let first = c.send(&octets).expect("room");
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: first as u32 });
+    let second = c.send(&octets).expect("room");
+    assert_eq!(second, 2 * first);
+    assert_eq!(engine.sent_octets().len(), first + second);
+}
+
+#[test]
+fn a_connect_goes_through_its_answers() {
+    let engine = Engine::attached();
+    let c = engine.connecting();
+    assert_eq!(c.ready(), 0);
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EINPROGRESS));
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EALREADY));
+    assert_eq!(c.recv(1), Err(Errno::EAGAIN));
+    assert_eq!(c.send(b"x"), Err(Errno::EAGAIN));
+    assert_eq!(c.socket.peer_addr(), Err(Errno::ENOTCONN));
+    engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::OK });
+    assert_eq!(c.ready(), OUT);
+    assert_eq!(c.socket.take_error(), Errno::OK);
+    assert_eq!(c.socket.wait_connected(true), Ok(()));
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EISCONN));
+    assert_eq!(c.socket.peer_addr().map(|addr| addr.to_string()), Ok("10.0.0.2:80".to_string()));
+    assert_eq!(c.socket.local_addr().map(|addr| addr.to_string()), Ok("10.0.0.1:40000".to_string()));
+}
+
+#[test]
+fn a_refused_connect_shows_everywhere_and_is_closed() {
+    let engine = Engine::attached();
+    let c = engine.connecting();
+    engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::ECONNREFUSED });
+    assert_eq!(c.ready(), IN | OUT | ERR | HUP | RDHUP);
+    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: false });
+    assert_eq!(c.socket.take_error(), Errno::ECONNREFUSED);
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::ECONNABORTED));
+    c.close();
+    assert_eq!(engine.try_command(0), None, "closed once");
+}
+
+#[test]
+fn closing_tells_the_engine_at_once_and_keeps_unacknowledged_octets() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    assert_eq!(c.send(&[9; 5000]), Ok(5000));
+    let (flow, queue_set) = (c.flow, c.queue_set);
+    c.close();
+    assert_eq!(engine.command().1, Command::Close { flow, abort: false });
+    // Other sockets do not get the memory that is still to be read.
+    let d = engine.connected();
+    assert_eq!(d.send(&[1; 20_000]), Ok(20_000));
+    let (held, new): (Vec<_>, Vec<_>) = engine.sends().into_iter().partition(|send| send.flow == flow);
+    assert!(held.iter().all(|send| engine.read(send.data).iter().all(|octet| *octet == 9)));
+    assert!(new.iter().all(|send| engine.read(send.data).iter().all(|octet| *octet == 1)));
+    engine.post(queue_set, Completion::Sent { flow, len: 5000 });
+    assert_eq!(d.recv(1), Err(Errno::EAGAIN));
+}
+
+#[test]
+fn copies_of_a_descriptor_are_one_socket() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let copy = toe::sys::dup_lowest(toe::sys::borrow(c.fd), true).expect("a descriptor");
+    fd_table::duplicate(c.fd, copy);
+    assert!(std::ptr::eq(fd_table::get(copy).expect("a socket"), c.socket));
+    assert_eq!(fd_table::remove(copy), fd_table::Removed::Socket);
+    let _ = toe::sys::close(copy);
+    assert_eq!(engine.try_command(0), None, "the other descriptor holds it");
+    c.close();
+    assert!(matches!(engine.command().1, Command::Close { .. }));
+}
+
+#[test]
+fn linger_with_no_time_aborts() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut linger = [0; 8];
+    linger[0] = 1;
+    assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_LINGER, &linger), Ok(()));
+    let flow = c.flow;
+    c.close();
+    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+}
+
+#[test]
+fn a_blocked_recv_wakes_for_data() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        let reader =
+            scope.spawn(|| (c.recv(3), c.recv_with(4, RecvFlags { wait_all: true, ..Default::default() })));
+        engine.data(c.queue_set, c.flow, b"abc");
+        until(|| (!engine.credits().is_empty()).then_some(()));
+        engine.data(c.queue_set, c.flow, b"de");
+        until(|| (!engine.credits().is_empty()).then_some(()));
+        engine.data(c.queue_set, c.flow, b"fg");
+        assert_eq!(reader.join().expect("no panic"), (Ok(b"abc".to_vec()), Ok(b"defg".to_vec())));
+    });
+}
+
+#[test]
+fn many_threads_blocked_on_one_queue_set_each_get_their_own() {
+    let engine = Engine::attached();
+    let all: Vec<_> = (0..8).map(|_| engine.connected()).collect();
+    all.iter().for_each(|c| c.socket.set_nonblocking(false));
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = all.iter().map(|c| scope.spawn(move || c.recv(8))).collect();
+        for (n, c) in all.iter().enumerate().rev() {
+            engine.data(c.queue_set, c.flow, &[n as u8]);
+        }
+        for (n, reader) in readers.into_iter().enumerate() {
+            assert_eq!(reader.join().expect("no panic"), Ok(vec![n as u8]));
+        }
+    });
+}
+
+#[test]
+fn a_blocked_send_goes_on_when_there_is_room() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.set_nonblocking(false);
+    let all: Vec<u8> = (0..3_000_000u32).map(|n| (n % 241) as u8).collect();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| c.send(&all));
+        let mut arrived = Vec::new();
+        while arrived.len() < all.len() {
+            let piece = until(|| Some(engine.sent_octets()).filter(|piece| !piece.is_empty()));
+            engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: piece.len() as u32 });
+            arrived.extend(piece);
+        }
+        assert_eq!(sender.join().expect("no panic"), Ok(all.len()));
+        assert!(arrived == all);
+    });
+}
+
+#[test]
+fn a_receive_timeout_ends_the_wait() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.set_nonblocking(false);
+    let mut time = [0; 16];
+    time[8..10].copy_from_slice(&20_000u16.to_ne_bytes());
+    assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
+    let before = std::time::Instant::now();
+    assert_eq!(c.recv(1), Err(Errno::EAGAIN));
+    assert!(before.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn a_signal_ends_the_wait_unless_handlers_restart() {
+    extern "C" fn nothing(_: i32) {}
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.set_nonblocking(false);
+    // SAFETY: installs a handler that does nothing; the structure is zeroed and then filled in.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            // SAFETY: asks for the calling thread's own id.
+            tell.send(unsafe { libc::pthread_self() }).expect("the test listens");
+            c.recv(1)
+        });
+        let thread = told.recv().expect("the thread told");
+        until(|| {
+            // SAFETY: the thread has not been joined, so its id is good.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            reader.is_finished().then_some(())
+        });
+        assert_eq!(reader.join().expect("no panic"), Err(Errno::EINTR));
+    });
+}
+
+#[test]
+fn an_engine_that_dies_resets_everything_and_wakes_everybody() {
+    let engine = Engine::attached();
+    let blocked = engine.connected();
+    blocked.socket.set_nonblocking(false);
+    let polled = engine.connected();
+    engine.data(polled.queue_set, polled.flow, b"kept");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| blocked.recv(1));
+        engine.kill();
+        assert_eq!(reader.join().expect("no panic"), Err(Errno::ECONNRESET));
+    });
+    until(|| (polled.ready() & HUP != 0).then_some(()));
+    assert_eq!(polled.ready(), IN | OUT | ERR | HUP | RDHUP);
+    assert_eq!(polled.recv(10), Ok(b"kept".to_vec()));
+    assert_eq!(polled.recv(10), Err(Errno::ECONNRESET));
+    assert_eq!(polled.send(b"x"), Err(Errno::EPIPE));
+    assert!(Stack::get().is_none(), "no engine, no stack");
+    let anchor_less = Stack::attach();
+    assert_eq!(anchor_less.map(|_| ()), Err(Errno::ECONNREFUSED));
+}
+
+#[test]
+fn a_program_that_never_parks_finds_out_too() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    engine.kill();
+    let end = until(|| match c.recv(1) {
+        Err(Errno::EAGAIN) => None,
+        other => Some(other),
+    });
+    assert_eq!(end, Err(Errno::ECONNRESET));
+}
+
+#[test]
+fn a_new_engine_is_found() {
+    let first = Engine::attached();
+    first.kill();
+    let old = Stack::attached().expect("not yet noticed");
+    until(|| {
+        old.look();
+        (!old.alive()).then_some(())
+    });
+    drop(first);
+    let second = Engine::start();
+    let stack = until(Stack::get);
+    assert!(stack.alive());
+    assert!(second.connected().send(b"x").is_ok());
+}
+
+#[test]
+fn commands_beyond_the_ring_are_kept_in_order() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    for n in 0..600u32 {
+        let on = n.to_ne_bytes();
+        assert_eq!(c.socket.set_option(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &on), Ok(()));
+    }
+    for n in 0..600u32 {
+        let command = until(|| {
+            let _ = c.recv(1);
+            engine.try_command(0)
+        });
+        assert!(matches!(command.1, Command::SetOption { value, .. } if value == n), "{command:?}");
+    }
+}

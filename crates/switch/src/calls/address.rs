@@ -1,0 +1,177 @@
+//! bind, connect, listen, accept, getsockname, getpeername, shutdown. The decisions are `connect.rs` and `listen.rs`.
+
+use super::open::is_new;
+use super::{listener, stream};
+use crate::connect::{self, Verdict};
+use crate::ffi::{fail, guarded, last_errno, read_inet, status, write_inet};
+use crate::socket_state::{self, State};
+use crate::{listen as listening, real, why};
+use core::ffi::c_int;
+use libc::{sockaddr, socklen_t};
+use toe::socket::Shutdown;
+use toe::{Errno, fd_table};
+
+/// # Safety
+/// As bind(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if stream(fd).is_some() {
+        return fail(Errno::EINVAL);
+    }
+    // SAFETY: the program's arguments, handed on.
+    let result = unsafe { real::bind(fd, addr, len) };
+    if !socket_state::get(fd).has(State::TWIN) {
+        return result;
+    }
+    if result == 0 {
+        socket_state::add(fd, State::BOUND);
+    } else if last_errno() == Errno::EADDRNOTAVAIL {
+        // SAFETY: as above; the kernel has read the address without a fault.
+        return guarded(-1, || unsafe { bind_to_engine(fd, addr, len) });
+    }
+    result
+}
+
+/// # Safety
+/// As bind(2).
+unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { read_inet(addr, len) };
+    if !wanted.is_some_and(|wanted| listening::engine_has(wanted, fd)) {
+        return fail(Errno::EADDRNOTAVAIL);
+    }
+    // SAFETY: the caller's promise.
+    let result = unsafe { listening::bind_freely(fd, addr, len) };
+    if result == 0 {
+        socket_state::add(fd, State::BOUND.with(State::ENGINE_ADDRESS));
+    }
+    result
+}
+
+/// # Safety
+/// As connect(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    let failed = Verdict::Done(-1);
+    let verdict = match fd_table::get(fd) {
+        None if !socket_state::get(fd).has(State::TWIN) => Verdict::Pass,
+        // SAFETY: the program's arguments, handed on.
+        None => guarded(failed, || unsafe { connect::undecided(fd, addr, len) }),
+        // SAFETY: as above.
+        Some(socket) => guarded(failed, || unsafe { connect::again(fd, socket, addr, len) }),
+    };
+    match verdict {
+        Verdict::Done(result) => result,
+        // SAFETY: as above.
+        Verdict::Pass => unsafe { real::connect(fd, addr, len) },
+        Verdict::Kernel(reason) => {
+            // SAFETY: as above.
+            let result = unsafe { real::connect(fd, addr, len) };
+            guarded((), || connect::kernel_answered(fd, result, reason));
+            result
+        }
+    }
+}
+
+/// # Safety
+/// None beyond listen(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if stream(fd).is_some() {
+        return fail(Errno::EINVAL);
+    }
+    // SAFETY: the call takes numbers only.
+    let result = unsafe { real::listen(fd, backlog) };
+    if result == 0 {
+        if let Some(socket) = fd_table::get(fd) {
+            guarded((), || socket.set_backlog(listening::backlog_of(backlog)));
+        } else if socket_state::get(fd).has(State::TWIN) {
+            return guarded(0, || status(listening::undecided(fd, backlog)));
+        }
+    }
+    result
+}
+
+/// # Safety
+/// As accept(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the program's arguments, handed on; without flags accept4 is accept.
+    unsafe { accept4(fd, addr, len, 0) }
+}
+
+/// # Safety
+/// As accept4(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if let Some(socket) = listener(fd) {
+        // SAFETY: the program's arguments, handed on.
+        return guarded(-1, || unsafe { listening::accept(fd, socket, addr, len, flags) });
+    }
+    if stream(fd).is_some() {
+        return fail(Errno::EINVAL);
+    }
+    // SAFETY: the program's arguments, handed on.
+    let new = unsafe { real::accept4(fd, addr, len, flags) };
+    if new >= 0 {
+        is_new(new);
+        guarded((), || why::copy(fd, new));
+    }
+    new
+}
+
+/// # Safety
+/// As getsockname(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::getsockname(fd, addr, len) },
+        Some(socket) => guarded(-1, || {
+            // SAFETY: as above.
+            status(socket.local_addr().and_then(|local| unsafe { write_inet(local, addr, len) }))
+        }),
+    }
+}
+
+/// # Safety
+/// As getpeername(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::getpeername(fd, addr, len) },
+        Some(socket) => guarded(-1, || {
+            // SAFETY: as above.
+            status(socket.peer_addr().and_then(|peer| unsafe { write_inet(peer, addr, len) }))
+        }),
+    }
+}
+
+/// # Safety
+/// None beyond shutdown(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let Some(socket) = fd_table::get(fd) else {
+        // SAFETY: the call takes numbers only.
+        return unsafe { real::shutdown(fd, how) };
+    };
+    let direction = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        libc::SHUT_RDWR => Shutdown::Both,
+        _ => return fail(Errno::EINVAL),
+    };
+    let result = guarded(-1, || status(socket.shutdown(direction)));
+    if listener(fd).is_some() && how != libc::SHUT_WR {
+        // The twin ends too; the engine's part has woken those who wait in accept.
+        // SAFETY: as above.
+        return unsafe { real::shutdown(fd, how) };
+    }
+    result
+}

@@ -1,0 +1,456 @@
+//! read, write, recv, send and their relatives on an engine's connection.
+
+use super::stream;
+use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
+use crate::real;
+use crate::why::{self, Reason, Stack as On};
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use std::io::{IoSlice, IoSliceMut};
+use toe::socket::{RecvFlags, SendFlags, Socket};
+use toe::stack::Stack;
+use toe::{Errno, fd_table, fork, sys};
+
+fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
+    if flags & libc::MSG_OOB != 0 {
+        // Linux says so when no urgent data waits; the engine has none, ever.
+        return Err(Errno::EINVAL);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(Errno::EAGAIN);
+    }
+    Ok(RecvFlags {
+        peek: flags & libc::MSG_PEEK != 0,
+        wait_all: flags & libc::MSG_WAITALL != 0,
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        discard: flags & libc::MSG_TRUNC != 0,
+    })
+}
+
+fn send_flags(flags: c_int) -> Result<SendFlags, Errno> {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(SendFlags { dont_wait: flags & libc::MSG_DONTWAIT != 0, more: flags & libc::MSG_MORE != 0 })
+}
+
+/// recv(2) of an engine's connection.
+pub fn receive(socket: &'static Socket, into: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+    socket.recv(into, recv_flags(flags)?)
+}
+
+/// send(2) of an engine's connection: raises SIGPIPE as Linux does.
+pub fn transmit(socket: &'static Socket, from: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+    let result = socket.send(from, send_flags(flags)?);
+    if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        sys::raise_sigpipe();
+    }
+    result
+}
+
+/// # Safety
+/// `buf` is writable for `len` octets.
+unsafe fn receive_one(socket: &'static Socket, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    guarded(-1, || {
+        // SAFETY: the caller's promise.
+        let mut into = [IoSliceMut::new(unsafe { slice_mut(buf, len) })];
+        length(receive(socket, &mut into, flags))
+    })
+}
+
+/// # Safety
+/// `buf` is readable for `len` octets.
+unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    guarded(-1, || {
+        // SAFETY: the caller's promise.
+        let from = [IoSlice::new(unsafe { slice(buf, len) })];
+        length(transmit(socket, &from, flags))
+    })
+}
+
+/// # Safety
+/// As read(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::read(fd, buf, len) },
+        // A read of nothing is answered at once.
+        Some(_) if len == 0 => 0,
+        // SAFETY: as above.
+        Some(socket) => unsafe { receive_one(socket, buf, len, 0) },
+    }
+}
+
+/// # Safety
+/// As write(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::write(fd, buf, len) },
+        // SAFETY: as above.
+        Some(socket) => unsafe { transmit_one(socket, buf, len, 0) },
+    }
+}
+
+/// # Safety
+/// As recv(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::recv(fd, buf, len, flags) },
+        // SAFETY: as above.
+        Some(socket) => unsafe { receive_one(socket, buf, len, flags) },
+    }
+}
+
+/// # Safety
+/// As send(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::send(fd, buf, len, flags) },
+        // SAFETY: as above.
+        Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
+    }
+}
+
+/// TCP gives no address; as Linux does, its length is set to 0.
+///
+/// # Safety
+/// As recvfrom(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> ssize_t {
+    let Some(socket) = stream(fd) else {
+        // SAFETY: the program's arguments, handed on.
+        return unsafe { real::recvfrom(fd, buf, len, flags, addr, addr_len) };
+    };
+    // SAFETY: as above.
+    let result = unsafe { receive_one(socket, buf, len, flags) };
+    if result >= 0 && !addr.is_null() && !addr_len.is_null() {
+        // SAFETY: as recvfrom(2) asks.
+        unsafe { addr_len.write(0) };
+    }
+    result
+}
+
+/// On a connected TCP socket the address is ignored, as Linux does.
+///
+/// # Safety
+/// As sendto(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) },
+        // SAFETY: as above.
+        Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
+    }
+}
+
+/// # Safety
+/// As readv(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::readv(fd, iov, count) },
+        // SAFETY: as above.
+        Some(socket) => guarded(-1, || length(unsafe { receive_vectors(socket, iov, count as usize, 0) })),
+    }
+}
+
+/// # Safety
+/// As writev(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::writev(fd, iov, count) },
+        // SAFETY: as above.
+        Some(socket) => guarded(-1, || length(unsafe { transmit_vectors(socket, iov, count as usize, 0) })),
+    }
+}
+
+/// # Safety
+/// `iov` describes writable memory.
+unsafe fn receive_vectors(
+    socket: &'static Socket,
+    iov: *const iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { receive(socket, Vectors::new(iov, count)?.buffers_mut(), flags) }
+}
+
+/// # Safety
+/// `iov` describes readable memory.
+unsafe fn transmit_vectors(
+    socket: &'static Socket,
+    iov: *const iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { transmit(socket, Vectors::new(iov, count)?.buffers(), flags) }
+}
+
+/// # Safety
+/// As recvmsg(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    let Some(socket) = stream(fd) else {
+        // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
+        unsafe {
+            let result = real::recvmsg(fd, message, flags);
+            if result >= 0 && (*message).msg_controllen != 0 {
+                guarded((), || each_passed_fd(message, adopt));
+            }
+            return result;
+        }
+    };
+    // SAFETY: the program's arguments, handed on.
+    guarded(-1, || length(unsafe { receive_message(socket, message, flags) }))
+}
+
+/// A descriptor has come with a message: it may be an engine's. Only a process that has to do with one asks.
+fn adopt(fd: c_int) {
+    use rustix::net::{AddressFamily, SocketType, sockopt};
+    super::open::is_new(fd);
+    let descriptor = sys::borrow(fd);
+    if Stack::attached().is_some()
+        && sockopt::socket_domain(descriptor) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
+        && fork::adopt(fd).is_some()
+    {
+        why::set(fd, On::Engine, Reason::Claimed);
+    }
+}
+
+/// # Safety
+/// As recvmsg(2).
+unsafe fn receive_message(
+    socket: &'static Socket,
+    message: *mut msghdr,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    if message.is_null() {
+        return Err(errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise; not null.
+    let message = unsafe { &mut *message };
+    // SAFETY: as above.
+    let len = unsafe { receive_vectors(socket, message.msg_iov, message.msg_iovlen, flags) }?;
+    message.msg_namelen = 0;
+    message.msg_controllen = 0;
+    message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    Ok(len)
+}
+
+/// # Safety
+/// As sendmsg(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let Some(socket) = stream(fd) else {
+        // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
+        unsafe {
+            let result = real::sendmsg(fd, message, flags);
+            if result >= 0 && (*message).msg_controllen != 0 {
+                guarded((), || {
+                    each_passed_fd(message, |fd| {
+                        if let Some(passed) = fd_table::get(fd) {
+                            passed.mark_shared();
+                        }
+                    })
+                });
+            }
+            return result;
+        }
+    };
+    if message.is_null() {
+        return fail(errno(libc::EFAULT)) as ssize_t;
+    }
+    // SAFETY: the program's arguments, handed on; not null.
+    guarded(-1, || unsafe {
+        length(transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags))
+    })
+}
+
+/// Calls `each` with the descriptors that go or came with a message (SCM_RIGHTS).
+///
+/// # Safety
+/// `message` is valid with its control data.
+unsafe fn each_passed_fd(message: *const msghdr, mut each: impl FnMut(c_int)) {
+    // SAFETY: the CMSG functions walk within the control data that the caller vouches for.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(header).cast::<c_int>();
+                let octets = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                for n in 0..octets / size_of::<c_int>() {
+                    each(data.add(n).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// # Safety
+/// As recvmmsg(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let Some(socket) = stream(fd) else {
+        // SAFETY: the program's arguments, handed on.
+        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    };
+    guarded(-1, || {
+        let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
+        let mut flags = flags & !libc::MSG_WAITFORONE;
+        // SAFETY: as the kernel reads it.
+        let deadline = unsafe { timeout.as_ref() }.and_then(super::poll::duration_of).map(|d| sys::now() + d);
+        each_message(messages, count, |message| {
+            if deadline.is_some_and(|deadline| sys::now() > deadline) {
+                return Err(Errno::EAGAIN);
+            }
+            // SAFETY: the program's arguments, handed on.
+            let len = unsafe { receive_message(socket, message, flags) }?;
+            if one_is_enough {
+                flags |= libc::MSG_DONTWAIT;
+            }
+            Ok(len)
+        })
+    })
+}
+
+/// # Safety
+/// As sendmmsg(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let Some(socket) = stream(fd) else {
+        // SAFETY: the program's arguments, handed on.
+        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+    };
+    guarded(-1, || {
+        each_message(messages, count, |message| {
+            // SAFETY: the program's arguments, handed on.
+            unsafe { transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags) }
+        })
+    })
+}
+
+/// Moves message after message; an error counts only when it is the first's.
+fn each_message(
+    messages: *mut mmsghdr,
+    count: c_uint,
+    mut each: impl FnMut(*mut msghdr) -> Result<usize, Errno>,
+) -> c_int {
+    let mut done = 0;
+    for n in 0..(count as usize).min(crate::ffi::IOV_MAX) {
+        // SAFETY: the program's array has `count` messages.
+        let message = unsafe { messages.add(n) };
+        // SAFETY: as above.
+        match each(unsafe { &raw mut (*message).msg_hdr }) {
+            Ok(len) => {
+                // SAFETY: as above.
+                unsafe { (*message).msg_len = len as c_uint };
+                done += 1;
+                // The end of the stream: no more messages will come.
+                if len == 0 {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return fail(error),
+            Err(_) => break,
+        }
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_as_linux_does() {
+        let flags = recv_flags(libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).unwrap();
+        assert!(flags.peek && flags.dont_wait && !flags.wait_all && !flags.discard);
+        assert_eq!(recv_flags(libc::MSG_OOB).err(), Some(Errno::EINVAL));
+        assert_eq!(recv_flags(libc::MSG_ERRQUEUE).err(), Some(Errno::EAGAIN));
+        assert!(send_flags(libc::MSG_MORE).unwrap().more);
+        assert_eq!(send_flags(libc::MSG_OOB).err(), Some(Errno::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn passed_descriptors_are_found() {
+        let fds = [5, 9];
+        let mut control = [0u64; 8];
+        let message = msghdr {
+            msg_name: core::ptr::null_mut(),
+            msg_namelen: 0,
+            msg_iov: core::ptr::null_mut(),
+            msg_iovlen: 0,
+            msg_control: control.as_mut_ptr().cast(),
+            // SAFETY: arithmetic only.
+            msg_controllen: unsafe { libc::CMSG_SPACE(8) } as usize,
+            msg_flags: 0,
+        };
+        let mut found = Vec::new();
+        // SAFETY: `control` has room for one header with two descriptors.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(8) as usize;
+            libc::CMSG_DATA(header).cast::<[c_int; 2]>().write_unaligned(fds);
+            each_passed_fd(&message, |fd| found.push(fd));
+        }
+        assert_eq!(found, fds);
+    }
+
+    #[test]
+    fn several_messages_end_at_the_first_error() {
+        // SAFETY: all-zero message headers are valid.
+        let mut messages: [mmsghdr; 3] = unsafe { core::mem::zeroed() };
+        let mut left = 2;
+        let mut run = || {
+            each_message(messages.as_mut_ptr(), 3, |_| {
+                left -= 1;
+                if left < 0 { Err(Errno::EAGAIN) } else { Ok(7) }
+            })
+        };
+        assert_eq!(run(), 2);
+        assert_eq!(run(), -1);
+        assert_eq!(messages[1].msg_len, 7);
+    }
+}

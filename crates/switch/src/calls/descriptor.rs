@@ -1,0 +1,170 @@
+//! dup, dup2, dup3, fcntl, ioctl: a descriptor's number, flags and copies.
+
+use super::open::{forget, is_known, is_new};
+use super::{listener, stream};
+use crate::connect::set_kernel_nonblocking;
+use crate::ffi::{fail, guarded};
+use crate::socket_state::{self, State};
+use crate::why::{self, Reason, Stack as On};
+use crate::{fork, real};
+use core::ffi::{c_int, c_long, c_ulong, c_void};
+use toe::stack::Stack;
+use toe::{Errno, fd_table, sys};
+
+/// `new` is a copy of `old` that the kernel has just made.
+fn copied(old: c_int, new: c_int) {
+    is_new(new);
+    if !is_known(old) || fork::in_vfork_child() {
+        return;
+    }
+    fd_table::duplicate(old, new);
+    why::copy(old, new);
+    if socket_state::get(old).has(State::TWIN) {
+        // To move both to an engine later, all copies would have to be known; a shared kernel socket is simply kept.
+        for fd in [old, new] {
+            socket_state::decided(fd);
+            why::set(fd, On::Kernel, Reason::Duplicated);
+        }
+    }
+}
+
+/// # Safety
+/// None beyond dup(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the call takes a number only.
+    let new = unsafe { real::dup(fd) };
+    if new >= 0 {
+        guarded((), || copied(fd, new));
+    }
+    new
+}
+
+/// # Safety
+/// None beyond dup2(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
+    // SAFETY: the call takes numbers only.
+    dup_over(from, to, || unsafe { real::dup2(from, to) })
+}
+
+/// # Safety
+/// None beyond dup3(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: the call takes numbers only.
+    dup_over(from, to, || unsafe { real::dup3(from, to, flags) })
+}
+
+fn dup_over(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if from == to {
+        return call();
+    }
+    if Stack::is_internal_fd(to) || Stack::is_internal_fd(from) {
+        return fail(Errno::EBADF);
+    }
+    // dup2 closes `to` only when `from` is open.
+    if is_known(to) && rustix::io::fcntl_getfd(sys::borrow(from)).is_ok() {
+        guarded((), || forget(to));
+    }
+    let new = call();
+    if new >= 0 {
+        guarded((), || copied(from, new));
+    }
+    new
+}
+
+/// # Safety
+/// As fcntl(2). SAFETY of the definition itself: C declares fcntl variadic, which stable Rust cannot define. On x86-64
+/// (System V) and AArch64 (AAPCS64, Linux) a variadic caller passes the optional integer or pointer exactly where it
+/// would pass the third argument of a function that declares it; a caller that passes none leaves a register whose
+/// value is ignored for such commands.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    control(fd, command, argument, |argument| unsafe { real::fcntl(fd, command, argument) })
+}
+
+/// # Safety
+/// As [`fcntl`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    control(fd, command, argument, |argument| unsafe { real::fcntl64(fd, command, argument) })
+}
+
+#[inline]
+fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long) -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            let new = call(argument);
+            if new >= 0 {
+                guarded((), || copied(fd, new));
+            }
+            new
+        }
+        libc::F_GETFL => {
+            let flags = call(argument);
+            match fd_table::get(fd) {
+                Some(socket) if flags >= 0 && socket.nonblocking() => flags | libc::O_NONBLOCK,
+                Some(_) if flags >= 0 => flags & !libc::O_NONBLOCK,
+                _ => flags,
+            }
+        }
+        libc::F_SETFL => {
+            let Some(socket) = fd_table::get(fd) else { return call(argument) };
+            let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
+            let twin = if listener(fd).is_some() { c_long::from(libc::O_NONBLOCK) } else { 0 };
+            let result = call(argument | twin);
+            if result == 0 {
+                socket.set_nonblocking(nonblocking);
+            }
+            result
+        }
+        _ => call(argument),
+    }
+}
+
+/// # Safety
+/// As ioctl(2); of the definition itself, as [`fcntl`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let Some(socket) = fd_table::get(fd) else {
+        // SAFETY: the program's arguments, handed on.
+        return unsafe { real::ioctl(fd, request, argument) };
+    };
+    // SAFETY: all requests looked at here have an int there.
+    let value = unsafe { argument.cast::<c_int>().as_mut() };
+    let count = match (request, value) {
+        (libc::FIONBIO, Some(on)) => {
+            socket.set_nonblocking(*on != 0);
+            guarded((), || {
+                if stream(fd).is_some() {
+                    set_kernel_nonblocking(fd, *on != 0);
+                }
+            });
+            return 0;
+        }
+        (libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK | libc::FIONBIO, None) => {
+            return fail(crate::ffi::errno(libc::EFAULT));
+        }
+        (libc::FIONREAD | libc::TIOCOUTQ, Some(_)) if stream(fd).is_none() => return fail(Errno::EINVAL),
+        (libc::FIONREAD, Some(count)) => guarded(None, || Some((count, socket.unread()))),
+        (libc::TIOCOUTQ, Some(count)) => guarded(None, || Some((count, socket.unsent()))),
+        // There is no urgent data: the mark is nowhere.
+        (SIOCATMARK, Some(count)) => Some((count, 0)),
+        _ => {
+            // SAFETY: the program's arguments, handed on.
+            return unsafe { real::ioctl(fd, request, argument) };
+        }
+    };
+    match count {
+        Some((place, count)) => {
+            *place = c_int::try_from(count).unwrap_or(c_int::MAX);
+            0
+        }
+        None => -1,
+    }
+}
+
+const SIOCATMARK: c_ulong = 0x8905;

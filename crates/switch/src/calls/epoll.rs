@@ -1,0 +1,166 @@
+//! epoll_create, epoll_ctl, epoll_wait and their relatives. The program's epoll descriptor is the kernel's, with the
+//! kernel's descriptors in it; the engine's sockets are added to it by the host library (`toe::epoll`), which also waits:
+//! even when all in the set is the kernel's, a thread that waits has to learn of a socket of the engine that another
+//! thread adds. So these waits are no points of thread cancellation.
+
+use super::open::is_new;
+use super::poll::{timeout_ms, timeout_of};
+use crate::ffi::{errno, fail, guarded, number, status};
+use crate::socket_state::{self, State};
+use crate::{fork, init, real};
+use core::ffi::c_int;
+use core::time::Duration;
+use libc::{epoll_event, sigset_t, timespec};
+use toe::{Errno, epoll, fd_table};
+
+/// # Safety
+/// None beyond epoll_create(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: the call takes a number only.
+    made(unsafe { real::epoll_create(size) })
+}
+
+/// # Safety
+/// None beyond epoll_create1(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: the call takes a number only.
+    made(unsafe { real::epoll_create1(flags) })
+}
+
+fn made(fd: c_int) -> c_int {
+    if fd >= 0 {
+        is_new(fd);
+        if !init::disabled() && !fork::in_vfork_child() {
+            guarded((), || epoll::created(fd));
+        }
+    }
+    fd
+}
+
+/// # Safety
+/// As epoll_ctl(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    epoll: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    if fd_table::get(fd).is_some() {
+        // SAFETY: the program's arguments, handed on.
+        return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));
+    }
+    // SAFETY: the program's arguments, handed on.
+    let result = unsafe { real::epoll_ctl(epoll, op, fd, event) };
+    if result == 0 && !init::disabled() {
+        guarded((), || {
+            // SAFETY: the kernel has read the event without a fault, when the operation has one.
+            let event = (op != libc::EPOLL_CTL_DEL).then(|| unsafe { event.read_unaligned() });
+            epoll::note_kernel_fd(epoll, fd, op, event);
+            socket_state::add(fd, State::IN_EPOLL);
+        });
+    }
+    result
+}
+
+/// # Safety
+/// As epoll_ctl(2).
+unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Result<(), Errno> {
+    if op == libc::EPOLL_CTL_DEL {
+        return epoll::ctl_del(epoll, fd);
+    }
+    if event.is_null() {
+        return Err(errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise; not null.
+    let event = unsafe { event.read_unaligned() };
+    match op {
+        libc::EPOLL_CTL_ADD => epoll::ctl_add(epoll, fd, event),
+        libc::EPOLL_CTL_MOD => epoll::ctl_mod(epoll, fd, event),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Waits in a set that the host library knows.
+///
+/// # Safety
+/// `events` has room for `count` events.
+unsafe fn wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: Result<Option<Duration>, Errno>,
+    mask: *const sigset_t,
+) -> c_int {
+    let Some(room) = usize::try_from(count).ok().filter(|&room| room > 0) else {
+        return fail(Errno::EINVAL);
+    };
+    if events.is_null() {
+        return fail(errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise. Events are plain data that the program has to give memory for, not values.
+    let events = unsafe { core::slice::from_raw_parts_mut(events, room) };
+    // SAFETY: the caller's promise.
+    let mask = unsafe { mask.as_ref() };
+    guarded(-1, || {
+        number(timeout.and_then(|time| epoll::wait(epoll, events, time, mask)).map(|ready| ready as c_int))
+    })
+}
+
+/// # Safety
+/// As epoll_wait(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if fd_table::epoll_set(epoll).is_none() {
+            return real::epoll_wait(epoll, events, count, timeout);
+        }
+        wait(epoll, events, count, Ok(timeout_ms(timeout)), core::ptr::null())
+    }
+}
+
+/// # Safety
+/// As epoll_pwait(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if fd_table::epoll_set(epoll).is_none() {
+            return real::epoll_pwait(epoll, events, count, timeout, mask);
+        }
+        wait(epoll, events, count, Ok(timeout_ms(timeout)), mask)
+    }
+}
+
+/// # Safety
+/// As epoll_pwait2(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if fd_table::epoll_set(epoll).is_none() {
+            return real::epoll_pwait2(epoll, events, count, timeout, mask);
+        }
+        wait(epoll, events, count, timeout_of(timeout), mask)
+    }
+}

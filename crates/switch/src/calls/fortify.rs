@@ -1,0 +1,119 @@
+//! The forms of the calls that programs built with _FORTIFY_SOURCE use. The check of the buffer's size is left to the C
+//! library, which ends the program when it fails.
+
+use super::data::{read, recv, recvfrom};
+use super::poll::{poll, ppoll};
+use super::stream;
+use crate::real;
+use core::ffi::{c_int, c_void};
+use libc::{nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+
+/// # Safety
+/// As read(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    buf_len: size_t,
+) -> ssize_t {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if len > buf_len || stream(fd).is_none() {
+            return real::read_chk(fd, buf, len, buf_len);
+        }
+        read(fd, buf, len)
+    }
+}
+
+/// # Safety
+/// As recv(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    buf_len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if len > buf_len || stream(fd).is_none() {
+            return real::recv_chk(fd, buf, len, buf_len, flags);
+        }
+        recv(fd, buf, len, flags)
+    }
+}
+
+/// # Safety
+/// As recvfrom(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    buf_len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if len > buf_len || stream(fd).is_none() {
+            return real::recvfrom_chk(fd, buf, len, buf_len, flags, addr, addr_len);
+        }
+        recvfrom(fd, buf, len, flags, addr, addr_len)
+    }
+}
+
+const fn too_many(count: nfds_t, octets: size_t) -> bool {
+    octets / size_of::<pollfd>() < count as usize
+}
+
+/// # Safety
+/// As poll(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    octets: size_t,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if too_many(count, octets) {
+            return real::poll_chk(fds, count, timeout, octets);
+        }
+        poll(fds, count, timeout)
+    }
+}
+
+/// # Safety
+/// As ppoll(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    octets: size_t,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if too_many(count, octets) {
+            return real::ppoll_chk(fds, count, timeout, mask, octets);
+        }
+        ppoll(fds, count, timeout, mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_that_is_too_small_is_found() {
+        assert!(too_many(3, 2 * size_of::<pollfd>()));
+        assert!(!too_many(2, 2 * size_of::<pollfd>()));
+    }
+}

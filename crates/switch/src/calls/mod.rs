@@ -1,0 +1,33 @@
+//! The interposed calls, by family. Each is short: look the descriptor up, then the engine's way or the next
+//! definition's. What is left to the kernel, and works: pread, pwrite and lseek (ESPIPE on either kind of socket), fstat,
+//! mmap, socketpair, and all calls on descriptors that are no TCP sockets.
+//!
+//! Known gaps: calls that the C library makes inside itself do not come here. stdio is caught at fdopen
+//! ([`file`]); dprintf on an engine's socket, and stdin or stdout that came over exec as one, are not.
+
+pub mod address;
+pub mod alias;
+pub mod data;
+pub mod descriptor;
+pub mod epoll;
+pub mod file;
+pub mod fortify;
+pub mod open;
+pub mod option;
+pub mod poll;
+
+use core::ffi::c_int;
+use toe::fd_table;
+use toe::socket::{Kind, Socket};
+
+/// The engine's connection behind a descriptor. A listener is none: data calls on it get the twin's answer.
+#[inline]
+pub fn stream(fd: c_int) -> Option<&'static Socket> {
+    fd_table::get(fd).filter(|socket| !matches!(socket.kind(), Kind::Listener))
+}
+
+/// The engine's listener behind a descriptor.
+#[inline]
+pub fn listener(fd: c_int) -> Option<&'static Socket> {
+    fd_table::get(fd).filter(|socket| matches!(socket.kind(), Kind::Listener))
+}

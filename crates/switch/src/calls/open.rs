@@ -1,0 +1,217 @@
+//! socket, close, close_range, closefrom: how descriptors begin and end.
+
+use crate::ffi::{guarded, set_errno};
+use crate::socket_state::{self, State};
+use crate::why::{self, Reason, Stack as On};
+use crate::{fork, hidden_twin, init, real};
+use core::ffi::{c_int, c_uint};
+use toe::stack::Stack;
+use toe::{epoll, fd_table, sys};
+
+/// A new AF_INET stream socket becomes a twin; every other is the kernel's, and a TCP one says why.
+///
+/// # Safety
+/// None beyond socket(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the call takes numbers only.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    if fd >= 0 {
+        is_new(fd);
+        if matches!(domain, libc::AF_INET | libc::AF_INET6) {
+            guarded((), || classify(fd, domain, kind, protocol));
+        }
+    }
+    fd
+}
+
+fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
+    if fork::in_vfork_child() {
+        return;
+    }
+    match verdict(domain, kind, protocol) {
+        None if init::disabled() => why::set(fd, On::Kernel, Reason::Disabled),
+        None => {
+            socket_state::set(fd, State::TWIN);
+            why::set(fd, On::Kernel, Reason::Undecided);
+        }
+        Some((on, reason)) => why::set(fd, on, reason),
+    }
+}
+
+/// Why a socket is none for an engine; `None` when one may have it.
+fn verdict(domain: c_int, kind: c_int, protocol: c_int) -> Option<(On, Reason)> {
+    if kind & 0xf != libc::SOCK_STREAM {
+        return Some((On::None, Reason::NotStream));
+    }
+    if !matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        return Some((On::Kernel, Reason::Protocol));
+    }
+    (domain != libc::AF_INET).then_some((On::Kernel, Reason::Ipv6))
+}
+
+/// # Safety
+/// None beyond close(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if Stack::is_internal_fd(fd) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    if is_known(fd) {
+        guarded((), || forget(fd));
+    }
+    // SAFETY: the call takes a number only.
+    unsafe { real::close(fd) }
+}
+
+/// Closes what the program can see in the range; our own descriptors stay.
+///
+/// # Safety
+/// None beyond close_range(2)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // A vfork child has descriptors of its own to close, and only our tables to leave alone.
+    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 || fork::in_vfork_child() {
+        // SAFETY: the call takes numbers only.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    let from = c_int::try_from(first).unwrap_or(c_int::MAX);
+    let to = c_int::try_from(last).unwrap_or(c_int::MAX);
+    let kept = guarded(Vec::new(), || {
+        forget_range(from, to);
+        internal_fds(from, to)
+    });
+    let mut result = 0;
+    for (first, last) in ranges_without(first, last, &kept) {
+        // SAFETY: as above.
+        result |= unsafe { real::close_range(first, last, flags) };
+    }
+    result
+}
+
+/// # Safety
+/// None beyond closefrom(3)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    // SAFETY: the calls take numbers only.
+    unsafe {
+        if close_range(first.max(0) as c_uint, c_uint::MAX, 0) < 0 {
+            real::closefrom(first);
+        }
+    }
+}
+
+/// Our own descriptors in the range, ascending: those of the process's open ones that are marked. Without /proc every
+/// number is looked at, which takes a millisecond or two.
+fn internal_fds(from: c_int, to: c_int) -> Vec<c_uint> {
+    let ours = |&fd: &c_int| (from..=to).contains(&fd) && Stack::is_internal_fd(fd);
+    let mut found: Vec<c_int> = match open_fds() {
+        Some(fds) => fds.into_iter().filter(ours).collect(),
+        None => (from..=to.min(1 << 20)).filter(ours).collect(),
+    };
+    found.sort_unstable();
+    found.into_iter().map(|fd| fd as c_uint).collect()
+}
+
+fn open_fds() -> Option<Vec<c_int>> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let directory = sys::Fd::from(openat(CWD, c"/proc/self/fd", flags, Mode::empty()).ok()?);
+    let mut fds = Vec::new();
+    let mut buf = [const { core::mem::MaybeUninit::uninit() }; 2048];
+    let mut entries = rustix::fs::RawDir::new(&directory, &mut buf);
+    while let Some(entry) = entries.next() {
+        fds.extend(entry.ok()?.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok()));
+    }
+    Some(fds)
+}
+
+/// The parts of `first..=last` around the numbers in `kept`, which ascend.
+fn ranges_without(first: c_uint, last: c_uint, kept: &[c_uint]) -> Vec<(c_uint, c_uint)> {
+    let mut ranges = Vec::with_capacity(kept.len() + 1);
+    let mut next = Some(first);
+    for &fd in kept.iter().filter(|fd| (first..=last).contains(fd)) {
+        if let Some(from) = next.filter(|&from| from < fd) {
+            ranges.push((from, fd - 1));
+        }
+        next = fd.checked_add(1);
+    }
+    if let Some(from) = next.filter(|&from| from <= last) {
+        ranges.push((from, last));
+    }
+    ranges
+}
+
+fn forget_range(from: c_int, to: c_int) {
+    let mut known = Vec::new();
+    fd_table::for_each(from, to, |fd| known.push(fd));
+    socket_state::for_each(from, to, |fd| known.push(fd));
+    known.into_iter().for_each(forget);
+}
+
+/// Whether any of our tables has an entry for the descriptor.
+#[inline]
+pub fn is_known(fd: c_int) -> bool {
+    fd_table::get(fd).is_some()
+        || fd_table::epoll_set(fd).is_some()
+        || socket_state::get(fd) != State::default()
+}
+
+/// The descriptor is about to be closed: it leaves all tables.
+pub fn forget(fd: c_int) {
+    if fork::in_vfork_child() {
+        return;
+    }
+    let state = socket_state::get(fd);
+    if state.has(State::KEEPS_TWIN) {
+        hidden_twin::release(fd);
+    }
+    fd_table::remove(fd);
+    if state.has(State::IN_EPOLL) {
+        epoll::forget_kernel_fd(fd);
+    }
+    socket_state::set(fd, State::default());
+    why::clear(fd);
+}
+
+/// The kernel has just given out this number. When a table still has an entry for it, the descriptor before it was
+/// closed by a call that is not interposed.
+#[inline]
+pub fn is_new(fd: c_int) {
+    if is_known(fd) {
+        guarded((), || forget(fd));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_tcp_over_ipv4_is_for_an_engine() {
+        let stream = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        assert_eq!(verdict(libc::AF_INET, stream, 0), None);
+        assert_eq!(verdict(libc::AF_INET, stream, libc::IPPROTO_TCP), None);
+        assert_eq!(verdict(libc::AF_INET6, stream, 0), Some((On::Kernel, Reason::Ipv6)));
+        assert_eq!(verdict(libc::AF_INET, stream, libc::IPPROTO_MPTCP), Some((On::Kernel, Reason::Protocol)));
+        assert_eq!(verdict(libc::AF_INET, libc::SOCK_DGRAM, 0), Some((On::None, Reason::NotStream)));
+    }
+
+    #[test]
+    fn open_descriptors_are_listed() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(open_fds().unwrap().contains(&std::os::fd::AsRawFd::as_raw_fd(&file)));
+        assert!(internal_fds(0, 100).is_empty());
+    }
+
+    #[test]
+    fn ranges_leave_out_what_is_ours() {
+        assert_eq!(ranges_without(3, 9, &[]), [(3, 9)]);
+        assert_eq!(ranges_without(3, 9, &[3, 5, 9]), [(4, 4), (6, 8)]);
+        assert_eq!(ranges_without(3, c_uint::MAX, &[700, 701]), [(3, 699), (702, c_uint::MAX)]);
+        assert_eq!(ranges_without(3, c_uint::MAX, &[c_uint::MAX]), [(3, c_uint::MAX - 1)]);
+        assert_eq!(ranges_without(3, 3, &[3]), []);
+        assert_eq!(ranges_without(3, 9, &[1, 20]), [(3, 9)]);
+    }
+}

@@ -1,0 +1,245 @@
+//! getsockopt and setsockopt. On an undecided twin the kernel keeps the options, and those with an effect on an engine's
+//! socket are noted, to be repeated there; on a connection of an engine the host library answers, and what it does not
+//! know is answered here as a plain kernel socket would be, when that makes no difference to the program.
+
+use super::stream;
+use crate::ffi::{errno, fail, guarded, status};
+use crate::real;
+use crate::socket_state::{self, OptionKind, State, option_kind};
+use crate::why::{self, Reason, Stack as On};
+use core::ffi::{c_int, c_void};
+use libc::socklen_t;
+use toe::socket::Socket;
+use toe::{Errno, fd_table};
+
+/// # Safety
+/// As setsockopt(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if let Some(socket) = stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        return guarded(-1, || unsafe { status(set_on_stream(socket, level, name, value, len)) });
+    }
+    // SAFETY: the program's arguments, handed on.
+    let result = unsafe { real::setsockopt(fd, level, name, value, len) };
+    if result != 0 {
+        return result;
+    }
+    if let Some(listener) = fd_table::get(fd) {
+        // Connections inherit it; one that the engine does not know stays without effect on them.
+        guarded((), || {
+            // SAFETY: the kernel has read the value without a fault.
+            let value = unsafe { crate::ffi::slice(value, len as usize) };
+            let _ = listener.set_option(level, name, value);
+        });
+    } else if socket_state::get(fd).has(State::TWIN) {
+        match option_kind(level, name) {
+            OptionKind::Replay(bit) => socket_state::add(fd, bit),
+            OptionKind::KernelOnly => guarded((), || {
+                socket_state::decided(fd);
+                why::set(fd, On::Kernel, only_kernel_reason(level, name));
+            }),
+            OptionKind::Indifferent => {}
+        }
+    }
+    result
+}
+
+fn only_kernel_reason(level: c_int, name: c_int) -> Reason {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) => Reason::FastOpen,
+        _ => Reason::Option,
+    }
+}
+
+/// # Safety
+/// As setsockopt(2).
+unsafe fn set_on_stream(
+    socket: &'static Socket,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> Result<(), Errno> {
+    if len > c_int::MAX as socklen_t {
+        return Err(Errno::EINVAL);
+    }
+    if value.is_null() && len != 0 {
+        return Err(errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise; not null.
+    let value = unsafe { crate::ffi::slice(value, len as usize) };
+    match socket.set_option(level, name, value) {
+        Err(Errno::ENOPROTOOPT) => without_effect(level, name, value),
+        result => result,
+    }
+}
+
+/// Options that change nothing which a program can tell on a connection of an engine.
+fn without_effect(level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
+    let harmless = match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_REUSEADDR
+                | libc::SO_REUSEPORT
+                | libc::SO_BROADCAST
+                | libc::SO_DONTROUTE
+                | libc::SO_OOBINLINE
+                | libc::SO_PRIORITY
+                | libc::SO_MARK
+                | libc::SO_SNDLOWAT
+                | libc::SO_BUSY_POLL
+                | libc::SO_INCOMING_CPU
+        ),
+        libc::IPPROTO_IP => {
+            matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER | libc::IP_FREEBIND)
+        }
+        libc::IPPROTO_TCP => {
+            if name == libc::TCP_CONGESTION {
+                return if value == b"reno" { Ok(()) } else { Err(errno(libc::ENOENT)) };
+            }
+            matches!(
+                name,
+                libc::TCP_QUICKACK
+                    | libc::TCP_DEFER_ACCEPT
+                    | libc::TCP_SYNCNT
+                    | libc::TCP_LINGER2
+                    | libc::TCP_WINDOW_CLAMP
+                    | libc::TCP_NOTSENT_LOWAT
+                    | libc::TCP_THIN_LINEAR_TIMEOUTS
+            )
+        }
+        _ => false,
+    };
+    match harmless {
+        true if value.len() < size_of::<c_int>() && level != libc::IPPROTO_IP => Err(Errno::EINVAL),
+        true => Ok(()),
+        false => Err(Errno::ENOPROTOOPT),
+    }
+}
+
+/// # Safety
+/// As getsockopt(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    match stream(fd) {
+        // SAFETY: the program's arguments, handed on.
+        None => unsafe { real::getsockopt(fd, level, name, value, len) },
+        // SAFETY: as above.
+        Some(socket) => guarded(-1, || unsafe { get_from_stream(socket, level, name, value, len) }),
+    }
+}
+
+/// # Safety
+/// As getsockopt(2).
+unsafe fn get_from_stream(
+    socket: &'static Socket,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if value.is_null() || len.is_null() {
+        return fail(errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise; not null.
+    let room = unsafe { len.read() };
+    if room > c_int::MAX as socklen_t {
+        return fail(Errno::EINVAL);
+    }
+    // Nothing that is asked of a TCP socket is longer than struct tcp_info.
+    let mut answer = [0u8; 512];
+    let result = match socket.get_option(level, name, &mut answer) {
+        Err(Errno::ENOPROTOOPT) => as_plain_socket(level, name, &mut answer),
+        result => result,
+    };
+    match result {
+        Ok(octets) => {
+            let octets = octets.min(room as usize).min(answer.len());
+            // SAFETY: the program's buffer has `room` octets; ours does not overlap it. Linux writes the length of what
+            // it copied.
+            unsafe {
+                core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast::<u8>(), octets);
+                len.write(octets as socklen_t);
+            }
+            0
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// What a kernel socket on which nothing was set would answer.
+fn as_plain_socket(level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize, Errno> {
+    let number = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+        (libc::SOL_SOCKET, libc::SO_SNDLOWAT) => 1,
+        (
+            libc::SOL_SOCKET,
+            libc::SO_ACCEPTCONN
+            | libc::SO_REUSEADDR
+            | libc::SO_REUSEPORT
+            | libc::SO_BROADCAST
+            | libc::SO_DONTROUTE
+            | libc::SO_OOBINLINE
+            | libc::SO_PRIORITY
+            | libc::SO_MARK
+            | libc::SO_BUSY_POLL
+            | libc::SO_ZEROCOPY,
+        ) => 0,
+        (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_OPTIONS | libc::IP_FREEBIND) => 0,
+        (libc::IPPROTO_IP, libc::IP_TTL) => 64,
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => 1,
+        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => 6,
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => 60,
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => -1,
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT | libc::TCP_WINDOW_CLAMP | libc::TCP_FASTOPEN) => 0,
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+            let name = b"reno\0\0\0\0\0\0\0\0\0\0\0\0";
+            answer[..name.len()].copy_from_slice(name);
+            return Ok(name.len());
+        }
+        _ => return Err(Errno::ENOPROTOOPT),
+    };
+    answer[..4].copy_from_slice(&number.to_ne_bytes());
+    Ok(size_of::<c_int>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harmless_options_are_taken_and_unknown_ones_refused() {
+        let on = 1i32.to_ne_bytes();
+        assert_eq!(without_effect(libc::SOL_SOCKET, libc::SO_REUSEADDR, &on), Ok(()));
+        assert_eq!(without_effect(libc::SOL_SOCKET, libc::SO_REUSEADDR, &on[..2]), Err(Errno::EINVAL));
+        assert_eq!(without_effect(libc::IPPROTO_TCP, libc::TCP_ULP, b"tls"), Err(Errno::ENOPROTOOPT));
+        assert_eq!(without_effect(libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"reno"), Ok(()));
+        assert_eq!(without_effect(libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"bbr"), Err(errno(libc::ENOENT)));
+    }
+
+    #[test]
+    fn a_plain_socket_answers() {
+        let mut answer = [0; 32];
+        assert_eq!(as_plain_socket(libc::SOL_SOCKET, libc::SO_TYPE, &mut answer), Ok(4));
+        assert_eq!(answer[..4], libc::SOCK_STREAM.to_ne_bytes());
+        assert_eq!(as_plain_socket(libc::IPPROTO_TCP, libc::TCP_CONGESTION, &mut answer), Ok(16));
+        assert_eq!(answer[..5], *b"reno\0");
+        assert_eq!(as_plain_socket(libc::SOL_SOCKET, 9999, &mut answer), Err(Errno::ENOPROTOOPT));
+    }
+}

@@ -1,0 +1,297 @@
+//! poll, ppoll, select, pselect. A set without a descriptor of an engine is the kernel's; a mixed one is the host
+//! library's, which waits for both. select is poll in another form.
+
+use crate::ffi::{fail, guarded, number};
+use crate::real;
+use core::ffi::{c_int, c_ulong};
+use core::time::Duration;
+use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use toe::{Errno, sys};
+
+/// A timeout of poll and epoll_wait: negative is none.
+pub fn timeout_ms(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// A timespec, when it is a valid one.
+pub fn duration_of(time: &timespec) -> Option<Duration> {
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|&n| n < 1_000_000_000)?;
+    Some(Duration::new(seconds, nanoseconds))
+}
+
+/// A timeout by pointer: null is none.
+///
+/// # Safety
+/// `time` is null or readable.
+pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errno> {
+    // SAFETY: the caller's promise.
+    match unsafe { time.as_ref() } {
+        None => Ok(None),
+        Some(time) => duration_of(time).map(Some).ok_or(Errno::EINVAL),
+    }
+}
+
+/// The program's array, when one of its descriptors is an engine's.
+///
+/// # Safety
+/// `fds` points to `count` entries that are valid while the result is used.
+unsafe fn with_toe<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    if fds.is_null() || count == 0 || count > c_int::MAX as nfds_t {
+        return None;
+    }
+    // SAFETY: the caller's promise; not null.
+    let fds = unsafe { core::slice::from_raw_parts_mut(fds, count as usize) };
+    toe::poll::has_toe(fds).then_some(fds)
+}
+
+fn wait(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) -> Result<c_int, Errno> {
+    toe::poll::poll(fds, timeout, mask).map(|ready| ready as c_int)
+}
+
+/// # Safety
+/// As poll(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    match unsafe { with_toe(fds, count) } {
+        // SAFETY: as above.
+        None => unsafe { real::poll(fds, count, timeout) },
+        Some(fds) => guarded(-1, || number(wait(fds, timeout_ms(timeout), None))),
+    }
+}
+
+/// # Safety
+/// As ppoll(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    match unsafe { with_toe(fds, count) } {
+        // SAFETY: as above.
+        None => unsafe { real::ppoll(fds, count, timeout, mask) },
+        Some(fds) => guarded(-1, || {
+            // SAFETY: as above.
+            number(unsafe { timeout_of(timeout) }.and_then(|time| wait(fds, time, unsafe { mask.as_ref() })))
+        }),
+    }
+}
+
+/// The three sets of select, as words.
+struct Sets {
+    sets: [*mut c_ulong; 3],
+    count: c_int,
+}
+
+/// What poll asks and answers for each of select's sets (Linux: POLLIN_SET, POLLOUT_SET, POLLEX_SET).
+const ASKED: [i16; 3] = [
+    libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
+    libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
+    libc::POLLPRI,
+];
+const ANSWERED: [i16; 3] = [ASKED[0] | libc::POLLHUP | libc::POLLERR, ASKED[1] | libc::POLLERR, ASKED[2]];
+
+impl Sets {
+    const BITS: usize = c_ulong::BITS as usize;
+
+    fn new(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Sets {
+        Sets { sets: [read.cast(), write.cast(), except.cast()], count }
+    }
+
+    fn words(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(0).div_ceil(Sets::BITS)
+    }
+
+    /// Calls `each` with every descriptor in a set and what poll should ask for it, until it returns `true`.
+    ///
+    /// # Safety
+    /// The sets that are not null have `count` bits.
+    unsafe fn any(&self, mut each: impl FnMut(c_int, i16) -> bool) -> bool {
+        for word in 0..self.words() {
+            let bits = self.sets.map(|set| {
+                // SAFETY: the caller's promise.
+                if set.is_null() { 0 } else { unsafe { set.add(word).read() } }
+            });
+            let mut left = bits[0] | bits[1] | bits[2];
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                let fd = (word * Sets::BITS) as c_int + bit as c_int;
+                let asked =
+                    (0..3).filter(|&n| bits[n] & (1 << bit) != 0).fold(0, |asked, n| asked | ASKED[n]);
+                if fd < self.count && each(fd, asked) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// # Safety
+    /// As [`Sets::any`].
+    unsafe fn has_toe(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.any(|fd, asked| toe::poll::has_toe(&[pollfd { fd, events: asked, revents: 0 }])) }
+    }
+
+    /// Writes poll's answers to the sets and counts the bits.
+    ///
+    /// # Safety
+    /// As [`Sets::any`], and the sets are writable.
+    unsafe fn answer(&self, fds: &[pollfd]) -> c_int {
+        let mut ready = 0;
+        for (n, set) in self.sets.into_iter().enumerate().filter(|(_, set)| !set.is_null()) {
+            // SAFETY: the caller's promise.
+            unsafe { core::ptr::write_bytes(set, 0, self.words()) };
+            for entry in fds.iter().filter(|e| e.events & ASKED[n] != 0 && e.revents & ANSWERED[n] != 0) {
+                let fd = entry.fd as usize;
+                // SAFETY: the caller's promise; `fd` is below `count`.
+                unsafe { *set.add(fd / Sets::BITS) |= 1 << (fd % Sets::BITS) };
+                ready += 1;
+            }
+        }
+        ready
+    }
+
+    /// # Safety
+    /// As [`Sets::answer`].
+    unsafe fn wait(&self, timeout: Option<Duration>, mask: Option<&sigset_t>) -> Result<c_int, Errno> {
+        let mut fds = Vec::new();
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.any(|fd, events| {
+                fds.push(pollfd { fd, events, revents: 0 });
+                false
+            });
+        }
+        wait(&mut fds, timeout, mask)?;
+        if fds.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
+            return Err(Errno::EBADF);
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.answer(&fds) })
+    }
+}
+
+/// # Safety
+/// As select(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = Sets::new(count, read, write, except);
+    // SAFETY: the program's arguments, handed on.
+    if !unsafe { sets.has_toe() } {
+        // SAFETY: as above.
+        return unsafe { real::select(count, read, write, except, timeout) };
+    }
+    guarded(-1, || {
+        // SAFETY: as above.
+        let time = match unsafe { timeout.as_ref() } {
+            None => None,
+            Some(time) => match select_timeout(time) {
+                Some(time) => Some(time),
+                None => return fail(Errno::EINVAL),
+            },
+        };
+        let deadline = time.map(|time| sys::now() + time);
+        // SAFETY: as above.
+        let result = unsafe { sets.wait(time, None) };
+        // SAFETY: as above. Linux leaves the time that was left there.
+        if let (Some(deadline), Some(timeout)) = (deadline, unsafe { timeout.as_mut() }) {
+            let left = deadline.saturating_sub(sys::now());
+            timeout.tv_sec = left.as_secs() as libc::time_t;
+            timeout.tv_usec = libc::suseconds_t::from(left.subsec_micros() as i32);
+        }
+        number(result)
+    })
+}
+
+/// Linux takes microseconds beyond a second, but nothing negative.
+fn select_timeout(time: &timeval) -> Option<Duration> {
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let microseconds = u64::try_from(time.tv_usec).ok()?;
+    Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(microseconds)))
+}
+
+/// # Safety
+/// As pselect(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = Sets::new(count, read, write, except);
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        if !sets.has_toe() {
+            return real::pselect(count, read, write, except, timeout, mask);
+        }
+        guarded(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask.as_ref()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(fds: &[usize]) -> fd_set {
+        // SAFETY: an all-zero set is the empty one.
+        let mut set: fd_set = unsafe { core::mem::zeroed() };
+        let words = (&raw mut set).cast::<c_ulong>();
+        for fd in fds {
+            // SAFETY: below FD_SETSIZE.
+            unsafe { *words.add(fd / Sets::BITS) |= 1 << (fd % Sets::BITS) };
+        }
+        set
+    }
+
+    #[test]
+    fn sets_become_poll_entries_and_back() {
+        let (mut read, mut write) = (set(&[0, 5, 64, 700]), set(&[5]));
+        let sets = Sets::new(700, &mut read, &mut write, core::ptr::null_mut());
+        let mut fds = Vec::new();
+        // SAFETY: full-size sets.
+        unsafe {
+            sets.any(|fd, events| {
+                fds.push(pollfd { fd, events, revents: 0 });
+                false
+            });
+        }
+        assert_eq!(fds.iter().map(|e| e.fd).collect::<Vec<_>>(), [0, 5, 64]);
+        assert_eq!(fds[1].events, ASKED[0] | ASKED[1]);
+        fds[1].revents = libc::POLLERR;
+        fds[2].revents = libc::POLLOUT | libc::POLLHUP;
+        // SAFETY: as above.
+        assert_eq!(unsafe { sets.answer(&fds) }, 3);
+        // SAFETY: plain data.
+        unsafe {
+            assert!(libc::FD_ISSET(5, &read) && libc::FD_ISSET(64, &read) && libc::FD_ISSET(5, &write));
+            assert!(!libc::FD_ISSET(0, &read));
+        }
+    }
+
+    #[test]
+    fn timeouts_are_checked() {
+        assert_eq!(timeout_ms(-1), None);
+        assert_eq!(timeout_ms(5), Some(Duration::from_millis(5)));
+        let time = |tv_sec, tv_nsec| duration_of(&timespec { tv_sec, tv_nsec });
+        assert_eq!(time(1, 5), Some(Duration::new(1, 5)));
+        assert_eq!(time(1, 1_000_000_000), None);
+        assert_eq!(time(-1, 0), None);
+        assert_eq!(select_timeout(&timeval { tv_sec: 1, tv_usec: 2_000_000 }), Some(Duration::from_secs(3)));
+        assert_eq!(select_timeout(&timeval { tv_sec: 0, tv_usec: -1 }), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! connect(2) on a TCP socket: which stack gets it, and the exchange of the descriptor when an engine takes it.
+//! Called by `calls::address`; asks `proto_stacks` for the order.
+//!
+//! While the engine is asked, the program's descriptor stays the kernel's twin, so that a refusal leaves it as it
+//! was. When the engine has taken the connection, the anchor is put over the program's number, and from then on the
+//! flow lives as long as the anchor does.
+
+use crate::ffi::{fail, family, last_errno, read_inet};
+use crate::proto_stacks::{self, Binding, Destinations, ProtoStack, ProtoStacks};
+use crate::socket_state::{self, State};
+use crate::why::{self, Reason, Stack as On};
+use crate::{fork, hidden_twin, init, real};
+use core::ffi::{c_int, c_void};
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use libc::{sockaddr, sockaddr_in, socklen_t};
+use toe::socket::{Kind, Socket};
+use toe::stack::{Anchor, Stack};
+use toe::{Errno, epoll, fd_table, sys};
+
+/// What the engines just said not to serve.
+pub static KNOWN: Destinations = Destinations::new();
+
+/// What to do after the engines were asked. The kernel's connect is made by the caller, outside of all guards: it
+/// may block, and is a point of thread cancellation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answered; errno is set.
+    Done(c_int),
+    /// The kernel connects, for this reason.
+    Kernel(Reason),
+    /// The kernel's call, and nothing is decided by it.
+    Pass,
+}
+
+/// connect on an undecided twin.
+///
+/// # Safety
+/// `addr` is null or points to `len` readable octets.
+pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
+    // SAFETY: the caller's promise.
+    let Some(remote) = (unsafe { read_inet(addr, len) }) else { return Verdict::Pass };
+    if remote.port() == 0
+        || remote.ip().is_multicast()
+        || remote.ip().is_broadcast()
+        || fork::in_vfork_child()
+    {
+        return Verdict::Pass;
+    }
+    // Linux takes INADDR_ANY as a destination for "this host".
+    let remote = match *remote.ip() {
+        Ipv4Addr::UNSPECIFIED => SocketAddrV4::new(Ipv4Addr::LOCALHOST, remote.port()),
+        _ => remote,
+    };
+    let state = socket_state::get(fd);
+    let now_ms = sys::coarse_ms();
+    let local = bound_to(fd, state);
+    let engine_address = state.has(State::ENGINE_ADDRESS);
+    let binding = proto_stacks::binding(local.map(|l| *l.ip()), engine_address, &KNOWN, now_ms);
+    let mut reason = match binding {
+        Binding::KernelOnly => Reason::BoundToKernelAddress,
+        _ => Reason::NoRoute,
+    };
+    for stack in stacks().attempts_to(binding, *remote.ip(), &KNOWN, now_ms).iter() {
+        match stack {
+            ProtoStack::Engine(_) => match by_engine(fd, state, local, remote) {
+                Attempt::Answered(Ok(())) => return Verdict::Done(0),
+                Attempt::Answered(Err(error)) => return Verdict::Done(fail(error)),
+                Attempt::Refused(why, error) if engine_address => {
+                    why::set(fd, On::Kernel, why);
+                    return Verdict::Done(fail(error));
+                }
+                Attempt::Refused(why, _) => reason = why,
+            },
+            ProtoStack::Kernel => return Verdict::Kernel(reason),
+        }
+    }
+    Verdict::Kernel(reason)
+}
+
+/// connect on a socket that an engine has.
+///
+/// # Safety
+/// As [`undecided`].
+pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, len: socklen_t) -> Verdict {
+    if matches!(socket.kind(), Kind::Listener) {
+        return Verdict::Done(fail(Errno::EISCONN));
+    }
+    // SAFETY: the caller's promise.
+    if unsafe { family(addr, len) } == Some(libc::AF_UNSPEC) {
+        return Verdict::Done(crate::ffi::status(reopen(fd)));
+    }
+    match socket.wait_connected(socket.nonblocking()) {
+        // An earlier attempt has failed and the program knows: as with Linux, it may try anew.
+        Err(Errno::ECONNABORTED) => match reopen(fd) {
+            // SAFETY: the caller's promise.
+            Ok(()) => unsafe { undecided(fd, addr, len) },
+            Err(error) => Verdict::Done(fail(error)),
+        },
+        result => Verdict::Done(crate::ffi::status(result)),
+    }
+}
+
+/// Notes what came out of the kernel's connect; errno is left as it is.
+pub fn kernel_answered(fd: c_int, result: c_int, reason: Reason) {
+    let error = last_errno();
+    if result == 0 || matches!(error, Errno::EINPROGRESS | Errno::EINTR) {
+        socket_state::decided(fd);
+        why::set(fd, On::Kernel, reason);
+    }
+    crate::ffi::set_errno(c_int::from(error.0));
+}
+
+/// The stacks that this process has now.
+pub fn stacks() -> ProtoStacks {
+    ProtoStacks { engines: u8::from(!init::disabled()) }
+}
+
+/// The attached engine, or why there is none.
+pub fn engine() -> Result<&'static Stack, Reason> {
+    if let Some(stack) = Stack::attached() {
+        return Ok(stack);
+    }
+    if let Some(stack) = Stack::get() {
+        return Ok(stack);
+    }
+    Err(match Stack::attach() {
+        Ok(stack) => return Ok(stack),
+        Err(Errno::EPROTO | Errno::EACCES | Errno::EPERM) => Reason::AttachRefused,
+        Err(Errno::ENETDOWN | Errno::ECONNRESET) => Reason::EngineGone,
+        Err(_) => Reason::NoEngine,
+    })
+}
+
+/// What an engine's refusal means for the why table.
+pub fn reason_of(error: Errno, remote: Ipv4Addr) -> Reason {
+    match error {
+        Errno::ENETUNREACH | Errno::EHOSTUNREACH => Reason::NoRoute,
+        Errno::ECONNREFUSED if remote.is_loopback() => Reason::NobodyListensInEngine,
+        Errno::EADDRNOTAVAIL => Reason::NotEngineAddress,
+        Errno::EADDRINUSE => Reason::AddressInUse,
+        Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,
+        Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
+        _ => Reason::EngineRefused,
+    }
+}
+
+enum Attempt {
+    /// The engine has the connection, or tried and failed for good: what connect(2) returns.
+    Answered(Result<(), Errno>),
+    /// It does not want it; the next stack may.
+    Refused(Reason, Errno),
+}
+
+fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: SocketAddrV4) -> Attempt {
+    let stack = match engine() {
+        Ok(stack) => stack,
+        Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
+    };
+    let anchor = match stack.take_anchor() {
+        Ok(anchor) => anchor,
+        Err(error) => return Attempt::Refused(reason_of(error, *remote.ip()), error),
+    };
+    let socket = match Socket::connect(&anchor, local.map(SocketAddr::V4), remote.into(), fd) {
+        Ok(socket) => socket,
+        Err(error) => {
+            stack.return_anchor(anchor);
+            let reason = reason_of(error, *remote.ip());
+            match (reason, local) {
+                (Reason::NoRoute, _) => KNOWN.note_kernel_only(*remote.ip(), sys::coarse_ms()),
+                (Reason::NotEngineAddress, Some(local)) => {
+                    KNOWN.note_kernel_only(*local.ip(), sys::coarse_ms());
+                }
+                _ => {}
+            }
+            return Attempt::Refused(reason, error);
+        }
+    };
+    let nonblocking = is_nonblocking(fd);
+    socket.set_nonblocking(nonblocking);
+    replay_options(fd, state, socket);
+    if nonblocking {
+        return Attempt::Answered(
+            take_over(fd, anchor, socket, state).and_then(|()| socket.wait_connected(true)),
+        );
+    }
+    match socket.wait_connected(false) {
+        // Interrupted or timed out: the attempt goes on, and the program asks for it with this descriptor.
+        result @ (Ok(()) | Err(Errno::EINTR | Errno::EINPROGRESS)) => {
+            Attempt::Answered(take_over(fd, anchor, socket, state).and(result))
+        }
+        Err(error) => {
+            socket.abandon();
+            if error == Errno::ECONNREFUSED && remote.ip().is_loopback() {
+                return Attempt::Refused(Reason::NobodyListensInEngine, error);
+            }
+            Attempt::Answered(Err(error))
+        }
+    }
+}
+
+/// Puts the anchor in the place of the twin: the program's descriptor is the engine's from now on.
+fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -> Result<(), Errno> {
+    let cloexec =
+        rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
+    // It holds the port that the program bound. One that is in an epoll set has to go all the same, or the kernel would
+    // go on reporting it.
+    let twin = match state.has(State::BOUND) && !state.has(State::IN_EPOLL) {
+        true => sys::dup_to_high(sys::borrow(fd)).ok(),
+        false => None,
+    };
+    // SAFETY: dup3 takes numbers only.
+    let result = unsafe { real::dup3(anchor.fd.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) };
+    if result < 0 {
+        let error = last_errno();
+        socket.abandon();
+        return Err(error);
+    }
+    drop(anchor);
+    set_kernel_nonblocking(fd, socket.nonblocking());
+    fd_table::install(fd, socket);
+    epoll::replace(fd, socket);
+    socket_state::set(fd, State::default());
+    if let Some(twin) = twin {
+        hidden_twin::keep(fd, twin);
+    }
+    why::set(fd, On::Engine, Reason::Connected);
+    Ok(())
+}
+
+/// Gives the program a new kernel socket in the place of an engine's that has failed or was disconnected.
+fn reopen(fd: c_int) -> Result<(), Errno> {
+    let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).map_err(toe::errno::from_os)?;
+    let cloexec = flags.contains(rustix::io::FdFlags::CLOEXEC);
+    let nonblocking = fd_table::get(fd).is_some_and(Socket::nonblocking);
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    // SAFETY: socket and dup3 take numbers only; the new descriptor is nobody else's.
+    unsafe {
+        let twin = real::socket(libc::AF_INET, kind, 0);
+        if twin < 0 {
+            return Err(last_errno());
+        }
+        let twin = sys::Fd::from_raw(twin);
+        fd_table::remove(fd);
+        if real::dup3(twin.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) < 0 {
+            return Err(last_errno());
+        }
+    }
+    socket_state::set(fd, State::TWIN);
+    why::set(fd, On::Kernel, Reason::Undecided);
+    Ok(())
+}
+
+/// Whether the kernel's descriptor has O_NONBLOCK.
+pub fn is_nonblocking(fd: c_int) -> bool {
+    rustix::fs::fcntl_getfl(sys::borrow(fd)).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// Sets or clears the kernel descriptor's O_NONBLOCK when it is not already so.
+pub fn set_kernel_nonblocking(fd: c_int, on: bool) {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(sys::borrow(fd))
+        && flags.contains(rustix::fs::OFlags::NONBLOCK) != on
+    {
+        let mut wanted = flags;
+        wanted.set(rustix::fs::OFlags::NONBLOCK, on);
+        let _ = rustix::fs::fcntl_setfl(sys::borrow(fd), wanted);
+    }
+}
+
+/// Where the twin is bound, when the program has bound it.
+pub fn bound_to(fd: c_int, state: State) -> Option<SocketAddrV4> {
+    if !state.has(State::BOUND) { None } else { twin_address(fd) }
+}
+
+/// Where the kernel has the twin.
+pub fn twin_address(fd: c_int) -> Option<SocketAddrV4> {
+    let mut addr = core::mem::MaybeUninit::<sockaddr_in>::zeroed();
+    let mut len = size_of::<sockaddr_in>() as socklen_t;
+    // SAFETY: a local buffer of `len` octets; zeroed, so that it is initialised whatever the kernel writes.
+    unsafe {
+        if real::getsockname(fd, addr.as_mut_ptr().cast(), &mut len) < 0 {
+            return None;
+        }
+        read_inet(addr.as_ptr().cast(), len)
+    }
+}
+
+/// Sets on the engine's socket what the program had set on the twin.
+pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
+    for option in state.options() {
+        let mut value = [0u8; 16];
+        let mut len = value.len() as socklen_t;
+        // SAFETY: a local buffer of `len` octets.
+        let result = unsafe {
+            real::getsockopt(fd, option.level, option.name, value.as_mut_ptr().cast::<c_void>(), &mut len)
+        };
+        if result < 0 {
+            continue;
+        }
+        if option.level == libc::SOL_SOCKET && matches!(option.name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
+            // Linux reports twice what was set.
+            let doubled = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
+            value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
+        }
+        let _ = socket.set_option(option.level, option.name, &value[..len as usize]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_have_reasons() {
+        let far = Ipv4Addr::new(10, 0, 0, 1);
+        assert_eq!(reason_of(Errno::ENETUNREACH, far), Reason::NoRoute);
+        assert_eq!(reason_of(Errno::ECONNREFUSED, Ipv4Addr::LOCALHOST), Reason::NobodyListensInEngine);
+        assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
+        assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
+        assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);
+    }
+}

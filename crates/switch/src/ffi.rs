@@ -1,0 +1,265 @@
+//! The border to C: errno, panics, socket addresses and vectors of buffers. Used by every interposed call.
+
+use core::ffi::c_int;
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use libc::{iovec, sockaddr, sockaddr_in, socklen_t, ssize_t};
+use std::borrow::Cow;
+use std::io::{IoSlice, IoSliceMut};
+use toe::Errno;
+
+/// Most buffers in one vector (Linux: UIO_MAXIOV).
+pub const IOV_MAX: usize = 1024;
+/// Most octets that one call moves (Linux: MAX_RW_COUNT).
+pub const RW_MAX: usize = 0x7fff_f000;
+
+/// Sets the thread's errno.
+pub fn set_errno(number: c_int) {
+    // SAFETY: errno is reached through the address that libc gives for this thread; it is always valid.
+    unsafe { *libc::__errno_location() = number };
+}
+
+/// Runs the part of a call that is not the kernel's, so that a defect in it fails that call and not the program:
+/// a panic must not unwind into C.
+pub fn guarded<T>(failed: T, call: impl FnOnce() -> T) -> T {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+        Ok(value) => value,
+        Err(_) => {
+            set_errno(libc::EIO);
+            failed
+        }
+    }
+}
+
+/// -1 with errno set.
+pub fn fail(error: Errno) -> c_int {
+    set_errno(c_int::from(error.0));
+    -1
+}
+
+/// What a call that returns 0 or -1 returns.
+pub fn status(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+/// What a call that returns a descriptor or a number returns.
+pub fn number(result: Result<c_int, Errno>) -> c_int {
+    result.unwrap_or_else(fail)
+}
+
+/// What a call that returns a length returns.
+pub fn length(result: Result<usize, Errno>) -> ssize_t {
+    match result {
+        Ok(len) => len as ssize_t,
+        Err(error) => fail(error) as ssize_t,
+    }
+}
+
+/// An error number that `toe::Errno` has no name for.
+pub const fn errno(number: c_int) -> Errno {
+    Errno(number as u16)
+}
+
+/// The thread's errno after a libc call failed.
+pub fn last_errno() -> Errno {
+    // SAFETY: as in `set_errno`.
+    errno(unsafe { *libc::__errno_location() })
+}
+
+/// The address family of a socket address, when it is long enough to have one.
+///
+/// # Safety
+/// `addr` is null or points to `len` readable octets.
+pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    if addr.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: long enough, says the check; unaligned reads are allowed for.
+    Some(c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() }))
+}
+
+/// An AF_INET address as the program passed it.
+///
+/// # Safety
+/// `addr` is null or points to `len` readable octets.
+pub unsafe fn read_inet(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddrV4> {
+    // SAFETY: the caller's promise.
+    let family = unsafe { family(addr, len) }?;
+    if family != libc::AF_INET || (len as usize) < size_of::<sockaddr_in>() {
+        return None;
+    }
+    // SAFETY: AF_INET and long enough for a sockaddr_in, which has no invalid values.
+    let inet = unsafe { addr.cast::<sockaddr_in>().read_unaligned() };
+    Some(SocketAddrV4::new(Ipv4Addr::from(u32::from_be(inet.sin_addr.s_addr)), u16::from_be(inet.sin_port)))
+}
+
+/// Gives an address to the program as Linux does: as much as fits, and the length it would have had.
+///
+/// # Safety
+/// `out` is writable for `*out_len` octets and `out_len` is a valid pointer, or `out` or `out_len` is null.
+pub unsafe fn write_inet(from: SocketAddr, out: *mut sockaddr, out_len: *mut socklen_t) -> Result<(), Errno> {
+    if out.is_null() || out_len.is_null() {
+        return Err(errno(libc::EFAULT));
+    }
+    let SocketAddr::V4(from) = from else { return Err(Errno::EINVAL) };
+    // SAFETY: checked for null; the caller promises the rest.
+    let room = unsafe { out_len.read() };
+    if room > c_int::MAX as socklen_t {
+        return Err(Errno::EINVAL);
+    }
+    let inet = sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: from.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*from.ip()).to_be() },
+        sin_zero: [0; 8],
+    };
+    let len = (room as usize).min(size_of::<sockaddr_in>());
+    // SAFETY: `len` octets are in both; the program's buffer and our local do not overlap.
+    unsafe {
+        core::ptr::copy_nonoverlapping((&raw const inet).cast::<u8>(), out.cast::<u8>(), len);
+        out_len.write(size_of::<sockaddr_in>() as socklen_t);
+    }
+    Ok(())
+}
+
+/// A buffer that the program wants filled.
+///
+/// # Safety
+/// `buf` is writable for `len` octets for as long as the result is used.
+pub unsafe fn slice_mut<'a>(buf: *mut core::ffi::c_void, len: usize) -> &'a mut [u8] {
+    if buf.is_null() || len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise; u8 has no invalid values and we only write to it.
+    unsafe { core::slice::from_raw_parts_mut(buf.cast(), len.min(RW_MAX)) }
+}
+
+/// A buffer that the program wants sent.
+///
+/// # Safety
+/// `buf` is readable for `len` octets for as long as the result is used.
+pub unsafe fn slice<'a>(buf: *const core::ffi::c_void, len: usize) -> &'a [u8] {
+    if buf.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(buf.cast(), len.min(RW_MAX)) }
+}
+
+/// A program's vector of buffers, checked as the kernel does. Empty buffers are left out when one of them has a null
+/// pointer: Rust's slices must not be null, C's may.
+#[derive(Debug)]
+pub struct Vectors(Cow<'static, [iovec]>);
+
+impl Vectors {
+    /// # Safety
+    /// `iov` points to `count` vectors that describe memory which is valid for as long as the result is used.
+    pub unsafe fn new(iov: *const iovec, count: usize) -> Result<Vectors, Errno> {
+        if count > IOV_MAX {
+            return Err(Errno::EINVAL);
+        }
+        if count == 0 {
+            return Ok(Vectors(Cow::Borrowed(&[])));
+        }
+        if iov.is_null() {
+            return Err(errno(libc::EFAULT));
+        }
+        // SAFETY: the caller's promise; not null. The lifetime is the caller's to keep, as it says above.
+        let vectors: &'static [iovec] = unsafe { core::slice::from_raw_parts(iov, count) };
+        if vectors.iter().any(|v| v.iov_len > isize::MAX as usize) {
+            return Err(Errno::EINVAL);
+        }
+        if vectors.iter().any(|v| v.iov_base.is_null() && v.iov_len != 0) {
+            return Err(errno(libc::EFAULT));
+        }
+        if vectors.iter().any(|v| v.iov_base.is_null()) {
+            return Ok(Vectors(vectors.iter().filter(|v| v.iov_len != 0).copied().collect()));
+        }
+        Ok(Vectors(Cow::Borrowed(vectors)))
+    }
+
+    /// As buffers to fill.
+    ///
+    /// # Safety
+    /// The memory is writable.
+    pub unsafe fn buffers_mut(&mut self) -> &mut [IoSliceMut<'_>] {
+        // SAFETY: IoSliceMut is documented to have the layout of iovec. The slice is `&mut` only because Rust's
+        // vectored reads want it so; nothing writes to the vectors themselves.
+        unsafe { core::slice::from_raw_parts_mut(self.0.as_ptr() as *mut IoSliceMut<'_>, self.0.len()) }
+    }
+
+    /// As buffers to send.
+    ///
+    /// # Safety
+    /// The memory is readable.
+    pub unsafe fn buffers(&self) -> &[IoSlice<'_>] {
+        // SAFETY: IoSlice is documented to have the layout of iovec.
+        unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_goes_there_and_back() {
+        let from = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 8080);
+        let mut out = [0u8; 16];
+        let mut len = 16;
+        // SAFETY: a local buffer of 16 octets, and its length.
+        unsafe {
+            write_inet(from.into(), out.as_mut_ptr().cast(), &mut len).unwrap();
+            assert_eq!(len, 16);
+            assert_eq!(read_inet(out.as_ptr().cast(), len), Some(from));
+            assert_eq!(read_inet(out.as_ptr().cast(), 8), None);
+            assert_eq!(read_inet(core::ptr::null(), 16), None);
+        }
+    }
+
+    #[test]
+    fn a_short_buffer_gets_a_part_and_the_whole_length() {
+        let mut out = [0xaau8; 16];
+        let mut len = 4;
+        // SAFETY: a local buffer.
+        unsafe { write_inet("1.2.3.4:80".parse().unwrap(), out.as_mut_ptr().cast(), &mut len).unwrap() };
+        assert_eq!(len, 16);
+        assert_eq!(out[..5], [2, 0, 0, 80, 0xaa]);
+    }
+
+    #[test]
+    fn vectors_are_checked_as_linux_does() {
+        let bad = iovec { iov_base: core::ptr::null_mut(), iov_len: 1 };
+        // SAFETY: vectors that are refused are not looked into.
+        unsafe {
+            assert_eq!(Vectors::new(&bad, IOV_MAX + 1).unwrap_err(), Errno::EINVAL);
+            assert_eq!(Vectors::new(core::ptr::null(), 1).unwrap_err(), errno(libc::EFAULT));
+            assert_eq!(Vectors::new(&bad, 1).unwrap_err(), errno(libc::EFAULT));
+            assert!(Vectors::new(core::ptr::null(), 0).unwrap().buffers().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_empty_buffer_may_be_null() {
+        let text = *b"text";
+        let iov = [
+            iovec { iov_base: core::ptr::null_mut(), iov_len: 0 },
+            iovec { iov_base: text.as_ptr() as *mut core::ffi::c_void, iov_len: text.len() },
+        ];
+        // SAFETY: the second vector describes `text`.
+        let vectors = unsafe { Vectors::new(iov.as_ptr(), 2) }.unwrap();
+        // SAFETY: `text` is readable.
+        let buffers = unsafe { vectors.buffers() };
+        assert_eq!(buffers.len(), 1);
+        assert_eq!(*buffers[0], text);
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        assert_eq!(guarded(-1, || 5), 5);
+        assert_eq!(guarded(-1, || std::panic::panic_any("defect")), -1);
+        assert_eq!(last_errno(), Errno::EIO);
+    }
+}

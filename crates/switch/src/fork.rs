@@ -1,0 +1,24 @@
+//! What the switch layer itself does around fork and vfork; sessions, rings and sockets are the host library's
+//! (`toe::fork`).
+//!
+//! A child of fork gets a why table of its own. A child of vfork shares the parent's memory until it execs: it must
+//! change none of our tables, and is known by its process id. daemon() and system() need nothing: the one forks, the
+//! other spawns inside the C library.
+
+/// Called once, when the library is loaded. The host library's handlers come first: in the child they run in this
+/// order, and ours needs what the host library has set right.
+pub fn install() {
+    toe::fork::install_handlers();
+    // SAFETY: registers a function of ours that stays loaded as long as the process; it touches atomics, memory files
+    // and mappings only, which a child of a program with several threads may do.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+extern "C" fn in_child() {
+    crate::ffi::guarded((), crate::why::after_fork);
+}
+
+/// Whether the caller runs in a child of vfork. Costs a system call: asked only where one of our tables would change.
+pub fn in_vfork_child() -> bool {
+    toe::fork::is_vfork_child()
+}

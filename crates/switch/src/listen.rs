@@ -1,0 +1,200 @@
+//! bind, listen and accept of TCP sockets over several stacks. Called by `calls::address`.
+//!
+//! A listener is a kernel listener always (the program's descriptor is the twin, which holds the port) and, when an
+//! engine serves its address, a listener of the engine too. The twin is then non-blocking in the kernel whatever the
+//! program set; the program's own flag is kept in the engine's socket, and waiting is done for both stacks at once. The
+//! listener's anchor does not go over exec: what the next program inherits is the kernel's listener.
+
+use crate::connect::{
+    KNOWN, engine, is_nonblocking, reason_of, replay_options, set_kernel_nonblocking, stacks, twin_address,
+};
+use crate::ffi::{fail, last_errno, write_inet};
+use crate::proto_stacks::{self, Binding, ProtoStack};
+use crate::socket_state::{self, State};
+use crate::why::{self, Reason, Stack as On};
+use crate::{calls, fork, real};
+use core::ffi::c_int;
+use core::net::{Ipv4Addr, SocketAddrV4};
+use libc::{sockaddr, socklen_t};
+use toe::socket::{AcceptError, AcceptHow, Socket};
+use toe::{Errno, epoll, fd_table, sys};
+
+/// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
+pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
+    if stacks().engines == 0 || fork::in_vfork_child() || KNOWN.is_kernel_only(*addr.ip(), sys::coarse_ms()) {
+        return false;
+    }
+    let Some(anchor) = engine().ok().and_then(|stack| stack.take_anchor().ok()) else { return false };
+    let probe = SocketAddrV4::new(*addr.ip(), if addr.port() == 0 { u16::MAX } else { addr.port() });
+    match Socket::listen(anchor, probe.into(), 1, None, fd) {
+        Ok(listener) => {
+            listener.abandon();
+            true
+        }
+        // Any other refusal is about the port, which the listen or connect to come will be told.
+        Err((Errno::EADDRNOTAVAIL, _)) => {
+            KNOWN.note_kernel_only(*addr.ip(), sys::coarse_ms());
+            false
+        }
+        Err((error, _)) => !matches!(error, Errno::ENETDOWN | Errno::ECONNRESET),
+    }
+}
+
+/// After the twin has begun to listen in the kernel: listens in the engine too when one serves the address.
+pub fn undecided(fd: c_int, backlog: c_int) -> Result<(), Errno> {
+    if fork::in_vfork_child() {
+        return Ok(());
+    }
+    let state = socket_state::get(fd);
+    let Some(local) = twin_address(fd) else { return Ok(()) };
+    let engine_address = state.has(State::ENGINE_ADDRESS);
+    let binding = proto_stacks::binding(Some(*local.ip()), engine_address, &KNOWN, sys::coarse_ms());
+    let mut reason = match binding {
+        Binding::KernelOnly => Reason::BoundToKernelAddress,
+        _ => Reason::NoEngine,
+    };
+    for stack in stacks().attempts(binding).iter() {
+        let ProtoStack::Engine(_) = stack else { continue };
+        match by_engine(fd, state, local, backlog) {
+            Ok(()) => return Ok(()),
+            Err((why, error)) if engine_address => {
+                why::set(fd, On::Kernel, why);
+                return Err(error);
+            }
+            Err((why, _)) => reason = why,
+        }
+    }
+    socket_state::decided(fd);
+    why::set(fd, On::Kernel, reason);
+    Ok(())
+}
+
+fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Result<(), (Reason, Errno)> {
+    let stack = engine().map_err(|reason| (reason, Errno::EADDRNOTAVAIL))?;
+    let refused = |error| (reason_of(error, Ipv4Addr::UNSPECIFIED), error);
+    let anchor = stack.take_anchor().map_err(refused)?;
+    let socket = match Socket::listen(anchor, local.into(), backlog_of(backlog), Some(sys::borrow(fd)), fd) {
+        Ok(socket) => socket,
+        Err((error, anchor)) => {
+            stack.return_anchor(anchor);
+            if error == Errno::EADDRNOTAVAIL {
+                KNOWN.note_kernel_only(*local.ip(), sys::coarse_ms());
+                return Err((Reason::NotEngineAddress, error));
+            }
+            return Err(refused(error));
+        }
+    };
+    socket.set_nonblocking(is_nonblocking(fd));
+    set_kernel_nonblocking(fd, true);
+    replay_options(fd, state, socket);
+    fd_table::install(fd, socket);
+    if state.has(State::IN_EPOLL) {
+        epoll::replace(fd, socket);
+    }
+    socket_state::decided(fd);
+    why::set(fd, On::Engine, Reason::Listening);
+    Ok(())
+}
+
+/// A backlog as Linux reads it: a negative one is as large as can be.
+pub fn backlog_of(backlog: c_int) -> u32 {
+    u32::try_from(backlog).unwrap_or(u32::MAX)
+}
+
+/// accept on a listener that both stacks serve.
+///
+/// # Safety
+/// `addr` and `len` are as accept(2) wants them.
+pub unsafe fn accept(
+    fd: c_int,
+    listener: &'static Socket,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
+        return fail(Errno::EINVAL);
+    }
+    let twin = || listener.has_twin().then(|| sys::borrow(fd));
+    loop {
+        let dont_wait = listener.nonblocking();
+        let how = AcceptHow {
+            dont_wait,
+            cloexec: flags & libc::SOCK_CLOEXEC != 0,
+            nonblocking: flags & libc::SOCK_NONBLOCK != 0,
+            twin: twin(),
+        };
+        let error = match listener.accept(how) {
+            Ok(accepted) => {
+                if !addr.is_null() {
+                    // SAFETY: the caller's promise. Linux, too, has taken the connection when the copy fails.
+                    let _ = unsafe { write_inet(accepted.peer, addr, len) };
+                }
+                socket_state::set(accepted.fd, State::default());
+                why::set(accepted.fd, On::Engine, Reason::Accepted);
+                return accepted.fd;
+            }
+            Err(AcceptError::KernelReady) => Errno::EAGAIN,
+            Err(AcceptError::Errno(Errno::EAGAIN)) if !dont_wait => return fail(Errno::EAGAIN),
+            Err(AcceptError::Errno(error)) => error,
+        };
+        let gone = matches!(error, Errno::ENETDOWN | Errno::ECONNRESET);
+        if !listener.has_twin() || !(error == Errno::EAGAIN || gone) {
+            return fail(error);
+        }
+        // SAFETY: the caller's promise.
+        let result = unsafe { accept_from_twin(fd, addr, len, flags) };
+        if result >= 0 || last_errno() != Errno::EAGAIN || dont_wait {
+            return result;
+        }
+        if gone {
+            // The engine has ended; the kernel's side of the listener goes on alone.
+            let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+            if let Err(error) = sys::ppoll(&mut twin, None, None) {
+                return fail(error);
+            }
+        }
+    }
+}
+
+/// accept4 of the twin, which is non-blocking; by the system call, as it must be no point of thread cancellation here.
+///
+/// # Safety
+/// As [`accept`].
+unsafe fn accept_from_twin(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise; the kernel checks the pointers.
+    let new = unsafe { libc::syscall(libc::SYS_accept4, fd, addr, len, flags) } as c_int;
+    if new >= 0 {
+        calls::open::is_new(new);
+        why::set(new, On::Kernel, Reason::AcceptedByKernel);
+    }
+    new
+}
+
+/// bind of an address that the kernel does not have but an engine has: the twin takes the port all the same.
+///
+/// # Safety
+/// As bind(2).
+pub unsafe fn bind_freely(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    let on: c_int = 1;
+    let on_len = size_of::<c_int>() as socklen_t;
+    // SAFETY: the option's value is a local; the address is the caller's promise.
+    unsafe {
+        if real::setsockopt(fd, libc::IPPROTO_IP, libc::IP_FREEBIND, (&raw const on).cast(), on_len) < 0 {
+            return -1;
+        }
+        real::bind(fd, addr, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_backlog_is_a_large_one() {
+        assert_eq!(backlog_of(-1), u32::MAX);
+        assert_eq!(backlog_of(0), 0);
+        assert_eq!(backlog_of(511), 511);
+    }
+}

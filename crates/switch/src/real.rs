@@ -1,0 +1,147 @@
+//! The next definition of every call that this library interposes (usually glibc's), found with `dlsym(RTLD_NEXT)`.
+//!
+//! All are looked up when the library is loaded ([`resolve_all`]); a call that another library's constructor makes
+//! earlier is looked up at that moment. Used by everything in `calls`; nothing here knows about sockets.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use libc::{
+    FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
+};
+
+/// One looked-up symbol.
+struct Slot {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Slot {
+    const fn new(name: &'static CStr) -> Slot {
+        Slot { name, address: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Null when no later library defines the symbol.
+    #[inline]
+    fn get(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if known.is_null() { self.look_up() } else { known }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: dlsym with a NUL-terminated name has no other requirement; it must be called because the next
+        // definition in the search order is known to the loader only.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// What a call returns when it does not exist on this system.
+trait Absent {
+    const ABSENT: Self;
+}
+
+impl Absent for c_int {
+    const ABSENT: c_int = -1;
+}
+
+impl Absent for ssize_t {
+    const ABSENT: ssize_t = -1;
+}
+
+impl Absent for () {
+    const ABSENT: () = ();
+}
+
+impl<T> Absent for *mut T {
+    const ABSENT: *mut T = core::ptr::null_mut();
+}
+
+macro_rules! next_definitions {
+    ($($symbol:literal fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
+        #[allow(non_upper_case_globals)]
+        mod slot {
+            $(pub(super) static $name: super::Slot = super::Slot::new($symbol);)+
+        }
+
+        /// Looks every symbol up, so that no later call has to.
+        pub(crate) fn resolve_all() {
+            $(slot::$name.get();)+
+        }
+
+        $(
+            /// The next definition of the symbol of this name; ENOSYS when there is none.
+            ///
+            /// # Safety
+            /// As the call itself asks of its arguments.
+            #[inline]
+            pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
+                type Call = unsafe extern "C-unwind" fn($($type),*) -> $ret;
+                let address = slot::$name.get();
+                if address.is_null() {
+                    crate::ffi::set_errno(libc::ENOSYS);
+                    return <$ret as Absent>::ABSENT;
+                }
+                // SAFETY: the address is that of the function with this name, whose C prototype is `Call`; the
+                // caller vouches for the arguments.
+                unsafe { core::mem::transmute::<*mut c_void, Call>(address)($($arg),*) }
+            }
+        )+
+    };
+}
+
+next_definitions! {
+    c"socket" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    c"bind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    c"listen" fn listen(fd: c_int, backlog: c_int) -> c_int;
+    c"accept4" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    c"connect" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    c"shutdown" fn shutdown(fd: c_int, how: c_int) -> c_int;
+    c"getsockname" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    c"getpeername" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    c"getsockopt" fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    c"setsockopt" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    c"close" fn close(fd: c_int) -> c_int;
+    c"close_range" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    c"closefrom" fn closefrom(first: c_int) -> ();
+    c"dup" fn dup(fd: c_int) -> c_int;
+    c"dup2" fn dup2(from: c_int, to: c_int) -> c_int;
+    c"dup3" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+    c"fcntl" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
+    c"fcntl64" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int;
+    c"ioctl" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
+    c"read" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t;
+    c"write" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t;
+    c"readv" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
+    c"writev" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
+    c"recv" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    c"send" fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    c"recvfrom" fn recvfrom(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    c"sendto" fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t;
+    c"recvmsg" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    c"sendmsg" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    c"recvmmsg" fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    c"sendmmsg" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    c"sendfile" fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    c"splice" fn splice(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    c"poll" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    c"ppoll" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    c"select" fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    c"pselect" fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    c"epoll_ctl" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    c"epoll_wait" fn epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
+    c"epoll_pwait" fn epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    c"epoll_pwait2" fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    c"epoll_create1" fn epoll_create1(flags: c_int) -> c_int;
+    c"epoll_create" fn epoll_create(size: c_int) -> c_int;
+    c"fclose" fn fclose(stream: *mut FILE) -> c_int;
+    c"fileno" fn fileno(stream: *mut FILE) -> c_int;
+    c"fdopen" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    c"__read_chk" fn read_chk(fd: c_int, buf: *mut c_void, len: size_t, buf_len: size_t) -> ssize_t;
+    c"__recv_chk" fn recv_chk(fd: c_int, buf: *mut c_void, len: size_t, buf_len: size_t, flags: c_int) -> ssize_t;
+    c"__recvfrom_chk" fn recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, buf_len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    c"__poll_chk" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, fds_len: size_t) -> c_int;
+    c"__ppoll_chk" fn ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, fds_len: size_t) -> c_int;
+}

@@ -1,0 +1,226 @@
+//! What is remembered of a TCP socket whose stack is not decided: it is the INET *twin* itself, and everything that
+//! the program does to it is done to the twin by the kernel, so almost all of its state can be asked of the kernel at
+//! the moment of decision. What cannot, or would cost a call each time, are the bits here: one word per descriptor.
+//!
+//! Written by `calls` (socket, setsockopt, bind, dup, close); read by `connect.rs` and `listen.rs`.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Descriptors that have a word; one beyond is left to the kernel.
+const DESCRIPTORS: usize = 1 << 20;
+
+/// Lies in .bss: the kernel gives memory only to the pages in use.
+static STATES: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+
+/// One more than the largest descriptor that ever had a state.
+static END: AtomicU32 = AtomicU32::new(0);
+
+/// The word: flags, and from [`OPTION_SHIFT`] on one bit for each of [`REPLAYED`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State(pub u32);
+
+impl State {
+    /// An undecided AF_INET stream socket.
+    pub const TWIN: State = State(1);
+    /// The program has called bind with success.
+    pub const BOUND: State = State(2);
+    /// Bound with IP_FREEBIND to an address that only an engine has.
+    pub const ENGINE_ADDRESS: State = State(4);
+    /// Noted in an epoll set (of any descriptor that is not the engine's, TCP or not).
+    pub const IN_EPOLL: State = State(8);
+    /// Has an entry in the why table.
+    pub const REPORTED: State = State(16);
+    /// Has a kernel socket behind it (`hidden_twin.rs`).
+    pub const KEEPS_TWIN: State = State(32);
+
+    pub const fn has(self, flags: State) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    pub const fn with(self, flags: State) -> State {
+        State(self.0 | flags.0)
+    }
+
+    /// The options that the program has set, to be repeated on the engine's socket.
+    pub fn options(self) -> impl Iterator<Item = Replayed> {
+        REPLAYED
+            .iter()
+            .enumerate()
+            .filter(move |(n, _)| self.0 & (1 << (OPTION_SHIFT + n)) != 0)
+            .map(|(_, o)| *o)
+    }
+}
+
+const OPTION_SHIFT: usize = 8;
+
+/// An option that is read from the twin and set on the engine's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    pub level: c_int,
+    pub name: c_int,
+}
+
+const fn replayed(level: c_int, name: c_int) -> Replayed {
+    Replayed { level, name }
+}
+
+/// The options with an effect on an engine's socket.
+const REPLAYED: [Replayed; 13] = [
+    replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    replayed(libc::SOL_SOCKET, libc::SO_LINGER),
+    replayed(libc::SOL_SOCKET, libc::SO_RCVBUF),
+    replayed(libc::SOL_SOCKET, libc::SO_SNDBUF),
+    replayed(libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    replayed(libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    replayed(libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    replayed(libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    replayed(libc::IPPROTO_TCP, libc::TCP_CORK),
+    replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    replayed(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    replayed(libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    replayed(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+];
+
+const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= 32);
+
+/// What setting an option on a twin means for the choice of its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// Has to be repeated on the engine's socket: this bit of the state says so.
+    Replay(State),
+    /// Only the kernel's stack can do it.
+    KernelOnly,
+    /// Works on the twin (names, ports) or makes no difference.
+    Indifferent,
+}
+
+/// SO_ZEROCOPY, SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
+const SO_TXTIME: c_int = 61;
+const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
+const TCP_AO_ADD_KEY: c_int = 38;
+
+pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
+    if let Some(n) = REPLAYED.iter().position(|o| o.level == level && o.name == name) {
+        return OptionKind::Replay(State(1 << (OPTION_SHIFT + n)));
+    }
+    let kernel_only = match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_BINDTODEVICE
+                | libc::SO_ATTACH_FILTER
+                | libc::SO_ATTACH_BPF
+                | libc::SO_ATTACH_REUSEPORT_CBPF
+                | libc::SO_ATTACH_REUSEPORT_EBPF
+                | libc::SO_ZEROCOPY
+                | SO_TXTIME
+        ),
+        libc::IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_FASTOPEN
+                | libc::TCP_FASTOPEN_CONNECT
+                | TCP_FASTOPEN_NO_COOKIE
+                | libc::TCP_MD5SIG
+                | TCP_AO_ADD_KEY
+                | libc::TCP_REPAIR
+                | libc::TCP_ULP
+        ),
+        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS),
+        _ => false,
+    };
+    if kernel_only { OptionKind::KernelOnly } else { OptionKind::Indifferent }
+}
+
+fn word(fd: c_int) -> Option<&'static AtomicU32> {
+    STATES.get(usize::try_from(fd).ok()?)
+}
+
+#[inline]
+pub fn get(fd: c_int) -> State {
+    State(word(fd).map_or(0, |w| w.load(Ordering::Relaxed)))
+}
+
+/// Replaces what is known of a descriptor.
+pub fn set(fd: c_int, state: State) {
+    if let Some(word) = word(fd) {
+        word.store(state.0, Ordering::Relaxed);
+        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// Adds flags to what is known of a descriptor.
+pub fn add(fd: c_int, flags: State) {
+    if let Some(word) = word(fd) {
+        word.fetch_or(flags.0, Ordering::Relaxed);
+        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// The stack is decided: all that was for the decision is forgotten.
+pub fn decided(fd: c_int) {
+    if let Some(word) = word(fd) {
+        word.fetch_and(State::IN_EPOLL.with(State::REPORTED).0, Ordering::Relaxed);
+    }
+}
+
+/// Calls `each` with every descriptor in `from..=to` that has a state.
+pub fn for_each(from: c_int, to: c_int, mut each: impl FnMut(c_int)) {
+    let end = END.load(Ordering::Relaxed) as c_int;
+    (from.max(0)..end.min(to.saturating_add(1)))
+        .filter(|&fd| get(fd) != State::default())
+        .for_each(&mut each);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Each test uses descriptors of its own: the table is the process's.
+
+    #[test]
+    fn options_are_collected_and_listed() {
+        let fd = 900_001;
+        set(fd, State::TWIN);
+        for (level, name) in [(libc::IPPROTO_TCP, libc::TCP_NODELAY), (libc::SOL_SOCKET, libc::SO_KEEPALIVE)]
+        {
+            let OptionKind::Replay(bit) = option_kind(level, name) else { panic!("not replayed") };
+            add(fd, bit);
+        }
+        let options: Vec<_> = get(fd).options().collect();
+        assert_eq!(
+            options,
+            [replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE), replayed(libc::IPPROTO_TCP, libc::TCP_NODELAY)]
+        );
+    }
+
+    #[test]
+    fn option_bits_and_flags_are_apart() {
+        let flags = State::TWIN.with(State::BOUND).with(State::ENGINE_ADDRESS).with(State::IN_EPOLL);
+        assert_eq!(flags.options().count(), 0);
+        assert_eq!(State(u32::MAX).options().count(), REPLAYED.len());
+    }
+
+    #[test]
+    fn what_the_engine_cannot_do_keeps_the_socket_on_the_kernel() {
+        assert_eq!(option_kind(libc::IPPROTO_TCP, libc::TCP_FASTOPEN), OptionKind::KernelOnly);
+        assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
+        assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_REUSEPORT), OptionKind::Indifferent);
+        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_TOS), OptionKind::Indifferent);
+    }
+
+    #[test]
+    fn a_decision_keeps_the_note_about_epoll() {
+        let fd = 900_002;
+        set(fd, State::TWIN.with(State::IN_EPOLL).with(State::BOUND));
+        decided(fd);
+        assert_eq!(get(fd), State::IN_EPOLL);
+    }
+
+    #[test]
+    fn descriptors_out_of_range_have_no_state() {
+        set(-1, State::TWIN);
+        set(c_int::MAX, State::TWIN);
+        assert_eq!(get(-1), State(0));
+        assert_eq!(get(c_int::MAX), State(0));
+    }
+}

@@ -1,0 +1,154 @@
+"""The small programs that the whole-program tests talk to, in one file: `peer.py ROLE ARGS`. Each says on its standard
+output what it sees, a line at a time. They are ordinary programs: which stack they use is decided from outside."""
+
+import errno
+import hashlib
+import http.server
+import os
+import socket
+import sys
+import time
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def put_server(port):
+    """An HTTP server that answers a PUT with the SHA-256 of what it got."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self):
+            digest, left = hashlib.sha256(), int(self.headers["Content-Length"])
+            while left:
+                data = self.rfile.read(min(left, 1 << 18))
+                if not data:
+                    break
+                digest.update(data)
+                left -= len(data)
+            body = (digest.hexdigest() + "\n").encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = http.server.ThreadingHTTPServer(("0.0.0.0", int(port)), Handler)
+    say("listening", server.fileno())
+    server.serve_forever()
+
+
+def reader(host, port, path):
+    """Asks for `path` and reads without end; says how the stream ended."""
+    got = 0
+    conn = socket.create_connection((host, int(port)), 20)
+    conn.settimeout(60)
+    conn.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+    try:
+        while True:
+            data = conn.recv(1 << 18)
+            if not data:
+                say("end FIN", got)
+                return
+            if got < 1 << 20 <= got + len(data):
+                say("reading", conn.fileno())
+            got += len(data)
+    except OSError as error:
+        say("end", name_of(error), got)
+
+
+def sender(port):
+    """Accepts one connection and sends without end; says how that ended."""
+    listener = socket.create_server(("0.0.0.0", int(port)))
+    say("listening")
+    conn, _ = listener.accept()
+    conn.settimeout(60)
+    sent, block = 0, bytes(1 << 16)
+    try:
+        while True:
+            sent += conn.send(block)
+    except OSError as error:
+        say("end", name_of(error), sent)
+
+
+def echo_server(port):
+    """Sends back what comes, one connection after the other."""
+    listener = socket.create_server(("0.0.0.0", int(port)))
+    say("listening", listener.fileno())
+    while True:
+        conn, _ = listener.accept()
+        with conn:
+            while data := conn.recv(1 << 16):
+                conn.sendall(data)
+
+
+def echo_client(host, port, length):
+    """Sends `length` octets while it reads them back, and compares."""
+    data = os.urandom(int(length))
+    conn = socket.create_connection((host, int(port)), 20)
+    conn.settimeout(20)
+    back, at = bytearray(), 0
+    while at < len(data):
+        at += conn.send(data[at : at + 16384])
+        while len(back) < at:
+            piece = conn.recv(1 << 16)
+            if not piece:
+                say("closed early", len(back))
+                sys.exit(1)
+            back += piece
+    say("same" if bytes(back) == data else "different", len(back))
+
+
+def two_stacks(toe_host, toe_port, kernel_host, kernel_port):
+    """Holds an idle connection to each of two echo servers; on a line of input uses both and says what came."""
+    toe = socket.create_connection((toe_host, int(toe_port)), 20)
+    kernel = socket.create_connection((kernel_host, int(kernel_port)), 20)
+    kernel.settimeout(20)
+    toe.settimeout(60)
+    say("connected", ping(toe), ping(kernel))
+    start = time.monotonic()
+    try:
+        end = "FIN" if toe.recv(1) == b"" else "data"
+    except OSError as error:
+        end = name_of(error)
+    say("toe socket ended", end, f"{time.monotonic() - start:.3f}")
+    say("kernel socket", ping(kernel))
+    toe.close()
+    again = socket.create_connection((kernel_host, int(kernel_port)), 20)
+    say("new kernel socket made", again.fileno())
+
+
+def ping(conn):
+    try:
+        conn.sendall(b"ping")
+        return "ok" if conn.recv(4) == b"ping" else "wrong"
+    except OSError as error:
+        return name_of(error)
+
+
+def hold(count, host, port):
+    """Holds `count` idle connections until its input ends."""
+    held = [socket.create_connection((host, int(port)), 20) for _ in range(int(count))]
+    say("holding", len(held), held[0].fileno())
+    sys.stdin.read()
+
+
+def listen6(port):
+    """Holds an IPv6 listener until its input ends: the engine speaks IPv4, so this one is the kernel's."""
+    listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    listener.bind(("::1", int(port)))
+    listener.listen()
+    say("listening", listener.fileno())
+    sys.stdin.read()
+
+
+def name_of(error):
+    return errno.errorcode.get(error.errno, type(error).__name__)
+
+
+ROLES = (put_server, reader, sender, echo_server, echo_client, two_stacks, hold, listen6)
+
+if __name__ == "__main__":
+    {role.__name__.replace("_", "-"): role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

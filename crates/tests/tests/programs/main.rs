@@ -1,0 +1,9 @@
+//! Unmodified programs on the engine, in network namespaces. Needs root. Each test prints what it measured:
+//! `cargo test -p toe-tests --test programs NAME -- --nocapture`.
+#![forbid(unsafe_code)]
+
+mod death;
+mod lifecycle;
+mod local;
+mod transfer;
+mod views;

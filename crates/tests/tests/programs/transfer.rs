@@ -1,0 +1,115 @@
+//! Between the engine and a kernel peer over a veth: small answers, and large files that must arrive unchanged.
+
+use std::time::Duration;
+use toe_tests::engine::Engine;
+use toe_tests::lab::{Lab, Side};
+use toe_tests::nginx::{Nginx, Options, PORT};
+use toe_tests::tools::{On, WrkReport, rate};
+use toe_tests::wait::SOON;
+
+const LARGE: u64 = 64 << 20;
+const TRANSFER_LIMIT: Duration = Duration::from_secs(90);
+/// What the link does to frames in the tests with faults.
+const FAULTS: &str = "?drop=1%&reorder=1%&seed=7";
+const CLIENT: On<'static> = On::Kernel(Side::Client);
+
+fn url(engine: &Engine, file: &str) -> String {
+    format!("http://{}:{PORT}/{file}", engine.addr())
+}
+
+#[test]
+fn nginx_answers_a_kernel_client() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let bad = CLIENT.bad_answers(&lab, &url(&engine, "small"), 100);
+    assert_eq!(bad, Vec::<String>::new(), "all answers are 200");
+    // curl closes each connection of its own accord; a new one each time works too.
+    for _ in 0..10 {
+        assert!(CLIENT.bad_answers(&lab, &url(&engine, "small"), 1).is_empty());
+    }
+    assert_eq!(nginx.errors(), "");
+    println!("110 answers, all 200");
+}
+
+#[test]
+fn wrk_on_the_kernel_sees_no_error() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let _nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let output = CLIENT.wrk(&lab, &url(&engine, "small"), 64, 2).wait(SOON).expect_success("wrk");
+    let report = WrkReport::parse(&output);
+    println!("{report:?}");
+    assert!(report.requests > 0 && report.errors == 0, "{output}");
+}
+
+#[test]
+fn nginx_sends_a_large_file_with_sendfile() {
+    large_file_down("", Options { sendfile: true, ..Options::default() });
+}
+
+#[test]
+fn nginx_sends_a_large_file_without_sendfile() {
+    large_file_down("", Options { sendfile: false, ..Options::default() });
+}
+
+#[test]
+fn nginx_sends_a_large_file_over_a_bad_link() {
+    large_file_down(FAULTS, Options::default());
+}
+
+#[test]
+fn a_program_receives_a_large_file() {
+    large_file_up("");
+}
+
+#[test]
+fn a_program_receives_a_large_file_over_a_bad_link() {
+    large_file_up(FAULTS);
+}
+
+#[test]
+fn two_engines_talk_over_a_bad_link() {
+    let lab = Lab::new();
+    let server = Engine::on_link(&lab, Side::Server, FAULTS);
+    let client = Engine::on_link(&lab, Side::Client, FAULTS);
+    let (_, sum) = lab.file("large", LARGE / 4);
+    let _nginx = Nginx::on_engine(&lab, &server, Options::default());
+    let (fetched, took) = On::Engine(&client).fetched_sha256(&lab, &url(&server, "large"), TRANSFER_LIMIT);
+    assert_eq!(fetched, sum);
+    println!("{} octets down between two engines, {FAULTS}: {}", LARGE / 4, rate(LARGE / 4, took));
+}
+
+fn large_file_down(faults: &str, options: Options) {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, faults);
+    let (_, sum) = lab.file("large", LARGE);
+    let _nginx = Nginx::on_engine(&lab, &engine, options);
+    let (fetched, took) = CLIENT.fetched_sha256(&lab, &url(&engine, "large"), TRANSFER_LIMIT);
+    assert_eq!(fetched, sum);
+    println!("{LARGE} octets down, sendfile {}, faults {faults:?}: {}", options.sendfile, rate(LARGE, took));
+    assert_faults_happened(&engine, faults);
+}
+
+fn large_file_up(faults: &str) {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, faults);
+    let (path, sum) = lab.file("large", LARGE);
+    let mut server = On::Engine(&engine).peer(&lab, "put-server", &["8080"]);
+    server.wait_for_line("listening", SOON);
+    engine.wait_for_listener(8080);
+    let start = std::time::Instant::now();
+    let args = ["-f", "-T", &path.to_string_lossy(), &url(&engine, "up")];
+    let answer = CLIENT.curl(&lab, &args, TRANSFER_LIMIT).expect_success("curl -T");
+    assert_eq!(answer.trim(), sum);
+    println!("{LARGE} octets up, faults {faults:?}: {}", rate(LARGE, start.elapsed()));
+    assert_faults_happened(&engine, faults);
+}
+
+/// A test of a bad link proves nothing when the link was good.
+fn assert_faults_happened(engine: &Engine, faults: &str) {
+    let counters = engine.status().counters;
+    let dropped: u64 = counters.iter().filter(|(name, _)| name.contains("fault")).map(|(_, n)| n).sum();
+    println!("frames that the fault wrapper touched: {dropped}");
+    assert_eq!(dropped > 0, !faults.is_empty(), "{counters:?}");
+}

@@ -1,0 +1,111 @@
+//! What `toe ss`, `toe why` and `toe status` say, and what idle connections cost.
+
+use std::fs;
+use std::time::{Duration, Instant};
+use toe_tests::engine::Engine;
+use toe_tests::lab::{KERNEL_PEER_ADDR, Lab, Side};
+use toe_tests::nginx::{Nginx, Options, PORT};
+use toe_tests::tools::On;
+use toe_tests::wait::{self, SOON};
+
+#[test]
+fn ss_names_program_and_process() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let holder = On::Kernel(Side::Client).peer(&lab, "hold", &["5", engine.addr(), &PORT.to_string()]);
+    wait::until_true("five established connections", SOON, || {
+        engine.held_flows().iter().filter(|flow| flow.state == "ESTABLISHED").count() == 5
+    });
+    let workers = nginx.workers();
+    for flow in engine.held_flows() {
+        let user = &flow.users[0];
+        assert!(user.program == "nginx" && workers.contains(&user.pid), "{flow:?}");
+        assert_eq!(flow.local, format!("{}:{PORT}", engine.addr()), "{flow:?}");
+        assert!(flow.remote.starts_with("10.77.0.1:") && flow.device == "packet:toe0", "{flow:?}");
+        // The descriptor that it names is one of that process.
+        assert!(fs::read_link(format!("/proc/{}/fd/{}", user.pid, user.fd)).is_ok(), "{flow:?}");
+    }
+    let listener = engine.wait_for_listener(PORT);
+    assert!(listener.users.iter().any(|user| user.program == "nginx"), "{listener:?}");
+    println!("{listener:?}");
+    drop(holder);
+    let took = engine.wait_until_idle(SOON);
+    println!("gone from the list {took:?} after the client");
+}
+
+#[test]
+fn why_says_which_stack_and_the_reason() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let mut client = On::Engine(&engine).peer(&lab, "hold", &["1", "127.0.0.1", &PORT.to_string()]);
+    let fd = fd_in(&client.wait_for_line("holding", SOON));
+    let said = engine.why(&lab, client.pid(), fd).expect_success("toe why");
+    println!("a connection over local: {}", said.trim());
+    assert!(said.contains("engine"), "{said}");
+
+    let mut kernel_listener = On::Kernel(Side::Client).peer(&lab, "echo-server", &["7001"]);
+    kernel_listener.wait_for_line("listening", SOON);
+    let mut away = On::Engine(&engine).peer(&lab, "hold", &["1", KERNEL_PEER_ADDR, "7001"]);
+    let fd = fd_in(&away.wait_for_line("holding", SOON));
+    let said = engine.why(&lab, away.pid(), fd).expect_success("toe why");
+    println!("a connection that the engine has no route for: {}", said.trim());
+    assert!(said.contains("kernel"), "{said}");
+
+    let mut six = On::Engine(&engine).peer(&lab, "listen6", &["8006"]);
+    let fd = fd_in(&six.wait_for_line("listening", SOON));
+    let said = engine.why(&lab, six.pid(), fd).expect_success("toe why");
+    println!("an IPv6 listener: {}", said.trim());
+    assert!(said.contains("kernel"), "{said}");
+
+    let listener = engine.wait_for_listener(PORT);
+    let user =
+        listener.users.iter().find(|user| nginx.workers().contains(&user.pid) || user.pid == nginx.master());
+    let user = user.unwrap_or_else(|| panic!("nginx holds its listener: {listener:?}"));
+    let said = engine.why(&lab, user.pid, user.fd).expect_success("toe why");
+    println!("nginx's listener: {}", said.trim());
+    assert!(said.contains("engine"), "{said}");
+}
+
+/// 100 idle connections must cost next to nothing. The promise (under 1 % over 10 s) is measured by `make acceptance`;
+/// this short look catches a loop that spins.
+#[test]
+fn idle_connections_cost_nothing() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let mut client = On::Engine(&engine).peer(&lab, "hold", &["100", "127.0.0.1", &PORT.to_string()]);
+    client.wait_for_line("holding 100", SOON);
+    wait::until_true("200 flow ends", SOON, || engine.held_flows().len() == 200);
+    let mut pids = vec![engine.pid(), client.pid(), nginx.master()];
+    pids.extend(nginx.workers());
+    // Ticks are 10 ms: a process that spins shows 200 of them in the window, an idle one none or one.
+    let window = Duration::from_secs(2);
+    let (start, before) = (Instant::now(), cpu_ticks(&pids));
+    wait::until_true("the window has passed", SOON, || start.elapsed() >= window);
+    let used = cpu_ticks(&pids) - before;
+    let share = used as f64 * 10.0 / start.elapsed().as_millis() as f64 * 100.0;
+    println!("100 idle connections: {used} ticks in {:?}, {share:.1} % of a core", start.elapsed());
+    assert!(share < 10.0, "something spins");
+}
+
+/// User and system time of the processes, in ticks of 10 ms.
+fn cpu_ticks(pids: &[u32]) -> u64 {
+    let ticks = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<u64> = stat.rsplit_once(") ").map_or(Vec::new(), |(_, rest)| {
+            rest.split(' ').map(|field| field.parse().unwrap_or_default()).collect()
+        });
+        // Fields 14 and 15 of proc(5), counted from the state, which is field 3.
+        fields.get(11).copied().unwrap_or_default() + fields.get(12).copied().unwrap_or_default()
+    };
+    pids.iter().map(ticks).sum()
+}
+
+fn fd_in(line: &str) -> u32 {
+    line.split(' ')
+        .next_back()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("a descriptor: {line:?}"))
+}

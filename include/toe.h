@@ -1,0 +1,407 @@
+/* The native interface of OpenTOE: the socket and epoll calls with a prefix.
+ *
+ * An ordinary epoll program becomes one on the engine by putting toe_ before its socket and epoll calls and linking
+ * with -ltoe. Every descriptor is a real one of the kernel. Errors are -1 and errno, with Linux's numbers and meanings.
+ * Every function may be called by any thread, also on one descriptor at a time. From a signal handler call only
+ * toe_close, and only when it did not interrupt another toe_ function.
+ *
+ * Made from the sources of crates/host by cbindgen; do not edit. */
+
+#ifndef OPENTOE_TOE_H
+#define OPENTOE_TOE_H
+
+#include <poll.h>
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Makes an epoll descriptor, for sockets and all other descriptors alike. `size` is ignored but must be positive. Does not
+// block. Close it with toe_close. Any thread may use it, several at a time.
+//
+// Returns the descriptor, or -1 with errno: EINVAL, EMFILE, ENFILE, ENOMEM.
+int toe_epoll_create(int size);
+
+// Like toe_epoll_create. `flags`: 0 or EPOLL_CLOEXEC.
+int toe_epoll_create1(int flags);
+
+// Adds (EPOLL_CTL_ADD), changes (EPOLL_CTL_MOD) or takes out (EPOLL_CTL_DEL) a descriptor. Events as in Linux, with
+// EPOLLET, EPOLLONESHOT, EPOLLEXCLUSIVE and EPOLLRDHUP. Adding a listener makes it begin to take connections. A socket
+// whose last descriptor is closed leaves by itself. Does not block.
+//
+// Returns 0, or -1 with errno: EEXIST, ENOENT, EBADF, EINVAL, EPERM, EFAULT, ENOMEM.
+int toe_epoll_ctl(int epfd,
+                  int op,
+                  int fd,
+                  struct epoll_event *event);
+
+// Waits for events: fills in up to `max` of them. `timeout` in milliseconds, negative: no limit, 0: do not block.
+// Readiness is looked at again before it is reported (TOE Manager thesis, section 3.3).
+//
+// Returns the number of events, 0 when the time is over, or -1 with errno: EINTR: a signal came; EINVAL: `max` is not
+// positive, or `epfd` no epoll descriptor; EBADF; EFAULT.
+int toe_epoll_wait(int epfd,
+                   struct epoll_event *events,
+                   int max,
+                   int timeout);
+
+// Makes a TCP socket on the engine. `domain`: AF_INET; `type`: SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC if
+// wanted; `protocol`: 0 or IPPROTO_TCP. The descriptor is a real one of the kernel (an anchor of the engine's): it can
+// be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection.
+//
+// Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
+// also on the same descriptor at the same time.
+//
+// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT; EMFILE, ENFILE; the errors of toe_init.
+int toe_socket(int domain,
+               int type,
+               int protocol);
+
+// Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
+// had is found out there. Port 0 lets the engine choose. Does not block.
+//
+// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
+// EAFNOSUPPORT; EFAULT.
+int toe_bind(int fd,
+             const struct sockaddr *addr,
+             socklen_t len);
+
+// Listens at the bound address. Up to `backlog` connections wait for toe_accept (4096 at most). Waits for the engine's
+// answer only. On a listener it changes the backlog.
+//
+// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port below
+// 1024 and not root; ENETDOWN: the engine has ended.
+int toe_listen(int fd,
+               int backlog);
+
+// Takes a connection that came in (Command `Accept` of the host interface). `addr` may be NULL; otherwise the peer's
+// address is written there, up to `*len` octets, and `*len` set to its length.
+//
+// Blocks until there is one, unless the listener is non-blocking; SO_RCVTIMEO limits the wait.
+//
+// Returns the new descriptor (blocking, inherited over exec), or -1 with errno: EAGAIN: none now, or time over;
+// EBADF, ENOTSOCK; EINVAL: not listening; EINTR: a signal came; EMFILE, ENFILE; ECONNRESET: the engine has ended.
+int toe_accept(int fd,
+               struct sockaddr *addr,
+               socklen_t *len);
+
+// Like toe_accept. `flags`: SOCK_NONBLOCK and SOCK_CLOEXEC, for the new descriptor. EINVAL: other flags.
+int toe_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
+
+// Connects to `addr` (a struct sockaddr_in of `len` octets). RFC 9293 section 3.9.1.1.
+//
+// Blocks until the peer has answered, unless the socket is non-blocking (EINPROGRESS; writability tells the end, SO_ERROR
+// the result); SO_SNDTIMEO limits the wait (EINPROGRESS).
+//
+// Returns 0, or -1 with errno: EALREADY; EISCONN; ECONNREFUSED; ETIMEDOUT; ENETUNREACH: the engine has no route;
+// EADDRINUSE, EADDRNOTAVAIL; EINTR: a signal came, the attempt goes on; ENETDOWN: the engine has ended; EBADF,
+// ENOTSOCK, EINVAL, EAFNOSUPPORT, EFAULT.
+int toe_connect(int fd,
+                const struct sockaddr *addr,
+                socklen_t len);
+
+// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE.
+//
+// Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
+// SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.
+//
+// Returns the octets sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
+// without MSG_NOSIGNAL); ECONNRESET, ETIMEDOUT, …: why the connection ended, once; EINTR: a signal came before
+// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
+ssize_t toe_send(int fd,
+                 const void *buf,
+                 size_t len,
+                 int flags);
+
+// Like toe_send without flags.
+ssize_t toe_write(int fd, const void *buf, size_t len);
+
+// Like toe_send without flags, from `count` buffers in order (1024 at most).
+ssize_t toe_writev(int fd, const struct iovec *iov, int count);
+
+// Receives up to `len` octets. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
+//
+// Blocks until something is there (with MSG_WAITALL: until `len` octets are), unless the socket or the call is
+// non-blocking; SO_RCVTIMEO limits the wait.
+//
+// Returns the octets received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
+// ECONNRESET, ETIMEDOUT, …: why the connection ended, once, after all that had arrived; ENOTCONN; EINTR: a signal came
+// before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
+ssize_t toe_recv(int fd,
+                 void *buf,
+                 size_t len,
+                 int flags);
+
+// Like toe_recv without flags.
+ssize_t toe_read(int fd, void *buf, size_t len);
+
+// Like toe_recv without flags, into `count` buffers in order (1024 at most).
+ssize_t toe_readv(int fd, const struct iovec *iov, int count);
+
+// Ends one direction or both: SHUT_WR sends FIN after all data, SHUT_RD makes toe_recv return 0 once nothing is left
+// (RFC 9293 section 3.9.1.5 and Linux). On a listener SHUT_RD and SHUT_RDWR end it. Does not block.
+//
+// Returns 0, or -1 with errno: ENOTCONN; EBADF, ENOTSOCK; EINVAL: no such `how`.
+int toe_shutdown(int fd,
+                 int how);
+
+// Closes a descriptor: a socket, an epoll descriptor, or any other. With a socket's last one the engine ends the
+// connection by itself: FIN after all data; RST if received data was not read, or with SO_LINGER and time 0.
+//
+// Blocks only with SO_LINGER and a time, until all is acknowledged or the time is over.
+//
+// Returns 0, or -1 with errno EBADF.
+int toe_close(int fd);
+
+// The local address. Does not block. Returns 0, or -1 with errno: EBADF, ENOTSOCK, EFAULT.
+int toe_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
+
+// The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
+int toe_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
+
+// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
+// doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
+// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482). Does not block.
+//
+// Returns 0, or -1 with errno: ENOPROTOOPT: unknown; EINVAL: bad length or value; EDOM: bad time; EBADF, ENOTSOCK,
+// EFAULT.
+int toe_setsockopt(int fd,
+                   int level,
+                   int name,
+                   const void *value,
+                   socklen_t len);
+
+// Reads an option, as Linux's getsockopt; also SO_ERROR (cleared by reading), SO_TYPE, SO_ACCEPTCONN, TCP_MAXSEG and
+// TCP_INFO. Does not block.
+//
+// Returns 0, or -1 with errno: ENOPROTOOPT, EBADF, ENOTSOCK, EFAULT.
+int toe_getsockopt(int fd,
+                   int level,
+                   int name,
+                   void *value,
+                   socklen_t *len);
+
+// As fcntl, with an integer argument. On a socket: F_GETFL and F_SETFL know O_NONBLOCK; F_DUPFD and F_DUPFD_CLOEXEC make
+// another descriptor of the same socket; all else, and every other descriptor, goes to the kernel. Does not block.
+//
+// Returns what fcntl returns, or -1 with errno: EBADF, EINVAL, EMFILE.
+int toe_fcntl(int fd,
+              int command,
+              long argument);
+
+// As poll, over sockets and other descriptors together. `timeout` in milliseconds, negative: no limit. Blocks until one
+// of the `count` entries is ready.
+//
+// Returns the number of entries with events, 0 when the time is over, or -1 with errno: EINTR: a signal came; EFAULT.
+int toe_poll(struct pollfd *fds,
+             nfds_t count,
+             int timeout);
+
+// Attaches this process to an engine: to the one whose socket's path is in the environment variable TOE_ENGINE, else
+// to the user's engine named "default", else to root's. Calling it again while attached does nothing. The other
+// functions attach by themselves at first use; call this to find out early.
+//
+// Blocks until the engine has answered. Any thread may call it.
+//
+// Returns 0, or -1 with errno:
+// ECONNREFUSED: no engine listens there; EACCES, EPERM: the engine refuses this user; EPROTO: the engine speaks
+// another version of the host interface; ENOMEM, EMFILE: out of memory or descriptors.
+int toe_init(void);
+
+// Ends the session: the engine ends every connection and listener of this process, with FIN, or RST where received
+// data was not read. Their descriptors stay open until toe_close and then give ECONNRESET.
+//
+// Does not block. Any thread may call it; threads inside other functions return.
+void toe_terminate(void);
+
+// Makes an epoll descriptor, for sockets and all other descriptors alike. `size` is ignored but must be positive. Does not
+// block. Close it with toe_close. Any thread may use it, several at a time.
+//
+// Returns the descriptor, or -1 with errno: EINVAL, EMFILE, ENFILE, ENOMEM.
+int toe_epoll_create(int size);
+
+// Like toe_epoll_create. `flags`: 0 or EPOLL_CLOEXEC.
+int toe_epoll_create1(int flags);
+
+// Adds (EPOLL_CTL_ADD), changes (EPOLL_CTL_MOD) or takes out (EPOLL_CTL_DEL) a descriptor. Events as in Linux, with
+// EPOLLET, EPOLLONESHOT, EPOLLEXCLUSIVE and EPOLLRDHUP. Adding a listener makes it begin to take connections. A socket
+// whose last descriptor is closed leaves by itself. Does not block.
+//
+// Returns 0, or -1 with errno: EEXIST, ENOENT, EBADF, EINVAL, EPERM, EFAULT, ENOMEM.
+int toe_epoll_ctl(int epfd,
+                  int op,
+                  int fd,
+                  struct epoll_event *event);
+
+// Waits for events: fills in up to `max` of them. `timeout` in milliseconds, negative: no limit, 0: do not block.
+// Readiness is looked at again before it is reported (TOE Manager thesis, section 3.3).
+//
+// Returns the number of events, 0 when the time is over, or -1 with errno: EINTR: a signal came; EINVAL: `max` is not
+// positive, or `epfd` no epoll descriptor; EBADF; EFAULT.
+int toe_epoll_wait(int epfd,
+                   struct epoll_event *events,
+                   int max,
+                   int timeout);
+
+// Makes a TCP socket on the engine. `domain`: AF_INET; `type`: SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC if
+// wanted; `protocol`: 0 or IPPROTO_TCP. The descriptor is a real one of the kernel (an anchor of the engine's): it can
+// be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection.
+//
+// Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
+// also on the same descriptor at the same time.
+//
+// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT; EMFILE, ENFILE; the errors of toe_init.
+int toe_socket(int domain,
+               int type,
+               int protocol);
+
+// Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
+// had is found out there. Port 0 lets the engine choose. Does not block.
+//
+// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
+// EAFNOSUPPORT; EFAULT.
+int toe_bind(int fd,
+             const struct sockaddr *addr,
+             socklen_t len);
+
+// Listens at the bound address. Up to `backlog` connections wait for toe_accept (4096 at most). Waits for the engine's
+// answer only. On a listener it changes the backlog.
+//
+// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port below
+// 1024 and not root; ENETDOWN: the engine has ended.
+int toe_listen(int fd,
+               int backlog);
+
+// Takes a connection that came in (Command `Accept` of the host interface). `addr` may be NULL; otherwise the peer's
+// address is written there, up to `*len` octets, and `*len` set to its length.
+//
+// Blocks until there is one, unless the listener is non-blocking; SO_RCVTIMEO limits the wait.
+//
+// Returns the new descriptor (blocking, inherited over exec), or -1 with errno: EAGAIN: none now, or time over;
+// EBADF, ENOTSOCK; EINVAL: not listening; EINTR: a signal came; EMFILE, ENFILE; ECONNRESET: the engine has ended.
+int toe_accept(int fd,
+               struct sockaddr *addr,
+               socklen_t *len);
+
+// Like toe_accept. `flags`: SOCK_NONBLOCK and SOCK_CLOEXEC, for the new descriptor. EINVAL: other flags.
+int toe_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
+
+// Connects to `addr` (a struct sockaddr_in of `len` octets). RFC 9293 section 3.9.1.1.
+//
+// Blocks until the peer has answered, unless the socket is non-blocking (EINPROGRESS; writability tells the end, SO_ERROR
+// the result); SO_SNDTIMEO limits the wait (EINPROGRESS).
+//
+// Returns 0, or -1 with errno: EALREADY; EISCONN; ECONNREFUSED; ETIMEDOUT; ENETUNREACH: the engine has no route;
+// EADDRINUSE, EADDRNOTAVAIL; EINTR: a signal came, the attempt goes on; ENETDOWN: the engine has ended; EBADF,
+// ENOTSOCK, EINVAL, EAFNOSUPPORT, EFAULT.
+int toe_connect(int fd,
+                const struct sockaddr *addr,
+                socklen_t len);
+
+// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE.
+//
+// Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
+// SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.
+//
+// Returns the octets sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
+// without MSG_NOSIGNAL); ECONNRESET, ETIMEDOUT, …: why the connection ended, once; EINTR: a signal came before
+// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
+ssize_t toe_send(int fd,
+                 const void *buf,
+                 size_t len,
+                 int flags);
+
+// Like toe_send without flags.
+ssize_t toe_write(int fd, const void *buf, size_t len);
+
+// Like toe_send without flags, from `count` buffers in order (1024 at most).
+ssize_t toe_writev(int fd, const struct iovec *iov, int count);
+
+// Receives up to `len` octets. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
+//
+// Blocks until something is there (with MSG_WAITALL: until `len` octets are), unless the socket or the call is
+// non-blocking; SO_RCVTIMEO limits the wait.
+//
+// Returns the octets received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
+// ECONNRESET, ETIMEDOUT, …: why the connection ended, once, after all that had arrived; ENOTCONN; EINTR: a signal came
+// before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
+ssize_t toe_recv(int fd,
+                 void *buf,
+                 size_t len,
+                 int flags);
+
+// Like toe_recv without flags.
+ssize_t toe_read(int fd, void *buf, size_t len);
+
+// Like toe_recv without flags, into `count` buffers in order (1024 at most).
+ssize_t toe_readv(int fd, const struct iovec *iov, int count);
+
+// Ends one direction or both: SHUT_WR sends FIN after all data, SHUT_RD makes toe_recv return 0 once nothing is left
+// (RFC 9293 section 3.9.1.5 and Linux). On a listener SHUT_RD and SHUT_RDWR end it. Does not block.
+//
+// Returns 0, or -1 with errno: ENOTCONN; EBADF, ENOTSOCK; EINVAL: no such `how`.
+int toe_shutdown(int fd,
+                 int how);
+
+// Closes a descriptor: a socket, an epoll descriptor, or any other. With a socket's last one the engine ends the
+// connection by itself: FIN after all data; RST if received data was not read, or with SO_LINGER and time 0.
+//
+// Blocks only with SO_LINGER and a time, until all is acknowledged or the time is over.
+//
+// Returns 0, or -1 with errno EBADF.
+int toe_close(int fd);
+
+// The local address. Does not block. Returns 0, or -1 with errno: EBADF, ENOTSOCK, EFAULT.
+int toe_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
+
+// The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
+int toe_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
+
+// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
+// doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
+// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482). Does not block.
+//
+// Returns 0, or -1 with errno: ENOPROTOOPT: unknown; EINVAL: bad length or value; EDOM: bad time; EBADF, ENOTSOCK,
+// EFAULT.
+int toe_setsockopt(int fd,
+                   int level,
+                   int name,
+                   const void *value,
+                   socklen_t len);
+
+// Reads an option, as Linux's getsockopt; also SO_ERROR (cleared by reading), SO_TYPE, SO_ACCEPTCONN, TCP_MAXSEG and
+// TCP_INFO. Does not block.
+//
+// Returns 0, or -1 with errno: ENOPROTOOPT, EBADF, ENOTSOCK, EFAULT.
+int toe_getsockopt(int fd,
+                   int level,
+                   int name,
+                   void *value,
+                   socklen_t *len);
+
+// As fcntl, with an integer argument. On a socket: F_GETFL and F_SETFL know O_NONBLOCK; F_DUPFD and F_DUPFD_CLOEXEC make
+// another descriptor of the same socket; all else, and every other descriptor, goes to the kernel. Does not block.
+//
+// Returns what fcntl returns, or -1 with errno: EBADF, EINVAL, EMFILE.
+int toe_fcntl(int fd,
+              int command,
+              long argument);
+
+// As poll, over sockets and other descriptors together. `timeout` in milliseconds, negative: no limit. Blocks until one
+// of the `count` entries is ready.
+//
+// Returns the number of entries with events, 0 when the time is over, or -1 with errno: EINTR: a signal came; EFAULT.
+int toe_poll(struct pollfd *fds,
+             nfds_t count,
+             int timeout);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* OPENTOE_TOE_H */

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# setup.sh TARGET: installs what `make TARGET` needs beyond git, make, a C compiler and Rust.
+# setup.sh TARGET packages: only the Debian packages (for root, on behalf of a user who has Rust).
+#
+# Says what it will install before it does, installs nothing that is present, can be run again, and leaves no service
+# started. Without root it changes nothing and prints the command to run.
+set -euo pipefail
+
+# Where a plain user's PATH does not look.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# "command:package" pairs for each target.
+case ${1:-} in
+    build | lint) wanted=() ;;
+    demo) wanted=(nginx:nginx wrk:wrk ip:iproute2 nsenter:util-linux) ;;
+    test)
+        wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools wrk:wrk curl:curl ip:iproute2
+            python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils)
+        ;;
+    *)
+        echo "usage: setup.sh build|test|lint|demo [packages]" >&2
+        exit 2
+        ;;
+esac
+target=$1
+
+need_rust() {
+    if ! command -v cargo >/dev/null; then
+        say "no cargo found: install Rust first (https://rustup.rs), then run 'make $target' again" >&2
+        exit 1
+    fi
+    if ! command -v cc >/dev/null; then
+        say "no C compiler found: install one first (Debian: apt-get install gcc libc6-dev), then run 'make $target' again" >&2
+        exit 1
+    fi
+}
+
+# The two components that `make lint` needs; rustup may have been installed with the minimal profile.
+need_components() {
+    local component missing=()
+    for component in rustfmt clippy; do
+        case $component in
+            rustfmt) cargo fmt --version >/dev/null 2>&1 || missing+=(rustfmt) ;;
+            clippy) cargo clippy --version >/dev/null 2>&1 || missing+=(clippy) ;;
+        esac
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    if ! command -v rustup >/dev/null; then
+        say "missing: ${missing[*]}, and there is no rustup to add them: install them beside your Rust, then run 'make $target' again" >&2
+        exit 1
+    fi
+    say "adding Rust components: ${missing[*]}"
+    rustup component add "${missing[@]}"
+}
+
+need_packages() {
+    local pair missing=()
+    for pair in "${wanted[@]}"; do
+        command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    if ! command -v apt-get >/dev/null; then
+        say "missing: ${missing[*]} (Debian's package names), and there is no apt-get: install them, then run 'make $target' again" >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        say "missing Debian packages: ${missing[*]}; run this, then 'make $target' again:" >&2
+        printf '  sudo scripts/setup.sh %s packages\n' "$target" >&2
+        exit 1
+    fi
+    say "installing Debian packages: ${missing[*]} (no service will be started)"
+    install_packages "${missing[@]}"
+    say "installed"
+}
+
+# Debian starts a service as soon as its package is unpacked, unless a policy says no (invoke-rc.d(8)): 101 = never.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update
+    apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null
+}
+
+if [ "${2:-}" != packages ]; then
+    need_rust
+    if [ "$target" = lint ]; then need_components; fi
+fi
+need_packages
