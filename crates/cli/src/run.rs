@@ -58,15 +58,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         let error = program(args, &preload, &socket).exec();
         return Err(not_started(args, &error));
     }
-    let signals = catch_signals()?;
     let name = format!("run-{}", std::process::id());
     let engine_args = ["--name", &name, "--port", "local"].map(OsString::from);
     let engine = spawn::start(&engine_args, true)
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
-    // The standard library empties the signal mask of what it starts, so the program gets its signals.
-    let spawned = program(args, &preload, &engine.socket).spawn();
-    let done = match spawned {
-        Ok(child) => wait(child, &signals),
+    let done = match program(args, &preload, &engine.socket).spawn() {
+        Ok(child) => wait(child),
         Err(error) => Err(not_started(args, &error)),
     };
     end_engine(engine);
@@ -148,7 +145,8 @@ fn not_started(args: &Args, error: &std::io::Error) -> Failure {
     Failure::with_status(format!("{name}: cannot be run ({error})"), EXIT_CANNOT_RUN)
 }
 
-/// From here on the signals that are meant for the program come out of a descriptor.
+/// From here on the signals that are meant for the program come out of a descriptor. Called only once the program
+/// runs: it would inherit the blocked signals.
 fn catch_signals() -> Result<SignalFd, Failure> {
     let failed = |error| Failure::with_status(format!("cannot catch signals: {error}"), EXIT_TROUBLE);
     let mut set = SigSet::empty();
@@ -160,20 +158,21 @@ fn catch_signals() -> Result<SignalFd, Failure> {
 }
 
 /// Waits for the program's end, handing signals on to it; returns the status to exit with.
-fn wait(mut child: Child, signals: &SignalFd) -> Result<u8, Failure> {
+fn wait(mut child: Child) -> Result<u8, Failure> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::with_status(format!("cannot {what} the program: {error}"), EXIT_TROUBLE)
     };
+    let signals = catch_signals()?;
     let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
         .map_err(|error| failed("watch", &error))?;
     loop {
-        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(failed("wait for", &error)),
         }
         let ended = !fds[0].revents().is_empty();
-        forward(signals, &process);
+        forward(&signals, &process);
         if ended {
             let status = child.wait().map_err(|error| failed("wait for", &error))?;
             return Ok(exit_status(status));

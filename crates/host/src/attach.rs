@@ -13,6 +13,7 @@ use rustix::net::{
 };
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
 use toe_abi::errno::Errno;
 use zerocopy::IntoBytes;
@@ -20,7 +21,14 @@ use zerocopy::IntoBytes;
 const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;
 
 /// Where an engine may listen: `TOE_ENGINE`, or else the engine named "default" of the user and then of root.
-pub fn engine_paths() -> Vec<PathBuf> {
+///
+/// Looked up once, as early as the library can: programs such as nginx clear their environment later.
+pub fn engine_paths() -> &'static [PathBuf] {
+    static PATHS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    PATHS.get_or_init(find_engine_paths)
+}
+
+fn find_engine_paths() -> Vec<PathBuf> {
     if let Some(path) = std::env::var_os("TOE_ENGINE").filter(|path| !path.is_empty()) {
         return vec![PathBuf::from(path)];
     }

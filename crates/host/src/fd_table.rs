@@ -31,14 +31,17 @@ pub enum Removed {
     NotOurs,
 }
 
+#[inline]
 fn word(fd: RawFd) -> Option<&'static AtomicUsize> {
     usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd))
 }
 
+#[inline]
 fn load(fd: RawFd) -> usize {
     word(fd).map_or(0, |word| word.load(Ordering::Acquire))
 }
 
+#[inline]
 fn as_socket(value: usize) -> Option<&'static Socket> {
     if value == 0 || value & (EPOLL | INTERNAL) != 0 {
         return None;
@@ -49,6 +52,7 @@ fn as_socket(value: usize) -> Option<&'static Socket> {
     Some(unsafe { &*at })
 }
 
+#[inline]
 fn as_epoll(value: usize) -> Option<&'static EpollSet> {
     if value & EPOLL == 0 {
         return None;
@@ -61,16 +65,19 @@ fn as_epoll(value: usize) -> Option<&'static EpollSet> {
 const _: () = assert!(align_of::<Socket>() >= 4 && align_of::<EpollSet>() >= 4);
 
 /// The socket behind `fd`, if it is on the engine.
+#[inline]
 pub fn get(fd: RawFd) -> Option<&'static Socket> {
     as_socket(load(fd))
 }
 
 /// The epoll set behind `fd`, if the library knows it.
+#[inline]
 pub fn epoll_set(fd: RawFd) -> Option<&'static EpollSet> {
     as_epoll(load(fd))
 }
 
 /// Whether `fd` is one that the library keeps for itself.
+#[inline]
 pub fn is_internal(fd: RawFd) -> bool {
     load(fd) == INTERNAL
 }

@@ -8,7 +8,7 @@
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
 pub mod attach;
-pub mod capi;
+mod capi;
 pub mod epoll;
 pub mod errno;
 pub mod fd_table;

@@ -165,8 +165,12 @@ impl SendMemory {
         let have = self.current.map_or(0, |ring| ring.free());
         let too_small =
             self.current.is_some_and(|ring| ring.used == 0 && ring.block.len() < want.min(RING_MIN * 16));
-        if (have == 0 || too_small) && !self.enlarge(blocks, want) && have == 0 {
+        if have == 0 && !self.enlarge(blocks, want) {
             return None;
+        }
+        if too_small {
+            // Without a larger one the small one does.
+            self.enlarge(blocks, want);
         }
         let ring = self.current?;
         let len = want.min(piece).min(ring.contiguous());

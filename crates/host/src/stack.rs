@@ -113,7 +113,7 @@ impl Stack {
         }
         let mut outcome = Err(Errno::ECONNREFUSED);
         for path in engine_paths() {
-            outcome = Control::connect(&path).and_then(Stack::open);
+            outcome = Control::connect(path).and_then(Stack::open);
             match outcome {
                 Err(Errno::ECONNREFUSED) => {}
                 _ => break,
@@ -324,6 +324,7 @@ impl Stack {
     }
 
     /// Whether `fd` is one that the library keeps for itself; what the program does to it must not reach the kernel.
+    #[inline]
     pub fn is_internal_fd(fd: RawFd) -> bool {
         fd_table::is_internal(fd)
     }

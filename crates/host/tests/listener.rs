@@ -191,7 +191,8 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
 fn a_child_claims_the_listeners_of_an_epoll_set_that_it_inherited() {
     let engine = Engine::attached();
     let (l, id) = engine.listening();
-    let epfd = toe::capi::epoll::toe_epoll_create1(0);
+    let epfd = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("an epoll");
+    let epfd = std::os::fd::IntoRawFd::into_raw_fd(epfd);
     epoll::created(epfd);
     let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 42 };
     assert_eq!(epoll::ctl_add(epfd, l.fd, event), Ok(()));

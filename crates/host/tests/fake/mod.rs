@@ -59,7 +59,6 @@ pub struct Engine {
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
-static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 fn now() -> toe_base::Instant {
     toe_base::Instant::ZERO
@@ -81,8 +80,8 @@ impl Engine {
     /// Starts one and points TOE_ENGINE at it; nothing has attached yet.
     pub fn start() -> Engine {
         let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let name = format!("toe-fake-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        // Always the same: the library looks up once where its engine is.
+        let path = std::env::temp_dir().join(format!("toe-fake-{}", std::process::id()));
         let listener =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("a socket");
