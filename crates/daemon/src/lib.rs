@@ -23,7 +23,7 @@ pub mod rest;
 pub mod run_loop;
 pub mod runtime;
 pub mod session;
-mod sys;
+pub mod sys;
 
 pub use config::Config;
 pub use daemon::Daemon;

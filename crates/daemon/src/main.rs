@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use toe_daemon::config::Config;
 use toe_daemon::runtime::{self, EngineName};
-use toe_daemon::{Daemon, log};
+use toe_daemon::{Daemon, log, sys};
 
 fn main() -> ExitCode {
     match start() {
@@ -29,6 +29,9 @@ fn main() -> ExitCode {
 
 fn start() -> Result<(), Box<dyn Error>> {
     let mut config = Config::from_command_line(std::env::args_os())?;
+    if config.detach {
+        sys::close_inherited_descriptors();
+    }
     let dir = config.dir.clone().unwrap_or_else(runtime::default_dir);
     let name = EngineName::take(&dir, &config.name)?;
     if config.detach && config.log_file.is_none() {

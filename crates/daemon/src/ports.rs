@@ -66,7 +66,7 @@ impl Ports {
         };
         self.watch(poller, &slot)?;
         let (mac, mtu) = (slot.port.mac(), slot.port.mtu());
-        tracing::info!(port = slot.name, %mac, mtu, addrs = ?slot.addrs, gateway = ?config.gateway, "port open");
+        tracing::info!(port = slot.name, %mac, mtu, addrs = ?slot.addrs, gateway = config.gateway.map(tracing::field::display), "port open");
         self.slots.push(slot);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The one system call that no safe wrapper has. Called by `attach`.
+//! The system calls that no safe wrapper has. Called by `attach` and `main`.
 
 #![allow(unsafe_code)]
 
@@ -21,6 +21,16 @@ pub(crate) fn netns_cookie(socket: impl AsFd) -> Option<u64> {
         )
     };
     (done == 0 && len as usize == size_of::<u64>()).then_some(cookie)
+}
+
+/// Closes every descriptor but the three standard ones. Whoever starts an engine in the background may leak
+/// descriptors into it, and may wait for the end of one of them.
+///
+/// To be called first of all, while the process has opened nothing itself.
+pub fn close_inherited_descriptors() {
+    // SAFETY: needed because closing descriptors that some value may own is unsafe. `main` calls this before anything
+    // is opened, with one thread, so no value owns any of them. A failure leaves them open, which is harmless.
+    let _ = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
 #[cfg(test)]
