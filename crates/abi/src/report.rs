@@ -58,7 +58,7 @@ pub struct SocketsReport {
 /// One flow or listener.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SocketReport {
-    /// `LISTEN`, `ESTABLISHED`, …
+    /// `LISTEN`, `ESTAB`, …
     pub state: String,
     pub local: String,
     pub remote: String,

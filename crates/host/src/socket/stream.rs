@@ -37,6 +37,10 @@ pub const DRAINED: u32 = 1 << 24;
 /// is still being copied.
 const SEND_CHUNK: u32 = 64 << 10;
 
+/// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
+/// has the other half to go on with. Less wakes would be a stall, more a system call for each message.
+const QUIET_CREDIT_MAX: u32 = toe_base::limits::RECEIVE_WINDOW_INITIAL / 2;
+
 /// What has become of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -92,6 +96,8 @@ pub struct Stream {
     unread: usize,
     /// Octets read for which the engine has no credit yet.
     pub credit_owed: u32,
+    /// Octets credited since a sleeping engine was last woken for them.
+    quiet_credit: u32,
     pub send: SendMemory,
     /// A send found no memory or no room in the ring.
     starved: bool,
@@ -119,6 +125,7 @@ impl Stream {
             received: VecDeque::new(),
             unread: 0,
             credit_owed: 0,
+            quiet_credit: 0,
             send: SendMemory::default(),
             starved: false,
             draining: false,
@@ -245,6 +252,11 @@ impl Stream {
             if !peek {
                 self.credit_owed += copied as u32;
                 io.credit(slot, self);
+                self.quiet_credit = self.quiet_credit.saturating_add(copied as u32);
+                if self.quiet_credit >= QUIET_CREDIT_MAX {
+                    self.quiet_credit = 0;
+                    io.ring();
+                }
                 self.publish(0);
             }
             return Ok(Attempt::Done(copied));

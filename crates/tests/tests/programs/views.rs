@@ -15,7 +15,7 @@ fn ss_names_program_and_process() {
     let nginx = Nginx::on_engine(&lab, &engine, Options::default());
     let holder = On::Kernel(Side::Client).peer(&lab, "hold", &["5", engine.addr(), &PORT.to_string()]);
     wait::until_true("five established connections", SOON, || {
-        engine.held_flows().iter().filter(|flow| flow.state == "ESTABLISHED").count() == 5
+        engine.held_flows().iter().filter(|flow| flow.state == "ESTAB").count() == 5
     });
     let workers = nginx.workers();
     for flow in engine.held_flows() {
