@@ -124,13 +124,18 @@ impl QueueIo {
 
     /// Publishes a command, after all that still wait.
     pub fn command(&mut self, command: Command) {
+        self.command_quietly(command);
+        self.ring();
+    }
+
+    /// The same, when another command follows at once.
+    pub fn command_quietly(&mut self, command: Command) {
         if self.stack.is_foreign() || !self.stack.alive() {
             return;
         }
         if !self.deferred.is_empty() || !self.owing.is_empty() || self.ring.push_command(command).is_err() {
             self.deferred.push_back(command);
         }
-        self.ring();
     }
 
     /// Publishes data; `false` when there is no room now.

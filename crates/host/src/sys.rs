@@ -7,6 +7,7 @@
 use crate::errno::from_os;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -145,9 +146,12 @@ pub fn fcntl(fd: RawFd, command: i32, argument: libc::c_long) -> Result<i32, Err
 
 /// Copies `fd` to a number that programs do not look at, so that theirs stay small and dense.
 pub fn dup_to_high(fd: impl AsFd) -> Result<Fd, Errno> {
-    use rustix::process::{Resource, getrlimit};
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    let base = (limit / 4 * 3).min(1 << 19) as RawFd;
+    static BASE: OnceLock<RawFd> = OnceLock::new();
+    let base = *BASE.get_or_init(|| {
+        use rustix::process::{Resource, getrlimit};
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+        (limit / 4 * 3).min(1 << 19) as RawFd
+    });
     rustix::io::fcntl_dupfd_cloexec(fd, base).map(Fd::from).map_err(from_os)
 }
 
@@ -160,6 +164,13 @@ pub fn move_to_high(fd: Fd) -> Fd {
 pub fn dup_lowest(fd: impl AsFd, cloexec: bool) -> Result<RawFd, Errno> {
     let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     fcntl(fd.as_fd().as_raw_fd(), command, 0)
+}
+
+/// Makes `to` a copy of `fd`, whatever it was before.
+pub fn dup_onto(fd: impl AsFd, to: RawFd, cloexec: bool) -> Result<(), Errno> {
+    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+    syscall(libc::SYS_dup3, [fd.as_fd().as_raw_fd() as usize, to as usize, flags as usize, 0, 0, 0])
+        .map(|_| ())
 }
 
 /// Monotonic time.

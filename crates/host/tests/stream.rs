@@ -364,3 +364,38 @@ fn commands_beyond_the_ring_are_kept_in_order() {
         assert!(matches!(command.1, Command::SetOption { value, .. } if value == n), "{command:?}");
     }
 }
+
+#[test]
+fn a_sleeping_engine_is_woken_for_what_matters() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    engine.sleep();
+    assert!(!engine.was_rung());
+    assert_eq!(c.send(b"x"), Ok(1));
+    assert!(engine.was_rung());
+    engine.data(c.queue_set, c.flow, &[0; 60_000]);
+    assert_eq!(c.recv(100).map(|octets| octets.len()), Ok(100));
+    assert!(!engine.was_rung(), "little credit can wait");
+    assert_eq!(c.recv(40_000).map(|octets| octets.len()), Ok(40_000));
+    assert!(engine.was_rung());
+    let small = 2000i32.to_ne_bytes();
+    assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_RCVBUF, &small), Ok(()));
+    assert!(engine.was_rung());
+    assert_eq!(c.recv(2000).map(|octets| octets.len()), Ok(2000));
+    assert!(engine.was_rung(), "of a small window it is much");
+}
+
+#[test]
+fn a_socket_that_another_process_took_is_closed_in_silence() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let (flow, queue_set) = (c.flow, c.queue_set);
+    engine.post(queue_set, Completion::Moved { flow });
+    assert_eq!(c.ready(), 0);
+    c.close();
+    assert_eq!(engine.try_command(0), None);
+    // Its place may be used again; what is said of the old flow does not reach the new socket.
+    let d = engine.connected();
+    engine.post(queue_set, Completion::Reset { flow, errno: Errno::ECONNRESET });
+    assert_eq!(d.ready(), OUT);
+}

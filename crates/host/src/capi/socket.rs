@@ -94,9 +94,10 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
     if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    let anchor = Stack::attach()?.take_anchor()?;
+    let stack = Stack::attach()?;
+    let anchor = stack.take_anchor()?;
     let fd = sys::dup_lowest(&anchor.fd, kind & libc::SOCK_CLOEXEC != 0)?;
-    let socket = Socket::fresh(&anchor);
+    let socket = Socket::fresh(stack, &anchor);
     socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
     fd_table::install(fd, socket);
     Ok(fd)

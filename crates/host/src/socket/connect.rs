@@ -41,7 +41,7 @@ impl Socket {
     /// Connects a native socket `fd`, whose descriptor is the anchor.
     pub(crate) fn connect_native(&'static self, remote: SocketAddr, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local;
-        self.connect_with(self.anchor.load(Ordering::Relaxed), local, remote, fd)
+        self.connect_with(self.usable_anchor(fd)?, local, remote, fd)
     }
 
     /// Connects this fresh socket, whose anchor is `anchor`.

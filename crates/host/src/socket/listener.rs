@@ -158,10 +158,7 @@ impl Socket {
     }
 
     fn hide_anchor(&self, anchor: Anchor) {
-        let handle = anchor.handle;
-        let raw = anchor.into_hidden();
-        self.anchor.store(handle.0, Ordering::Relaxed);
-        self.hidden_anchor.store(raw, Ordering::Release);
+        self.hidden_anchor.store(anchor.into_hidden(), Ordering::Release);
     }
 
     /// Makes this fresh socket a listener.
@@ -207,7 +204,7 @@ impl Socket {
     /// Listens with a native socket `fd`, whose descriptor is the anchor.
     pub(crate) fn listen_native(&'static self, backlog: u32, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
-        self.listen_with(self.anchor.load(Ordering::Relaxed), local, backlog, None, fd)
+        self.listen_with(self.usable_anchor(fd)?, local, backlog, None, fd)
     }
 
     /// `listen` again.
@@ -344,7 +341,7 @@ impl Socket {
             return Err(Errno::ECONNABORTED);
         };
         let flow = stream.flow;
-        io.command(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
+        io.command_quietly(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
         socket.move_in(home, slot, Kind::Stream);

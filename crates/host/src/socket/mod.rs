@@ -21,7 +21,7 @@ pub use transfer::{RecvFlags, SendFlags, Shutdown};
 use crate::epoll::EpollSet;
 use crate::lock::{Guard, Lock};
 use crate::queue::{Queue, QueueIo, QueueSet};
-use crate::stack::Anchor;
+use crate::stack::{Anchor, Stack};
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
 use options::Settings;
@@ -90,8 +90,9 @@ pub struct Socket {
     fd: AtomicI32,
     /// The hidden anchor of a listener whose descriptor is its twin.
     hidden_anchor: AtomicI32,
-    /// Handle of a native socket's anchor.
+    /// Handle of a native socket's anchor, and the session that it belongs to.
     anchor: AtomicU32,
+    anchored_in: AtomicPtr<Stack>,
     /// Number of entries in `watch`.
     watched: AtomicU32,
     watch: Lock<Watch>,
@@ -141,6 +142,7 @@ impl Socket {
             fd: AtomicI32::new(NO_FD),
             hidden_anchor: AtomicI32::new(NO_FD),
             anchor: AtomicU32::new(0),
+            anchored_in: AtomicPtr::new(std::ptr::null_mut()),
             watched: AtomicU32::new(0),
             watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new() }),
             settings: Lock::new(Settings::default()),
@@ -166,10 +168,28 @@ impl Socket {
     }
 
     /// A socket for the native calls, around the anchor whose copy is the program's descriptor.
-    pub fn fresh(anchor: &Anchor) -> &'static Socket {
+    pub fn fresh(stack: &'static Stack, anchor: &Anchor) -> &'static Socket {
         let socket = Socket::allocate();
-        socket.anchor.store(anchor.handle.0, Ordering::Relaxed);
+        socket.remember_anchor(stack, anchor);
         socket
+    }
+
+    fn remember_anchor(&self, stack: &'static Stack, anchor: &Anchor) {
+        self.anchor.store(anchor.handle.0, Ordering::Relaxed);
+        self.anchored_in.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The anchor of a native socket that is to be used. One of another session (an engine that has ended, the parent
+    /// of this process) is of no use: then another takes its place behind `fd`.
+    fn usable_anchor(&self, fd: RawFd) -> Result<u32, Errno> {
+        let stack = Stack::get().ok_or(Errno::ENETDOWN)?;
+        if !std::ptr::eq(self.anchored_in.load(Ordering::Relaxed), stack) {
+            let anchor = stack.take_anchor()?;
+            let cloexec = crate::sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
+            crate::sys::dup_onto(&anchor.fd, fd, cloexec)?;
+            self.remember_anchor(stack, &anchor);
+        }
+        Ok(self.anchor.load(Ordering::Relaxed))
     }
 
     /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.
@@ -393,14 +413,23 @@ impl Socket {
         let watchers = std::mem::take(&mut self.watch.lock().sets);
         self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
         watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
-        if !self.is_moved() {
-            match self.kind() {
-                Kind::Stream => self.close_stream(),
-                Kind::Listener => self.close_listener(),
-                Kind::Fresh => {}
-            }
+        match self.kind() {
+            _ if self.is_moved() => self.detach(),
+            Kind::Stream => self.close_stream(),
+            Kind::Listener => self.close_listener(),
+            Kind::Fresh => {}
         }
         self.retire();
+    }
+
+    /// Leaves its home without a word to the engine: another session has the flow or listener.
+    fn detach(&'static self) {
+        let Some((mut queue, slot)) = self.lock_home() else { return };
+        if queue.stream(slot, self).is_some() {
+            queue.orphan(slot);
+        } else if queue.listener(slot, self).is_some() {
+            queue.remove_listener(slot);
+        }
     }
 
     fn close_stream(&'static self) {

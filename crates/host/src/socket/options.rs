@@ -77,6 +77,7 @@ impl Settings {
         }
         if let Some(value) = self.receive_window {
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
+            stream.set_window(value);
         }
         if let Some(limit) = self.send_limit {
             stream.send.set_limit(limit);
@@ -130,6 +131,7 @@ impl Socket {
                 let window = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
                 let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
                 self.settings.lock().receive_window = Some(window);
+                self.with_stream(|_, stream, _| stream.set_window(window));
                 self.tell_engine(FlowOption::ReceiveWindowMax, window);
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
@@ -203,9 +205,6 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(get_timeval(&self.receive_timeout, out)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(get_timeval(&self.send_timeout, out)),
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(put(out, &self.tcp_info())),
-            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
-                return Ok(put(out, b"toe\0\0\0\0\0\0\0\0\0\0\0\0\0"));
-            }
             _ => self.get_int_option(level, name)?,
         };
         Ok(put(out, &int.to_ne_bytes()))

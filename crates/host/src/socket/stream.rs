@@ -98,6 +98,8 @@ pub struct Stream {
     pub credit_owed: u32,
     /// Octets credited since a sleeping engine was last woken for them.
     quiet_credit: u32,
+    /// How much of that may be.
+    quiet_credit_max: u32,
     pub send: SendMemory,
     /// A send found no memory or no room in the ring.
     starved: bool,
@@ -126,6 +128,7 @@ impl Stream {
             unread: 0,
             credit_owed: 0,
             quiet_credit: 0,
+            quiet_credit_max: QUIET_CREDIT_MAX,
             send: SendMemory::default(),
             starved: false,
             draining: false,
@@ -199,6 +202,11 @@ impl Stream {
         }
     }
 
+    /// The receive window is at most `octets` (SO_RCVBUF).
+    pub fn set_window(&mut self, octets: u32) {
+        self.quiet_credit_max = QUIET_CREDIT_MAX.min(octets / 2);
+    }
+
     pub fn unread(&self) -> usize {
         self.unread
     }
@@ -253,7 +261,7 @@ impl Stream {
                 self.credit_owed += copied as u32;
                 io.credit(slot, self);
                 self.quiet_credit = self.quiet_credit.saturating_add(copied as u32);
-                if self.quiet_credit >= QUIET_CREDIT_MAX {
+                if self.quiet_credit >= self.quiet_credit_max {
                     self.quiet_credit = 0;
                     io.ring();
                 }

@@ -35,6 +35,7 @@ pub const LAYOUT: RegionLayout =
 pub struct Session {
     pub region: Region,
     pub queue_sets: Vec<EngineQueueSet>,
+    pub bell: EventFd,
     /// Where the next received octets go.
     receive_at: u64,
 }
@@ -124,6 +125,19 @@ impl Engine {
     pub fn with<R>(&self, session: usize, f: impl FnOnce(&mut Session) -> R) -> R {
         let mut shared = lock(&self.shared);
         f(shared.sessions.get_mut(session).expect("an attached session"))
+    }
+
+    /// From now on the engine says that it sleeps.
+    pub fn sleep(&self) {
+        self.with(0, |session| {
+            let wanted = toe_abi::region::DOORBELL_FOR_ENTRIES;
+            session.region.write_u32(toe_abi::region::DOORBELL_WANTED, wanted).expect("a word of the header");
+        });
+    }
+
+    /// Whether the doorbell was rung since the last look.
+    pub fn was_rung(&self) -> bool {
+        self.with(0, |session| session.bell.drain().expect("an eventfd"))
     }
 
     pub fn sessions(&self) -> usize {
@@ -370,7 +384,7 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 let bell = EventFd::new().expect("an eventfd");
                 fds.insert(0, memory);
                 fds.insert(1, rustix::io::dup(&bell).expect("a descriptor"));
-                shared.sessions.push(Session { region, queue_sets: Vec::new(), receive_at: 0 });
+                shared.sessions.push(Session { bell, region, queue_sets: Vec::new(), receive_at: 0 });
                 mine = Some(session);
                 Reply::Welcome { session: session as u16, layout: LAYOUT }
             }

@@ -3,7 +3,9 @@
 //! mmap, socketpair, and all calls on descriptors that are no TCP sockets.
 //!
 //! Known gaps: calls that the C library makes inside itself do not come here. stdio is caught at fdopen
-//! ([`file`]); dprintf on an engine's socket, and stdin or stdout that came over exec as one, are not.
+//! ([`file`]); dprintf on an engine's socket, and stdin or stdout that came over exec as one, are not. Calls that block on
+//! an engine's socket are no points of thread cancellation. A listener that goes over exec is the kernel's alone in the
+//! next program. O_ASYNC gives no SIGIO, urgent data does not exist, and splice answers EINVAL.
 
 pub mod address;
 pub mod alias;
