@@ -5,7 +5,7 @@
 //! identity that the kernel gave it. Called by `attach` and the run loop.
 
 use crate::poller::{Poller, Token};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use toe_base::limits::{SESSION_FLOWS_MAX, SESSION_LISTENERS_MAX};
@@ -48,6 +48,9 @@ impl Pair {
     pub fn new() -> std::io::Result<Pair> {
         let (engine_end, program_end) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Nobody reads here. Octets that a call which the switch does not see writes into the program end must not
+        // vanish: with this, it gets EPIPE.
+        rustix::net::shutdown(&engine_end, Shutdown::Read)?;
         let identity = identity_of(&program_end)?;
         Ok(Pair { engine_end, program_end, identity })
     }
@@ -158,5 +161,22 @@ mod tests {
             anchors.per_session.get(&SESSION).is_none_or(|&n| n == 0),
             "the next session starts from zero"
         );
+    }
+
+    #[test]
+    fn a_write_past_the_switch_fails_and_the_last_close_still_hangs_up() {
+        let poller = Poller::new().expect("epoll");
+        let mut anchors = Anchors::default();
+        let handle = AnchorHandle(3);
+        let pair = Pair::new().expect("socket pair");
+        let program_end = anchors.add(SessionId(1), handle, pair, &poller).expect("added");
+        let sent = rustix::net::send(&program_end, b"lost?", rustix::net::SendFlags::NOSIGNAL);
+        assert_eq!(sent, Err(rustix::io::Errno::PIPE));
+        let mut tokens = Vec::new();
+        poller.wait(Some(Duration::ZERO), &mut tokens).expect("polled");
+        assert!(tokens.is_empty(), "held by the program: {tokens:?}");
+        drop(program_end);
+        poller.wait(None, &mut tokens).expect("polled");
+        assert_eq!(tokens, [Token::Anchor(handle)]);
     }
 }

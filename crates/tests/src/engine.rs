@@ -1,7 +1,7 @@
 //! An engine under test: started, asked and ended with the `toe` command, as a user would.
 
 use crate::child::{self, Finished};
-use crate::lab::{ENGINE_ADDR, ENGINE_LINK, Lab, PEER_ADDR, Side};
+use crate::lab::{ENGINE_ADDR, ENGINE_LINK, Lab, PEER_ADDR, Side, TAP_ENGINE_ADDR, TAP_LINK};
 use crate::wait::{self, SOON};
 use crate::{bins, tools};
 use serde::de::DeserializeOwned;
@@ -43,6 +43,14 @@ impl Engine {
         Engine::start(lab, side, Some(format!("packet:{ENGINE_LINK}{faults}")), addr)
     }
 
+    /// An engine on a TAP interface of its own in the server's namespace, whose kernel is its peer there.
+    pub fn on_tap(lab: &Lab) -> Engine {
+        let port = format!("tap:{TAP_LINK}");
+        let engine = Engine::start(lab, Side::Server, Some(port), TAP_ENGINE_ADDR);
+        lab.give_tap_its_address();
+        engine
+    }
+
     fn start(lab: &Lab, side: Side, port: Option<String>, addr: &str) -> Engine {
         let name = match side {
             Side::Server => lab.name().to_owned(),
@@ -60,7 +68,7 @@ impl Engine {
         // The engine goes on after `toe start` has ended, so what they write goes to a file, not to a pipe.
         let log = File::options().create(true).append(true).open(&self.log).expect("a log file");
         let mut command = lab.command(self.side, &self.toe);
-        command.args(["start", "--name", &self.name]);
+        command.args(["start", "--name", &self.name, "--log-file"]).arg(&self.log);
         if let Some(port) = &self.port {
             command.args(["--port", port, "--addr", &format!("{}/24", self.addr)]);
         }

@@ -29,6 +29,13 @@ pub const KERNEL_PEER_ADDR: &str = "10.78.0.1";
 /// The link that the engine may use.
 pub const ENGINE_LINK: &str = "toe0";
 
+/// The TAP interface of an engine that has one, in the server's namespace.
+pub const TAP_LINK: &str = "toetap";
+/// The engine's address behind it.
+pub const TAP_ENGINE_ADDR: &str = "10.79.0.2";
+/// The kernel's address on it, with its prefix.
+const TAP_KERNEL_CIDR: &str = "10.79.0.1/24";
+
 /// All names of namespaces, engines and directories begin so.
 const PREFIX: &str = "toetest-";
 
@@ -99,6 +106,11 @@ impl Lab {
     /// Takes the kernel's address off the client's end of `toe0`, so that a second engine can have it.
     pub fn free_peer_addr(&self) {
         ip(&["-n", &self.namespace(Side::Client), "addr", "flush", "dev", ENGINE_LINK]);
+    }
+
+    /// Gives the kernel its address on the TAP interface that an engine made.
+    pub fn give_tap_its_address(&self) {
+        ip(&["-n", &self.namespace(Side::Server), "addr", "add", TAP_KERNEL_CIDR, "dev", TAP_LINK]);
     }
 
     /// The lab's name: unique among all that run.

@@ -80,6 +80,26 @@ fn two_engines_talk_over_a_bad_link() {
     println!("{} octets down between two engines, {FAULTS}: {}", LARGE / 4, rate(LARGE / 4, took));
 }
 
+#[test]
+fn large_files_cross_a_tap_both_ways() {
+    let lab = Lab::new();
+    let engine = Engine::on_tap(&lab);
+    let kernel = On::Kernel(Side::Server);
+    let (path, sum) = lab.file("large", LARGE);
+    let _nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let (fetched, took) = kernel.fetched_sha256(&lab, &url(&engine, "large"), TRANSFER_LIMIT);
+    assert_eq!(fetched, sum);
+    println!("{LARGE} octets down over a TAP: {}", rate(LARGE, took));
+    let mut server = On::Engine(&engine).peer(&lab, "put-server", &["8081"]);
+    server.wait_for_line("listening", SOON);
+    engine.wait_for_listener(8081);
+    let start = std::time::Instant::now();
+    let up = format!("http://{}:8081/up", engine.addr());
+    let answer = kernel.curl(&lab, &["-f", "-T", &path.to_string_lossy(), &up], TRANSFER_LIMIT);
+    assert_eq!(answer.expect_success("curl -T").trim(), sum);
+    println!("{LARGE} octets up over a TAP: {}", rate(LARGE, start.elapsed()));
+}
+
 fn large_file_down(faults: &str, options: Options) {
     let lab = Lab::new();
     let engine = Engine::on_link(&lab, Side::Server, faults);
