@@ -7,7 +7,7 @@ use crate::tools;
 use crate::wait::{self, SOON};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The port that it listens on, at every address.
 pub const PORT: u16 = 8080;
@@ -54,7 +54,10 @@ impl Nginx {
         fs::write(&config, configuration(options)).expect("nginx.conf");
         command.arg("-p").arg(&prefix).arg("-c").arg(&config).arg("-e").arg(prefix.join("error.log"));
         let program = if options.daemon {
-            child::run("nginx", &mut command, SOON).expect_success("nginx in the background");
+            // Not by `child::run`: that ends the whole process group, which the daemon leaves only a moment after its
+            // parent has ended.
+            let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            assert!(status.expect("toe run starts").success(), "nginx in the background");
             None
         } else {
             Some(Program::spawn("nginx", &mut command))
