@@ -270,11 +270,30 @@ fn a_listener_is_ready_when_a_connection_waits() {
     let engine = Engine::attached();
     let (set, (l, id)) = (Set::new(), engine.listening());
     assert_eq!(set.add(l.fd, IN), Ok(()));
+    assert_eq!(engine.try_command(0), None, "the set may be meant for a child");
+    assert_eq!(set.now(), []);
     let (queue_set, command, _) = engine.command();
     assert_eq!(command, Command::AcceptCredit { listener: id, count: 10 });
     assert_eq!(set.now(), []);
+    assert_eq!(engine.try_command(0), None, "asked once");
     engine.post(queue_set, Completion::Accepted { listener: id, flow: engine.new_flow() });
     assert_eq!(set.wait(), [(l.fd, IN)]);
+}
+
+#[test]
+fn a_listener_that_is_added_to_a_set_with_a_parked_wait_asks_for_connections() {
+    let engine = Engine::attached();
+    let (set, c, (l, id)) = (Set::new(), engine.connected(), engine.listening());
+    assert_eq!(set.add(c.fd, IN), Ok(()));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| set.wait());
+        engine.until_armed(c.queue_set);
+        assert_eq!(set.add(l.fd, IN), Ok(()));
+        let (queue_set, command, _) = engine.command();
+        assert_eq!(command, Command::AcceptCredit { listener: id, count: 10 });
+        engine.post(queue_set, Completion::Accepted { listener: id, flow: engine.new_flow() });
+        assert_eq!(waiter.join().expect("no panic"), [(l.fd, IN)]);
+    });
 }
 
 #[test]
@@ -287,6 +306,21 @@ fn a_kernel_registration_moves_when_the_descriptor_goes_to_the_engine() {
     let c = engine.connected();
     epoll::replace(fd, c.socket);
     assert_eq!(set.now(), [(fd, OUT)]);
+}
+
+#[test]
+fn a_listener_that_was_registered_before_listen_asks_for_connections() {
+    let engine = Engine::attached();
+    let (set, (l, id)) = (Set::new(), engine.listening());
+    // The kernel's registration is that of the twin, from before `listen`.
+    let event = libc::epoll_event { events: IN, u64: 7 };
+    epoll::note_kernel_fd(set.0, l.fd, libc::EPOLL_CTL_ADD, Some(event));
+    epoll::replace(l.fd, l.socket);
+    assert_eq!(set.now(), []);
+    let (queue_set, command, _) = engine.command();
+    assert_eq!(command, Command::AcceptCredit { listener: id, count: 10 });
+    engine.post(queue_set, Completion::Accepted { listener: id, flow: engine.new_flow() });
+    assert_eq!(set.wait(), [(7, IN)]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod fake;
 
 use fake::{Engine, until};
 use std::net::SocketAddr;
+use std::time::Duration;
 use toe::socket::{AcceptError, AcceptHow, Shutdown};
 use toe::{Socket, Stack, epoll, fd_table};
 use toe_abi::attach::Reply;
@@ -189,6 +190,15 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
 
 #[test]
 fn a_child_claims_the_listeners_of_an_epoll_set_that_it_inherited() {
+    child_waits_with_inherited_set(true);
+}
+
+#[test]
+fn a_parent_that_only_fills_an_epoll_set_for_its_child_asks_for_no_connections() {
+    child_waits_with_inherited_set(false);
+}
+
+fn child_waits_with_inherited_set(parent_waits: bool) {
     let engine = Engine::attached();
     let (l, id) = engine.listening();
     let epfd = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("an epoll");
@@ -196,7 +206,10 @@ fn a_child_claims_the_listeners_of_an_epoll_set_that_it_inherited() {
     epoll::created(epfd);
     let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 42 };
     assert_eq!(epoll::ctl_add(epfd, l.fd, event), Ok(()));
-    assert_eq!(engine.command().1, Command::AcceptCredit { listener: id, count: 10 });
+    if parent_waits {
+        assert_eq!(epoll::wait(epfd, &mut [event], Some(Duration::ZERO), None), Ok(0));
+        assert_eq!(engine.command().1, Command::AcceptCredit { listener: id, count: 10 });
+    }
     let own = toe_base::ListenerId(engine.new_flow());
     engine.answer_claims_with(vec![Reply::ClaimedListener { listener: own.0.raw(), anchor: 0 }]);
     let good = std::thread::scope(|scope| {
@@ -212,6 +225,7 @@ fn a_child_claims_the_listeners_of_an_epoll_set_that_it_inherited() {
         })
     });
     assert!(good, "the child's part");
+    assert_eq!(engine.try_command(0), None, "nothing more was asked for by the parent");
     fd_table::remove(epfd);
     let _ = toe::sys::close(epfd);
 }

@@ -86,8 +86,8 @@ pub struct EpollSet {
     kernel_waiters: AtomicU32,
     /// Counts waits, to ask the kernel now and then under load.
     turn: AtomicU32,
-    /// A child of a fork has not yet looked for listeners to claim.
-    inherited: AtomicBool,
+    /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
+    idle_listeners: AtomicBool,
 }
 
 /// All sets that were ever made, and those that can be used again.
@@ -126,7 +126,7 @@ pub fn after_fork_in_child() {
         let mut inner = set.inner.lock();
         inner.waiters.clear();
         set.kernel_waiters.store(0, Ordering::Relaxed);
-        set.inherited.store(true, Ordering::Relaxed);
+        set.idle_listeners.store(true, Ordering::Relaxed);
         set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
         for (place, interest) in inner.interests.iter().enumerate() {
             if let Some(interest) = interest {
@@ -157,7 +157,7 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
                 kernel_fds: AtomicBool::new(false),
                 kernel_waiters: AtomicU32::new(0),
                 turn: AtomicU32::new(0),
-                inherited: AtomicBool::new(false),
+                idle_listeners: AtomicBool::new(false),
             }));
             registry.all.push(set);
             set
@@ -175,8 +175,9 @@ fn find_or_make(epfd: RawFd) -> &'static EpollSet {
     fd_table::epoll_set(epfd).unwrap_or_else(|| make(epfd, true))
 }
 
-/// EPOLL_CTL_ADD for a descriptor on the engine. EEXIST: it is in already. A listener begins to take connections; its
-/// twin goes into the kernel's epoll as well.
+/// EPOLL_CTL_ADD for a descriptor on the engine. EEXIST: it is in already. A listener begins to take connections with the
+/// first wait, so that a process which only prepares the set for its children is handed none; its twin goes into the
+/// kernel's epoll as well.
 pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
     let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
     let events = event.events;
@@ -190,7 +191,6 @@ pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), E
     }
     // A claim that fails shows as readiness.
     let _ = socket.settle();
-    socket.activate();
     set.add(fd, socket, events, event.u64)
 }
 
@@ -296,6 +296,9 @@ impl EpollSet {
             home.drain();
         }
         self.check(place);
+        if socket.kind() == Kind::Listener {
+            self.listener_came();
+        }
         if self.kernel_waiters.load(Ordering::SeqCst) > 0 {
             wait::end_kernel_waits(self.epfd.load(Ordering::Relaxed));
         }
@@ -400,6 +403,7 @@ impl EpollSet {
 
     /// Whether a wait would find a socket ready: for polling the epoll descriptor itself.
     pub fn is_ready(&self) -> bool {
+        self.wake_listeners();
         self.drain();
         let inner = self.inner.lock();
         inner.ready.iter().any(|place| {
@@ -461,9 +465,19 @@ impl EpollSet {
         }
     }
 
-    /// In the child of a fork, at its first wait: claims the listeners that were in the set.
-    fn claim_listeners(&self) {
-        if !self.inherited.swap(false, Ordering::AcqRel) {
+    /// The next wait has a listener to look at; one that goes on looks now.
+    fn listener_came(&self) {
+        self.idle_listeners.store(true, Ordering::Release);
+        self.inner.lock().waiters.iter().for_each(|waiter| {
+            waiter.kick();
+        });
+    }
+
+    /// At a wait: listeners that came into the set since the last one begin to take connections. In the child of a fork
+    /// those that were in it are claimed by that.
+    fn wake_listeners(&self) {
+        if !self.idle_listeners.load(Ordering::Acquire) || !self.idle_listeners.swap(false, Ordering::AcqRel)
+        {
             return;
         }
         let of = |interest: &Option<Interest>| interest.map(|interest| interest.socket);
@@ -490,7 +504,7 @@ impl EpollSet {
         *self.inner.lock() = Inner::default();
         self.sockets.store(0, Ordering::SeqCst);
         self.kernel_fds.store(false, Ordering::SeqCst);
-        self.inherited.store(false, Ordering::Relaxed);
+        self.idle_listeners.store(false, Ordering::Relaxed);
         self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
         REGISTRY.lock().free.push(self);
     }

@@ -39,7 +39,7 @@ pub fn wait(
                 None => continue,
             }
         }
-        set.claim_listeners();
+        set.wake_listeners();
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
             set.homes().for_each(|home| home.stack.look());
@@ -128,6 +128,8 @@ impl EpollSet {
         sigmask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
         loop {
+            // Listed as a waiter by now: of a listener that is added from here on it is told by a kick.
+            self.wake_listeners();
             let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
             let homes: Vec<&'static QueueSet> = self.homes().collect();
             let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];

@@ -20,7 +20,8 @@ use toe_abi::attach::{Message, Reply, Request};
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
-use toe_abi::region::RegionLayout;
+use toe_abi::region::{QueueSetLayout, RegionLayout};
+use toe_abi::register::HostRegisters;
 use toe_base::{FlowId, ListenerId};
 use toe_ring::{EngineQueueSet, EventFd, Region, irq_pair};
 use zerocopy::{FromBytes, IntoBytes};
@@ -125,6 +126,13 @@ impl Engine {
     pub fn with<R>(&self, session: usize, f: impl FnOnce(&mut Session) -> R) -> R {
         let mut shared = lock(&self.shared);
         f(shared.sessions.get_mut(session).expect("an attached session"))
+    }
+
+    /// Until a thread waits for an interrupt of a queue set of session 0.
+    pub fn until_armed(&self, queue_set: usize) {
+        let at =
+            LAYOUT.queue_set(queue_set as u32) + QueueSetLayout::HOST_REGISTERS + HostRegisters::IRQ_ARMED;
+        until(|| self.with(0, |session| (session.region.read_u32(at) == Ok(1)).then_some(())));
     }
 
     /// From now on the engine says that it sleeps.
