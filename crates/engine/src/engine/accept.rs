@@ -108,9 +108,11 @@ impl Engine {
         }
         self.anchors.release(listener.anchor);
         let orphans: Vec<FlowIdx> =
-            self.flows.indices().filter(|f| self.flows.get(*f).conn.listener == Some(idx)).collect();
+            self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
         for flow in orphans {
-            self.flows.get_mut(flow).conn.listener = None;
+            let conn = &mut self.flows.get_mut(flow).conn;
+            conn.listener = None;
+            conn.came_in = None;
             self.app_close(now, flow, true);
         }
     }
@@ -134,7 +136,12 @@ impl Engine {
         }
         for flow in mine {
             let conn = &self.flows.get(flow).conn;
-            if conn.listener != Some(idx) || conn.accepted {
+            if conn.came_in != Some(idx) {
+                continue;
+            }
+            if conn.listener.is_none() {
+                // It has ended, and this session will not ask for it any more.
+                self.app_close(now, flow, true);
                 continue;
             }
             self.disown(flow);
@@ -158,7 +165,7 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) -> Result<Claimed, Errno> {
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let record = self.sessions.get(session).filter(|s| s.open).ok_or(Errno::EBADF)?;
         if session.0 == 0 || queue_set.0 >= record.queue_sets {
             return Err(Errno::EINVAL);
         }
@@ -200,7 +207,12 @@ impl Engine {
     ) -> Result<FlowId, Errno> {
         let old = self.flows.get(idx).conn.owner;
         if old.session == owner.session {
+            // It has it already, and with it all that was announced.
             return Ok(old.flow_id);
+        }
+        if self.sessions.answers_are_full(old.session, old.queue_set) {
+            // A holder that takes no completions cannot be told that the flow has moved.
+            return Err(Errno::EAGAIN);
         }
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
@@ -208,11 +220,12 @@ impl Engine {
             if let Some(record) = self.sessions.get_mut(owner.session) {
                 record.flows.remove(owner.flow_id);
             }
+            self.after(idx);
             return Err(Errno::ENOMEM);
         }
         if !old.is_nobody() {
             let flow = self.flows.get_mut(idx);
-            let sent = core::mem::take(&mut flow.report.sent);
+            let sent = flow.report.sent.saturating_add(flow.report.sent_behind);
             if sent > 0 {
                 self.answer(old.session, old.queue_set, Completion::Sent { flow: old.flow_id, len: sent });
             }
@@ -229,11 +242,11 @@ impl Engine {
         Ok(owner.flow_id)
     }
 
-    /// Copies unacknowledged send data into the engine's own memory, so that the old owner's is its own again.
-    fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.
+    pub(super) fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get(idx);
         let (queue, owner, old_block) = (flow.send_queue, flow.conn.owner, flow.conn.staged);
-        if owner.is_nobody() || !queue.uses(owner.session) {
+        if !queue.uses_other_than(SessionId(0)) {
             return true;
         }
         let Some(block) = self.sessions.arena(SessionId(0)).alloc(queue.len()) else { return false };
@@ -243,7 +256,11 @@ impl Engine {
             at += u64::from(piece.range.len);
         }
         let flow = self.flows.get_mut(idx);
-        flow.report.sent += queue.octets_of(owner.session);
+        if !owner.is_nobody() {
+            let back = queue.octets_of(owner.session).saturating_add(flow.report.sent_behind);
+            flow.report.sent = flow.report.sent.saturating_add(back);
+            flow.report.sent_behind = 0;
+        }
         flow.send_queue = SendQueue::default();
         let pushed = flow.send_queue.push(SessionId(0), MemRange { offset: block.offset, len: queue.len() });
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");

@@ -60,15 +60,17 @@ impl Engine {
 
     fn post_answers_of<H: HostSide>(&mut self, id: SessionId, host: &mut H) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return true };
+        let mut all = true;
         for (queue_set, answers) in session.answers.iter_mut().enumerate() {
             while let Some(answer) = answers.front() {
                 if !host.post(id, toe_base::QueueSetId(queue_set as u8), *answer) {
-                    return false;
+                    all = false;
+                    break;
                 }
                 answers.pop_front();
             }
         }
-        true
+        all
     }
 
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.

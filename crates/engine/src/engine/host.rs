@@ -84,8 +84,9 @@ impl Engine {
         let Some(idx) = self.flow_of(session, send.flow) else { return Ok(()) };
         let flow = self.flows.get_mut(idx);
         if flow.conn.app_closed || flow.snd.fin_queued || !flow.conn.state.may_send() {
-            // The connection ended while the entry was on its way: the memory goes straight back.
-            flow.report.sent = flow.report.sent.saturating_add(send.data.len);
+            // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
+            flow.report.sent_behind = flow.report.sent_behind.saturating_add(send.data.len);
+            flow.report.return_late_octets(&flow.send_queue);
         } else {
             flow.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.snd.more = send.more;
@@ -158,9 +159,7 @@ impl Engine {
             queue_set,
             Completion::CommandResult { token, command: command.kind(), errno, id },
         );
-        let waiting =
-            self.sessions.get(session).map_or(0, |s| s.answers.iter().map(|a| a.len()).max().unwrap_or(0));
-        if waiting > crate::hostif::session::ANSWERS_MAX {
+        if self.sessions.answers_are_full(session, queue_set) {
             Err(FenceReason::CompletionOverflow)
         } else {
             Ok(())
@@ -281,6 +280,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;
+        flow.conn.came_in = None;
         flow.conn.owner.fd = fd;
         if let Some(listener) = flow.conn.listener.take().and_then(|l| self.listeners.get_mut(l)) {
             listener.handed -= 1;
@@ -410,7 +410,9 @@ impl Engine {
         let key = |port| FlowKey { local: SocketAddrV4::new(source, port), remote };
         if port != 0 {
             let key = key(port);
-            return if self.index.get(&key).is_none() { Ok(key) } else { Err(Errno::EADDRNOTAVAIL) };
+            // A connection of a socket with itself would need one record for both of its ends.
+            let free = self.index.get(&key).is_none() && key != key.reversed();
+            return if free { Ok(key) } else { Err(Errno::EADDRNOTAVAIL) };
         }
         let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
         let offset = keyed_hash(&self.config.secret, &key(0), b'p') as u32;

@@ -5,7 +5,7 @@ use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{self, timeout};
+use crate::flow::tcp::{self, output, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{FlowEvent, Owner};
@@ -18,11 +18,11 @@ impl Engine {
     pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Option<FlowIdx> {
         let mut idx = self.flows.alloc();
         while idx.is_none() {
-            let Some(oldest) = self.time_wait.pop_front() else {
+            let Some(oldest) = self.time_wait.pop() else {
                 self.counters.add(Counter::DropFlowTableFull);
                 return None;
             };
-            if self.flows.is_used(oldest) && self.flows.get(oldest).conn.state == TcpState::TimeWait {
+            if self.flows.is_used(oldest) && super::is_evictable(self.flows.get(oldest)) {
                 self.remove_flow(oldest);
             }
             idx = self.flows.alloc();
@@ -35,16 +35,12 @@ impl Engine {
     }
 
     /// What a segment or a timer did to a flow, for everybody else.
-    pub(super) fn apply<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, event: FlowEvent, host: &mut H) {
+    pub(super) fn apply<H: HostSide>(&mut self, idx: FlowIdx, event: FlowEvent, host: &mut H) {
         match event {
-            FlowEvent::None | FlowEvent::Reject => {}
+            FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
             FlowEvent::Established => self.established(idx, host),
-            FlowEvent::TimeWait => self.time_wait.push_back(idx),
             FlowEvent::Closed(errno) => self.closed(idx, errno),
             FlowEvent::Abort(errno) => self.abort(idx, errno),
-        }
-        if event == FlowEvent::TimeWait && self.flows.get(idx).conn.app_closed {
-            timeout::start_time_wait(self.flows.get_mut(idx), now);
         }
         self.after(idx);
     }
@@ -52,7 +48,7 @@ impl Engine {
     /// Tells the peer with RST and ends the connection.
     pub(super) fn abort(&mut self, idx: FlowIdx, errno: Errno) {
         let flow = self.flows.get(idx);
-        let reset = icmp::reset(flow.snd.nxt, Some(flow.rcv.nxt));
+        let reset = icmp::reset(output::empty_seq(flow), Some(flow.rcv.nxt));
         let (path, key) = (flow.conn.path, flow.conn.key);
         self.send_reset(path, key, reset);
         self.closed(idx, errno);
@@ -65,7 +61,6 @@ impl Engine {
         let was_connecting = !flow.snd.syn_acked && flow.conn.listener.is_none();
         flow.conn.state = TcpState::Closed;
         flow.timers.stop_all();
-        flow.send_queue.clear();
         flow.rcv.ack_now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
@@ -73,17 +68,29 @@ impl Engine {
         } else if !errno.is_ok() || flow.conn.app_closed {
             flow.report.reset = Some(if errno.is_ok() { Errno::ECONNRESET } else { errno });
         }
+        if flow.report.reset.is_none() && !flow.conn.owner.is_nobody() {
+            // No reset will tell the owner that its memory is its own again.
+            let returned = flow.send_queue.octets_of(flow.conn.owner.session);
+            flow.report.sent = flow.report.sent.saturating_add(returned);
+        }
+        flow.send_queue.clear();
+        flow.report.return_late_octets(&flow.send_queue);
         if flow.conn.indexed {
             flow.conn.indexed = false;
             let key = flow.conn.key;
             self.index.remove(&key);
         }
-        self.release_if_unread_by_nobody(idx);
+        self.release_if_nobody_reads(idx);
     }
 
-    fn release_if_unread_by_nobody(&mut self, idx: FlowIdx) {
+    fn release_if_nobody_reads(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.conn.app_closed || flow.conn.owner.is_nobody() {
+        // What came behind a hole will never be in order.
+        flow.held.clear();
+        let nobody_reads = flow.conn.owner.is_nobody() && flow.conn.anchor.is_none();
+        let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
+        // With an anchor, a process that shows it may still come and read.
+        if flow.conn.app_closed || nobody_reads || all_read {
             let arena = self.sessions.arena(flow.receive.session);
             flow.receive.release(arena);
         }
@@ -97,7 +104,7 @@ impl Engine {
             return;
         }
         flow.conn.app_closed = true;
-        flow.report.accepted = None;
+        let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.anchor.take() {
             self.anchors.release(anchor);
         }
@@ -118,6 +125,10 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
+        if untold && !flow.send_queue.uses(flow.conn.owner.session) {
+            // Its owner never heard of it, and need not hear of its end.
+            self.disown(idx);
+        }
         self.after(idx);
     }
 
@@ -141,7 +152,9 @@ impl Engine {
         }
         let flow = self.flows.get(idx);
         let owner = flow.conn.owner;
-        let told = flow.report.sent == 0 && (flow.report.reset.is_none() || flow.report.reset_told);
+        let told = flow.report.sent == 0
+            && flow.report.sent_behind == 0
+            && (flow.report.reset.is_none() || flow.report.reset_told);
         if flow.conn.app_closed && !owner.is_nobody() && told && !flow.send_queue.uses(owner.session) {
             self.disown(idx);
         }
@@ -151,6 +164,9 @@ impl Engine {
     pub(super) fn disown(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         let owner = core::mem::take(&mut flow.conn.owner);
+        // What was for this owner is not for the next one.
+        flow.report.sent = 0;
+        flow.report.sent_behind = 0;
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);
         }
@@ -224,15 +240,16 @@ impl Engine {
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
-        self.pin(idx, session);
+        let pinned = self.pin(idx, session, host);
         self.disown(idx);
-        if self.flows.get(idx).conn.app_closed {
+        if pinned && self.flows.get(idx).conn.app_closed {
             self.after(idx);
             return;
         }
-        if !self.move_receive_memory(idx, SessionId(0), host) {
+        if !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
             self.abort(idx, Errno::ENOMEM);
             self.app_close(now, idx, true);
+            self.after(idx);
             return;
         }
         if !self.flows.get(idx).conn.accepted {
@@ -241,15 +258,21 @@ impl Engine {
         self.after(idx);
     }
 
-    /// Notes that a closed session's region is still read from.
-    fn pin(&mut self, idx: FlowIdx, session: SessionId) {
+    /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
+    /// another one too, all goes to staging memory. `false`: there is not enough of that.
+    fn pin<H: HostSide>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        if flow.send_queue.uses(session) && flow.conn.pinned.is_none() {
-            flow.conn.pinned = Some(session);
-            if let Some(record) = self.sessions.get_mut(session) {
-                record.pins += 1;
-            }
+        if !flow.send_queue.uses(session) {
+            return true;
         }
+        if flow.conn.pinned.is_some() {
+            return self.stage_send_data(idx, host);
+        }
+        flow.conn.pinned = Some(session);
+        if let Some(record) = self.sessions.get_mut(session) {
+            record.pins += 1;
+        }
+        true
     }
 
     /// Moves unread data to another session's memory.
@@ -275,7 +298,9 @@ impl Engine {
 
     /// Frees the id of a drained session.
     pub fn forget_session(&mut self, session: SessionId) {
-        self.sessions.forget(session);
+        if self.session_drained(session) {
+            self.sessions.forget(session);
+        }
     }
 
     /// A session broke the contract: its flows are reset and it is counted. The daemon then takes its memory away

@@ -30,6 +30,7 @@ use crate::flow::key::{FlowIndex, FlowKey};
 use crate::flow::record::Flow;
 use crate::flow::table::FlowTable;
 use crate::flow::tcp::output::SendLimits;
+use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::session::Sessions;
 use crate::sched::ready::ReadyList;
@@ -94,8 +95,9 @@ pub struct Engine {
     sessions: Sessions,
     anchors: Anchors,
     counters: Counters,
-    /// TIME_WAIT in the order of entry, for eviction when the table is full.
-    time_wait: VecDeque<FlowIdx>,
+    /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
+    /// have gone since are skipped.
+    time_wait: ReadyList,
     next_port: u32,
 }
 
@@ -115,7 +117,7 @@ impl Engine {
             sessions: Sessions::new(STAGING_LEN),
             anchors: Anchors::default(),
             counters: Counters::default(),
-            time_wait: VecDeque::new(),
+            time_wait: ReadyList::new(config.flows_max),
             next_port: 0,
             config,
         }
@@ -183,7 +185,10 @@ impl Engine {
         if completions::has_something(flow) {
             self.reports.push(idx);
         }
-        if flow.conn.state != crate::flow::tcp::state::TcpState::Closed {
+        if is_evictable(flow) {
+            self.time_wait.push(idx);
+        }
+        if flow.conn.state != TcpState::Closed {
             match flow.conn.path {
                 Path::Local => self.ready_local.push(idx),
                 Path::Port { port, .. } => self.ports[port.index()].ready.push(idx),
@@ -226,6 +231,11 @@ impl Engine {
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path) }
     }
+}
+
+/// In TIME_WAIT, and of no use to anybody but the peer.
+fn is_evictable(flow: &Flow) -> bool {
+    flow.conn.state == TcpState::TimeWait && flow.conn.owner.is_nobody() && flow.conn.app_closed
 }
 
 /// When the engine wants to be called again, with nothing to do before.

@@ -1,6 +1,6 @@
 //! Frames in: ingress, then the flow core or the control plane.
 
-use super::Engine;
+use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
@@ -11,6 +11,7 @@ use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived};
 use crate::work::{ControlFrame, FlowEvent, Path, Payload, RxWork, Segment};
+use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::link::{MacAddr, RxOffload};
@@ -102,7 +103,9 @@ impl Engine {
                 self.flow_receives(now, idx, work, host);
                 return;
             }
-            self.remove_flow(idx);
+            // The record stays while a program holds it: there may be data that it has not read.
+            self.closed(idx, Errno::OK);
+            self.after(idx);
         }
         if segment.syn && segment.ack.is_none() && !segment.rst {
             self.syn_arrives(now, work);
@@ -133,7 +136,7 @@ impl Engine {
         if event == FlowEvent::Reject {
             self.reject(work.path, work.key, &work.segment);
         }
-        self.apply(now, idx, event, host);
+        self.apply(idx, event, host);
     }
 
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
@@ -156,6 +159,7 @@ impl Engine {
         };
         let mut flow = open::passive(&params, &work.segment);
         flow.conn.listener = Some(listener);
+        flow.conn.came_in = Some(listener);
         if let Some(idx) = self.insert_flow(flow) {
             if let Some(listener) = self.listeners.get_mut(listener) {
                 listener.half_open += 1;
@@ -176,6 +180,9 @@ impl Engine {
     pub(super) fn send_reset(&mut self, path: Path, key: FlowKey, reset: Segment) {
         self.counters.add(Counter::Resets);
         match path {
+            Path::Local if self.local_control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
+                self.counters.add(Counter::DropControlQueueFull);
+            }
             Path::Local => self.local_control.push_back((key.reversed(), reset)),
             Path::Port { port, neighbour } => {
                 if let Some(to_mac) = self.ports[port.index()].neighbours.mac(neighbour) {

@@ -26,7 +26,7 @@ impl Engine {
                 let arena = self.sessions.arena(flow.receive.session);
                 flow.receive.release_if_empty(arena, &held, data_nxt);
             }
-            self.apply(now, idx, event, host);
+            self.apply(idx, event, host);
         }
         self.neighbours_timeout(now);
     }
@@ -51,9 +51,6 @@ impl Engine {
             if flow.conn.indexed {
                 let key = flow.conn.key;
                 self.index.insert(key, idx);
-            }
-            if self.flows.get(idx).conn.state == crate::flow::tcp::state::TcpState::TimeWait {
-                self.time_wait.push_back(idx);
             }
             self.after(idx);
         }

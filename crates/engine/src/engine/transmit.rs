@@ -5,8 +5,8 @@ use crate::counter::Counter;
 use crate::egress::builder::Envelope;
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::output;
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{output, timeout};
 use crate::hostif::HostSide;
 use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
 use toe_base::{FlowIdx, Instant, PortId};
@@ -92,7 +92,14 @@ impl Engine {
             match self.transmit_unit(now, port, idx, &tx, sink, host) {
                 Sent::Yes => units += 1,
                 Sent::PortFull => return (units, TurnEnd::PortFull),
-                Sent::NoNeighbour => break,
+                Sent::NoNeighbour => {
+                    let flow = self.flows.get_mut(idx);
+                    if flow.timers.retransmit.is_far_future() && flow.timers.persist.is_far_future() {
+                        // A neighbour that stays silent must not keep the record for ever.
+                        flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
+                    }
+                    break;
+                }
             }
         }
         self.settle(now, idx);

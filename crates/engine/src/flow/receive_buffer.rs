@@ -89,9 +89,14 @@ impl ReceiveBuffer {
         rcv_nxt.distance_from(self.consumed)
     }
 
-    /// The window that may be offered now.
+    /// The window that may be offered now. While two rings are in use there can be no third, so no more is offered
+    /// than the second one holds.
     pub fn window(&self, rcv_nxt: SeqNum) -> u32 {
-        self.window_max.saturating_sub(self.unconsumed(rcv_nxt))
+        let window = self.window_max.saturating_sub(self.unconsumed(rcv_nxt));
+        match (self.previous, self.current) {
+            (Some(_), Some(ring)) => window.min(ring.first.plus(ring.block.len()).distance_from(rcv_nxt)),
+            _ => window,
+        }
     }
 
     pub fn has_memory(&self) -> bool {
@@ -101,6 +106,12 @@ impl ReceiveBuffer {
     /// Octets of memory held.
     pub fn memory(&self) -> u64 {
         [self.current, self.previous].iter().flatten().map(|r| u64::from(r.block.len())).sum()
+    }
+
+    /// The blocks held.
+    #[cfg(test)]
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> {
+        [self.current, self.previous].into_iter().flatten().map(|r| r.block)
     }
 
     /// Places a segment's octets, which start at `seq` and lie within the offered window.
@@ -231,6 +242,10 @@ impl ReceiveBuffer {
         {
             arena.free(previous.block);
             self.previous = None;
+        }
+        // `first` follows the reader: left behind, it would seem to lie ahead after half of the sequence space.
+        if let (None, Some(ring)) = (self.previous, self.current.as_mut()) {
+            ring.first = ring.first.later(self.consumed);
         }
     }
 
@@ -400,6 +415,34 @@ mod tests {
             world.consume(if seed & 0x40 == 0 { unread } else { unread / 3 });
         }
         assert!(world.read > 1_000_000);
+    }
+
+    /// Units with their number in front pass through a ring that is never empty, twice round the sequence space.
+    #[test]
+    fn a_ring_that_is_never_empty_lasts_for_ever() {
+        const UNIT: u32 = 1 << 16;
+        let mut world = World::new();
+        world.buffer.window_max = 4 * UNIT;
+        let arena = &mut world.arenas[0];
+        let mut unit = vec![0; UNIT as usize];
+        let mut waiting = std::collections::VecDeque::new();
+        for number in 0..2 * (u32::MAX / UNIT) {
+            unit[..4].copy_from_slice(&number.to_le_bytes());
+            let text = Text { seq: world.nxt, payload: Payload::Frame(&unit), len: UNIT };
+            world.buffer.place(arena, &mut world.memory, &world.held, world.nxt, text).expect("memory");
+            world.nxt = world.nxt.plus(UNIT);
+            let range = world.buffer.next_to_publish(world.nxt).expect("announced");
+            assert_eq!(range.len, UNIT);
+            world.buffer.published = world.nxt;
+            waiting.push_back((number, range.offset));
+            if waiting.len() == 3 {
+                let (number, offset) = waiting.pop_front().expect("three");
+                let mut stamp = [0; 4];
+                world.memory.read(SessionId(0), offset, &mut stamp);
+                assert_eq!(u32::from_le_bytes(stamp), number);
+                world.buffer.consume(arena, UNIT).expect("announced");
+            }
+        }
     }
 
     #[test]

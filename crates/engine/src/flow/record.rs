@@ -42,8 +42,10 @@ pub struct Conn {
     pub owner: Owner,
     /// The descriptor pair whose last close ends the flow; none before it is accepted.
     pub anchor: Option<AnchorHandle>,
-    /// The listener that it came in at, until a session has it.
+    /// The listener that counts it: the one that it came in at, until it is accepted or ends.
     pub listener: Option<ListenerIdx>,
+    /// The listener that it came in at, until it is accepted: when that is closed, nobody can accept it any more.
+    pub came_in: Option<ListenerIdx>,
     /// The program has let go: the engine finishes alone.
     pub app_closed: bool,
     /// The owner took it from the listener (`Command::Accept`), or made it by `Connect`.
@@ -167,6 +169,8 @@ pub struct Timers {
     pub release: Instant,
     /// When the peer was last heard.
     pub heard: Instant,
+    /// No empty segment out of the window is answered before this.
+    pub next_stray_answer: Instant,
     /// Since when the oldest unacknowledged data waits without progress.
     pub stalled_since: Instant,
     pub probes_sent: u8,
@@ -194,6 +198,8 @@ pub struct Report {
     pub connected: Option<Errno>,
     /// Octets of the owner's send memory that are its own again.
     pub sent: u32,
+    /// The same, of octets that came too late to be sent: they come back behind those that are still in the queue.
+    pub sent_behind: u32,
     pub peer_closed: bool,
     pub peer_closed_told: bool,
     pub reset: Option<Errno>,
@@ -212,8 +218,18 @@ impl Default for Timers {
             cork: off,
             release: off,
             heard: Instant::ZERO,
+            next_stray_answer: Instant::ZERO,
             stalled_since: off,
             probes_sent: 0,
+        }
+    }
+}
+
+impl Report {
+    /// What came too late to be sent goes back to the owner, once nothing before it is in use.
+    pub fn return_late_octets(&mut self, queue: &SendQueue) {
+        if queue.is_empty() {
+            self.sent = self.sent.saturating_add(core::mem::take(&mut self.sent_behind));
         }
     }
 }
@@ -233,9 +249,10 @@ impl Timers {
         all.into_iter().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Disarms everything.
+    /// Disarms everything that concerns the peer.
     pub fn stop_all(&mut self) {
-        *self = Timers { heard: self.heard, ..Timers::default() };
+        let Timers { heard, next_stray_answer, release, .. } = *self;
+        *self = Timers { heard, next_stray_answer, release, ..Timers::default() };
     }
 }
 
@@ -266,6 +283,7 @@ impl Flow {
                 owner: Owner::default(),
                 anchor: None,
                 listener: None,
+                came_in: None,
                 app_closed: false,
                 accepted: false,
                 indexed: false,

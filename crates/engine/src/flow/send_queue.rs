@@ -12,10 +12,16 @@ pub struct Extent {
     pub range: MemRange,
 }
 
-/// Up to [`SEND_EXTENTS_MAX`] extents, in stream order. Plain data.
+/// Places in a queue: what the contract allows the owner, and one for what an earlier owner left behind.
+const PLACES: usize = SEND_EXTENTS_MAX + 1;
+/// Most octets in a queue: positions in it stay far from half of the sequence space.
+const QUEUE_MAX: u32 = 1 << 30;
+
+/// Up to [`SEND_EXTENTS_MAX`] extents of the owner, behind one that an earlier owner left; in stream order. Plain
+/// data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendQueue {
-    extents: [Extent; SEND_EXTENTS_MAX],
+    extents: [Extent; PLACES],
     count: u8,
     len: u32,
 }
@@ -23,7 +29,7 @@ pub struct SendQueue {
 /// The pieces of a payload, in stream order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pieces {
-    extents: [Extent; SEND_EXTENTS_MAX],
+    extents: [Extent; PLACES],
     count: u8,
 }
 
@@ -82,8 +88,7 @@ impl SendQueue {
 
     /// Appends octets; adjacent memory joins the last extent.
     pub fn push(&mut self, session: SessionId, range: MemRange) -> Result<(), TooManyExtents> {
-        let total =
-            self.len.checked_add(range.len).filter(|t| *t <= i32::MAX as u32).ok_or(TooManyExtents)?;
+        let total = self.len.checked_add(range.len).filter(|t| *t <= QUEUE_MAX).ok_or(TooManyExtents)?;
         if let Some(last) = self.extents[..usize::from(self.count)].last_mut()
             && last.session == session
             && last.range.offset + u64::from(last.range.len) == range.offset
@@ -91,6 +96,10 @@ impl SendQueue {
             last.range.len += range.len;
             self.len = total;
             return Ok(());
+        }
+        let used = &self.extents[..usize::from(self.count)];
+        if used.iter().filter(|e| e.session == session).count() >= SEND_EXTENTS_MAX {
+            return Err(TooManyExtents);
         }
         let slot = self.extents.get_mut(usize::from(self.count)).ok_or(TooManyExtents)?;
         *slot = Extent { session, range };
@@ -129,6 +138,11 @@ impl SendQueue {
     /// Whether some octets lie in `session`'s region.
     pub fn uses(&self, session: SessionId) -> bool {
         self.extents[..usize::from(self.count)].iter().any(|e| e.session == session)
+    }
+
+    /// Whether some octets lie in another session's region than `session`'s.
+    pub fn uses_other_than(&self, session: SessionId) -> bool {
+        self.extents[..usize::from(self.count)].iter().any(|e| e.session != session)
     }
 
     /// Octets that lie in `session`'s region.

@@ -141,6 +141,12 @@ impl Sessions {
         Some((&mut a.as_mut()?.arena, &mut b.as_mut()?.arena))
     }
 
+    /// Whether a queue set leaves so many answers untaken that no more may be added to them.
+    pub fn answers_are_full(&self, id: SessionId, queue_set: QueueSetId) -> bool {
+        let answers = self.get(id).and_then(|s| s.answers.get(queue_set.index()));
+        answers.is_some_and(|a| a.len() > ANSWERS_MAX)
+    }
+
     pub fn forget(&mut self, id: SessionId) {
         if id.0 != 0
             && let Some(slot) = self.table.get_mut(id.index())

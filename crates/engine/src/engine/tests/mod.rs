@@ -1,7 +1,12 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
 mod closing;
+mod crowd;
+mod crowd_parts;
 mod hostile;
+mod long_stream;
 mod sessions;
+mod swarm;
 mod transfer;
+mod troubles;
 mod world;

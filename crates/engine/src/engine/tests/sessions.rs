@@ -185,3 +185,115 @@ fn a_full_completion_ring_delays_and_loses_nothing() {
     world.close(A, conns.0);
     assert!(world.run_until(1000, |w| w.sides[B].conns[conns.1].eof));
 }
+
+/// Sends `bytes` as `session`, from the start of its send part.
+fn send_as(world: &mut World, session: SessionId, flow: FlowId, bytes: &[u8]) {
+    let side = &mut world.sides[B];
+    let data = MemRange { offset: LAYOUT.send_offset(), len: bytes.len() as u32 };
+    side.memory.write(session, data.offset, bytes);
+    side.engine.handle_send(world.now, session, Send { flow, data, more: false }).expect("fits");
+}
+
+fn claim_as(world: &mut World, session: SessionId, conn: usize) -> FlowId {
+    let side = &mut world.sides[B];
+    let anchor = side.conns[conn].anchor;
+    match side.engine.claim(world.now, session, QueueSetId(0), 9, anchor, &mut side.memory) {
+        Ok(Claimed::Flow(flow)) => flow,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_octets() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.unplugged = true;
+    let (now, first) = (world.now, world.sides[B].session);
+    world.sides[B].send(now, b, b"one ");
+    world.run_ms(1);
+    let side = &mut world.sides[B];
+    side.engine.close_session(now, first, &mut side.memory);
+    let second = second_session(&mut world);
+    let flow = claim_as(&mut world, second, b);
+    assert!(world.sides[B].engine.session_drained(first), "its octets were copied");
+    send_as(&mut world, second, flow, b"two ");
+    world.run_ms(1);
+    let side = &mut world.sides[B];
+    side.engine.close_session(world.now, second, &mut side.memory);
+    assert!(!side.engine.session_drained(second), "its octets are still to be sent");
+    let third = second_session(&mut world);
+    let flow = claim_as(&mut world, third, b);
+    send_as(&mut world, third, flow, b"three");
+    world.unplugged = false;
+    assert!(world.run_until(10_000, |w| w.sides[A].conns[a].received == b"one two three"));
+    world.run_ms(100);
+    let sent: u32 = completions_of(&mut world, third)
+        .iter()
+        .map(|c| if let Completion::Sent { len, .. } = c { *len } else { 0 })
+        .sum();
+    assert_eq!(sent, 5, "only its own");
+    assert!(world.sides[B].engine.session_drained(second));
+    world.sides[B].engine.check_memory();
+}
+
+#[test]
+fn octets_that_come_after_a_shutdown_go_back_behind_those_before_it() {
+    let mut world = World::new();
+    let (a, _) = world.connected();
+    world.unplugged = true;
+    let (now, flow) = (world.now, world.sides[A].conns[a].id);
+    world.sides[A].send(now, a, &pattern(1000, 1));
+    world.sides[A].plain(now, Command::ShutdownSend { flow });
+    world.sides[A].send(now, a, &pattern(500, 2));
+    world.run_ms(100);
+    assert_eq!(world.sides[A].conns[a].acked, 0, "the first thousand are still needed");
+    world.unplugged = false;
+    assert!(world.run_until(5_000, |w| w.sides[A].conns[a].acked == 1500));
+}
+
+#[test]
+fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
+    let mut world = World::new();
+    let now = world.now;
+    let listener = world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    let session = world.sides[B].session;
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+    let taken = |w: &mut World| {
+        let side = &mut w.sides[B];
+        side.engine.poll_completions(&mut side.memory);
+        side.memory.completions[session.index()].drain(..).collect::<Vec<_>>()
+    };
+    // The program of B hears of the connection, and does not accept it.
+    world.sides[B].deaf = true;
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
+    world.run_ms(10);
+    let flow = world.sides[A].conns[a].id;
+    let now = world.now;
+    world.sides[A].plain(now, Command::Close { flow, abort: true });
+    world.run_ms(10);
+    let told = taken(&mut world);
+    assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Reset { .. }]), "{told:?}");
+    assert_eq!(world.sides[B].engine.flow_count(), 1);
+    world.sides[B].plain(now, Command::CloseListener { listener });
+    assert_eq!(world.sides[B].engine.flow_count(), 0);
+}
+
+#[test]
+fn memory_of_a_connection_that_has_ended_comes_back_once_it_is_read() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.sides[B].reads = false;
+    let now = world.now;
+    world.sides[A].send(now, a, &pattern(50_000, 1));
+    world.run_ms(100);
+    let flow = world.sides[A].conns[a].id;
+    let now = world.now;
+    world.sides[A].plain(now, Command::Close { flow, abort: true });
+    world.run_ms(10);
+    let now = world.now;
+    world.sides[B].read(now, b);
+    assert_eq!(world.sides[B].conns[b].received.len(), 50_000, "what had arrived can still be read");
+    world.run_ms(2_000);
+    let session = world.sides[B].session;
+    assert_eq!(world.sides[B].engine.session_view(session).receive_memory_used, 0);
+}

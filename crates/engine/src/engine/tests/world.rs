@@ -112,6 +112,8 @@ pub(super) struct Side {
     pub(super) last_result: Option<(Errno, u32)>,
     /// Read data as soon as it is announced.
     pub(super) reads: bool,
+    /// Leave completions in their ring.
+    pub(super) deaf: bool,
     outbox: Outbox,
     send_at: u64,
 }
@@ -134,6 +136,7 @@ impl Side {
             listeners: Vec::new(),
             last_result: None,
             reads: true,
+            deaf: false,
             outbox: Outbox::default(),
             send_at: 0,
         }
@@ -228,6 +231,9 @@ impl Side {
             self.engine.poll_completions(&mut self.memory);
             let at = self.session.index();
             self.memory.region(self.session);
+            if self.deaf {
+                return any;
+            }
             let Some(completion) = self.memory.completions[at].pop_front() else { return any };
             any = true;
             self.take(now, completion);
@@ -284,6 +290,9 @@ pub(super) struct World {
     order: u64,
     seed: u64,
     pub(super) unplugged: bool,
+    /// Only each so-manieth frame arrives.
+    pub(super) keep_one_in: u64,
+    launched: u64,
 }
 
 pub(super) const A: usize = 0;
@@ -309,7 +318,13 @@ impl World {
             order: 0,
             seed: 1,
             unplugged: false,
+            keep_one_in: 1,
+            launched: 0,
         }
+    }
+
+    pub(super) fn reseed(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     fn random(&mut self, below: u32) -> u32 {
@@ -319,7 +334,9 @@ impl World {
 
     fn launch(&mut self, from: usize, frame: Vec<u8>, offload: TxOffload) {
         self.log.push((self.now, from, frame.clone()));
-        if self.unplugged || self.random(1000) < self.faults.drop {
+        self.launched += 1;
+        let kept = self.launched.is_multiple_of(self.keep_one_in);
+        if self.unplugged || !kept || self.random(1000) < self.faults.drop {
             return;
         }
         let copies = 1 + usize::from(self.random(1000) < self.faults.duplicate);

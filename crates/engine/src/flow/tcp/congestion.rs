@@ -26,7 +26,7 @@ pub enum DupAck {
 /// A duplicate ACK arrived (RFC 5681 section 3.2 steps 1 to 4).
 pub fn on_duplicate_ack(flow: &mut Flow) -> DupAck {
     let mss = u32::from(flow.snd.mss);
-    flow.cc.dup_acks += 1;
+    flow.cc.dup_acks = flow.cc.dup_acks.saturating_add(1);
     if flow.cc.recover.is_some() {
         flow.cc.cwnd = flow.cc.cwnd.saturating_add(mss);
         return DupAck::Nothing;
@@ -58,7 +58,7 @@ pub fn on_new_ack(flow: &mut Flow, ack: SeqNum, acked: u32) -> bool {
         // Bytes are counted, not ACKs (RFC 3465): with big units one ACK stands for many segments.
         flow.cc.cwnd = flow.cc.cwnd.saturating_add(acked);
     } else {
-        flow.cc.avoided += acked;
+        flow.cc.avoided = flow.cc.avoided.saturating_add(acked);
         if flow.cc.avoided >= flow.cc.cwnd {
             flow.cc.avoided -= flow.cc.cwnd;
             flow.cc.cwnd = flow.cc.cwnd.saturating_add(mss);

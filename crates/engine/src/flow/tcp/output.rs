@@ -6,6 +6,7 @@
 use crate::flow::record::Flow;
 use crate::flow::tcp::open::TIMESTAMPS_LEN;
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::timeout;
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -55,13 +56,17 @@ fn prepare_resend(flow: &Flow, now: Instant) -> Option<TxSegment> {
     if !flow.snd.resend || flow.snd.una == flow.snd.max {
         return None;
     }
-    Some(data_segment(flow, now, flow.snd.una, flow.send_queue.len().min(u32::from(flow.snd.mss)), true))
+    let was_sent = flow.snd.max.distance_from(flow.snd.una);
+    let len = flow.send_queue.len().min(u32::from(flow.snd.mss)).min(was_sent);
+    Some(data_segment(flow, now, flow.snd.una, len, true))
 }
 
 fn prepare_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    if flow.snd.probe && (!flow.send_queue.is_empty() || flow.snd.fin_queued) {
+    if flow.snd.probe && !flow.send_queue.is_empty() {
         let again = flow.snd.max != flow.snd.una;
-        return Some(data_segment(flow, now, flow.snd.una, flow.send_queue.len().min(1), again));
+        // One octet into a closed window; into one that silly window avoidance did not use, what fits.
+        let room = flow.snd.wnd.octets().min(u32::from(flow.snd.mss)).max(1);
+        return Some(data_segment(flow, now, flow.snd.una, flow.send_queue.len().min(room), again));
     }
     if flow.snd.keepalive_probe {
         return Some(unit(flow, header(flow, now, flow.snd.una.minus(1)), 0, false));
@@ -80,7 +85,18 @@ fn prepare_new(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegmen
 }
 
 fn prepare_ack(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    (flow.rcv.ack_now || flow.rcv.dup_acks > 0).then(|| unit(flow, header(flow, now, flow.snd.nxt), 0, false))
+    (flow.rcv.ack_now || flow.rcv.dup_acks > 0)
+        .then(|| unit(flow, header(flow, now, empty_seq(flow)), 0, false))
+}
+
+/// The sequence number of an empty segment. `snd.nxt` may have gone back, and the peer would not take an ACK from
+/// before its `rcv.nxt`, nor one from beyond its window, where a probe may have reached.
+pub fn empty_seq(flow: &Flow) -> SeqNum {
+    if flow.conn.state.is_synchronized() {
+        flow.snd.max.earlier(flow.snd.una.plus(flow.snd.wnd.octets()))
+    } else {
+        flow.snd.max
+    }
 }
 
 /// Octets of queued data that may go now from `snd.nxt` on.
@@ -168,6 +184,10 @@ pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
             flow.rcv.edge = offered_edge(flow);
         }
     }
+    if segment.seq == flow.snd.una {
+        flow.snd.resend = false;
+        flow.snd.probe = false;
+    }
     let len = segment.seq_len();
     if len == 0 {
         flow.snd.keepalive_probe = false;
@@ -175,10 +195,6 @@ pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
         return;
     }
     let end = segment.seq.plus(len);
-    if segment.seq == flow.snd.una {
-        flow.snd.resend = false;
-        flow.snd.probe = false;
-    }
     if segment.seq.at_or_before(flow.snd.nxt) {
         flow.snd.nxt = flow.snd.nxt.later(end);
     }
@@ -193,7 +209,7 @@ pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
         flow.timers.cork = Instant::FAR_FUTURE;
     }
     if flow.timers.persist.is_far_future() && flow.timers.retransmit.is_far_future() {
-        flow.timers.retransmit = now.after_us(flow.rtt.timeout_us());
+        flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
     }
     if flow.timers.stalled_since.is_far_future() {
         flow.timers.stalled_since = now;
@@ -206,7 +222,13 @@ pub fn settle(flow: &mut Flow, now: Instant) {
         return;
     }
     let waiting = flow.queue_end().distance_from(flow.snd.nxt) > 0;
-    if !waiting || flow.snd.max != flow.snd.una && flow.snd.wnd.octets() > 0 {
+    let asked = flow.snd.nxt != flow.snd.una && flow.snd.wnd.octets() > 0;
+    if !waiting || asked {
+        // What is on its way brings an answer, or its time-out comes.
+        let outstanding = flow.snd.max != flow.snd.una;
+        if outstanding && flow.timers.retransmit.is_far_future() && flow.timers.persist.is_far_future() {
+            flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
+        }
         return;
     }
     if flow.snd.wnd.octets() > 0 && (flow.options.cork || flow.snd.more) && !flow.snd.uncork {

@@ -1,7 +1,7 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
 use crate::counter::{Counter, Counters};
-use crate::flow::record::Flow;
+use crate::flow::record::{Flow, RoundTrip};
 use crate::flow::tcp::congestion;
 use crate::flow::tcp::state::TcpState;
 use crate::work::FlowEvent;
@@ -19,11 +19,28 @@ const SYN_ACK_RETRIES: u8 = 5;
 const DATA_RETRIES: u8 = 15;
 /// Time-outs until a connection that no program holds is given up (Linux: tcp_orphan_retries).
 const ORPHAN_RETRIES: u8 = 8;
+/// Window probes of a connection that no program holds, even when the peer answers them all: some ten minutes.
+const ORPHAN_PROBES: u8 = 12;
+/// TIME_WAIT of a connection between two local ends: nothing wanders about there, and the last ACK cannot get lost.
+pub const TIME_WAIT_LOCAL_US: u64 = 10_000;
+/// Between local ends only want of memory or of a place in a backlog drops a segment, and it may end at any moment:
+/// the time-out starts at this and is doubled up to that.
+const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
+
+/// When to send again what is not acknowledged.
+pub fn retransmit_us(flow: &Flow) -> u64 {
+    if flow.is_local() {
+        (RETRANSMIT_LOCAL_US.start() << flow.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
+    } else {
+        flow.rtt.timeout_us()
+    }
+}
 
 /// Enters (or prolongs) TIME_WAIT.
 pub fn start_time_wait(flow: &mut Flow, now: Instant) {
     flow.timers.stop_all();
-    flow.timers.linger = now.after_us(TIME_WAIT_US);
+    flow.snd.probe = false;
+    flow.timers.linger = now.after_us(if flow.is_local() { TIME_WAIT_LOCAL_US } else { TIME_WAIT_US });
 }
 
 /// A program that is gone cannot end FIN_WAIT_2: time does.
@@ -60,23 +77,33 @@ pub fn on_timeout(flow: &mut Flow, now: Instant, counters: &mut Counters) -> Flo
 
 /// RFC 6298 sections 5.4 to 5.6.
 fn retransmit(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+    if is_hopeless(flow, now) || user_timeout_passed(flow, now) {
+        return give_up(flow);
+    }
+    counters.add(Counter::RetransmitTimeouts);
+    congestion::on_timeout(flow);
+    flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
+    flow.rtt.cancel();
+    flow.snd.nxt = flow.snd.una;
+    flow.snd.resend = false;
+    flow.timers.retransmit = now.after_us(retransmit_us(flow));
+    FlowEvent::None
+}
+
+/// Whether it was tried often enough. Between local ends, where it is tried more often, the same time must pass.
+fn is_hopeless(flow: &Flow, now: Instant) -> bool {
     let retries = match flow.conn.state {
         TcpState::SynSent => SYN_RETRIES,
         TcpState::SynReceived => SYN_ACK_RETRIES,
         _ if flow.conn.app_closed => ORPHAN_RETRIES,
         _ => DATA_RETRIES,
     };
-    if flow.rtt.backoff >= retries || user_timeout_passed(flow, now) {
-        return give_up(flow);
+    if !flow.is_local() {
+        return flow.rtt.backoff >= retries;
     }
-    counters.add(Counter::RetransmitTimeouts);
-    congestion::on_timeout(flow);
-    flow.rtt.backoff += 1;
-    flow.rtt.cancel();
-    flow.snd.nxt = flow.snd.una;
-    flow.snd.resend = false;
-    flow.timers.retransmit = now.after_us(flow.rtt.timeout_us());
-    FlowEvent::None
+    let wait = |backoff| RoundTrip { backoff, ..RoundTrip::initial() }.timeout_us();
+    let limit: u64 = (0..=retries).map(wait).sum();
+    now.since_us(flow.timers.stalled_since) >= limit
 }
 
 /// RFC 5482.
@@ -88,12 +115,17 @@ fn user_timeout_passed(flow: &Flow, now: Instant) -> bool {
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
 fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
-    let retries = if flow.conn.app_closed { ORPHAN_RETRIES } else { DATA_RETRIES };
-    if flow.timers.probes_sent >= retries {
+    if flow.send_queue.is_empty() {
+        flow.timers.persist = Instant::FAR_FUTURE;
+        return FlowEvent::None;
+    }
+    let orphan = flow.conn.app_closed;
+    let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
+    if flow.timers.probes_sent >= retries || orphan && flow.rtt.backoff >= ORPHAN_PROBES {
         return give_up(flow);
     }
     counters.add(Counter::ZeroWindowProbes);
-    flow.timers.probes_sent += 1;
+    flow.timers.probes_sent = flow.timers.probes_sent.saturating_add(1);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
     flow.snd.probe = true;
     flow.timers.persist = now.after_us(flow.rtt.timeout_us());
@@ -103,8 +135,13 @@ fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowE
 /// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
 fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
     let options = &flow.options;
-    if !options.keepalive || !flow.conn.state.is_synchronized() {
+    if !options.keepalive || flow.conn.state == TcpState::TimeWait {
         flow.timers.keepalive = Instant::FAR_FUTURE;
+        return FlowEvent::None;
+    }
+    if !flow.conn.state.is_synchronized() || flow.snd.max != flow.snd.una || !flow.send_queue.is_empty() {
+        // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
+        flow.timers.keepalive = now.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
         return FlowEvent::None;
     }
     let idle_end = flow.timers.heard.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
@@ -116,7 +153,7 @@ fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEven
         return give_up(flow);
     }
     counters.add(Counter::KeepaliveProbes);
-    flow.timers.probes_sent += 1;
+    flow.timers.probes_sent = flow.timers.probes_sent.saturating_add(1);
     flow.snd.keepalive_probe = true;
     flow.timers.keepalive = now.after_us(u64::from(options.keep_interval_secs) * 1_000_000);
     FlowEvent::None

@@ -1,16 +1,22 @@
 //! First step: is the segment within the window at all (RFC 9293 section 3.10.7.4), and is it not an old duplicate
 //! (PAWS, RFC 7323 section 5)?
 
-use super::{Step, drop_with_ack};
+use super::{Step, ack, answer_stray};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
-use crate::flow::tcp::RxContext;
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{RxContext, timeout};
 use crate::work::{FlowEvent, Segment};
+use toe_base::Instant;
+
+/// RFC 7323 section 5.5: after 24 days without a segment the peer's clock may have gone half way round.
+const PAWS_IDLE_MAX_US: u64 = 24 * 86_400 * 1_000_000;
 
 pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
-    if is_old_duplicate(flow, segment) {
-        return drop_with_ack(flow, cx, Counter::DropOldTimestamp);
+    if is_old_duplicate(flow, cx.now, segment) {
+        cx.counters.add(Counter::DropOldTimestamp);
+        answer_stray(flow, cx.now, segment);
+        return Step::Done(FlowEvent::None);
     }
     if is_acceptable(flow, segment) {
         return Step::Continue;
@@ -20,9 +26,17 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
     }
     cx.counters.add(Counter::DropUnacceptable);
     // A reset is never answered, or two ends would answer each other for ever.
-    if !segment.rst {
-        flow.rcv.ack_now = true;
+    if segment.rst {
+        return Step::Done(FlowEvent::None);
     }
+    if !segment.syn {
+        ack::process_stray(flow, cx, segment);
+    }
+    if flow.conn.state == TcpState::TimeWait && segment.fin {
+        // "The only thing that can arrive in this state is a retransmission of the remote FIN": wait anew.
+        timeout::start_time_wait(flow, cx.now);
+    }
+    answer_stray(flow, cx.now, segment);
     Step::Done(FlowEvent::None)
 }
 
@@ -38,26 +52,26 @@ fn repeated_syn(flow: &mut Flow, segment: &Segment) -> Step {
 }
 
 /// RFC 7323 section 5.3, R1. Resets are exempt.
-fn is_old_duplicate(flow: &Flow, segment: &Segment) -> bool {
+fn is_old_duplicate(flow: &Flow, now: Instant, segment: &Segment) -> bool {
     match (flow.rcv.ts_recent, segment.timestamps) {
-        (Some(recent), Some((value, _))) => !segment.rst && (value.wrapping_sub(recent) as i32) < 0,
+        (Some(recent), Some((value, _))) => {
+            !segment.rst
+                && (value.wrapping_sub(recent) as i32) < 0
+                && now.since_us(flow.timers.heard) < PAWS_IDLE_MAX_US
+        }
         _ => false,
     }
 }
 
 /// Table 6 of RFC 9293, with its allowance for a closed window: what starts at `rcv.nxt` still brings an ACK or RST
-/// (its text does not fit, and is cut off later).
+/// (its text does not fit, and is cut off later). A unit that covers the whole window, from before it to behind it,
+/// is acceptable too, and so is an empty segment at the right edge.
 fn is_acceptable(flow: &Flow, segment: &Segment) -> bool {
     let nxt = flow.rcv.nxt;
     let edge = flow.rcv.edge.later(nxt);
-    let first = segment.seq;
-    if first == nxt {
-        return true;
+    let (first, len) = (segment.seq, segment.seq_len());
+    if len == 0 || first == nxt {
+        return first.at_or_after(nxt) && first.at_or_before(edge);
     }
-    if edge == nxt {
-        return false;
-    }
-    let inside = |seq: toe_base::SeqNum| seq.at_or_after(nxt) && seq.before(edge);
-    let len = segment.seq_len();
-    inside(first) || (len > 0 && inside(first.plus(len - 1)))
+    first.before(edge) && first.plus(len).after(nxt)
 }

@@ -49,6 +49,10 @@ pub(super) fn process<H: HostSide>(
     flow.rtt.backoff = 0;
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
+    if flow.snd.fin_queued {
+        flow.conn.state = flow.conn.state.after(TcpEvent::Close);
+    }
+    flow.timers.stalled_since = Instant::FAR_FUTURE;
     note_timestamp(flow, &segment);
     FlowEvent::Established
 }

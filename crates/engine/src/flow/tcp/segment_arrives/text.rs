@@ -1,8 +1,8 @@
 //! Seventh step: the segment's text (RFC 9293 section 3.10.7.4), and when to acknowledge it (RFC 5681 section 4.2).
 
-use super::{Step, drop_with_ack};
+use super::Step;
 use crate::counter::Counter;
-use crate::flow::receive_buffer::Text;
+use crate::flow::receive_buffer::{NoMemory, Text};
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
 use crate::hostif::HostSide;
@@ -15,6 +15,8 @@ use toe_base::{Instant, SeqNum};
 const DELAYED_ACK_US: u64 = 40_000;
 /// Duplicate ACKs that may be owed: more tell the peer nothing new.
 const DUP_ACKS_MAX: u8 = 16;
+/// In-order text that finds no memory is cut in halves down to this.
+const PART_MIN: u32 = 4 << 10;
 /// Shortest time over which the receive window is measured.
 const TUNE_INTERVAL_MIN_US: u64 = 1_000;
 
@@ -63,9 +65,15 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
             }
             Step::Continue
         }
-        Err(reason) => drop_with_ack(flow, cx, reason),
+        Err(NoRoom) => {
+            flow.rcv.ack_now = true;
+            Step::Done(FlowEvent::None)
+        }
     }
 }
+
+/// The text was dropped; the peer sends it again.
+struct NoRoom;
 
 /// Places `len` octets at `first` and moves `rcv.nxt` over what is in order now.
 fn take<H: HostSide>(
@@ -75,10 +83,40 @@ fn take<H: HostSide>(
     first: SeqNum,
     skip: u32,
     len: u32,
-) -> Result<(), Counter> {
+) -> Result<(), NoRoom> {
     let nxt = flow.rcv.nxt;
+    let in_order = first == nxt;
     let mut held = flow.held;
-    held.insert(first, first.plus(len)).map_err(|_| Counter::DropReassemblyFull)?;
+    if !in_order {
+        // What is in order needs no place among the held ranges: it must get in even when all are taken.
+        if held.insert(first, first.plus(len)).is_err() {
+            cx.counters.add(Counter::DropReassemblyFull);
+            return Err(NoRoom);
+        }
+    }
+    let mut len = len;
+    while place(flow, cx, work, first, skip, len).is_err() {
+        cx.counters.add(Counter::DropNoMemory);
+        if !in_order || len <= PART_MIN {
+            return Err(NoRoom);
+        }
+        // A part may fit where the whole does not: the sender gets on, if slowly.
+        len /= 2;
+    }
+    flow.rcv.nxt = held.advance(if in_order { nxt.plus(len) } else { nxt });
+    flow.held = held;
+    Ok(())
+}
+
+/// Puts `len` octets of the segment, without the first `skip`, where the host will read them.
+fn place<H: HostSide>(
+    flow: &mut Flow,
+    cx: &mut RxContext<'_, H>,
+    work: &RxWork<'_>,
+    first: SeqNum,
+    skip: u32,
+    len: u32,
+) -> Result<(), NoMemory> {
     let cut;
     let payload = match work.payload {
         Payload::Frame(bytes) => Payload::Frame(&bytes[skip as usize..(skip + len) as usize]),
@@ -87,12 +125,8 @@ fn take<H: HostSide>(
             Payload::Memory(&cut)
         }
     };
-    flow.receive
-        .place(cx.arena, cx.host, &flow.held, nxt, Text { seq: first, payload, len })
-        .map_err(|_| Counter::DropNoMemory)?;
-    flow.rcv.nxt = held.advance(nxt);
-    flow.held = held;
-    Ok(())
+    let text = Text { seq: first, payload, len };
+    flow.receive.place(cx.arena, cx.host, &flow.held, flow.rcv.nxt, text)
 }
 
 fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
