@@ -122,7 +122,9 @@ pub enum Command {
     /// the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
     Close { flow: FlowId, abort: bool },
     /// The session lets go of the listener; connections it was handed but did not take go to other sessions.
-    CloseListener { listener: ListenerId },
+    ///
+    /// `last`: no other process can hold the descriptor, so the listener ends here and now; without it, its anchor tells.
+    CloseListener { listener: ListenerId, last: bool },
     /// Change an option of the flow.
     SetOption { flow: FlowId, option: FlowOption, value: u32 },
 }
@@ -186,6 +188,7 @@ const CMD_CLOSE: u8 = 0x07;
 const CMD_CLOSE_LISTENER: u8 = 0x08;
 const CMD_SET_OPTION: u8 = 0x09;
 const FLAG_ABORT: u8 = 1;
+const FLAG_LAST: u8 = 1;
 
 impl Command {
     pub const fn encode(self) -> RawEntry {
@@ -202,8 +205,8 @@ impl Command {
             Command::Close { flow, abort } => {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
-            Command::CloseListener { listener } => {
-                RawEntry::new(CMD_CLOSE_LISTENER, 0, 0, listener.0.raw(), 0)
+            Command::CloseListener { listener, last } => {
+                RawEntry::new(CMD_CLOSE_LISTENER, if last { FLAG_LAST } else { 0 }, 0, listener.0.raw(), 0)
             }
             Command::SetOption { flow, option, value } => {
                 RawEntry::new(CMD_SET_OPTION, 0, option.to_raw(), flow.raw(), value as u64)
@@ -224,7 +227,9 @@ impl Command {
             }
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
-            CMD_CLOSE_LISTENER => Command::CloseListener { listener: ListenerId(flow) },
+            CMD_CLOSE_LISTENER => {
+                Command::CloseListener { listener: ListenerId(flow), last: raw.flags() & FLAG_LAST != 0 }
+            }
             CMD_SET_OPTION => match FlowOption::from_raw(raw.small()) {
                 Some(option) => Command::SetOption { flow, option, value: raw.word1 as u32 },
                 None => return Err(BadEntry::UnknownArgument),

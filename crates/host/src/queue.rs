@@ -434,7 +434,7 @@ impl Queue {
                 }
                 Ok(id) => {
                     let listener = ListenerId(FlowId::from_raw(id));
-                    self.io.command(Command::CloseListener { listener });
+                    self.io.command(Command::CloseListener { listener, last: true });
                 }
                 Err(_) => {}
             }

@@ -33,7 +33,8 @@ pub fn commands() -> Vec<Command> {
         Command::ShutdownSend { flow: FLOW },
         Command::Close { flow: FLOW, abort: false },
         Command::Close { flow: FLOW, abort: true },
-        Command::CloseListener { listener: LISTENER },
+        Command::CloseListener { listener: LISTENER, last: false },
+        Command::CloseListener { listener: LISTENER, last: true },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all

@@ -123,6 +123,7 @@ impl Engine {
         now: Instant,
         session: SessionId,
         id: ListenerId,
+        last: bool,
         host: &mut H,
     ) {
         let Some(record) = self.sessions.get_mut(session) else { return };
@@ -151,7 +152,13 @@ impl Engine {
                 self.app_close(now, flow, true);
             }
         }
-        self.hand_out(idx, host);
+        // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
+        // that hold the listener know better than the one that says it was the last.
+        if last && self.listeners.get(idx).is_some_and(|l| l.holders.is_empty()) {
+            self.close_listener(now, idx);
+        } else {
+            self.hand_out(idx, host);
+        }
     }
 
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data

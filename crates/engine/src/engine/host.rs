@@ -56,8 +56,8 @@ impl Engine {
                 Ok(())
             }
             Command::Accept { flow, anchor, fd } => self.accept(session, flow, anchor, fd),
-            Command::CloseListener { listener } => {
-                self.drop_listener_holder(now, session, listener, host);
+            Command::CloseListener { listener, last } => {
+                self.drop_listener_holder(now, session, listener, last, host);
                 Ok(())
             }
             Command::ShutdownSend { flow } => {
@@ -420,7 +420,10 @@ impl Engine {
             let at = offset.wrapping_add(self.next_port) % count;
             self.next_port = self.next_port.wrapping_add(1);
             let key = key(EPHEMERAL.start + at as u16);
-            if self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
+            // A port that somebody listens at is theirs; and a connection of a socket with itself would need one record
+            // for both of its ends.
+            let taken = self.listeners.find(key.local).is_some() || key == key.reversed();
+            if !taken && self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
                 return Ok(key);
             }
         }

@@ -44,6 +44,12 @@ pub const NO_KEY: FlowKey = FlowKey {
     remote: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
 };
 
+/// The two halves of the engine's secret.
+pub(super) fn key_halves(secret: &[u8; 16]) -> (u64, u64) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *secret;
+    (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
+}
+
 /// SipHash-1-3 with a secret key: a peer that picks its ports cannot aim them at one bucket.
 #[derive(Clone, Copy, Debug)]
 struct Keyed {
@@ -76,7 +82,7 @@ pub struct FlowIndex {
 
 impl FlowIndex {
     pub fn new(secret: &[u8; 16], capacity: usize) -> FlowIndex {
-        let (k0, k1) = crate::flow::tcp::isn::key_halves(secret);
+        let (k0, k1) = key_halves(secret);
         FlowIndex {
             keyed: Keyed { k0, k1 },
             map: HashMap::with_capacity_and_hasher(capacity, Default::default()),

@@ -361,9 +361,10 @@ impl Socket {
 
     /// `shutdown` of a listener: it hands out nothing more.
     pub(super) fn end_listener(&'static self, why: Closed) {
+        let last = !self.is_shared();
         self.with_listener(|io, listener| {
             if listener.closed == Closed::No {
-                io.command(Command::CloseListener { listener: listener.id });
+                io.command(Command::CloseListener { listener: listener.id, last });
                 listener.end(why);
             }
         });
@@ -374,7 +375,7 @@ impl Socket {
         if let Some((io, listener)) = queue.listener(slot, self)
             && listener.closed == Closed::No
         {
-            io.command(Command::CloseListener { listener: listener.id });
+            io.command(Command::CloseListener { listener: listener.id, last: !self.is_shared() });
         }
         queue.remove_listener(slot);
     }

@@ -117,13 +117,24 @@ fn closing_a_listener_resets_what_nobody_took() {
     let mut world = World::new();
     let now = world.now;
     let id = world.sides[B].listen(now, addr(B, 80)).expect("listens");
-    world.sides[B].plain(now, Command::CloseListener { listener: id });
+    world.sides[B].plain(now, Command::CloseListener { listener: id, last: false });
     let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].established), "the backlog takes it");
     // The listener's anchor was the first that B took.
     world.sides[B].engine.anchor_closed(world.now, toe_base::AnchorHandle(0));
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
     assert_eq!(world.sides[B].engine.sockets(), []);
+}
+
+#[test]
+fn after_the_last_close_of_a_listener_nobody_gets_in() {
+    let mut world = World::new();
+    let now = world.now;
+    let at = "127.0.0.1:80".parse().expect("an address");
+    let id = world.sides[A].listen(now, at).expect("listens");
+    world.sides[A].plain(now, Command::CloseListener { listener: id, last: true });
+    assert_eq!(world.sides[A].connect(now, at), Err(Errno::ECONNREFUSED));
+    assert_eq!(world.sides[A].engine.sockets(), []);
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl Crowd {
         let local = self.listeners[at].at;
         // A host library does not close a listener while it has not seen all that the ring says.
         self.drain(host, process);
-        self.command(host, process, Command::CloseListener { listener: id }, &[]);
+        self.command(host, process, Command::CloseListener { listener: id, last: false }, &[]);
         for socket in &mut self.sockets {
             let handed = socket.host == host && socket.owner == Some(process) && socket.anchor.is_none();
             if handed && socket.key.0 == local {

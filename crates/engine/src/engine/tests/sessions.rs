@@ -274,7 +274,7 @@ fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
     let told = taken(&mut world);
     assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Reset { .. }]), "{told:?}");
     assert_eq!(world.sides[B].engine.flow_count(), 1);
-    world.sides[B].plain(now, Command::CloseListener { listener });
+    world.sides[B].plain(now, Command::CloseListener { listener, last: false });
     assert_eq!(world.sides[B].engine.flow_count(), 0);
 }
 

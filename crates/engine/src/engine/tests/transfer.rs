@@ -238,3 +238,23 @@ fn keepalive_notices_a_peer_that_is_gone() {
     world.run_ms(30_000);
     assert_eq!(world.sides[A].conns[a].errno, Some(Errno::ETIMEDOUT));
 }
+
+#[test]
+fn a_chosen_port_is_never_that_of_a_listener_so_nothing_connects_to_itself() {
+    let mut world = World::new();
+    let now = world.now;
+    let at = "127.0.0.1:40000".parse().expect("an address");
+    world.sides[A].listen(now, at).expect("listens");
+    // Once round all the ports that there are to choose from.
+    for _ in 32_768..61_000 {
+        let now = world.now;
+        world.sides[A].connect(now, at).expect("connects");
+        world.run_until(100, |w| w.sides[A].conns.len() == 2 && w.sides[A].conns[0].established);
+        let own_port = |s: &crate::SocketView| !s.listener && s.local == s.remote;
+        assert!(!world.sides[A].engine.sockets().iter().any(own_port));
+        world.close(A, 0);
+        world.close(A, 1);
+        world.run_ms(20);
+        world.sides[A].conns.clear();
+    }
+}

@@ -4,13 +4,7 @@ use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use toe_base::{Instant, SeqNum};
 
-use crate::flow::key::FlowKey;
-
-/// The two halves of the engine's secret.
-pub fn key_halves(secret: &[u8; 16]) -> (u64, u64) {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *secret;
-    (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
-}
+use crate::flow::key::{FlowKey, key_halves};
 
 /// A keyed hash of a connection, for one `purpose`.
 pub fn keyed_hash(secret: &[u8; 16], key: &FlowKey, purpose: u8) -> u64 {
