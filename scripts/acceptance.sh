@@ -130,9 +130,9 @@ part_idle() {
 part_hostile() {
     local log=$work/hostile.log
     if (cd "$root_dir" && TOE_HOSTILE_ROUNDS=10000000 cargo test --release -p toe-engine -p toe-daemon hostile:: -- --nocapture) >"$log" 2>&1 &&
-        [ "$(grep -cE 'frames_never_stop|every_ring_and_register|entries_fence_only.* ok$|\.\.\. ok$' "$log")" -ge 3 ]; then
+grep -q '^drop_' "$log" && grep -q 'hostile sessions' "$log"; then
         row PASS "10 million hostile frames, 10 million hostile entries" "$(grep -c '\.\.\. ok$' "$log") tests"
-        grep -E '^drop_|hostile sessions' "$log" >&2 || true
+        grep -E '^drop_|hostile sessions' "$log" >&2
     else
         row FAIL "hostile session and hostile frames" "see below"
         tail -40 "$log" >&2

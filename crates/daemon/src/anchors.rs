@@ -5,6 +5,7 @@
 //! identity that the kernel gave it. Called by `attach` and the run loop.
 
 use crate::poller::{Poller, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +23,7 @@ type Identity = (u64, u64);
 #[derive(Debug)]
 struct Anchor {
     /// Kept open; in the poller.
-    _engine_end: OwnedFd,
+    engine_end: OwnedFd,
     program_end: Identity,
     /// Who asked for it, as long as that session lives.
     session: SessionId,
@@ -76,7 +77,7 @@ impl Anchors {
         poller: &Poller,
     ) -> std::io::Result<OwnedFd> {
         poller.add_for_hangup(&pair.engine_end, Token::Anchor(handle))?;
-        let anchor = Anchor { _engine_end: pair.engine_end, program_end: pair.identity, session };
+        let anchor = Anchor { engine_end: pair.engine_end, program_end: pair.identity, session };
         self.by_handle.insert(handle, anchor);
         self.by_identity.insert(pair.identity, handle);
         *self.per_session.entry(session).or_default() += 1;
@@ -86,6 +87,14 @@ impl Anchors {
     /// The anchor whose program end `fd` is, if it is one.
     pub fn recognise(&self, fd: impl AsFd) -> Option<AnchorHandle> {
         self.by_identity.get(&identity_of(fd).ok()?).copied()
+    }
+
+    /// Whether some process has a copy of the program end open.
+    pub fn is_held(&self, handle: AnchorHandle) -> bool {
+        let Some(anchor) = self.by_handle.get(&handle) else { return false };
+        let mut end = [PollFd::new(&anchor.engine_end, PollFlags::empty())];
+        let looked = rustix::event::poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        looked.is_ok() && !end[0].revents().contains(PollFlags::HUP)
     }
 
     /// Closes the engine end. The program end, if somebody still has it, hangs up. `false` when it was gone already.
@@ -172,10 +181,12 @@ mod tests {
         let program_end = anchors.add(SessionId(1), handle, pair, &poller).expect("added");
         let sent = rustix::net::send(&program_end, b"lost?", rustix::net::SendFlags::NOSIGNAL);
         assert_eq!(sent, Err(rustix::io::Errno::PIPE));
+        assert!(anchors.is_held(handle));
         let mut tokens = Vec::new();
         poller.wait(Some(Duration::ZERO), &mut tokens).expect("polled");
         assert!(tokens.is_empty(), "held by the program: {tokens:?}");
         drop(program_end);
+        assert!(!anchors.is_held(handle));
         poller.wait(None, &mut tokens).expect("polled");
         assert_eq!(tokens, [Token::Anchor(handle)]);
     }

@@ -9,6 +9,7 @@ use crate::poller::Token;
 use crate::rest::Advice;
 use std::time::Duration;
 use toe_abi::attach::FenceReason;
+use toe_abi::entry::Command;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
 
@@ -245,6 +246,13 @@ impl Daemon {
         queue_set.publish_heads();
         let queue_set = toe_base::QueueSetId(index as u8);
         for (command, args) in &commands {
+            if let Command::Close { flow, abort } = *command
+                && self.engine.anchor_of(id, flow).is_some_and(|anchor| self.anchors.is_held(anchor))
+            {
+                // The host did not know of a copy, such as one that a child of vfork took along.
+                self.engine.close_with_anchor(id, flow, abort);
+                continue;
+            }
             self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;
         }
         self.commands = commands;

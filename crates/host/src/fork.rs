@@ -114,9 +114,18 @@ pub fn adopt_inherited() {
     if std::env::var_os("TOE_ENGINE").is_none() {
         return;
     }
+    // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
+    let mut adopted: Vec<((u64, u64), i32)> = Vec::new();
     for fd in open_unix_sockets() {
-        if fd_table::get(fd).is_none() && !fd_table::is_internal(fd) {
-            adopt(fd);
+        if fd_table::get(fd).is_some() || fd_table::is_internal(fd) {
+            continue;
+        }
+        let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { continue };
+        let identity = (stat.st_dev, stat.st_ino);
+        match adopted.iter().find(|(known, _)| *known == identity) {
+            Some(&(_, first)) => fd_table::duplicate(first, fd),
+            None if adopt(fd).is_some() => adopted.push((identity, fd)),
+            None => {}
         }
     }
 }

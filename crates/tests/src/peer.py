@@ -6,7 +6,9 @@ import hashlib
 import http.server
 import os
 import socket
+import subprocess
 import sys
+import threading
 import time
 
 
@@ -144,11 +146,36 @@ def listen6(port):
     sys.stdin.read()
 
 
+def inetd(port, count):
+    """A server that gives each connection to a program of its own as standard input and output, and lets go of it at
+    once; and its clients."""
+    listener = socket.create_server(("127.0.0.1", int(port)))
+    upper = [sys.executable, "-c", "import os; os.write(1, os.read(0, 100).upper())"]
+
+    def serve():
+        for _ in range(int(count)):
+            conn, _ = listener.accept()
+            program = subprocess.Popen(upper, stdin=conn, stdout=conn)
+            conn.close()
+            program.wait()
+
+    threading.Thread(target=serve, daemon=True).start()
+    good = 0
+    for _ in range(int(count)):
+        with socket.create_connection(("127.0.0.1", int(port)), 10) as conn:
+            conn.sendall(b"hello")
+            answer = b""
+            while data := conn.recv(100):
+                answer += data
+            good += answer == b"HELLO"
+    say("answered", good)
+
+
 def name_of(error):
     return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-ROLES = (put_server, reader, sender, echo_server, echo_client, two_stacks, hold, listen6)
+ROLES = (put_server, reader, sender, echo_server, echo_client, two_stacks, hold, listen6, inetd)
 
 if __name__ == "__main__":
     {role.__name__.replace("_", "-"): role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

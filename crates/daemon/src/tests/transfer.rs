@@ -228,3 +228,22 @@ fn a_closed_flow_is_told_to_the_host_before_its_slot_is_used_again() {
     }
     assert!(daemon.anchors.len() < 100, "closed anchors are given back");
 }
+
+#[test]
+fn a_close_does_not_end_a_flow_of_which_somebody_holds_a_copy() {
+    let mut daemon = daemon();
+    let mut server = FakeHost::attach(&mut daemon);
+    let mut client = FakeHost::attach(&mut daemon);
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (flow, _end) = client.connect(&mut daemon, loopback(80));
+    let (accepted, server_end) = server.accept(&mut daemon, listener);
+    // As after a child of vfork took the descriptor along: the host knows of no copy.
+    let copy = server_end.try_clone().expect("a copy");
+    drop(server_end);
+    server.push(Command::Close { flow: accepted, abort: false });
+    settle(&mut daemon);
+    client.drain();
+    assert!(!client.completions.iter().any(|c| peer_closed(flow)(c).is_some()), "still open");
+    drop(copy);
+    client.expect(&mut daemon, "end of stream", peer_closed(flow));
+}

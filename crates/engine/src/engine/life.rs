@@ -11,7 +11,7 @@ use crate::hostif::anchors::AnchorTarget;
 use crate::work::{FlowEvent, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowIdx, Instant, SessionId};
+use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
 
 impl Engine {
     /// Puts a new connection into the table. When it is full, the oldest in TIME_WAIT makes room.
@@ -203,10 +203,27 @@ impl Engine {
         self.flows.free(idx);
     }
 
+    /// The anchor of a session's flow, if it has one.
+    pub fn anchor_of(&self, session: SessionId, flow: FlowId) -> Option<AnchorHandle> {
+        let idx = self.sessions.get(session)?.flows.get(flow)?;
+        self.flows.get(idx).conn.anchor
+    }
+
+    /// `Command::Close` came while copies of the flow's descriptor are still open somewhere: the last of them ends the
+    /// flow, in the way that was asked for.
+    pub fn close_with_anchor(&mut self, session: SessionId, flow: FlowId, abort: bool) {
+        if let Some(idx) = self.sessions.get(session).and_then(|s| s.flows.get(flow)) {
+            self.flows.get_mut(idx).conn.abort_at_close = abort;
+        }
+    }
+
     /// The last descriptor of an anchor was closed, whoever held it.
     pub fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
         match self.anchors.get(anchor) {
-            Some(AnchorTarget::Flow(idx)) => self.app_close(now, idx, false),
+            Some(AnchorTarget::Flow(idx)) => {
+                let abort = self.flows.get(idx).conn.abort_at_close;
+                self.app_close(now, idx, abort);
+            }
             Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx),
             Some(AnchorTarget::Unused(_)) => self.anchors.release(anchor),
             None => {}

@@ -48,6 +48,8 @@ pub struct Conn {
     pub came_in: Option<ListenerIdx>,
     /// The program has let go: the engine finishes alone.
     pub app_closed: bool,
+    /// When the program lets go, the peer is to get RST (SO_LINGER with time 0).
+    pub abort_at_close: bool,
     /// The owner took it from the listener (`Command::Accept`), or made it by `Connect`.
     pub accepted: bool,
     /// In the lookup index under its key.
@@ -285,6 +287,7 @@ impl Flow {
                 listener: None,
                 came_in: None,
                 app_closed: false,
+                abort_at_close: false,
                 accepted: false,
                 indexed: false,
                 staged: None,

@@ -98,6 +98,18 @@ fn python_http_server_and_curl() {
     println!("25 answers of python3 -m http.server, all 200");
 }
 
+/// The child of a vfork takes a copy of the descriptor along, and the parent closes its own before the child has shown
+/// up at the engine: the connection is the child's, and nothing is lost.
+#[test]
+fn a_program_started_with_a_connection_as_its_input_and_output() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut peer = On::Engine(&engine).peer(&lab, "inetd", &["8001", "10"]);
+    let line = peer.wait_for_line("answered", SOON);
+    assert_eq!(line.trim(), "answered 10");
+    println!("{line}");
+}
+
 /// A program written for the native interface: an epoll echo server with `toe_` before each call.
 #[test]
 fn epoll_echo_in_c() {
