@@ -130,7 +130,7 @@ part_idle() {
 part_hostile() {
     local log=$work/hostile.log
     if (cd "$root_dir" && TOE_HOSTILE_ROUNDS=10000000 cargo test --release -p toe-engine -p toe-daemon hostile:: -- --nocapture) >"$log" 2>&1 &&
-grep -q '^drop_' "$log" && grep -q 'hostile sessions' "$log"; then
+        grep -q '^drop_' "$log" && grep -q 'hostile sessions' "$log"; then
         row PASS "10 million hostile frames, 10 million hostile entries" "$(grep -c '\.\.\. ok$' "$log") tests"
         grep -E '^drop_|hostile sessions' "$log" >&2
     else
