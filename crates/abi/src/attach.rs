@@ -4,6 +4,7 @@
 //! descriptors beside it (SCM_RIGHTS). The host asks, the engine answers each request with exactly one message, in
 //! order. The engine closes the socket when it fences the session; the host closes it to end the session.
 
+use crate::channel::Side;
 use crate::region::RegionLayout;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -43,6 +44,13 @@ pub enum Request {
     /// descriptor is none of this engine's.
     /// Completions of a claimed flow go to queue set `queue_set`.
     Claim { queue_set: u8, fd: u32 },
+    /// Fetch a channel that [`crate::entry::Completion::OfferChannel`] named. Answer: [`Reply::Channel`] with descriptors
+    /// [the channel's memory, writing end of the other side's interrupt pipe].
+    OpenChannel { channel: u32 },
+    /// Give a flow back to the engine: whoever shows its anchor next, be it the same session, gets it. With descriptor
+    /// [memory that holds `unread` octets] when the program has received octets through a channel that it has not
+    /// read; those go to whoever gets the flow. Answer: [`Reply::Done`].
+    Relinquish { flow: u32, unread: u32 },
     /// Ask for a report (no session needed). Answer: [`Reply::Report`] with descriptor [memory holding JSON].
     Report { what: ReportKind },
     /// End the engine (no session needed; its own user or root only). Answer: [`Reply::Done`].
@@ -70,9 +78,11 @@ pub enum Reply {
     Handle {
         handle: u32,
     },
+    /// With descriptor [memory that holds `unread` octets] when that is not 0: they come first in the stream.
     ClaimedFlow {
         flow: u32,
         anchor: u32,
+        unread: u32,
     },
     ClaimedListener {
         listener: u32,
@@ -80,6 +90,10 @@ pub enum Reply {
     },
     Report {
         len: u64,
+    },
+    /// The host is this side of the channel.
+    Channel {
+        side: Side,
     },
     Done,
     /// `errno` as in Linux; `version` is the engine's, so that a host can say which one it needs.
@@ -173,6 +187,8 @@ const REQ_CLAIM: u16 = 5;
 const REQ_REPORT: u16 = 6;
 const REQ_STOP: u16 = 7;
 const REQ_STOP_WHEN_UNUSED: u16 = 8;
+const REQ_OPEN_CHANNEL: u16 = 9;
+const REQ_RELINQUISH: u16 = 10;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -181,6 +197,7 @@ const REP_CLAIMED_FLOW: u16 = 0x105;
 const REP_CLAIMED_LISTENER: u16 = 0x106;
 const REP_REPORT: u16 = 0x107;
 const REP_DONE: u16 = 0x108;
+const REP_CHANNEL: u16 = 0x109;
 const REP_REFUSED: u16 = 0x1ff;
 
 impl Message {
@@ -227,6 +244,10 @@ impl Request {
             ),
             Request::Stop => Message::new(REQ_STOP, [0; 5]),
             Request::StopWhenUnused => Message::new(REQ_STOP_WHEN_UNUSED, [0; 5]),
+            Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
+            Request::Relinquish { flow, unread } => {
+                Message::new(REQ_RELINQUISH, [flow as u64, unread as u64, 0, 0, 0])
+            }
         }
     }
 
@@ -251,6 +272,8 @@ impl Request {
             },
             REQ_STOP => Request::Stop,
             REQ_STOP_WHEN_UNUSED => Request::StopWhenUnused,
+            REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
+            REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
             other => return Err(BadMessage::UnknownKind(other)),
         })
     }
@@ -274,13 +297,14 @@ impl Reply {
                 Message::new(REP_ANCHORS, [first as u64, count as u64, 0, 0, 0])
             }
             Reply::Handle { handle } => Message::new(REP_HANDLE, [handle as u64, 0, 0, 0, 0]),
-            Reply::ClaimedFlow { flow, anchor } => {
-                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, 0, 0, 0])
+            Reply::ClaimedFlow { flow, anchor, unread } => {
+                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, unread as u64, 0, 0])
             }
             Reply::ClaimedListener { listener, anchor } => {
                 Message::new(REP_CLAIMED_LISTENER, [listener as u64, anchor as u64, 0, 0, 0])
             }
             Reply::Report { len } => Message::new(REP_REPORT, [len, 0, 0, 0, 0]),
+            Reply::Channel { side } => Message::new(REP_CHANNEL, [side.index() as u64, 0, 0, 0, 0]),
             Reply::Done => Message::new(REP_DONE, [0; 5]),
             Reply::Refused { errno, version } => {
                 Message::new(REP_REFUSED, [errno as u64, version as u64, 0, 0, 0])
@@ -310,9 +334,14 @@ impl Reply {
             }
             REP_ANCHORS => Reply::Anchors { first: small(0)?, count: small(1)? },
             REP_HANDLE => Reply::Handle { handle: small(0)? },
-            REP_CLAIMED_FLOW => Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)? },
+            REP_CLAIMED_FLOW => {
+                Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)?, unread: small(2)? }
+            }
             REP_CLAIMED_LISTENER => Reply::ClaimedListener { listener: small(0)?, anchor: small(1)? },
             REP_REPORT => Reply::Report { len: args[0] },
+            REP_CHANNEL => {
+                Reply::Channel { side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)? }
+            }
             REP_DONE => Reply::Done,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },
             other => return Err(BadMessage::UnknownKind(other)),

@@ -15,7 +15,7 @@
 //! 40–63).
 
 use crate::errno::Errno;
-use toe_base::{AnchorHandle, FlowId, ListenerId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
 
 /// An entry as it lies in a ring, epoch bit included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct RawEntry {
 impl RawEntry {
     pub const EPOCH: u64 = 1 << 8;
 
-    const fn new(kind: u8, flags: u8, small: u16, id: u32, word1: u64) -> RawEntry {
+    pub(crate) const fn new(kind: u8, flags: u8, small: u16, id: u32, word1: u64) -> RawEntry {
         RawEntry {
             word0: kind as u64 | ((flags as u64 & 0x7f) << 9) | ((small as u64) << 16) | ((id as u64) << 32),
             word1,
@@ -44,7 +44,7 @@ impl RawEntry {
         RawEntry { word0, word1: self.word1 }
     }
 
-    const fn kind(self) -> u8 {
+    pub(crate) const fn kind(self) -> u8 {
         self.word0 as u8
     }
 
@@ -52,11 +52,11 @@ impl RawEntry {
         (self.word0 >> 9) as u8 & 0x7f
     }
 
-    const fn small(self) -> u16 {
+    pub(crate) const fn small(self) -> u16 {
         (self.word0 >> 16) as u16
     }
 
-    const fn id(self) -> u32 {
+    pub(crate) const fn id(self) -> u32 {
         (self.word0 >> 32) as u32
     }
 }
@@ -73,11 +73,11 @@ pub struct MemRange {
 impl MemRange {
     const OFFSET_BITS: u32 = 40;
 
-    const fn to_word(self) -> u64 {
+    pub(crate) const fn to_word(self) -> u64 {
         (self.offset & ((1 << Self::OFFSET_BITS) - 1)) | ((self.len as u64) << Self::OFFSET_BITS)
     }
 
-    const fn from_word(word: u64) -> MemRange {
+    pub(crate) const fn from_word(word: u64) -> MemRange {
         MemRange { offset: word & ((1 << Self::OFFSET_BITS) - 1), len: (word >> Self::OFFSET_BITS) as u32 }
     }
 
@@ -127,6 +127,8 @@ pub enum Command {
     CloseListener { listener: ListenerId, last: bool },
     /// Change an option of the flow.
     SetOption { flow: FlowId, option: FlowOption, value: u32 },
+    /// The channel that [`Completion::OfferChannel`] named is mapped: connections may use it.
+    ChannelReady { channel: ChannelId },
 }
 
 /// Options of a flow (`SetOption`).
@@ -187,6 +189,7 @@ const CMD_SHUTDOWN_SEND: u8 = 0x05;
 const CMD_CLOSE: u8 = 0x07;
 const CMD_CLOSE_LISTENER: u8 = 0x08;
 const CMD_SET_OPTION: u8 = 0x09;
+const CMD_CHANNEL_READY: u8 = 0x0a;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -211,6 +214,7 @@ impl Command {
             Command::SetOption { flow, option, value } => {
                 RawEntry::new(CMD_SET_OPTION, 0, option.to_raw(), flow.raw(), value as u64)
             }
+            Command::ChannelReady { channel } => RawEntry::new(CMD_CHANNEL_READY, 0, 0, channel.0, 0),
         }
     }
 
@@ -234,6 +238,7 @@ impl Command {
                 Some(option) => Command::SetOption { flow, option, value: raw.word1 as u32 },
                 None => return Err(BadEntry::UnknownArgument),
             },
+            CMD_CHANNEL_READY => Command::ChannelReady { channel: ChannelId(raw.id()) },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }
@@ -322,6 +327,16 @@ pub enum Completion {
     Reset { flow: FlowId, errno: Errno },
     /// Another session showed the flow's descriptor and has the flow now; to use it again, show the descriptor.
     Moved { flow: FlowId },
+    /// There is a channel to another session that connections of this queue set may use. The host fetches it
+    /// ([`crate::attach::Request::OpenChannel`]) and says [`Command::ChannelReady`], or leaves it.
+    OfferChannel { channel: ChannelId },
+    /// From now on the flow's octets may go through this slot of the channel; see [`crate::channel`].
+    Direct { flow: FlowId, channel: ChannelId, slot: u32, generation: u16 },
+    /// Another session shows the flow's descriptor, but the flow uses a channel: give it up
+    /// ([`crate::attach::Request::Relinquish`]).
+    Yield { flow: FlowId },
+    /// The other session is gone: nothing new will come through this channel.
+    ChannelClosed { channel: ChannelId },
 }
 
 const CPL_COMMAND_RESULT: u8 = 0x41;
@@ -332,6 +347,10 @@ const CPL_SENT: u8 = 0x45;
 const CPL_PEER_CLOSED: u8 = 0x46;
 const CPL_RESET: u8 = 0x47;
 const CPL_MOVED: u8 = 0x48;
+const CPL_OFFER_CHANNEL: u8 = 0x49;
+const CPL_DIRECT: u8 = 0x4a;
+const CPL_YIELD: u8 = 0x4b;
+const CPL_CHANNEL_CLOSED: u8 = 0x4c;
 
 impl Completion {
     pub const fn encode(self) -> RawEntry {
@@ -348,6 +367,12 @@ impl Completion {
             Completion::PeerClosed { flow } => RawEntry::new(CPL_PEER_CLOSED, 0, 0, flow.raw(), 0),
             Completion::Reset { flow, errno } => RawEntry::new(CPL_RESET, 0, errno.0, flow.raw(), 0),
             Completion::Moved { flow } => RawEntry::new(CPL_MOVED, 0, 0, flow.raw(), 0),
+            Completion::OfferChannel { channel } => RawEntry::new(CPL_OFFER_CHANNEL, 0, 0, channel.0, 0),
+            Completion::Direct { flow, channel, slot, generation } => {
+                RawEntry::new(CPL_DIRECT, 0, generation, flow.raw(), channel.0 as u64 | ((slot as u64) << 32))
+            }
+            Completion::Yield { flow } => RawEntry::new(CPL_YIELD, 0, 0, flow.raw(), 0),
+            Completion::ChannelClosed { channel } => RawEntry::new(CPL_CHANNEL_CLOSED, 0, 0, channel.0, 0),
         }
     }
 
@@ -370,6 +395,15 @@ impl Completion {
             CPL_PEER_CLOSED => Completion::PeerClosed { flow },
             CPL_RESET => Completion::Reset { flow, errno },
             CPL_MOVED => Completion::Moved { flow },
+            CPL_OFFER_CHANNEL => Completion::OfferChannel { channel: ChannelId(raw.id()) },
+            CPL_DIRECT => Completion::Direct {
+                flow,
+                channel: ChannelId(raw.word1 as u32),
+                slot: (raw.word1 >> 32) as u32,
+                generation: raw.small(),
+            },
+            CPL_YIELD => Completion::Yield { flow },
+            CPL_CHANNEL_CLOSED => Completion::ChannelClosed { channel: ChannelId(raw.id()) },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

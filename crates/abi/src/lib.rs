@@ -4,10 +4,12 @@
 //! decoding of every entry and message. It does no I/O and knows nothing of what is below or above the interface.
 //!
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
-//! queues), [`command`] (argument blocks and flow information), [`attach`] (how a host gets all this).
+//! queues), [`command`] (argument blocks and flow information), [`attach`] (how a host gets all
+//! this), [`channel`] (memory that two sessions share).
 #![forbid(unsafe_code)]
 
 pub mod attach;
+pub mod channel;
 pub mod command;
 pub mod entry;
 pub mod errno;
@@ -18,4 +20,4 @@ pub mod report;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 1;
+pub const INTERFACE_VERSION: u16 = 2;

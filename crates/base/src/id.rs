@@ -42,6 +42,10 @@ id!(
     /// A descriptor pair's number within its session: the kernel object whose last close ends a flow or listener.
     AnchorHandle(u32)
 );
+id!(
+    /// A channel between two sessions. Counts up; a number is not given out again.
+    ChannelId(u32)
+);
 
 /// What a host calls one of its flows: the slot in the *session's own* flow table and how often that slot has been
 /// reused. A host can name only its own slots, so ownership needs no second check; the generation makes an entry

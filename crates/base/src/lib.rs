@@ -12,6 +12,6 @@ pub mod seq;
 pub mod time;
 pub mod window;
 
-pub use id::{AnchorHandle, FlowId, FlowIdx, ListenerId, PortId, QueueSetId, SessionId};
+pub use id::{AnchorHandle, ChannelId, FlowId, FlowIdx, ListenerId, PortId, QueueSetId, SessionId};
 pub use seq::SeqNum;
 pub use time::Instant;

@@ -45,6 +45,22 @@ pub trait Signal {
 #[derive(Debug)]
 pub struct IrqSender(OwnedFd);
 
+impl From<OwnedFd> for IrqSender {
+    fn from(fd: OwnedFd) -> IrqSender {
+        IrqSender(fd)
+    }
+}
+
+impl IrqSender {
+    /// Another writing end of the same pipe, with flags of its own, for a process that is to wake the host as well: what
+    /// it does to its end does not touch this one.
+    pub fn reopen(&self) -> Result<OwnedFd> {
+        use rustix::fs::{Mode, OFlags};
+        let path = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&self.0));
+        rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
 impl Signal for IrqSender {
     /// Never blocks. A full pipe is readable anyway; a host that is gone needs no interrupt.
     fn signal(&self) {
@@ -135,6 +151,13 @@ pub struct EngineIrq<M = Region, S = IrqSender> {
     registers: u64,
     sender: S,
     moderation: Moderation,
+}
+
+impl<M> EngineIrq<M> {
+    /// The pipe's writing end.
+    pub fn sender(&self) -> &IrqSender {
+        &self.sender
+    }
 }
 
 impl<M: Words, S: Signal> EngineIrq<M, S> {

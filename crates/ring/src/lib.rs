@@ -9,12 +9,14 @@
 //!   cannot stand in for the other;
 //! - [`doorbell`] and [`irq`]: how each side sleeps and is woken without a lost wake-up;
 //! - [`moderation`]: when an interrupt is due, as a plain state machine;
-//! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out.
+//! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out;
+//! - [`channel`]: the same between two hosts, for connections whose both ends are on one engine.
 //!
 //! The daemon uses the engine's ends, the host library the host's. Nothing here knows what an entry means beyond
 //! decoding it.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod channel;
 pub mod doorbell;
 pub mod engine_cursor;
 pub mod host_cursor;
@@ -25,6 +27,7 @@ pub mod region;
 pub mod ring;
 pub mod sync;
 
+pub use channel::{ChannelEnd, ChannelMemory, Frozen};
 pub use doorbell::{EngineDoorbell, EngineSleep, EventFd, HostDoorbell};
 pub use engine_cursor::{EngineConsumer, EngineProducer, PushError};
 pub use host_cursor::{Full, HostConsumer, HostProducer};

@@ -261,6 +261,12 @@ impl EngineQueueSet {
         self.irq.posted(now, posted, full)
     }
 
+    /// A writing end of the interrupt pipe for another session, which wakes this host itself (see
+    /// [`crate::channel`]).
+    pub fn waker(&self) -> rustix::io::Result<OwnedFd> {
+        self.irq.sender().reopen()
+    }
+
     /// Interrupts that a moderated host is owed by `now`.
     pub fn expire_irq(&mut self, now: Instant) -> bool {
         self.irq.expire(now)

@@ -277,4 +277,13 @@ impl Words for Region {
             word.store(value, order);
         }
     }
+
+    fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
+        let exchange = |word: &AtomicU64| word.compare_exchange(old, new, order, Ordering::Relaxed).is_ok();
+        self.u64_at(offset).is_ok_and(exchange)
+    }
+
+    fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        self.u64_at(offset).map_or(0, |word| word.fetch_or(bits, order))
+    }
 }

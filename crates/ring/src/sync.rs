@@ -22,6 +22,10 @@ pub trait Words {
     fn store_u64(&self, offset: u64, value: u64, order: Ordering);
     fn load_u32(&self, offset: u64, order: Ordering) -> u32;
     fn store_u32(&self, offset: u64, value: u32, order: Ordering);
+    /// Stores `new` if the word is `old`; whether it was.
+    fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool;
+    /// Sets bits; returns the value before.
+    fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64;
 }
 
 impl<M: Words> Words for std::sync::Arc<M> {
@@ -43,5 +47,13 @@ impl<M: Words> Words for std::sync::Arc<M> {
 
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
         (**self).store_u32(offset, value, order);
+    }
+
+    fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
+        (**self).replace_u64(offset, old, new, order)
+    }
+
+    fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        (**self).fetch_or_u64(offset, bits, order)
     }
 }

@@ -1,0 +1,231 @@
+//! A channel from either side, and the engine's view of it: [`toe_abi::channel`] in memory.
+//!
+//! Two sessions' hosts each hold a [`ChannelEnd`]; the engine keeps the [`ChannelMemory`] and can say of each slot what
+//! is unread, and end its use. Each end takes the other for hostile: its ring ends are the engine's kind, which trust no
+//! index, and an entry is copied before it is looked at.
+//!
+//! **Ending a direction.** The sender adds to `SENT`, and stores the entry if [`FROZEN`] was not set; whoever ends the
+//! direction sets the bit and gets the count of octets whose entries are in the ring or will be in a moment. So all agree
+//! on how much went through the channel, whoever it was that ended it and whenever.
+//!
+//! **Sleeping.** As in [`crate::irq`]: store `armed`, fence, look again, sleep on the queue set's interrupt pipe; the
+//! other end stores entries, fence, looks at `armed`, writes the pipe.
+
+use crate::engine_cursor::{EngineConsumer, EngineProducer, PushError};
+use crate::irq::{IrqSender, Signal};
+use crate::region::{OutOfRange, Region};
+use crate::sync::{Ordering, Words, fence};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Result;
+use toe_abi::channel::{
+    ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, SLOTS_MAX, Side, SlotLine,
+};
+use toe_abi::entry::{BadEntry, MemRange};
+
+/// The direction was ended: what was to be sent did not go through the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frozen;
+
+/// The memory of a channel: the slots' words.
+#[derive(Clone, Debug)]
+pub struct ChannelMemory<M = Region>(M);
+
+impl ChannelMemory {
+    /// The engine's side: makes the memory; the descriptor is for the two hosts.
+    pub fn create() -> Result<(ChannelMemory, OwnedFd)> {
+        let (region, file) = Region::create(ChannelLayout::LEN)?;
+        Ok((ChannelMemory(region), file))
+    }
+
+    /// A host's side: maps what an engine made.
+    pub fn map(file: impl AsFd) -> Result<ChannelMemory> {
+        Region::map(file, ChannelLayout::LEN).map(ChannelMemory)
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.0
+    }
+}
+
+impl<M: Words> ChannelMemory<M> {
+    #[cfg(test)]
+    pub(crate) fn over(memory: M) -> ChannelMemory<M> {
+        ChannelMemory(memory)
+    }
+
+    /// Counts `octets` as sent by `side`, unless the direction was ended. Before the entry that carries them.
+    pub fn add_sent(&self, slot: u32, side: Side, octets: u32) -> core::result::Result<(), Frozen> {
+        let word = ChannelLayout::line(slot, side) + SlotLine::SENT;
+        let before = self.0.load_u64(word, Ordering::Relaxed);
+        // Nobody else changes the word but to freeze it, so one try tells.
+        let open = before & FROZEN == 0
+            && self.0.replace_u64(word, before, (before + u64::from(octets)) & !FROZEN, Ordering::AcqRel);
+        if open { Ok(()) } else { Err(Frozen) }
+    }
+
+    /// Ends the direction out of `side`. Returns the octets that went, and will ever go, through the channel.
+    pub fn freeze(&self, slot: u32, side: Side) -> u64 {
+        let word = ChannelLayout::line(slot, side) + SlotLine::SENT;
+        self.0.fetch_or_u64(word, FROZEN, Ordering::AcqRel) & !FROZEN
+    }
+
+    /// Whether the direction out of `side` has been ended.
+    pub fn is_frozen(&self, slot: u32, side: Side) -> bool {
+        let word = ChannelLayout::line(slot, side) + SlotLine::SENT;
+        self.0.load_u64(word, Ordering::Acquire) & FROZEN != 0
+    }
+
+    /// Octets sent by `side`.
+    pub fn sent(&self, slot: u32, side: Side) -> u64 {
+        self.0.load_u64(ChannelLayout::line(slot, side) + SlotLine::SENT, Ordering::Acquire) & !FROZEN
+    }
+
+    /// Octets of the other side that `side` has read; [`ALL_READ`]: it will read no more.
+    pub fn read(&self, slot: u32, side: Side) -> u64 {
+        self.0.load_u64(ChannelLayout::line(slot, side) + SlotLine::READ, Ordering::Acquire)
+    }
+
+    /// Says how much `side` has read. Release: the reads come before, so the memory may be written again.
+    pub fn set_read(&self, slot: u32, side: Side, octets: u64) {
+        self.0.store_u64(ChannelLayout::line(slot, side) + SlotLine::READ, octets, Ordering::Release);
+    }
+
+    /// Whether `side` refers to the slot no more.
+    pub fn is_done(&self, slot: u32, side: Side) -> bool {
+        self.0.load_u32(ChannelLayout::line(slot, side) + SlotLine::DONE, Ordering::Acquire) != 0
+    }
+
+    pub fn set_done(&self, slot: u32, side: Side) {
+        self.0.store_u32(ChannelLayout::line(slot, side) + SlotLine::DONE, 1, Ordering::Release);
+    }
+
+    /// The engine: makes the slot ready for a new connection, which nobody knows of yet.
+    pub fn reset(&self, slot: u32) {
+        for side in [Side::Zero, Side::One] {
+            let line = ChannelLayout::line(slot, side);
+            self.0.store_u64(line + SlotLine::SENT, 0, Ordering::Relaxed);
+            self.0.store_u64(line + SlotLine::READ, 0, Ordering::Relaxed);
+            self.0.store_u32(line + SlotLine::DONE, 0, Ordering::Release);
+        }
+    }
+
+    /// The engine: `side` is gone. The other one finds everything read and its own direction ended.
+    ///
+    /// Returns whether octets were on their way to `side` that its program had not read. Hostile words give some answer.
+    pub fn end(&self, slot: u32, side: Side) -> bool {
+        let sent = self.freeze(slot, side.other());
+        let read = self.read(slot, side);
+        self.freeze(slot, side);
+        self.set_read(slot, side, ALL_READ);
+        self.set_done(slot, side);
+        read < sent
+    }
+}
+
+/// One end of a channel, in the hands of a session's host.
+#[derive(Debug)]
+pub struct ChannelEnd {
+    memory: ChannelMemory,
+    side: Side,
+    outbox: EngineProducer,
+    inbox: EngineConsumer,
+    /// The next entry of `inbox`, taken and not yet used.
+    ahead: Option<ChannelEntry>,
+    wake: IrqSender,
+}
+
+impl ChannelEnd {
+    /// End `side` of the channel in `memory`; `wake` is the writing end of the other side's interrupt pipe.
+    pub fn new(memory: ChannelMemory, side: Side, wake: OwnedFd) -> core::result::Result<ChannelEnd, OutOfRange> {
+        let region = memory.region();
+        Ok(ChannelEnd {
+            outbox: EngineProducer::new(
+                region.clone(),
+                ChannelLayout::entries(side),
+                CHANNEL_ENTRIES,
+                ChannelLayout::head(side.other()),
+            )?,
+            inbox: EngineConsumer::new(
+                region.clone(),
+                ChannelLayout::entries(side.other()),
+                CHANNEL_ENTRIES,
+                ChannelLayout::head(side),
+            )?,
+            ahead: None,
+            wake: IrqSender::from(wake),
+            memory,
+            side,
+        })
+    }
+
+    pub fn memory(&self) -> &ChannelMemory {
+        &self.memory
+    }
+
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Puts an entry where the other end finds it; then [`ChannelEnd::wake_peer`], once a batch.
+    pub fn push(&mut self, entry: ChannelEntry) -> core::result::Result<(), PushError> {
+        self.outbox.push(entry.encode())
+    }
+
+    /// Whether an entry can be pushed now.
+    pub fn has_room(&mut self) -> bool {
+        self.outbox.is_full() == Ok(false)
+    }
+
+    /// The next entry, which stays the next until [`ChannelEnd::take`].
+    pub fn peek(&mut self) -> Option<core::result::Result<ChannelEntry, BadEntry>> {
+        if let Some(entry) = self.ahead {
+            return Some(Ok(entry));
+        }
+        let entry = ChannelEntry::decode(self.inbox.pop()?);
+        self.ahead = entry.ok();
+        Some(entry)
+    }
+
+    /// Uses up the entry that [`ChannelEnd::peek`] showed.
+    pub fn take(&mut self) {
+        self.ahead = None;
+    }
+
+    /// Gives the places of all taken entries back; once a batch.
+    pub fn publish_head(&mut self) {
+        self.inbox.publish_head();
+    }
+
+    /// Whether a range that the other end named lies in its data part.
+    pub fn is_peer_data(&self, range: MemRange) -> bool {
+        range.lies_in(ChannelLayout::data(self.side.other()), DATA_LEN)
+    }
+
+    /// Whether a slot number is one.
+    pub fn is_slot(slot: u32) -> bool {
+        slot < SLOTS_MAX
+    }
+
+    /// After pushing, once a batch: wakes the other end if it sleeps. `true` when it did.
+    pub fn wake_peer(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let armed = ChannelLayout::armed(self.side.other());
+        let region = self.memory.region();
+        if region.load_u32(armed, Ordering::Relaxed) == 0 {
+            return false;
+        }
+        region.store_u32(armed, 0, Ordering::Relaxed);
+        self.wake.signal();
+        true
+    }
+
+    /// Asks to be woken. After all that are to be looked at are armed: [`ChannelEnd::settle`], look again, sleep.
+    pub fn arm(&self) {
+        self.memory.region().store_u32(ChannelLayout::armed(self.side), 1, Ordering::Relaxed);
+    }
+
+    /// The fence between arming and looking again, once for all channels.
+    pub fn settle() {
+        fence(Ordering::SeqCst);
+    }
+}
