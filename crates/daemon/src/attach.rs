@@ -282,7 +282,7 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let reply = match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
-            Claimed::Flow(flow) => Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0 },
+            Claimed::Flow(flow) => Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread: 0 },
             Claimed::Listener(listener) => {
                 Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }
             }

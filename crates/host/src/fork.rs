@@ -1,6 +1,6 @@
 //! Fork: what a child takes over, and what stays its parent's.
 //!
-//! Before a fork all locks that guard what the child goes on using are taken, so that the child's copy is whole. In the
+//! Before a fork connections leave their channels ([`crate::channel`]), and all locks that guard what the child goes on using are taken, so that the child's copy is whole. In the
 //! child the session is its parent's ([`Stack::abandon_in_child`]): sockets stay in the descriptor table, and each is
 //! claimed for the child's own session at its first use there, by showing its anchor ([`crate::socket::Socket::settle`]).
 //! In both, sockets that existed at the fork count as shared from then on: their last close in this process just
@@ -10,7 +10,7 @@ use crate::epoll;
 use crate::socket::{self, Socket};
 use crate::stack::{self, Stack};
 use crate::{fd_table, sys, wait};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
 static HANDLERS: Once = Once::new();
@@ -18,6 +18,8 @@ static HANDLERS: Once = Once::new();
 static PID: AtomicI32 = AtomicI32::new(0);
 /// Counts forks. A socket that is older than the last one is shared.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// Between the preparations for a fork and its end.
+static FORKING: AtomicBool = AtomicBool::new(false);
 /// Every stack that this process ever had, the last first: a child abandons them all.
 static STACK_AT_FORK: OnceLock<crate::lock::Lock<Option<&'static Stack>>> = OnceLock::new();
 
@@ -47,7 +49,16 @@ fn at_fork() -> Option<&'static Stack> {
     STACK_AT_FORK.get().and_then(|slot| *slot.lock())
 }
 
+/// Whether a fork is under way: no stream may begin to use a channel, which would not follow it into the child.
+pub fn is_forking() -> bool {
+    FORKING.load(Ordering::Acquire)
+}
+
 extern "C" fn prepare() {
+    FORKING.store(true, Ordering::Release);
+    for queue in Stack::attached().iter().flat_map(|stack| stack.queue_sets()) {
+        queue.lock().leave_all();
+    }
     stack::attach_lock().lock_raw();
     socket::registry_lock().lock_raw();
     epoll::registry_lock().lock_raw();
@@ -85,11 +96,13 @@ fn unlock() {
 
 extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    FORKING.store(false, Ordering::Release);
     unlock();
 }
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    FORKING.store(false, Ordering::Release);
     PID.store(sys::pid(), Ordering::Relaxed);
     unlock();
     wait::after_fork_in_child();

@@ -2,13 +2,14 @@
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
 //! modules in the order in which data flows up: [`attach`] and [`stack`] (the session), [`queue`] (completions to
-//! sockets), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`], and [`capi`] (the
+//! sockets), [`channel`] (octets from another session), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`], and [`capi`] (the
 //! `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
 pub mod attach;
 mod capi;
+pub mod channel;
 pub mod epoll;
 pub mod errno;
 pub mod fd_table;

@@ -4,6 +4,7 @@
 //! lock; threads that wait ([`crate::wait`], [`crate::epoll`], [`crate::poll`]) drain it. A stream belongs to the
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
+use crate::channel::Channel;
 use crate::lock::{Guard, Lock};
 use crate::send_memory::Blocks;
 use crate::socket::listener::Listener;
@@ -18,7 +19,7 @@ use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{FlowId, ListenerId};
+use toe_base::{ChannelId, FlowId, ListenerId};
 use toe_ring::{HostQueueSet, Region};
 
 /// Completions that one drain takes before it gives others the lock.
@@ -69,6 +70,9 @@ impl QueueSet {
     /// retried soon, so do not sleep long.
     pub fn arm(&self) -> bool {
         let mut queue = self.inner.lock();
+        queue.sweep_lent();
+        // Before the interrupt is armed: that has the fence for them, too.
+        queue.io.channels.iter().for_each(|channel| channel.end.arm());
         queue.io.ring.irq().arm();
         queue.drain();
         queue.is_stuck()
@@ -106,10 +110,12 @@ struct Pending {
 /// The host's ends of the rings, and what did not fit into them yet.
 #[derive(Debug)]
 pub struct QueueIo {
-    stack: &'static Stack,
+    pub(crate) stack: &'static Stack,
     pub ring: HostQueueSet,
     pub region: Region,
     pub blocks: Blocks,
+    /// To other sessions; boxed, because they are large and few.
+    pub channels: Vec<Box<Channel>>,
     /// Commands for which there was no room, in order.
     deferred: VecDeque<Command>,
     /// Slots of streams with credit for which there was no room.
@@ -138,6 +144,11 @@ impl QueueIo {
         }
     }
 
+    /// A channel by its number.
+    pub fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.channels.iter_mut().find(|channel| channel.id == id).map(|channel| &mut **channel)
+    }
+
     /// Publishes data; `false` when there is no room now.
     pub fn send(&mut self, send: Send) -> bool {
         self.ring.push_send(send).is_ok()
@@ -161,7 +172,7 @@ impl QueueIo {
 #[derive(Debug)]
 pub struct Queue {
     pub io: QueueIo,
-    streams: Vec<Option<Stream>>,
+    pub(crate) streams: Vec<Option<Stream>>,
     free: Vec<u32>,
     by_flow: HashMap<u32, u32, BuildHasherDefault<IdHasher>>,
     listeners: Vec<Option<Listener>>,
@@ -178,6 +189,7 @@ impl Queue {
                 ring,
                 region: stack.region().clone(),
                 blocks: Blocks::new(stack.send_arena()),
+                channels: Vec::new(),
                 deferred: VecDeque::new(),
                 owing: Vec::new(),
             },
@@ -225,9 +237,20 @@ impl Queue {
     pub fn orphan(&mut self, slot: u32) {
         let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         stream.socket = None;
-        if stream.send.outstanding() == 0 || stream.link == Link::Closed {
+        let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
+        let is_held = in_channel && !self.io.stack.is_foreign();
+        if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
             self.remove_stream(slot);
         }
+    }
+
+    /// Where a flow's stream is.
+    pub(crate) fn slot_of(&self, flow: FlowId) -> Option<u32> {
+        self.by_flow.get(&flow.raw()).copied()
+    }
+
+    pub(crate) fn stream_at(&mut self, slot: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(slot as usize)?.as_mut()
     }
 
     fn remove_stream(&mut self, slot: u32) {
@@ -237,6 +260,9 @@ impl Queue {
                 self.by_flow.remove(&stream.flow.raw());
             }
             self.free.push(slot);
+            if let Some(direct) = stream.direct.take() {
+                self.end_direct(direct);
+            }
         }
     }
 
@@ -331,7 +357,10 @@ impl Queue {
 
     /// Whether something here must be retried that no interrupt will announce.
     pub fn is_stuck(&self) -> bool {
-        !self.starved.is_empty() || !self.io.deferred.is_empty() || !self.io.owing.is_empty()
+        !self.starved.is_empty()
+            || !self.io.deferred.is_empty()
+            || !self.io.owing.is_empty()
+            || self.io.channels.iter().any(|channel| channel.is_stuck())
     }
 
     /// Takes completions and tells their sockets. Returns how many.
@@ -340,6 +369,14 @@ impl Queue {
             // The rings are the parent's.
             return 0;
         }
+        let taken = self.drain_completions() + self.drain_channels();
+        if self.is_stuck() {
+            self.retry();
+        }
+        taken
+    }
+
+    pub(crate) fn drain_completions(&mut self) -> usize {
         let mut taken = 0;
         while taken < DRAIN_MAX {
             match self.io.ring.pop_completion() {
@@ -352,9 +389,6 @@ impl Queue {
         }
         if self.io.ring.publish_head() {
             let _ = self.io.stack.doorbell().ring_for_head();
-        }
-        if self.is_stuck() {
-            self.retry();
         }
         taken
     }
@@ -372,6 +406,8 @@ impl Queue {
             self.io.deferred.pop_front();
         }
         self.io.ring();
+        self.retry_channels();
+        self.sweep_lent();
         if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
             for slot in std::mem::take(&mut self.starved) {
                 if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
@@ -392,15 +428,26 @@ impl Queue {
                     stream.on_connected(errno);
                 });
             }
-            Completion::Data { flow, data } => self.with_flow(flow, |_, s| s.on_data(data)),
+            Completion::Data { flow, data } => {
+                self.catch_up(flow);
+                self.with_flow(flow, |_, s| s.on_data(data));
+            }
             Completion::Sent { flow, len } => {
                 self.with_flow(flow, |io, stream| stream.on_sent(&mut io.blocks, len));
             }
-            Completion::PeerClosed { flow } => self.with_flow(flow, |_, s| s.on_peer_closed()),
+            Completion::PeerClosed { flow } => {
+                self.catch_up(flow);
+                self.with_flow(flow, |_, s| s.on_peer_closed());
+            }
             Completion::Reset { flow, errno } => {
+                self.catch_up(flow);
                 self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
             }
             Completion::Moved { flow } => self.with_flow(flow, |_, s| s.on_moved()),
+            Completion::OfferChannel { .. }
+            | Completion::Direct { .. }
+            | Completion::Yield { .. }
+            | Completion::ChannelClosed { .. } => self.apply_to_channels(completion),
         }
     }
 

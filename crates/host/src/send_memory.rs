@@ -7,6 +7,7 @@
 //! Owned by [`crate::queue`] (the blocks) and [`crate::socket::stream`] (one [`SendMemory`] a stream).
 
 use crate::lock::Lock;
+use std::sync::Arc;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block};
 
@@ -26,15 +27,15 @@ const KEPT_ORDERS: std::ops::RangeInclusive<u8> = 12..=16;
 /// Blocks of each order that it keeps.
 const KEPT_BLOCKS: usize = 16;
 
-/// A queue set's access to the session's send part, with some blocks at hand.
+/// Access to the session's send part, or to a channel's data part, with some blocks at hand.
 #[derive(Debug)]
 pub struct Blocks {
-    arena: &'static Lock<Arena>,
+    arena: Arc<Lock<Arena>>,
     kept: [Vec<Block>; 5],
 }
 
 impl Blocks {
-    pub fn new(arena: &'static Lock<Arena>) -> Blocks {
+    pub fn new(arena: Arc<Lock<Arena>>) -> Blocks {
         Blocks { arena, kept: std::array::from_fn(|_| Vec::with_capacity(KEPT_BLOCKS)) }
     }
 
@@ -143,6 +144,16 @@ impl SendMemory {
         self.fixed = true;
     }
 
+    /// The same limit for a memory that has nothing in it yet.
+    pub fn like(&self) -> SendMemory {
+        SendMemory { limit: self.limit, fixed: self.fixed, ..SendMemory::default() }
+    }
+
+    /// Octets that fit without more memory.
+    pub fn at_hand(&self) -> u32 {
+        self.current.map_or(0, |ring| ring.free())
+    }
+
     /// The socket could have sent more: lets it, up to the largest ring.
     pub fn grow(&mut self) {
         if !self.fixed {
@@ -242,7 +253,7 @@ mod tests {
     use super::*;
 
     fn blocks(octets: u64) -> Blocks {
-        Blocks::new(Box::leak(Box::new(Lock::new(Arena::new(1 << 20, octets)))))
+        Blocks::new(Arc::new(Lock::new(Arena::new(1 << 20, octets))))
     }
 
     fn fill(memory: &mut SendMemory, blocks: &mut Blocks, mut want: u32) -> Vec<MemRange> {

@@ -11,6 +11,7 @@ use crate::queue::QueueSet;
 use crate::sys::{self, Fd};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use toe_abi::attach::{DESCRIPTORS_MAX, Reply, Request};
 use toe_abi::errno::Errno;
@@ -48,7 +49,7 @@ pub struct Stack {
     layout: RegionLayout,
     region: Region,
     doorbell: HostDoorbell,
-    send_arena: Lock<Arena>,
+    send_arena: Arc<Lock<Arena>>,
     queue_sets: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
     /// Held while a queue set is opened.
     opening: Lock<u8>,
@@ -144,7 +145,7 @@ impl Stack {
         Ok(Stack {
             session: SessionId(session),
             doorbell: HostDoorbell::new(region.clone(), into_std(bell)),
-            send_arena: Lock::new(Arena::new(layout.send_offset(), layout.send_len)),
+            send_arena: Arc::new(Lock::new(Arena::new(layout.send_offset(), layout.send_len))),
             layout,
             region,
             control,
@@ -219,8 +220,8 @@ impl Stack {
         &self.doorbell
     }
 
-    pub fn send_arena(&'static self) -> &'static Lock<Arena> {
-        &self.send_arena
+    pub fn send_arena(&self) -> Arc<Lock<Arena>> {
+        Arc::clone(&self.send_arena)
     }
 
     pub fn control_fd(&self) -> RawFd {
@@ -235,6 +236,28 @@ impl Stack {
     /// Asks the engine something, showing it a descriptor.
     pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Reply, Errno> {
         self.control.request(request, show).map(|(reply, _)| reply)
+    }
+
+    /// The same, with the descriptors that come beside the answer.
+    pub fn request_fds(
+        &self,
+        request: Request,
+        show: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<Fd>), Errno> {
+        self.control.request(request, show)
+    }
+
+    /// Keeps a descriptor from the program: it is the library's own until [`Stack::disown_fd`].
+    pub fn own_fd(&self, fd: Fd) -> OwnedFd {
+        fd_table::mark_internal(fd.raw());
+        self.own_fds.lock().push(fd.raw());
+        into_std(fd)
+    }
+
+    /// The library is about to close a descriptor that it kept.
+    pub fn disown_fd(&self, fd: RawFd) {
+        self.own_fds.lock().retain(|own| *own != fd);
+        fd_table::forget_internal(fd);
     }
 
     /// The queue sets that are open.

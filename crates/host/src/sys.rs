@@ -214,3 +214,29 @@ pub fn should_restart() -> bool {
         !known || handler <= 1 || flags & libc::SA_RESTART as u64 != 0
     })
 }
+
+/// Anonymous memory that holds `octets`, to be shown to another process.
+pub fn memory_with(octets: &[u8]) -> Result<Fd, Errno> {
+    use rustix::fs::MemfdFlags;
+    let file = rustix::fs::memfd_create("toe-unread", MemfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
+    let file = move_to_high(Fd::from(file));
+    let mut rest = octets;
+    while !rest.is_empty() {
+        let n = rustix::io::write(&file, rest).map_err(crate::errno::from_os)?;
+        rest = &rest[n..];
+    }
+    Ok(file)
+}
+
+/// The first `len` octets of such memory. Whoever made it may have made it shorter: then EPROTO.
+pub fn memory_of(file: &Fd, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut octets = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        match rustix::io::pread(file, &mut octets[done..], done as u64).map_err(crate::errno::from_os)? {
+            0 => return Err(Errno::EPROTO),
+            n => done += n,
+        }
+    }
+    Ok(octets)
+}

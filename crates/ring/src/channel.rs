@@ -18,7 +18,7 @@ use crate::sync::{Ordering, Words, fence};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Result;
 use toe_abi::channel::{
-    ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, SLOTS_MAX, Side, SlotLine,
+    ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, Side, SlotLine,
 };
 use toe_abi::entry::{BadEntry, MemRange};
 
@@ -129,8 +129,6 @@ pub struct ChannelEnd {
     side: Side,
     outbox: EngineProducer,
     inbox: EngineConsumer,
-    /// The next entry of `inbox`, taken and not yet used.
-    ahead: Option<ChannelEntry>,
     wake: IrqSender,
 }
 
@@ -151,7 +149,6 @@ impl ChannelEnd {
                 CHANNEL_ENTRIES,
                 ChannelLayout::head(side),
             )?,
-            ahead: None,
             wake: IrqSender::from(wake),
             memory,
             side,
@@ -171,24 +168,14 @@ impl ChannelEnd {
         self.outbox.push(entry.encode())
     }
 
-    /// Whether an entry can be pushed now.
-    pub fn has_room(&mut self) -> bool {
-        self.outbox.is_full() == Ok(false)
+    /// Entries that can be pushed now; a senseless head of the other end counts as no room.
+    pub fn room(&mut self, wanted: u32) -> u32 {
+        self.outbox.room(wanted).unwrap_or(0)
     }
 
-    /// The next entry, which stays the next until [`ChannelEnd::take`].
-    pub fn peek(&mut self) -> Option<core::result::Result<ChannelEntry, BadEntry>> {
-        if let Some(entry) = self.ahead {
-            return Some(Ok(entry));
-        }
-        let entry = ChannelEntry::decode(self.inbox.pop()?);
-        self.ahead = entry.ok();
-        Some(entry)
-    }
-
-    /// Uses up the entry that [`ChannelEnd::peek`] showed.
-    pub fn take(&mut self) {
-        self.ahead = None;
+    /// The next entry, copied and decoded. The other end can make this go on for ever, so every loop has a budget.
+    pub fn pop(&mut self) -> Option<core::result::Result<ChannelEntry, BadEntry>> {
+        self.inbox.pop().map(ChannelEntry::decode)
     }
 
     /// Gives the places of all taken entries back; once a batch.
@@ -199,11 +186,6 @@ impl ChannelEnd {
     /// Whether a range that the other end named lies in its data part.
     pub fn is_peer_data(&self, range: MemRange) -> bool {
         range.lies_in(ChannelLayout::data(self.side.other()), DATA_LEN)
-    }
-
-    /// Whether a slot number is one.
-    pub fn is_slot(slot: u32) -> bool {
-        slot < SLOTS_MAX
     }
 
     /// After pushing, once a batch: wakes the other end if it sleeps. `true` when it did.
@@ -219,13 +201,8 @@ impl ChannelEnd {
         true
     }
 
-    /// Asks to be woken. After all that are to be looked at are armed: [`ChannelEnd::settle`], look again, sleep.
+    /// Asks to be woken. Then a fence (arming the queue set's interrupt has one), then look again, then sleep.
     pub fn arm(&self) {
         self.memory.region().store_u32(ChannelLayout::armed(self.side), 1, Ordering::Relaxed);
-    }
-
-    /// The fence between arming and looking again, once for all channels.
-    pub fn settle() {
-        fence(Ordering::SeqCst);
     }
 }

@@ -121,6 +121,14 @@ impl<M: Words> EngineProducer<M> {
         Ok(())
     }
 
+    /// Entries that can be posted now. Looks at the host's head only when its copy says that fewer than `wanted` fit.
+    pub fn room(&mut self, wanted: u32) -> Result<u32, PushError> {
+        if self.ring.capacity() - self.used() < wanted {
+            self.refresh()?;
+        }
+        Ok(self.ring.capacity() - self.used())
+    }
+
     /// Whether no entry fits, by the host's register now.
     pub fn is_full(&mut self) -> Result<bool, PushError> {
         if self.used() >= self.ring.capacity() {

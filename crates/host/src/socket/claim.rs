@@ -11,9 +11,14 @@ use crate::stack::Stack;
 use crate::sys;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, ListenerId};
+
+/// How often, and after what pause, a flow is asked for again whose holder has to give it up first.
+const YIELD_LOOKS: u32 = 10_000;
+const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
@@ -58,12 +63,27 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
     // another thread must not take them before there is a stream to take them.
     let mut queue = home.lock();
-    let fd = socket.fd.load(Ordering::Relaxed) as u32;
-    let reply = stack.request(Request::Claim { queue_set: home.index, fd }, &[sys::borrow(anchor)]);
+    let request = Request::Claim { queue_set: home.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
+    let mut reply = stack.request_fds(request, &[sys::borrow(anchor)]);
+    for _ in 0..YIELD_LOOKS {
+        if !matches!(reply, Err(Errno::EAGAIN)) {
+            break;
+        }
+        // Its holder has been asked to give it up, and does so at its next call.
+        drop(queue);
+        std::thread::sleep(YIELD_PAUSE);
+        queue = home.lock();
+        reply = stack.request_fds(request, &[sys::borrow(anchor)]);
+    }
+    let (reply, fds) = reply?;
     match reply {
-        Ok(Reply::ClaimedFlow { flow, .. }) => {
+        Reply::ClaimedFlow { flow, unread, .. } => {
             let flow = FlowId::from_raw(flow);
             let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow));
+            match fds.first() {
+                Some(memory) if unread > 0 => stream.carry(sys::memory_of(memory, unread as usize)?),
+                _ => {}
+            }
             if let Some(before) = before {
                 stream.set_manner(before);
             }
@@ -76,7 +96,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             }
             Ok(())
         }
-        Ok(Reply::ClaimedListener { listener, .. }) => {
+        Reply::ClaimedListener { listener, .. } => {
             let id = ListenerId(FlowId::from_raw(listener));
             let slot = queue.add_listener(Listener::new(id, socket));
             socket.settings.lock().active = false;
@@ -85,7 +105,6 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             socket.move_in(home, slot, Kind::Listener);
             Ok(())
         }
-        Ok(_) => Err(Errno::EPROTO),
-        Err(errno) => Err(errno),
+        _ => Err(Errno::EPROTO),
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod claim;
 pub mod connect;
+pub mod direct;
 pub mod listener;
 pub mod options;
 pub mod slices;
@@ -444,6 +445,9 @@ impl Socket {
         let Some((io, stream)) = queue.stream(slot, self) else { return };
         if !shared && !stream.let_go && stream.link != Link::Moved {
             stream.let_go = true;
+            let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
+            // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
+            let abort = abort || unread || stream.has_private_octets();
             io.command(Command::Close { flow: stream.flow, abort });
         }
         queue.orphan(slot);
@@ -468,7 +472,7 @@ impl Socket {
     /// Octets sent and not yet acknowledged (SIOCOUTQ).
     pub fn unsent(&'static self) -> usize {
         let _ = self.settle();
-        self.with_stream(|_, stream, _| stream.send.outstanding() as usize).unwrap_or(0)
+        self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0)
     }
 
     pub fn local_addr(&self) -> Result<SocketAddr, Errno> {

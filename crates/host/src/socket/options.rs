@@ -80,7 +80,7 @@ impl Settings {
             stream.set_window(value);
         }
         if let Some(limit) = self.send_limit {
-            stream.send.set_limit(limit);
+            stream.set_send_limit(limit);
         }
         if let Some(low_water) = self.low_water {
             stream.low_water = low_water as usize;
@@ -138,7 +138,7 @@ impl Socket {
                 let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
                 self.settings.lock().send_limit = Some(limit);
                 self.with_stream(|_, stream, _| {
-                    stream.send.set_limit(limit);
+                    stream.set_send_limit(limit);
                     stream.publish(0);
                 });
             }
@@ -247,7 +247,7 @@ impl Socket {
         const ADVMSS: usize = 84;
         const TOTAL_RETRANS: usize = 100;
         let mss = info.mss.max(1);
-        let unsent = self.peek_stream(|stream| stream.send.outstanding()).unwrap_or(0);
+        let unsent = self.with_stream(|io, stream, _| stream.outstanding(io)).unwrap_or(0);
         out[0] = if self.kind() == Kind::Listener { 10 } else { info.state };
         for (at, value) in [
             (SND_MSS, info.mss),

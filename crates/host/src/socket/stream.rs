@@ -15,8 +15,10 @@
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::socket::Socket;
+use crate::socket::direct::Direct;
 use crate::socket::slices::{Gather, Scatter};
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::{MemRange, RANGE_LEN_MAX, Send};
@@ -70,6 +72,24 @@ pub enum Attempt {
     Wait,
 }
 
+/// Where received octets lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// In the session's region; the engine gets credit for them.
+    Engine,
+    /// In the memory of the stream's channel.
+    Channel,
+    /// In [`Stream::carried`].
+    Carried,
+}
+
+/// A range of received octets.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    source: Source,
+    range: MemRange,
+}
+
 /// The part of a stream that goes along when it is claimed.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
@@ -78,6 +98,28 @@ pub struct Manner {
     write_shut: bool,
     low_water: usize,
     error: Errno,
+}
+
+/// How many octets a read took from where.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    engine: u32,
+    channel: u32,
+    carried: u32,
+}
+
+impl Copied {
+    fn add(&mut self, source: Source, octets: u32) {
+        match source {
+            Source::Engine => self.engine += octets,
+            Source::Channel => self.channel += octets,
+            Source::Carried => self.carried += octets,
+        }
+    }
+
+    fn all(&self) -> usize {
+        (self.engine + self.channel + self.carried) as usize
+    }
 }
 
 /// A connection.
@@ -91,9 +133,16 @@ pub struct Stream {
     pub told: ConnectTold,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
-    /// Received and not yet read, in stream order; neighbours are one range.
-    received: VecDeque<MemRange>,
+    /// Received and not yet read, in stream order; neighbours are one piece.
+    received: VecDeque<Piece>,
     unread: usize,
+    /// Octets that the engine has brought, and those that were sent through it, ever.
+    engine_arrived: u64,
+    engine_sent: u64,
+    /// The stream's use of a channel.
+    pub direct: Option<Box<Direct>>,
+    /// What another session, or this one before, had received through a channel and not read.
+    carried: Vec<u8>,
     /// Octets read for which the engine has no credit yet.
     pub credit_owed: u32,
     /// Octets credited since a sleeping engine was last woken for them.
@@ -126,6 +175,10 @@ impl Stream {
             let_go: false,
             received: VecDeque::new(),
             unread: 0,
+            engine_arrived: 0,
+            engine_sent: 0,
+            direct: None,
+            carried: Vec::new(),
             credit_owed: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
@@ -192,7 +245,35 @@ impl Stream {
     }
 
     fn has_room(&self) -> bool {
-        !self.starved && !self.draining && self.send.is_writable()
+        let memory = match &self.direct {
+            Some(direct) if direct.is_sending() => &direct.send,
+            _ => &self.send,
+        };
+        !self.starved && !self.draining && memory.is_writable()
+    }
+
+    /// SO_SNDBUF.
+    pub fn set_send_limit(&mut self, octets: u32) {
+        self.send.set_limit(octets);
+        if let Some(direct) = &mut self.direct {
+            direct.send.set_limit(octets);
+        }
+    }
+
+    /// Octets sent and not yet acknowledged or, in a channel, read.
+    pub fn outstanding(&mut self, io: &mut QueueIo) -> u32 {
+        let direct = self.direct.as_mut().map_or(0, |direct| {
+            if let Some(channel) = io.channel(direct.channel) {
+                direct.reclaim(channel);
+            }
+            direct.send.outstanding()
+        });
+        self.send.outstanding() + direct
+    }
+
+    /// Nothing announces what is waited for: look again soon.
+    pub fn retry_soon(&mut self) {
+        self.starved = true;
     }
 
     /// Tells the socket what holds now; `key`: what has just happened.
@@ -258,15 +339,10 @@ impl Stream {
         if self.unread > 0 && (self.unread >= target || over) {
             let copied = self.copy_out(io, into, peek)?;
             if !peek {
-                self.credit_owed += copied as u32;
-                io.credit(slot, self);
-                self.quiet_credit = self.quiet_credit.saturating_add(copied as u32);
-                if self.quiet_credit >= self.quiet_credit_max {
-                    self.quiet_credit = 0;
-                    io.ring();
-                }
+                self.settle_read(io, slot, &copied);
                 self.publish(0);
             }
+            let copied = copied.all();
             return Ok(Attempt::Done(copied));
         }
         if self.unread > 0 || self.link == Link::Connecting {
@@ -282,14 +358,39 @@ impl Stream {
         Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
     }
 
-    fn copy_out(&mut self, io: &QueueIo, into: &mut Scatter<'_, '_>, peek: bool) -> Result<usize, Errno> {
-        let mut copied = 0;
+    fn copy_out(
+        &mut self,
+        io: &mut QueueIo,
+        into: &mut Scatter<'_, '_>,
+        peek: bool,
+    ) -> Result<Copied, Errno> {
+        let mut copied = Copied::default();
         let mut at = 0;
-        while let Some(range) = self.received.get_mut(at) {
-            let taken = into.fill(range.len as usize, |done, piece| {
-                io.region.read(range.offset + done as u64, piece).map_err(|_| Errno::EIO)
+        while let Some(piece) = self.received.get_mut(at) {
+            let range = &mut piece.range;
+            let region = match piece.source {
+                Source::Engine => Some(&io.region),
+                Source::Channel => {
+                    let id = self.direct.as_ref().map(|direct| direct.channel);
+                    let channel = id.and_then(|id| io.channels.iter().find(|channel| channel.id == id));
+                    Some(channel.ok_or(Errno::EIO)?.end.memory().region())
+                }
+                Source::Carried => None,
+            };
+            let taken = into.fill(range.len as usize, |done, to| {
+                let from = range.offset + done as u64;
+                match region {
+                    Some(region) => region.read(from, to).map_err(|_| Errno::EIO),
+                    None => self.carried.get(from as usize..from as usize + to.len()).map_or(
+                        Err(Errno::EIO),
+                        |octets| {
+                            to.copy_from_slice(octets);
+                            Ok(())
+                        },
+                    ),
+                }
             })? as u32;
-            copied += taken as usize;
+            copied.add(piece.source, taken);
             if taken < range.len {
                 if !peek {
                     range.offset += u64::from(taken);
@@ -304,9 +405,30 @@ impl Stream {
             }
         }
         if !peek {
-            self.unread -= copied;
+            self.unread -= copied.all();
         }
         Ok(copied)
+    }
+
+    /// Tells whoever lent the memory that what was in it has been read.
+    fn settle_read(&mut self, io: &mut QueueIo, slot: u32, copied: &Copied) {
+        if copied.engine > 0 {
+            self.credit_owed += copied.engine;
+            io.credit(slot, self);
+            self.quiet_credit = self.quiet_credit.saturating_add(copied.engine);
+            if self.quiet_credit >= self.quiet_credit_max {
+                self.quiet_credit = 0;
+                io.ring();
+            }
+        }
+        if copied.channel > 0
+            && let Some(direct) = &mut self.direct
+        {
+            direct.on_read(io.channel(direct.channel), copied.channel as usize);
+        }
+        if copied.carried > 0 && !self.received.iter().any(|piece| piece.source == Source::Carried) {
+            self.carried = Vec::new();
+        }
     }
 
     /// Puts back an error that was taken too early.
@@ -339,8 +461,9 @@ impl Stream {
         if self.link != Link::Open {
             return Ok(Attempt::Wait);
         }
-        let mut sent = 0;
-        while from.left() > 0 && self.send.room() > 0 {
+        let mut sent = self.send_direct(io, from)?;
+        let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
+        while through_engine && from.left() > 0 && self.send.room() > 0 {
             if io.ring.send_room() == 0 {
                 self.starved = true;
                 break;
@@ -360,11 +483,54 @@ impl Stream {
                 break;
             }
             self.send.commit(len);
+            self.engine_sent += u64::from(len);
             sent += len as usize;
             io.ring();
         }
         self.publish(0);
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
+    }
+
+    /// Sends through the channel while that is open: as much as there is room for.
+    fn send_direct(&mut self, io: &mut QueueIo, from: &mut Gather<'_, '_>) -> Result<usize, Errno> {
+        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
+        let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
+        let mut sent = 0;
+        while from.left() > 0 {
+            // One for the octets, perhaps one for `Begin`, one for `Want`.
+            if channel.end.room(3) < 3 {
+                self.starved = true;
+                break;
+            }
+            let Some(piece) = direct.reserve(channel, from.left(), SEND_CHUNK) else {
+                // With nothing outstanding it is memory that is short.
+                self.starved = direct.send.outstanding() == 0;
+                break;
+            };
+            let before = from.clone();
+            let len = from.empty(piece.len as usize, |done, octets| {
+                let region = channel.end.memory().region();
+                region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
+            })? as u32;
+            if !direct.publish(channel, MemRange { offset: piece.offset, len }, self.engine_sent) {
+                *from = before;
+                break;
+            }
+            sent += len as usize;
+        }
+        if direct.send.outstanding() > 0 {
+            channel.lend(direct);
+        }
+        if direct.is_sending() && !direct.send.is_writable() {
+            direct.reclaim(channel);
+            if !direct.send.is_writable() {
+                self.starved |= !direct.want(channel);
+            }
+        }
+        if sent > 0 {
+            channel.end.wake_peer();
+        }
+        Ok(sent)
     }
 
     /// A send stopped for want of memory or ring room.
@@ -396,17 +562,69 @@ impl Stream {
         if data.len == 0 || self.let_go {
             return;
         }
-        self.unread += data.len as usize;
-        match self.received.back_mut() {
-            Some(last)
-                if last.offset + u64::from(last.len) == data.offset
-                    && last.len + data.len <= RANGE_LEN_MAX =>
-            {
-                last.len += data.len;
-            }
-            _ => self.received.push_back(data),
+        self.engine_arrived += u64::from(data.len);
+        self.append(Source::Engine, data);
+        while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
+            self.append(Source::Channel, data);
         }
         self.publish(if self.unread >= self.low_water { IN } else { 0 });
+    }
+
+    /// Octets came through the channel.
+    pub fn on_direct_data(&mut self, data: MemRange) {
+        let Some(direct) = &mut self.direct else { return };
+        let in_order = direct.on_data(data, self.engine_arrived);
+        if let Some(data) = in_order.filter(|_| !self.let_go) {
+            self.append(Source::Channel, data);
+            self.publish(if self.unread >= self.low_water { IN } else { 0 });
+        }
+    }
+
+    fn append(&mut self, source: Source, data: MemRange) {
+        self.unread += data.len as usize;
+        match self.received.back_mut() {
+            Some(Piece { source: last, range })
+                if *last == source
+                    && range.offset + u64::from(range.len) == data.offset
+                    && range.len + data.len <= RANGE_LEN_MAX =>
+            {
+                range.len += data.len;
+            }
+            _ => self.received.push_back(Piece { source, range: data }),
+        }
+    }
+
+    /// Pieces that wait unread.
+    pub fn pieces(&self) -> usize {
+        self.received.len()
+    }
+
+    /// The stream begins with octets that somebody else received.
+    pub fn carry(&mut self, octets: Vec<u8>) {
+        let range = MemRange { offset: 0, len: octets.len() as u32 };
+        if range.len > 0 {
+            self.unread += octets.len();
+            self.carried = octets;
+            self.received.push_front(Piece { source: Source::Carried, range });
+        }
+    }
+
+    /// Whether unread octets are where only this process can reach them.
+    pub fn has_private_octets(&self) -> bool {
+        self.received.iter().any(|piece| piece.source != Source::Engine)
+    }
+
+    /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
+    /// whoever claims the stream.
+    pub fn take_unread(&mut self, io: &mut QueueIo, slot: u32) -> Result<Vec<u8>, Errno> {
+        let private = self.received.iter().rposition(|piece| piece.source != Source::Engine);
+        let count = private.map_or(0, |last| last + 1);
+        let len: usize = self.received.iter().take(count).map(|piece| piece.range.len as usize).sum();
+        let mut octets = vec![0; len];
+        let mut slices = [IoSliceMut::new(&mut octets)];
+        let copied = self.copy_out(io, &mut Scatter::new(&mut slices), false)?;
+        self.settle_read(io, slot, &copied);
+        Ok(octets)
     }
 
     pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {
@@ -443,6 +661,7 @@ impl Stream {
             socket.set_moved();
         }
         self.received.clear();
+        self.carried = Vec::new();
         self.unread = 0;
         self.credit_owed = 0;
         self.publish(DRAINED);

@@ -221,8 +221,15 @@ impl Socket {
 
     /// SO_LINGER: waits until all is acknowledged, `time` at most.
     pub(super) fn wait_drained(&'static self, time: Duration) {
-        let done =
-            || self.with_stream(|_, s, _| s.send.outstanding() == 0 || s.link != Link::Open).unwrap_or(true);
+        let look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _| {
+            let done = stream.outstanding(io) == 0 || stream.link != Link::Open;
+            if !done && stream.direct.is_some() {
+                // Nobody tells of octets that were read out of a channel.
+                stream.retry_soon();
+            }
+            done
+        };
+        let done = || self.with_stream(look).unwrap_or(true);
         let _ = block_on(self.block(Some(time)), &mut || Ok(done().then_some(())));
     }
 }

@@ -1,0 +1,459 @@
+//! Channels of a queue set: memory that this session shares with another one of the same engine, for connections
+//! between the two.
+//!
+//! Owns the ends of the rings, the memory to send from, and which stream uses which slot. Kept by [`crate::queue`]
+//! behind the queue set's lock, which also drains them; what a stream does with its slot is in
+//! [`crate::socket::direct`].
+
+use crate::lock::Lock;
+use crate::queue::Queue;
+use crate::send_memory::{Blocks, SEND_LIMIT_MAX};
+use crate::socket::direct::{Direct, PIECES_MAX};
+use crate::socket::stream::{Link, Stream};
+use crate::stack::Stack;
+use crate::sys::Fd;
+use rustix::fd::RawFd;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use toe_abi::attach::{Reply, Request};
+use toe_abi::channel::{ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
+use toe_abi::entry::{Command, Completion};
+use toe_abi::errno::Errno;
+use toe_base::arena::Arena;
+use toe_base::{ChannelId, FlowId};
+use toe_ring::{ChannelEnd, ChannelMemory};
+
+/// Entries that one drain takes from a channel before others get the lock.
+const DRAIN_MAX: usize = 4096;
+/// Entries that may have come before the engine's word about their slot.
+const EARLY_MAX: usize = 4096;
+/// Streams whose lent memory is looked at in one go.
+const SWEEP: usize = 16;
+/// Looks at a sender that has counted octets and not yet stored their entry. It is between two instructions; a sender
+/// that was stopped or killed there never comes.
+const LAST_ENTRY_LOOKS: u32 = 1 << 20;
+/// Nobody uses the slot.
+const NO_STREAM: u32 = u32::MAX;
+
+/// Which stream a slot belongs to, and which use of it that is.
+#[derive(Clone, Copy, Debug)]
+struct SlotUse {
+    generation: u16,
+    stream: u32,
+}
+
+/// One channel.
+#[derive(Debug)]
+pub struct Channel {
+    pub id: ChannelId,
+    pub end: ChannelEnd,
+    pub blocks: Blocks,
+    slots: Vec<SlotUse>,
+    /// Entries for slots that the engine has not yet told of.
+    early: Vec<ChannelEntry>,
+    /// Streams (by place in the queue) with memory that the peer may have read meanwhile.
+    lent: VecDeque<u32>,
+    /// Slots whose `Space` found the ring full.
+    pub owing: Vec<u32>,
+    wake_fd: RawFd,
+    users: u32,
+    /// The other session is gone.
+    closed: bool,
+}
+
+impl Channel {
+    /// Fetches a channel that the engine has offered.
+    fn open(stack: &Stack, id: ChannelId) -> Result<Channel, Errno> {
+        let (reply, fds) = stack.request_fds(Request::OpenChannel { channel: id.0 }, &[])?;
+        let Reply::Channel { side } = reply else { return Err(Errno::EPROTO) };
+        let [memory, wake] = <[Fd; 2]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let memory = ChannelMemory::map(&memory).map_err(crate::errno::from_os)?;
+        let wake_fd = wake.raw();
+        let end = ChannelEnd::new(memory, side, stack.own_fd(wake)).map_err(|_| Errno::EPROTO)?;
+        let arena = Arena::new(ChannelLayout::data(side), DATA_LEN);
+        Ok(Channel {
+            id,
+            end,
+            blocks: Blocks::new(Arc::new(Lock::new(arena))),
+            slots: Vec::new(),
+            early: Vec::new(),
+            lent: VecDeque::new(),
+            owing: Vec::new(),
+            wake_fd,
+            users: 0,
+            closed: false,
+        })
+    }
+
+    /// Puts an entry into the ring; `false`: it is full.
+    pub fn push(&mut self, entry: ChannelEntry) -> bool {
+        self.end.push(entry).is_ok()
+    }
+
+    fn stream_of(&self, slot: u32) -> Option<u32> {
+        self.slots.get(slot as usize).map(|used| used.stream).filter(|stream| *stream != NO_STREAM)
+    }
+
+    fn set_use(&mut self, slot: u32, used: SlotUse) {
+        if slot >= SLOTS_MAX {
+            return;
+        }
+        let unused = SlotUse { generation: 0, stream: NO_STREAM };
+        if self.slots.len() <= slot as usize {
+            self.slots.resize(slot as usize + 1, unused);
+        }
+        self.slots[slot as usize] = used;
+    }
+
+    /// Nobody here has that use of the slot (any more): what comes for it is dropped.
+    fn forget_slot(&mut self, slot: u32, generation: u16) {
+        self.set_use(slot, SlotUse { generation, stream: NO_STREAM });
+        self.early.retain(|entry| entry.slot().0 != slot);
+    }
+
+    /// Keeps an entry of which the engine has not told yet. Unless it ended this side before it could: then it never
+    /// will. `false`: there are too many.
+    fn keep_early(&mut self, entry: ChannelEntry) -> bool {
+        let is_done = |entry: &ChannelEntry| self.end.memory().is_done(entry.slot().0, self.end.side());
+        if is_done(&entry) {
+            return true;
+        }
+        if self.early.len() >= EARLY_MAX {
+            let gone: Vec<bool> = self.early.iter().map(is_done).collect();
+            let mut gone = gone.into_iter();
+            self.early.retain(|_| gone.next() != Some(true));
+        }
+        self.early.push(entry);
+        self.early.len() < EARLY_MAX
+    }
+
+    /// How the generation of an entry compares with the last use of its slot that is known here: older, this, newer.
+    fn age(&self, slot: u32, generation: u16) -> std::cmp::Ordering {
+        let known = self.slots.get(slot as usize).map_or(0, |used| used.generation);
+        (generation.wrapping_sub(known) as i16).cmp(&0)
+    }
+
+    /// Notes that a stream has memory of the channel.
+    pub fn lend(&mut self, direct: &mut Direct) {
+        if !direct.lent {
+            direct.lent = true;
+            self.lent.push_back(direct.place);
+        }
+    }
+
+    /// Whether something waits for room in the ring.
+    pub fn is_stuck(&self) -> bool {
+        !self.owing.is_empty()
+    }
+}
+
+impl Queue {
+    /// What the engine says of channels.
+    pub(crate) fn apply_to_channels(&mut self, completion: Completion) {
+        match completion {
+            Completion::OfferChannel { channel } => self.open_channel(channel),
+            Completion::Direct { flow, channel, slot, generation } => {
+                self.go_direct(flow, channel, slot, generation);
+            }
+            Completion::Yield { flow } => {
+                if let Some(slot) = self.slot_of(flow) {
+                    self.relinquish(slot);
+                }
+            }
+            Completion::ChannelClosed { channel } => {
+                if let Some(at) = self.channel_at(channel) {
+                    self.drain_channel(at);
+                    self.close_channel(at);
+                    self.drop_unused_channel(channel);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn channel_at(&self, id: ChannelId) -> Option<usize> {
+        self.io.channels.iter().position(|channel| channel.id == id)
+    }
+
+    fn open_channel(&mut self, id: ChannelId) {
+        if self.channel_at(id).is_some() {
+            return;
+        }
+        // Without the channel everything goes on through the engine.
+        if let Ok(channel) = Channel::open(self.io.stack, id) {
+            self.io.channels.push(Box::new(channel));
+            self.io.command(Command::ChannelReady { channel: id });
+        }
+    }
+
+    /// The other session is gone, and the engine has ended its directions: what waited for its word goes on.
+    fn close_channel(&mut self, at: usize) {
+        let channel = &mut self.io.channels[at];
+        channel.closed = true;
+        for used in channel.slots.clone() {
+            let stream = self.streams.get_mut(used.stream as usize).and_then(Option::as_mut);
+            let Some(stream) = stream else { continue };
+            if let Some(direct) = stream.direct.as_mut() {
+                direct.on_space(channel);
+            }
+            stream.on_supply();
+        }
+    }
+
+    fn drop_unused_channel(&mut self, id: ChannelId) {
+        let Some(at) = self.channel_at(id) else { return };
+        let channel = &self.io.channels[at];
+        if channel.closed && channel.users == 0 && !self.io.stack.is_foreign() {
+            self.io.stack.disown_fd(channel.wake_fd);
+            self.io.channels.swap_remove(at);
+        }
+    }
+
+    fn go_direct(&mut self, flow: FlowId, id: ChannelId, slot: u32, generation: u16) {
+        let Some(at) = self.channel_at(id) else { return };
+        let place = self.slot_of(flow);
+        let stream = match place.and_then(|place| self.streams.get_mut(place as usize)) {
+            Some(Some(stream)) if stream.direct.is_none() && stream.link == Link::Open && !stream.let_go => stream,
+            _ => {
+                // The program has let go of it meanwhile; the engine ends this side when it hears of that.
+                self.io.channels[at].forget_slot(slot, generation);
+                return;
+            }
+        };
+        let place = place.unwrap_or(NO_STREAM);
+        let shared = stream.socket.is_none_or(|socket| socket.is_shared()) || crate::fork::is_forking();
+        let direct = Direct::new(&self.io.channels[at], slot, generation, place, &stream.send);
+        stream.direct = Some(Box::new(direct));
+        let channel = &mut self.io.channels[at];
+        channel.users += 1;
+        channel.set_use(slot, SlotUse { generation, stream: place });
+        let early: Vec<ChannelEntry> = channel.early.extract_if(.., |entry| entry.slot().0 == slot).collect();
+        for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
+            self.apply_entry(at, entry);
+        }
+        if shared {
+            // Another process may come to have it, which the channel would not follow.
+            self.leave(place);
+        }
+    }
+
+    /// The stream is gone, and with it all that it had in the channel.
+    pub(crate) fn end_direct(&mut self, mut direct: Box<Direct>) {
+        let Some(at) = self.channel_at(direct.channel) else { return };
+        let channel = &mut self.io.channels[at];
+        direct.send.release_all(&mut channel.blocks);
+        if !self.io.stack.is_foreign() {
+            direct.leave();
+            direct.done();
+        }
+        channel.forget_slot(direct.slot, direct.generation);
+        channel.users -= 1;
+        self.drop_unused_channel(direct.channel);
+    }
+
+    /// Takes what came through all channels.
+    pub(crate) fn drain_channels(&mut self) -> usize {
+        (0..self.io.channels.len()).map(|at| self.drain_channel(at)).sum()
+    }
+
+    /// Takes what came through the channel that a flow uses, so that what the engine says of it comes after.
+    pub(crate) fn catch_up(&mut self, flow: FlowId) {
+        let direct = self.slot_of(flow).and_then(|at| self.stream_at(at)).and_then(|s| s.direct.as_ref());
+        if let Some(at) = direct.map(|direct| direct.channel).and_then(|id| self.channel_at(id)) {
+            self.drain_channel(at);
+        }
+    }
+
+    fn drain_channel(&mut self, at: usize) -> usize {
+        let mut taken = 0;
+        while taken < DRAIN_MAX {
+            let Some(channel) = self.io.channels.get_mut(at) else { return taken };
+            match channel.end.pop() {
+                Some(Ok(entry)) => self.apply_entry(at, entry),
+                Some(Err(_)) => self.break_channel(at),
+                None => break,
+            }
+            taken += 1;
+        }
+        if taken > 0
+            && let Some(channel) = self.io.channels.get_mut(at)
+        {
+            channel.end.publish_head();
+        }
+        taken
+    }
+
+    fn apply_entry(&mut self, at: usize, entry: ChannelEntry) {
+        let channel = &mut self.io.channels[at];
+        let (slot, generation) = entry.slot();
+        match channel.age(slot, generation) {
+            std::cmp::Ordering::Less => return,
+            std::cmp::Ordering::Greater => {
+                if !channel.keep_early(entry) {
+                    self.break_channel(at);
+                }
+                return;
+            }
+            std::cmp::Ordering::Equal => {}
+        }
+        let Some(stream) = channel.stream_of(slot) else { return };
+        let Some(stream) = self.streams.get_mut(stream as usize).and_then(Option::as_mut) else { return };
+        if !stream.on_channel_entry(channel, entry) {
+            self.break_channel(at);
+        }
+    }
+
+    /// The other end broke the contract: all connections over the channel are reset.
+    fn break_channel(&mut self, at: usize) {
+        let channel = &mut self.io.channels[at];
+        channel.early.clear();
+        let streams: Vec<u32> = channel.slots.iter().map(|used| used.stream).collect();
+        for place in streams.into_iter().filter(|stream| *stream != NO_STREAM) {
+            self.reset_stream(place);
+        }
+    }
+
+    /// Ends a connection whose octets are lost.
+    fn reset_stream(&mut self, place: u32) {
+        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        if let Some(direct) = &mut stream.direct {
+            direct.let_go();
+        }
+        if !stream.let_go && stream.link != Link::Closed {
+            stream.let_go = true;
+            let flow = stream.flow;
+            stream.on_reset(&mut self.io.blocks, Errno::ECONNRESET);
+            self.io.command(Command::Close { flow, abort: true });
+        }
+    }
+
+    /// Takes back memory that peers have read, of some streams. Called before the thread sleeps and now and then.
+    pub(crate) fn sweep_lent(&mut self) {
+        if self.io.stack.is_foreign() {
+            return;
+        }
+        for at in 0..self.io.channels.len() {
+            for _ in 0..SWEEP.min(self.io.channels[at].lent.len()) {
+                let Some(place) = self.io.channels[at].lent.pop_front() else { break };
+                self.sweep_stream(at, place);
+            }
+        }
+    }
+
+    fn sweep_stream(&mut self, at: usize, place: u32) {
+        let Some(channel) = self.io.channels.get_mut(at) else { return };
+        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(direct) = stream.direct.as_mut().filter(|direct| direct.lent) else { return };
+        direct.reclaim(channel);
+        if direct.send.outstanding() > 0 {
+            channel.lent.push_back(place);
+            return;
+        }
+        direct.lent = false;
+        if stream.socket.is_none() && !stream.waits_in_listener {
+            self.orphan(place);
+        }
+    }
+
+    /// Sends what found no room in the channels' rings.
+    pub(crate) fn retry_channels(&mut self) {
+        for channel in &mut self.io.channels {
+            for slot in std::mem::take(&mut channel.owing) {
+                let stream = channel.stream_of(slot).and_then(|at| self.streams.get_mut(at as usize)?.as_mut());
+                if let Some(direct) = stream.and_then(|stream| stream.direct.as_mut()) {
+                    direct.owes_space = false;
+                    direct.answer_want(channel);
+                }
+            }
+        }
+    }
+
+    /// Ends a stream's use of its channel: what comes after goes through the engine. What came before is all here
+    /// afterwards, unless the peer died or stopped in the middle of sending it: then the connection is reset.
+    pub(crate) fn leave(&mut self, place: u32) {
+        let Some(direct) = self.stream_at(place).and_then(|stream| stream.direct.as_mut()) else { return };
+        let (all, id) = (direct.leave(), direct.channel);
+        for _ in 0..LAST_ENTRY_LOOKS {
+            let direct = self.stream_at(place).and_then(|stream| stream.direct.as_ref());
+            if direct.is_none_or(|direct| direct.arrived >= all && !direct.is_holding()) {
+                return;
+            }
+            let Some(at) = self.channel_at(id) else { return };
+            if self.drain_channel(at) == 0 {
+                // Octets that the engine carries come first.
+                self.drain_completions();
+                std::hint::spin_loop();
+            }
+        }
+        self.reset_stream(place);
+    }
+
+    /// Gives a stream back to the engine, with what the program has not read; whoever shows the descriptor next gets it.
+    pub(crate) fn relinquish(&mut self, place: u32) {
+        self.leave(place);
+        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        if stream.let_go || stream.link != Link::Open {
+            return;
+        }
+        let outcome = stream.take_unread(&mut self.io, place).and_then(|unread| {
+            self.io.ring();
+            let flow = stream.flow.raw();
+            let memory = (!unread.is_empty()).then(|| crate::sys::memory_with(&unread)).transpose()?;
+            let shown: Vec<_> = memory.iter().map(rustix::fd::AsFd::as_fd).collect();
+            let request = Request::Relinquish { flow, unread: unread.len() as u32 };
+            self.io.stack.request(request, &shown)
+        });
+        match outcome {
+            Ok(_) => stream.on_moved(),
+            Err(_) => self.reset_stream(place),
+        }
+    }
+
+    /// Before a fork: no stream may have octets that only this process can reach, for the child may be the one to read
+    /// them.
+    pub fn leave_all(&mut self) {
+        if self.io.stack.is_foreign() {
+            return;
+        }
+        for place in 0..self.streams.len() as u32 {
+            let Some(stream) = self.stream_at(place) else { continue };
+            if stream.direct.is_some() && !stream.let_go {
+                self.leave(place);
+            }
+            if self.stream_at(place).is_some_and(|stream| stream.has_private_octets()) {
+                self.relinquish(place);
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// What the peer put into the channel for this stream. `false`: it broke the contract.
+    fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
+        let Some(direct) = &mut self.direct else { return true };
+        match entry {
+            ChannelEntry::Begin { after, .. } => {
+                direct.on_begin(after);
+                true
+            }
+            ChannelEntry::Data { data, .. } => {
+                let is_sane = channel.end.is_peer_data(data)
+                    && direct.unread() <= u64::from(SEND_LIMIT_MAX) * 2
+                    && self.pieces() < PIECES_MAX;
+                if is_sane {
+                    self.on_direct_data(data);
+                }
+                is_sane
+            }
+            ChannelEntry::Want { .. } => {
+                direct.on_want(channel);
+                true
+            }
+            ChannelEntry::Space { .. } => {
+                direct.on_space(channel);
+                self.on_supply();
+                true
+            }
+        }
+    }
+}

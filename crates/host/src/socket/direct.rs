@@ -1,0 +1,219 @@
+//! A stream's use of a channel: its octets go from window to window, without the engine.
+//!
+//! Owned by [`crate::socket::stream`]; the channel itself is in [`crate::channel`]. Each direction starts when its sender
+//! learns of the slot, and ends when anybody freezes it; before and after, the engine carries the stream. What goes
+//! through the channel is one piece of the stream in each direction: the octets that the engine carried before come
+//! first ([`toe_abi::channel::ChannelEntry::Begin`] says how many), those that it carries after come last (the channel
+//! is drained before an engine's completion for the flow is looked at).
+
+use crate::channel::Channel;
+use crate::send_memory::SendMemory;
+use std::collections::VecDeque;
+use toe_abi::channel::{ALL_READ, ChannelEntry, Side};
+use toe_abi::entry::MemRange;
+use toe_base::ChannelId;
+use toe_ring::ChannelMemory;
+
+/// Pieces that may wait unread. A peer that makes more, smaller ones than a sender would is broken.
+pub const PIECES_MAX: usize = 1 << 14;
+/// No `Begin` has come.
+const NOT_BEGUN: u64 = u64::MAX;
+
+/// The octets of one direction that are in the channel, or were.
+#[derive(Debug)]
+pub struct Direct {
+    pub channel: ChannelId,
+    pub slot: u32,
+    pub generation: u16,
+    /// Where the stream is in its queue.
+    pub place: u32,
+    memory: ChannelMemory,
+    side: Side,
+    /// Memory of the channel that holds what the peer has not read.
+    pub send: SendMemory,
+    /// Octets that were sent and read by the peer.
+    released: u64,
+    sending: bool,
+    begun: bool,
+    /// The peer knows that this side waits for room.
+    want_told: bool,
+    /// In the channel's list of streams with memory lent.
+    pub lent: bool,
+    /// Octets whose entries have come.
+    pub arrived: u64,
+    /// Octets that the program has read.
+    pub read: u64,
+    /// Octets that the engine carries before those of the channel.
+    after: u64,
+    /// What came while the engine still owed some of those.
+    held: VecDeque<MemRange>,
+    /// The peer waits for this many unread octets to be half as many.
+    wanted_at: Option<u64>,
+    /// `Space` is due but the ring was full.
+    pub owes_space: bool,
+}
+
+impl Direct {
+    /// `limits`: the memory that the stream had for the engine, for SO_SNDBUF.
+    pub fn new(channel: &Channel, slot: u32, generation: u16, place: u32, limits: &SendMemory) -> Direct {
+        Direct {
+            channel: channel.id,
+            slot,
+            generation,
+            place,
+            memory: channel.end.memory().clone(),
+            side: channel.end.side(),
+            send: limits.like(),
+            released: 0,
+            sending: true,
+            begun: false,
+            want_told: false,
+            lent: false,
+            arrived: 0,
+            read: 0,
+            after: NOT_BEGUN,
+            held: VecDeque::new(),
+            wanted_at: None,
+            owes_space: false,
+        }
+    }
+
+    /// Whether octets of the program go through the channel.
+    pub fn is_sending(&self) -> bool {
+        self.sending
+    }
+
+    /// Takes back the memory of what the peer has read.
+    pub fn reclaim(&mut self, channel: &mut Channel) {
+        let read = self.memory.read(self.slot, self.side.other());
+        let more = read.saturating_sub(self.released).min(u64::from(self.send.outstanding()));
+        if more > 0 {
+            self.released += more;
+            self.send.release(&mut channel.blocks, more as u32);
+        }
+    }
+
+    /// Memory for some of `want` octets.
+    pub fn reserve(&mut self, channel: &mut Channel, want: usize, chunk: u32) -> Option<MemRange> {
+        // The peer's word is another core's line: it is looked at only when what is at hand does not do.
+        if (self.send.at_hand() as usize) < want || (self.send.room() as usize) < want {
+            self.reclaim(channel);
+        }
+        self.send.reserve(&mut channel.blocks, want, chunk)
+    }
+
+    /// Publishes `data`, which was reserved and filled; `after`: octets that went by the engine before. `false`: the
+    /// direction has been ended, and nothing was sent. The ring has room for two entries.
+    pub fn publish(&mut self, channel: &mut Channel, data: MemRange, after: u64) -> bool {
+        let (slot, generation) = (self.slot, self.generation);
+        if !self.begun {
+            self.begun = true;
+            channel.push(ChannelEntry::Begin { slot, generation, after });
+        }
+        if self.memory.add_sent(slot, self.side, data.len).is_err() {
+            self.sending = false;
+            return false;
+        }
+        self.send.commit(data.len);
+        channel.push(ChannelEntry::Data { slot, generation, data });
+        true
+    }
+
+    /// Asks the peer to tell when there is room, unless it was asked. `false`: the ring is full.
+    pub fn want(&mut self, channel: &mut Channel) -> bool {
+        let (slot, generation) = (self.slot, self.generation);
+        if !self.want_told {
+            self.want_told = channel.push(ChannelEntry::Want { slot, generation });
+        }
+        self.want_told
+    }
+
+    /// The peer says that there is room.
+    pub fn on_space(&mut self, channel: &mut Channel) {
+        self.want_told = false;
+        self.send.grow();
+        self.reclaim(channel);
+    }
+
+    /// `Begin`: so many octets of the engine come before.
+    pub fn on_begin(&mut self, after: u64) {
+        if self.after == NOT_BEGUN {
+            self.after = after;
+        }
+    }
+
+    /// Octets came; `engine_arrived` of the engine's were there. Gives back what is in order now.
+    pub fn on_data(&mut self, data: MemRange, engine_arrived: u64) -> Option<MemRange> {
+        self.arrived += u64::from(data.len);
+        if self.held.is_empty() && engine_arrived >= self.after {
+            return Some(data);
+        }
+        self.held.push_back(data);
+        None
+    }
+
+    /// What has come in order now that `engine_arrived` octets of the engine's are there.
+    pub fn next_in_order(&mut self, engine_arrived: u64) -> Option<MemRange> {
+        if engine_arrived >= self.after { self.held.pop_front() } else { None }
+    }
+
+    /// Whether some of what came is still out of order.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Octets that came and that the program has not read.
+    pub fn unread(&self) -> u64 {
+        self.arrived - self.read
+    }
+
+    /// The program has read `octets` more.
+    pub fn on_read(&mut self, channel: Option<&mut Channel>, octets: usize) {
+        self.read += octets as u64;
+        self.memory.set_read(self.slot, self.side, self.read);
+        if let Some(channel) = channel {
+            self.answer_want(channel);
+        }
+    }
+
+    /// The peer waits for room.
+    pub fn on_want(&mut self, channel: &mut Channel) {
+        self.wanted_at = Some(self.unread());
+        self.answer_want(channel);
+    }
+
+    /// Tells the peer of room that it waits for, if there is enough.
+    pub fn answer_want(&mut self, channel: &mut Channel) {
+        let (slot, generation) = (self.slot, self.generation);
+        if self.wanted_at.is_none_or(|then| self.unread() > then / 2) {
+            return;
+        }
+        if channel.push(ChannelEntry::Space { slot, generation }) {
+            self.wanted_at = None;
+            channel.end.wake_peer();
+        } else if !self.owes_space {
+            self.owes_space = true;
+            channel.owing.push(self.slot);
+        }
+    }
+
+    /// Ends both directions. Returns how many octets will have come through the channel.
+    pub fn leave(&mut self) -> u64 {
+        self.sending = false;
+        self.memory.freeze(self.slot, self.side);
+        self.memory.freeze(self.slot, self.side.other())
+    }
+
+    /// The program lets go: ends both directions and says that nothing will be read any more. Returns whether octets were
+    /// left unread.
+    pub fn let_go(&mut self) -> bool {
+        let unread = self.leave() > self.read;
+        self.memory.set_read(self.slot, self.side, ALL_READ);
+        unread
+    }
+
+    /// This side refers to the slot no more: it may be used for another connection.
+    pub fn done(&self) {
+        self.memory.set_done(self.slot, self.side);
+    }
+}
