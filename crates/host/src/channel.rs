@@ -213,7 +213,9 @@ impl Queue {
         let Some(at) = self.channel_at(id) else { return };
         let place = self.slot_of(flow);
         let stream = match place.and_then(|place| self.streams.get_mut(place as usize)) {
-            Some(Some(stream)) if stream.direct.is_none() && stream.link == Link::Open && !stream.let_go => stream,
+            Some(Some(stream)) if stream.direct.is_none() && stream.link == Link::Open && !stream.let_go => {
+                stream
+            }
             _ => {
                 // The program has let go of it meanwhile; the engine ends this side when it hears of that.
                 self.io.channels[at].forget_slot(slot, generation);
@@ -359,7 +361,8 @@ impl Queue {
     pub(crate) fn retry_channels(&mut self) {
         for channel in &mut self.io.channels {
             for slot in std::mem::take(&mut channel.owing) {
-                let stream = channel.stream_of(slot).and_then(|at| self.streams.get_mut(at as usize)?.as_mut());
+                let stream =
+                    channel.stream_of(slot).and_then(|at| self.streams.get_mut(at as usize)?.as_mut());
                 if let Some(direct) = stream.and_then(|stream| stream.direct.as_mut()) {
                     direct.owes_space = false;
                     direct.answer_want(channel);

@@ -239,11 +239,7 @@ impl Stack {
     }
 
     /// The same, with the descriptors that come beside the answer.
-    pub fn request_fds(
-        &self,
-        request: Request,
-        show: &[BorrowedFd<'_>],
-    ) -> Result<(Reply, Vec<Fd>), Errno> {
+    pub fn request_fds(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<Fd>), Errno> {
         self.control.request(request, show)
     }
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use toe_abi::channel::{ALL_READ, ChannelEntry, Side};
 use toe_abi::entry::MemRange;
 use toe_base::ChannelId;
-use toe_ring::ChannelMemory;
+use toe_ring::{ChannelMemory, Region};
 
 /// Pieces that may wait unread. A peer that makes more, smaller ones than a sender would is broken.
 pub const PIECES_MAX: usize = 1 << 14;
@@ -76,6 +76,11 @@ impl Direct {
             wanted_at: None,
             owes_space: false,
         }
+    }
+
+    /// Where the peer's octets lie.
+    pub fn region(&self) -> &Region {
+        self.memory.region()
     }
 
     /// Whether octets of the program go through the channel.

@@ -12,6 +12,7 @@ pub mod connect;
 pub mod direct;
 pub mod listener;
 pub mod options;
+pub mod received;
 pub mod slices;
 pub mod stream;
 pub mod transfer;

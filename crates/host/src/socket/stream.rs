@@ -16,12 +16,12 @@ use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
+use crate::socket::received::{Copied, Received, Source};
 use crate::socket::slices::{Gather, Scatter};
-use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use toe_abi::command::FlowInfo;
-use toe_abi::entry::{MemRange, RANGE_LEN_MAX, Send};
+use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
 
@@ -72,24 +72,6 @@ pub enum Attempt {
     Wait,
 }
 
-/// Where received octets lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// In the session's region; the engine gets credit for them.
-    Engine,
-    /// In the memory of the stream's channel.
-    Channel,
-    /// In [`Stream::carried`].
-    Carried,
-}
-
-/// A range of received octets.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    source: Source,
-    range: MemRange,
-}
-
 /// The part of a stream that goes along when it is claimed.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
@@ -98,28 +80,6 @@ pub struct Manner {
     write_shut: bool,
     low_water: usize,
     error: Errno,
-}
-
-/// How many octets a read took from where.
-#[derive(Clone, Copy, Debug, Default)]
-struct Copied {
-    engine: u32,
-    channel: u32,
-    carried: u32,
-}
-
-impl Copied {
-    fn add(&mut self, source: Source, octets: u32) {
-        match source {
-            Source::Engine => self.engine += octets,
-            Source::Channel => self.channel += octets,
-            Source::Carried => self.carried += octets,
-        }
-    }
-
-    fn all(&self) -> usize {
-        (self.engine + self.channel + self.carried) as usize
-    }
 }
 
 /// A connection.
@@ -133,16 +93,12 @@ pub struct Stream {
     pub told: ConnectTold,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
-    /// Received and not yet read, in stream order; neighbours are one piece.
-    received: VecDeque<Piece>,
-    unread: usize,
+    received: Received,
     /// Octets that the engine has brought, and those that were sent through it, ever.
     engine_arrived: u64,
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
-    /// What another session, or this one before, had received through a channel and not read.
-    carried: Vec<u8>,
     /// Octets read for which the engine has no credit yet.
     pub credit_owed: u32,
     /// Octets credited since a sleeping engine was last woken for them.
@@ -173,12 +129,10 @@ impl Stream {
             link,
             told: ConnectTold::Nothing,
             let_go: false,
-            received: VecDeque::new(),
-            unread: 0,
+            received: Received::default(),
             engine_arrived: 0,
             engine_sent: 0,
             direct: None,
-            carried: Vec::new(),
             credit_owed: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
@@ -235,7 +189,7 @@ impl Stream {
         if read_over {
             bits |= IN | RDHUP;
         }
-        if self.unread >= self.low_water {
+        if self.received.len() >= self.low_water {
             bits |= IN;
         }
         if write_over || self.has_room() {
@@ -289,7 +243,7 @@ impl Stream {
     }
 
     pub fn unread(&self) -> usize {
-        self.unread
+        self.received.len()
     }
 
     pub fn error(&self) -> Errno {
@@ -336,8 +290,8 @@ impl Stream {
         peek: bool,
     ) -> Result<Attempt, Errno> {
         let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
-        if self.unread > 0 && (self.unread >= target || over) {
-            let copied = self.copy_out(io, into, peek)?;
+        if !self.received.is_empty() && (self.received.len() >= target || over) {
+            let copied = self.received.copy_out(io, self.direct.as_deref(), into, peek)?;
             if !peek {
                 self.settle_read(io, slot, &copied);
                 self.publish(0);
@@ -345,7 +299,7 @@ impl Stream {
             let copied = copied.all();
             return Ok(Attempt::Done(copied));
         }
-        if self.unread > 0 || self.link == Link::Connecting {
+        if !self.received.is_empty() || self.link == Link::Connecting {
             return Ok(Attempt::Wait);
         }
         if self.peer_closed {
@@ -356,58 +310,6 @@ impl Stream {
             return Err(error);
         }
         Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
-    }
-
-    fn copy_out(
-        &mut self,
-        io: &mut QueueIo,
-        into: &mut Scatter<'_, '_>,
-        peek: bool,
-    ) -> Result<Copied, Errno> {
-        let mut copied = Copied::default();
-        let mut at = 0;
-        while let Some(piece) = self.received.get_mut(at) {
-            let range = &mut piece.range;
-            let region = match piece.source {
-                Source::Engine => Some(&io.region),
-                Source::Channel => {
-                    let id = self.direct.as_ref().map(|direct| direct.channel);
-                    let channel = id.and_then(|id| io.channels.iter().find(|channel| channel.id == id));
-                    Some(channel.ok_or(Errno::EIO)?.end.memory().region())
-                }
-                Source::Carried => None,
-            };
-            let taken = into.fill(range.len as usize, |done, to| {
-                let from = range.offset + done as u64;
-                match region {
-                    Some(region) => region.read(from, to).map_err(|_| Errno::EIO),
-                    None => self.carried.get(from as usize..from as usize + to.len()).map_or(
-                        Err(Errno::EIO),
-                        |octets| {
-                            to.copy_from_slice(octets);
-                            Ok(())
-                        },
-                    ),
-                }
-            })? as u32;
-            copied.add(piece.source, taken);
-            if taken < range.len {
-                if !peek {
-                    range.offset += u64::from(taken);
-                    range.len -= taken;
-                }
-                break;
-            }
-            if peek {
-                at += 1;
-            } else {
-                self.received.pop_front();
-            }
-        }
-        if !peek {
-            self.unread -= copied.all();
-        }
-        Ok(copied)
     }
 
     /// Tells whoever lent the memory that what was in it has been read.
@@ -425,9 +327,6 @@ impl Stream {
             && let Some(direct) = &mut self.direct
         {
             direct.on_read(io.channel(direct.channel), copied.channel as usize);
-        }
-        if copied.carried > 0 && !self.received.iter().any(|piece| piece.source == Source::Carried) {
-            self.carried = Vec::new();
         }
     }
 
@@ -503,8 +402,9 @@ impl Stream {
                 break;
             }
             let Some(piece) = direct.reserve(channel, from.left(), SEND_CHUNK) else {
-                // With nothing outstanding it is memory that is short.
+                // With octets outstanding it helps when the peer reads; without, it is memory that is short.
                 self.starved = direct.send.outstanding() == 0;
+                self.draining = !self.starved;
                 break;
             };
             let before = from.clone();
@@ -521,11 +421,8 @@ impl Stream {
         if direct.send.outstanding() > 0 {
             channel.lend(direct);
         }
-        if direct.is_sending() && !direct.send.is_writable() {
-            direct.reclaim(channel);
-            if !direct.send.is_writable() {
-                self.starved |= !direct.want(channel);
-            }
+        if direct.is_sending() && (self.draining || !direct.send.is_writable()) {
+            self.starved |= !direct.want(channel);
         }
         if sent > 0 {
             channel.end.wake_peer();
@@ -541,6 +438,7 @@ impl Stream {
     /// There may be memory or room again.
     pub fn on_supply(&mut self) {
         self.starved = false;
+        self.draining = false;
         self.publish(if self.has_room() { OUT } else { 0 });
     }
 
@@ -563,11 +461,11 @@ impl Stream {
             return;
         }
         self.engine_arrived += u64::from(data.len);
-        self.append(Source::Engine, data);
+        self.received.append(Source::Engine, data);
         while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
-            self.append(Source::Channel, data);
+            self.received.append(Source::Channel, data);
         }
-        self.publish(if self.unread >= self.low_water { IN } else { 0 });
+        self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
     }
 
     /// Octets came through the channel.
@@ -575,54 +473,33 @@ impl Stream {
         let Some(direct) = &mut self.direct else { return };
         let in_order = direct.on_data(data, self.engine_arrived);
         if let Some(data) = in_order.filter(|_| !self.let_go) {
-            self.append(Source::Channel, data);
-            self.publish(if self.unread >= self.low_water { IN } else { 0 });
-        }
-    }
-
-    fn append(&mut self, source: Source, data: MemRange) {
-        self.unread += data.len as usize;
-        match self.received.back_mut() {
-            Some(Piece { source: last, range })
-                if *last == source
-                    && range.offset + u64::from(range.len) == data.offset
-                    && range.len + data.len <= RANGE_LEN_MAX =>
-            {
-                range.len += data.len;
-            }
-            _ => self.received.push_back(Piece { source, range: data }),
+            self.received.append(Source::Channel, data);
+            self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
         }
     }
 
     /// Pieces that wait unread.
     pub fn pieces(&self) -> usize {
-        self.received.len()
+        self.received.pieces()
     }
 
     /// The stream begins with octets that somebody else received.
     pub fn carry(&mut self, octets: Vec<u8>) {
-        let range = MemRange { offset: 0, len: octets.len() as u32 };
-        if range.len > 0 {
-            self.unread += octets.len();
-            self.carried = octets;
-            self.received.push_front(Piece { source: Source::Carried, range });
-        }
+        self.received.carry(octets);
     }
 
     /// Whether unread octets are where only this process can reach them.
     pub fn has_private_octets(&self) -> bool {
-        self.received.iter().any(|piece| piece.source != Source::Engine)
+        self.received.private() > 0
     }
 
     /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
     /// whoever claims the stream.
     pub fn take_unread(&mut self, io: &mut QueueIo, slot: u32) -> Result<Vec<u8>, Errno> {
-        let private = self.received.iter().rposition(|piece| piece.source != Source::Engine);
-        let count = private.map_or(0, |last| last + 1);
-        let len: usize = self.received.iter().take(count).map(|piece| piece.range.len as usize).sum();
-        let mut octets = vec![0; len];
+        let mut octets = vec![0; self.received.private()];
         let mut slices = [IoSliceMut::new(&mut octets)];
-        let copied = self.copy_out(io, &mut Scatter::new(&mut slices), false)?;
+        let mut into = Scatter::new(&mut slices);
+        let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, false)?;
         self.settle_read(io, slot, &copied);
         Ok(octets)
     }
@@ -660,9 +537,7 @@ impl Stream {
         if let Some(socket) = self.socket {
             socket.set_moved();
         }
-        self.received.clear();
-        self.carried = Vec::new();
-        self.unread = 0;
+        self.received = Received::default();
         self.credit_owed = 0;
         self.publish(DRAINED);
     }

@@ -17,13 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use toe::{Socket, Stack, fd_table};
 use toe_abi::attach::{Message, Reply, Request};
+use toe_abi::channel::Side;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{QueueSetLayout, RegionLayout};
 use toe_abi::register::HostRegisters;
-use toe_base::{FlowId, ListenerId};
-use toe_ring::{EngineQueueSet, EventFd, Region, irq_pair};
+use toe_base::{ChannelId, FlowId, ListenerId};
+use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region, irq_pair};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest that a test waits for something that must come.
@@ -48,6 +49,12 @@ struct Shared {
     /// What the next claims are answered.
     claims: Vec<Reply>,
     shown: u32,
+    /// Channels that were offered: the memory's descriptor and the engine's mapping.
+    channels: HashMap<u32, (OwnedFd, ChannelMemory)>,
+    /// What was given back, with what had not been read.
+    relinquished: Vec<(u32, Vec<u8>)>,
+    /// What the next claimed flow brings along.
+    carried: Vec<u8>,
     connections: Vec<Arc<OwnedFd>>,
 }
 
@@ -154,6 +161,24 @@ impl Engine {
 
     pub fn answer_claims_with(&self, replies: Vec<Reply>) {
         lock(&self.shared).claims = replies;
+    }
+
+    /// The next claimed flow comes with octets that its last holder had not read.
+    pub fn carry(&self, octets: &[u8]) {
+        lock(&self.shared).carried = octets.to_vec();
+    }
+
+    pub fn relinquished(&self) -> Vec<(u32, Vec<u8>)> {
+        std::mem::take(&mut lock(&self.shared).relinquished)
+    }
+
+    /// Makes a channel and offers it to queue set 0 of session 0; returns the other end of it.
+    pub fn offer_channel(&self, id: ChannelId) -> ChannelEnd {
+        let (memory, file) = ChannelMemory::create().expect("memory");
+        let wake = self.with(0, |session| session.queue_sets[0].waker().expect("a pipe's end"));
+        lock(&self.shared).channels.insert(id.0, (file, memory.clone()));
+        self.post(0, Completion::OfferChannel { channel: id });
+        ChannelEnd::new(memory, Side::One, wake).expect("a channel's memory")
     }
 
     pub fn twins_shown(&self) -> u32 {
@@ -425,7 +450,29 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 shared.shown += shown.len() as u32;
                 Reply::Handle { handle: 7 }
             }
-            Request::Claim { .. } if !shared.claims.is_empty() => shared.claims.remove(0),
+            Request::Claim { .. } if !shared.claims.is_empty() => {
+                let carried = std::mem::take(&mut shared.carried);
+                if !carried.is_empty() {
+                    fds.insert(0, memory_with(&carried));
+                }
+                shared.claims.remove(0)
+            }
+            Request::OpenChannel { channel } => {
+                let (memory, _) = &shared.channels[&channel];
+                fds.insert(0, rustix::io::dup(memory).expect("a descriptor"));
+                // Nobody sleeps at the other end.
+                fds.insert(1, rustix::pipe::pipe().expect("a pipe").1);
+                Reply::Channel { side: Side::Zero }
+            }
+            Request::Relinquish { flow, unread } => {
+                let mut octets = vec![0; unread as usize];
+                if let Some(memory) = shown.first() {
+                    let n = rustix::io::pread(memory, &mut octets, 0).expect("memory");
+                    assert_eq!(n, octets.len());
+                }
+                shared.relinquished.push((flow, octets));
+                Reply::Done
+            }
             _ => Reply::Refused { errno: toe::errno::ENOENT.0, version: toe_abi::INTERFACE_VERSION },
         };
         drop(shared);
@@ -442,6 +489,12 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
             return;
         }
     }
+}
+
+fn memory_with(octets: &[u8]) -> OwnedFd {
+    let file = rustix::fs::memfd_create("carried", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+    assert_eq!(rustix::io::write(&file, octets), Ok(octets.len()));
+    file
 }
 
 fn receive(connection: &OwnedFd) -> Option<(Request, Vec<OwnedFd>)> {

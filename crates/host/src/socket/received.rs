@@ -1,0 +1,159 @@
+//! What a stream has received and its program has not read: ranges of shared memory, in stream order.
+//!
+//! Owned by [`crate::socket::stream`]. Octets lie in the session's region when the engine brought them, in the memory of
+//! a channel when the peer put them there, or here, when another session had them before.
+
+use crate::queue::QueueIo;
+use crate::socket::direct::Direct;
+use crate::socket::slices::Scatter;
+use std::collections::VecDeque;
+use toe_abi::entry::{MemRange, RANGE_LEN_MAX};
+use toe_abi::errno::Errno;
+use toe_ring::OutOfRange;
+
+/// Where received octets lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the session's region; the engine gets credit for them.
+    Engine,
+    /// In the memory of the stream's channel.
+    Channel,
+    /// In the stream's own memory: another session had received them through a channel and not read them.
+    Carried,
+}
+
+/// A range of received octets.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    source: Source,
+    range: MemRange,
+}
+
+/// How many octets a read took from where.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Copied {
+    pub engine: u32,
+    pub channel: u32,
+    pub carried: u32,
+}
+
+impl Copied {
+    fn add(&mut self, source: Source, octets: u32) {
+        match source {
+            Source::Engine => self.engine += octets,
+            Source::Channel => self.channel += octets,
+            Source::Carried => self.carried += octets,
+        }
+    }
+
+    pub fn all(&self) -> usize {
+        (self.engine + self.channel + self.carried) as usize
+    }
+}
+
+/// The octets.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Neighbours are one piece.
+    pieces: VecDeque<Piece>,
+    len: usize,
+    carried: Vec<u8>,
+}
+
+impl Received {
+    /// Octets that wait.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Octets up to the last one that only this process can reach.
+    pub fn private(&self) -> usize {
+        let last = self.pieces.iter().rposition(|piece| piece.source != Source::Engine);
+        let count = last.map_or(0, |last| last + 1);
+        self.pieces.iter().take(count).map(|piece| piece.range.len as usize).sum()
+    }
+
+    /// Puts octets in front that somebody else received.
+    pub fn carry(&mut self, octets: Vec<u8>) {
+        let range = MemRange { offset: 0, len: octets.len() as u32 };
+        if range.len > 0 {
+            self.len += octets.len();
+            self.carried = octets;
+            self.pieces.push_front(Piece { source: Source::Carried, range });
+        }
+    }
+
+    /// Octets arrived, next in the stream.
+    pub fn append(&mut self, source: Source, data: MemRange) {
+        self.len += data.len as usize;
+        match self.pieces.back_mut() {
+            Some(Piece { source: last, range })
+                if *last == source
+                    && range.offset + u64::from(range.len) == data.offset
+                    && range.len + data.len <= RANGE_LEN_MAX =>
+            {
+                range.len += data.len;
+            }
+            _ => self.pieces.push_back(Piece { source, range: data }),
+        }
+    }
+
+    /// Copies into `into` what there is room for; a peek leaves everything as it is.
+    pub fn copy_out(
+        &mut self,
+        io: &QueueIo,
+        direct: Option<&Direct>,
+        into: &mut Scatter<'_, '_>,
+        peek: bool,
+    ) -> Result<Copied, Errno> {
+        let mut copied = Copied::default();
+        let mut at = 0;
+        while let Some(Piece { source, range }) = self.pieces.get_mut(at) {
+            let taken = into.fill(range.len as usize, |done, to| {
+                let from = range.offset + done as u64;
+                let outcome = match source {
+                    Source::Engine => io.region.read(from, to),
+                    Source::Channel => {
+                        direct.map_or(Err(OutOfRange), |direct| direct.region().read(from, to))
+                    }
+                    Source::Carried => read_slice(&self.carried, from, to),
+                };
+                outcome.map_err(|OutOfRange| Errno::EIO)
+            })? as u32;
+            copied.add(*source, taken);
+            if taken < range.len {
+                if !peek {
+                    range.offset += u64::from(taken);
+                    range.len -= taken;
+                }
+                break;
+            }
+            if peek {
+                at += 1;
+            } else {
+                self.pieces.pop_front();
+            }
+        }
+        if !peek {
+            self.len -= copied.all();
+            if self.len == 0 {
+                self.carried = Vec::new();
+            }
+        }
+        Ok(copied)
+    }
+}
+
+fn read_slice(octets: &[u8], from: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
+    let from = from as usize;
+    to.copy_from_slice(octets.get(from..from + to.len()).ok_or(OutOfRange)?);
+    Ok(())
+}

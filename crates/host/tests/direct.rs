@@ -1,0 +1,348 @@
+//! Connections whose octets go through a channel: a fake engine offers it, the test plays the other session.
+
+mod fake;
+
+use fake::{Connection, Engine, until};
+use toe::socket::Shutdown;
+use toe_abi::channel::{ALL_READ, ChannelEntry, ChannelLayout, Side};
+use toe_abi::entry::{Command, Completion, MemRange};
+use toe_abi::errno::Errno;
+use toe_base::ChannelId;
+use toe_ring::ChannelEnd;
+
+const CHANNEL: ChannelId = ChannelId(7);
+const SLOT: u32 = 3;
+const GENERATION: u16 = 1;
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+
+/// The other session's end, used by hand.
+struct Peer {
+    end: ChannelEnd,
+    /// Where its next octets go.
+    at: u64,
+}
+
+impl Peer {
+    /// Makes a channel with the process under test, which has accepted it when this returns.
+    fn new(engine: &Engine, c: &Connection) -> Peer {
+        let end = engine.offer_channel(CHANNEL);
+        c.ready();
+        assert_eq!(engine.command().1, Command::ChannelReady { channel: CHANNEL });
+        Peer { end, at: ChannelLayout::data(Side::One) }
+    }
+
+    /// The same, and lets the connection use it.
+    fn direct(engine: &Engine, c: &Connection) -> Peer {
+        let peer = Peer::new(engine, c);
+        peer.tell(engine, c);
+        peer
+    }
+
+    fn tell(&self, engine: &Engine, c: &Connection) {
+        let flow = c.flow;
+        engine.post(
+            c.queue_set,
+            Completion::Direct { flow, channel: CHANNEL, slot: SLOT, generation: GENERATION },
+        );
+        c.ready();
+    }
+
+    fn push(&mut self, entry: ChannelEntry) {
+        assert!(self.end.push(entry).is_ok());
+        self.end.wake_peer();
+    }
+
+    fn begin(&mut self, after: u64) {
+        self.push(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after });
+    }
+
+    fn send(&mut self, octets: &[u8]) {
+        let data = MemRange { offset: self.at, len: octets.len() as u32 };
+        self.end.memory().region().write(self.at, octets).unwrap();
+        self.at += octets.len() as u64;
+        assert!(self.end.memory().add_sent(SLOT, Side::One, data.len).is_ok());
+        self.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
+    }
+
+    fn next(&mut self) -> Option<ChannelEntry> {
+        let entry = self.end.pop().map(|entry| entry.expect("a valid entry"));
+        self.end.publish_head();
+        entry
+    }
+
+    /// Octets that came, without saying that they were read.
+    fn octets(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some(entry) = self.next() {
+            if let ChannelEntry::Data { data, .. } = entry {
+                assert!(self.end.is_peer_data(data));
+                let from = all.len();
+                all.resize(from + data.len as usize, 0);
+                self.end.memory().region().read(data.offset, &mut all[from..]).unwrap();
+            }
+        }
+        all
+    }
+
+    fn read_word(&self) -> u64 {
+        self.end.memory().read(SLOT, Side::Zero)
+    }
+}
+
+#[test]
+fn octets_go_through_the_channel_and_not_through_the_engine() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    assert_eq!(c.send(b"hello "), Ok(6));
+    assert_eq!(c.send(b"world"), Ok(5));
+    assert_eq!(peer.next(), Some(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after: 0 }));
+    assert_eq!(peer.octets(), b"hello world");
+    assert_eq!(peer.end.memory().sent(SLOT, Side::Zero), 11);
+    assert_eq!(engine.sends(), []);
+    peer.begin(0);
+    peer.send(b"back");
+    assert_eq!(c.ready(), IN | OUT);
+    assert_eq!(c.recv(3), Ok(b"bac".to_vec()));
+    assert_eq!(peer.read_word(), 3);
+    assert_eq!(c.recv(9), Ok(b"k".to_vec()));
+    assert_eq!(peer.read_word(), 4);
+    assert_eq!(c.recv(9), Err(Errno::EAGAIN));
+    assert_eq!(engine.credits(), []);
+}
+
+#[test]
+fn octets_that_the_engine_carries_come_first() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    assert_eq!(c.send(b"early"), Ok(5));
+    let mut peer = Peer::direct(&engine, &c);
+    assert_eq!(c.send(b"late"), Ok(4));
+    assert_eq!(peer.next(), Some(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after: 5 }));
+    peer.begin(8);
+    peer.send(b"direct");
+    engine.data(c.queue_set, c.flow, b"1234");
+    assert_eq!(c.recv(99), Ok(b"1234".to_vec()), "four more are to come before");
+    engine.data(c.queue_set, c.flow, b"5678");
+    assert_eq!(c.recv(99), Ok(b"5678direct".to_vec()));
+}
+
+#[test]
+fn what_comes_before_the_engine_has_told_is_kept() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::new(&engine, &c);
+    peer.begin(0);
+    peer.send(b"too early");
+    assert_eq!(c.ready(), OUT);
+    peer.tell(&engine, &c);
+    assert_eq!(c.ready(), IN | OUT);
+    assert_eq!(c.recv(99), Ok(b"too early".to_vec()));
+}
+
+#[test]
+fn an_entry_of_an_older_use_of_the_slot_is_dropped() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    let data = MemRange { offset: peer.at, len: 4 };
+    peer.push(ChannelEntry::Begin { slot: SLOT, generation: GENERATION.wrapping_sub(1), after: 0 });
+    peer.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION.wrapping_sub(1), data });
+    assert_eq!(c.ready(), OUT);
+}
+
+#[test]
+fn a_full_window_waits_for_the_peer_to_read() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    let block = vec![5; 64 << 10];
+    let mut sent = 0;
+    while let Ok(n) = c.send(&block) {
+        sent += n;
+    }
+    assert!(sent >= 128 << 10, "{sent}");
+    assert_eq!(c.ready(), 0);
+    let mut wanted = false;
+    while let Some(entry) = peer.next() {
+        wanted |= matches!(entry, ChannelEntry::Want { .. });
+    }
+    assert!(wanted, "the peer is asked to tell");
+    peer.end.memory().set_read(SLOT, Side::One, sent as u64);
+    assert_eq!(c.ready(), 0, "nobody looks at the word until told");
+    peer.push(ChannelEntry::Space { slot: SLOT, generation: GENERATION });
+    assert_eq!(c.ready(), OUT);
+    assert_eq!(c.socket.unsent(), 0);
+    assert_eq!(c.send(&block), Ok(block.len()));
+}
+
+#[test]
+fn a_peer_that_waits_is_told_when_half_is_read() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    peer.send(&[9; 1000]);
+    peer.push(ChannelEntry::Want { slot: SLOT, generation: GENERATION });
+    assert_eq!(c.recv(499).map(|o| o.len()), Ok(499));
+    assert_eq!(peer.next(), None);
+    assert_eq!(c.recv(1).map(|o| o.len()), Ok(1));
+    assert_eq!(peer.next(), Some(ChannelEntry::Space { slot: SLOT, generation: GENERATION }));
+    assert_eq!(c.recv(500).map(|o| o.len()), Ok(500));
+    assert_eq!(peer.next(), None, "told once");
+}
+
+#[test]
+fn a_direction_that_was_frozen_goes_on_through_the_engine() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    assert_eq!(c.send(b"direct"), Ok(6));
+    assert_eq!(peer.end.memory().freeze(SLOT, Side::Zero), 6);
+    assert_eq!(c.send(b"engine"), Ok(6));
+    assert_eq!(peer.octets(), b"direct");
+    assert_eq!(engine.sent_octets(), b"engine");
+    peer.begin(0);
+    peer.send(b"one ");
+    assert_eq!(peer.end.memory().freeze(SLOT, Side::One), 4);
+    engine.data(c.queue_set, c.flow, b"two");
+    assert_eq!(c.recv(99), Ok(b"one two".to_vec()));
+}
+
+#[test]
+fn the_end_comes_after_what_is_in_the_channel() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    peer.send(b"last");
+    engine.post(c.queue_set, Completion::PeerClosed { flow: c.flow });
+    assert_eq!(c.ready(), IN | OUT | RDHUP);
+    assert_eq!(c.recv(99), Ok(b"last".to_vec()));
+    assert_eq!(c.recv(99), Ok(vec![]));
+    assert_eq!(c.send(b"x"), Ok(1), "the other direction is open");
+    assert_eq!(peer.octets(), b"x");
+    assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
+    assert_eq!(engine.command().1, Command::ShutdownSend { flow: c.flow });
+}
+
+#[test]
+fn close_with_unread_octets_is_a_reset() {
+    let engine = Engine::attached();
+    for (read, abort) in [(4, false), (3, true)] {
+        let c = engine.connected();
+        let flow = c.flow;
+        let mut peer = Peer::direct_again(&engine, &c);
+        peer.begin(0);
+        peer.send(b"data");
+        assert_eq!(c.recv(read).map(|o| o.len()), Ok(read));
+        c.close();
+        assert_eq!(engine.command().1, Command::Close { flow, abort });
+        assert_eq!(peer.read_word(), ALL_READ);
+        assert!(peer.end.memory().is_frozen(SLOT, Side::One), "the peer goes on through the engine");
+        assert!(peer.end.memory().is_done(SLOT, Side::Zero));
+        // The next connection gets a channel of its own.
+        engine.post(0, Completion::ChannelClosed { channel: CHANNEL });
+    }
+}
+
+impl Peer {
+    /// [`Peer::direct`], after an older channel of the same number may have been closed.
+    fn direct_again(engine: &Engine, c: &Connection) -> Peer {
+        c.ready();
+        Peer::direct(engine, c)
+    }
+}
+
+#[test]
+fn a_slot_is_held_until_the_peer_has_read_what_was_sent() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let other = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    assert_eq!(c.send(b"last words"), Ok(10));
+    c.close();
+    assert!(!peer.end.memory().is_done(SLOT, Side::Zero));
+    assert_eq!(peer.octets(), b"last words");
+    peer.end.memory().set_read(SLOT, Side::One, 10);
+    // A thread that goes to sleep looks.
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            other.socket.set_nonblocking(false);
+            other.recv(1)
+        });
+        until(|| peer.end.memory().is_done(SLOT, Side::Zero).then_some(()));
+        engine.data(other.queue_set, other.flow, b"x");
+        assert_eq!(sleeper.join().expect("the sleeper"), Ok(b"x".to_vec()));
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_by_the_peer_itself() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    c.socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| c.recv(9));
+        engine.until_armed(c.queue_set);
+        peer.send(b"wake up");
+        assert_eq!(sleeper.join().expect("the sleeper"), Ok(b"wake up".to_vec()));
+    });
+}
+
+#[test]
+fn a_peer_that_breaks_the_contract_loses_its_connections() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let flow = c.flow;
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    // Its own memory is the other half; this is ours.
+    let data = MemRange { offset: ChannelLayout::data(Side::Zero), len: 9 };
+    peer.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
+    assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
+    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+}
+
+#[test]
+fn a_flow_that_is_asked_for_is_given_up_with_what_was_not_read() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    engine.data(c.queue_set, c.flow, b"engine ");
+    peer.begin(7);
+    peer.send(b"channel");
+    assert_eq!(c.recv(2), Ok(b"en".to_vec()));
+    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
+    assert_eq!(c.ready() & IN, 0);
+    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"gine channel".to_vec())]);
+    assert!(peer.end.memory().is_frozen(SLOT, Side::One));
+    assert_eq!(engine.credits().iter().map(|credit| credit.len).sum::<u32>(), 7);
+}
+
+#[test]
+fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    peer.send(b"mine");
+    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
+    engine.carry(b"mine");
+    let flow = engine.new_flow();
+    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
+        flow: flow.raw(),
+        anchor: 0,
+        unread: 4,
+    }]);
+    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    c.ready();
+    assert_eq!(c.recv(2), Ok(b"mi".to_vec()));
+    engine.data(c.queue_set, flow, b" own");
+    assert_eq!(c.recv(9), Ok(b"ne own".to_vec()));
+    assert_eq!(c.recv(9), Err(Errno::EAGAIN));
+}
