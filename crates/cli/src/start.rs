@@ -31,6 +31,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   name = \"web\"
   local = true
   spin_us = 20                   # µs to look for work before sleeping
+  direct = true                  # connections between two programs go through memory that they share
   allow_uids = [0, 33]           # who may attach; everyone when left out
   receive_memory_mib = 256       # per session, taken as it is used
   send_memory_mib = 256
@@ -63,6 +64,10 @@ pub struct Args {
     /// Microseconds to look for work before sleeping
     #[arg(long, value_name = "N")]
     spin_us: Option<u64>,
+    /// Carry connections between two programs of this engine in the engine itself, instead of through memory that only
+    /// the two share (faster, and only between programs of one user, or with root's)
+    #[arg(long)]
+    no_direct: bool,
     /// A user id that may attach besides root and your own; everyone may when none is given
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
@@ -138,6 +143,9 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
     ];
     numbers.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.to_string().into())));
     args.allow_uid.iter().for_each(|uid| put("--allow-uid", uid.to_string().into()));
+    if args.no_direct {
+        out.push("--no-direct".into());
+    }
     out
 }
 

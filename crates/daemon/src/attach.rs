@@ -4,6 +4,7 @@
 //! ends its connection. Called by the run loop when a connection is readable.
 
 use crate::anchors::Pair;
+use crate::channels::Unread;
 use crate::connections::Packet;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{BadMessage, DESCRIPTORS_MAX, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_ring::{EngineQueueSet, irq_pair};
 
@@ -23,6 +24,9 @@ use toe_ring::{EngineQueueSet, irq_pair};
 const REQUESTS_PER_TURN: usize = 16;
 /// Ports below this belong to root (and to whoever root lets bind them).
 const FIRST_FREE_PORT: u16 = 1024;
+
+/// Most octets that a session can give back with a flow: more than fit into a channel's window.
+const UNREAD_MAX: u32 = 16 << 20;
 
 /// An answer with what goes beside it.
 type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
@@ -117,6 +121,10 @@ impl Daemon {
             Request::ShowTwin => self.show_twin(place, fd.ok_or(Errno::EBADF)?),
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, fd.ok_or(Errno::EBADF)?)
+            }
+            Request::OpenChannel { channel } => self.open_channel(place, ChannelId(channel)),
+            Request::Relinquish { flow, unread } => {
+                self.relinquish(now, place, FlowId::from_raw(flow), unread, fd)
             }
             Request::Report { what } => self.make_report(now, what),
             Request::Stop => self.stop_at(place, Stop::Now),
@@ -231,7 +239,7 @@ impl Daemon {
             let follows = handle.0 == start.wrapping_add(next);
             let added = follows.then(|| self.anchors.add(id, handle, pair, &self.poller));
             let Some(Ok(end)) = added else {
-                self.engine.anchor_closed(now, handle);
+                self.engine.anchor_closed(now, handle, &mut self.sessions);
                 break;
             };
             ends.push(end);
@@ -282,12 +290,55 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let reply = match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
-            Claimed::Flow(flow) => Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread: 0 },
+            Claimed::Flow(flow) => {
+                let unread = self.sessions.channels.take_unread(anchor);
+                let len = unread.as_ref().map_or(0, |unread| unread.len);
+                let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread: len };
+                return Ok((reply, unread.into_iter().map(|unread| unread.memory).collect()));
+            }
             Claimed::Listener(listener) => {
                 Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }
             }
         };
         Ok((reply, Vec::new()))
+    }
+
+    /// Gives a session its end of a channel that it was offered.
+    fn open_channel(&mut self, place: u32, channel: ChannelId) -> Answer {
+        let id = self.session_of(place)?;
+        let (side, memory, ends) = self.sessions.channels.end_of(channel, id).ok_or(Errno::ENOENT)?;
+        let memory = memory.try_clone().map_err(|_| Errno::EMFILE)?;
+        let (other, queue_set) = ends[side.other().index()];
+        let other = self.sessions.get(other).and_then(|session| session.queue_sets.get(queue_set.index()));
+        let wake = other.ok_or(Errno::ENOENT)?.waker().map_err(|_| Errno::EMFILE)?;
+        Ok((Reply::Channel { side }, vec![memory, wake]))
+    }
+
+    /// Takes a flow back from a session, with what its program had not read of it.
+    fn relinquish(
+        &mut self,
+        now: Instant,
+        place: u32,
+        flow: FlowId,
+        unread: u32,
+        memory: Option<OwnedFd>,
+    ) -> Answer {
+        let id = self.session_of(place)?;
+        if unread > UNREAD_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let unread = match memory {
+            Some(memory) if unread > 0 => Some(Unread { memory, len: unread }),
+            None if unread > 0 => return Err(Errno::EBADF),
+            _ => None,
+        };
+        // What the session has published of the flow counts before.
+        self.take_all_entries(now);
+        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions)?;
+        if let Some(unread) = unread {
+            self.sessions.channels.keep_unread(anchor, unread);
+        }
+        Ok((Reply::Done, Vec::new()))
     }
 
     fn make_report(&mut self, now: Instant, what: ReportKind) -> Answer {

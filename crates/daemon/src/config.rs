@@ -45,6 +45,10 @@ pub struct Flags {
     /// Microseconds to look for work before sleeping.
     #[arg(long, value_name = "N")]
     pub spin_us: Option<u64>,
+    /// Carry the octets of connections between two programs of this engine in the engine, not through memory that the two
+    /// share.
+    #[arg(long)]
+    pub no_direct: bool,
     /// A user id that may attach, besides root and the engine's own; everyone may when none is given.
     #[arg(long, value_name = "UID")]
     pub allow_uid: Vec<u32>,
@@ -112,6 +116,8 @@ pub struct Config {
     /// Whether the engine serves 127.0.0.0/8 itself.
     pub local: bool,
     pub spin_us: u64,
+    /// Whether connections between two sessions may go through memory that they share.
+    pub direct: bool,
     /// `None`: everyone may attach.
     pub allow_uids: Option<Vec<u32>>,
     /// Octets of one session's receive and send part.
@@ -150,6 +156,7 @@ struct FileConfig {
     ports: Vec<FilePort>,
     local: Option<bool>,
     spin_us: Option<Spanned<u64>>,
+    direct: Option<bool>,
     allow_uids: Option<Vec<u32>>,
     receive_memory_mib: Option<Spanned<u64>>,
     send_memory_mib: Option<Spanned<u64>>,
@@ -248,6 +255,7 @@ impl Config {
             name: check_name(name)?,
             ports: check_ports(links)?,
             spin_us: check_range(&spin, 0..=SPIN_US_MAX, "µs")?,
+            direct: !flags.no_direct && file.direct.unwrap_or(true),
             allow_uids,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,

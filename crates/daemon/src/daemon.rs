@@ -128,7 +128,8 @@ impl Daemon {
     /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
-        let mut engine = Engine::new(EngineConfig::with_secret(secret));
+        let mut engine =
+            Engine::new(EngineConfig { direct: config.direct, ..EngineConfig::with_secret(secret) });
         if config.local {
             engine.add_local();
         }
@@ -228,6 +229,7 @@ impl Daemon {
     pub(crate) fn close_released_anchors(&mut self) {
         while let Some(anchor) = self.engine.poll_released_anchor() {
             self.anchors.remove(anchor);
+            self.sessions.channels.take_unread(anchor);
         }
     }
 

@@ -4,10 +4,11 @@
 //! what does not fit is ignored, as the engine's contract says.
 
 use crate::session::{Sessions, Slot};
+use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
-use toe_base::{QueueSetId, SessionId};
-use toe_engine::HostSide;
+use toe_base::{ChannelId, QueueSetId, SessionId};
+use toe_engine::{Direct, Ends, HostSide};
 use toe_ring::Region;
 
 /// Session 0: the engine's own staging memory.
@@ -92,5 +93,25 @@ impl HostSide for Sessions {
 
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.post_to(session, queue_set, completion)
+    }
+
+    fn open_channel(&mut self, id: ChannelId, ends: Ends) -> bool {
+        self.channels.open(id, ends)
+    }
+
+    fn close_channel(&mut self, id: ChannelId) {
+        self.channels.close(id);
+    }
+
+    fn channel_reset(&mut self, direct: Direct) {
+        self.channels.reset(direct);
+    }
+
+    fn channel_end(&mut self, direct: Direct, gone: bool) -> bool {
+        self.channels.end(direct, gone)
+    }
+
+    fn channel_is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
+        self.channels.is_done(id, slot, side)
     }
 }

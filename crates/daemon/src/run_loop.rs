@@ -32,6 +32,10 @@ impl Daemon {
             let moved = self.round(now);
             if now >= self.next_tick {
                 self.tick(now)?;
+                // Asked to end just now: a park would not see that until something else happens.
+                if self.is_over() {
+                    break;
+                }
             }
             match self.rest.advise(now, moved) {
                 Advice::Work => {}
@@ -280,7 +284,7 @@ impl Daemon {
     fn anchor_closed(&mut self, now: Instant, handle: AnchorHandle) {
         // The engine may have released it in the meantime.
         if self.anchors.remove(handle) {
-            self.engine.anchor_closed(now, handle);
+            self.engine.anchor_closed(now, handle, &mut self.sessions);
         }
     }
 

@@ -4,6 +4,7 @@
 //! A session is *live* while its process is attached. After that only its memory stays, until the engine says that
 //! no flow refers to it any more.
 
+use crate::channels::Channels;
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::FenceReason;
@@ -150,6 +151,7 @@ pub struct Sessions {
     closing: Vec<SessionId>,
     /// The engine's own memory, session 0.
     pub(crate) staging: Region,
+    pub(crate) channels: Channels,
     /// Sessions with a `touched` bit.
     pub(crate) touched: Vec<SessionId>,
     /// Queue sets that are owed an interrupt at some time.
@@ -167,6 +169,7 @@ impl Sessions {
             live: Vec::new(),
             closing: Vec::new(),
             staging,
+            channels: Channels::default(),
             touched: Vec::new(),
             moderated: Vec::new(),
             faults: Vec::new(),

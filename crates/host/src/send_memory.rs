@@ -149,6 +149,11 @@ impl SendMemory {
         SendMemory { limit: self.limit, fixed: self.fixed, ..SendMemory::default() }
     }
 
+    /// Whether more fits behind a piece of `len` octets that is about to be committed.
+    pub fn has_room_behind(&self, len: u32) -> bool {
+        self.room() > len && (self.at_hand() > len || self.old.is_none())
+    }
+
     /// Octets that fit without more memory.
     pub fn at_hand(&self) -> u32 {
         self.current.map_or(0, |ring| ring.free())

@@ -109,7 +109,7 @@ impl<M: Words> ChannelMemory<M> {
         }
     }
 
-    /// The engine: `side` is gone. The other one finds everything read and its own direction ended.
+    /// The engine: the connection ends at `side`. The other one finds everything read and its own direction ended.
     ///
     /// Returns whether octets were on their way to `side` that its program had not read. Hostile words give some answer.
     pub fn end(&self, slot: u32, side: Side) -> bool {
@@ -117,7 +117,6 @@ impl<M: Words> ChannelMemory<M> {
         let read = self.read(slot, side);
         self.freeze(slot, side);
         self.set_read(slot, side, ALL_READ);
-        self.set_done(slot, side);
         read < sent
     }
 }

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::flow::record::Flow;
 use crate::hostif::HostSide;
+use crate::hostif::channels::Direct;
 use toe_abi::command::{FlowInfo, WireAddr};
 use toe_abi::entry::Completion;
 use toe_base::{FlowIdx, SessionId};
@@ -14,6 +15,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
     !flow.conn.owner.is_nobody()
         && (report.accepted.is_some()
             || report.connected.is_some()
+            || report.direct
             || report.sent > 0
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
@@ -23,6 +25,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
 impl Engine {
     /// Posts what there is and the rings have room for. Returns how many flows were told something.
     pub fn poll_completions<H: HostSide>(&mut self, host: &mut H) -> usize {
+        self.close_finished_channels(host);
         self.post_answers(host);
         let mut told = 0;
         let mut blocked = Vec::new();
@@ -95,6 +98,13 @@ impl Engine {
                 return false;
             }
             flow.report.connected = None;
+        }
+        if let Some(direct) = flow.conn.direct.filter(|_| flow.report.direct) {
+            let Direct { channel, slot, generation, .. } = direct;
+            if !post(Completion::Direct { flow: id, channel, slot, generation }) {
+                return false;
+            }
+            flow.report.direct = false;
         }
         if flow.conn.app_closed {
             flow.receive.published = flow.data_nxt();

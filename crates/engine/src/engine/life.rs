@@ -98,18 +98,20 @@ impl Engine {
 
     /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
     /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
-    pub(super) fn app_close(&mut self, now: Instant, idx: FlowIdx, abort: bool) {
+    pub(super) fn app_close<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         if flow.conn.app_closed {
             return;
         }
         flow.conn.app_closed = true;
+        let unread_elsewhere = flow.conn.unread_elsewhere | self.end_direct(idx, false, host);
+        let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.anchor.take() {
             self.anchors.release(anchor);
         }
         let flow = self.flows.get_mut(idx);
-        let unread = flow.receive.unconsumed(flow.data_nxt()) > 0;
+        let unread = unread_elsewhere || flow.receive.unconsumed(flow.data_nxt()) > 0;
         match flow.conn.state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
@@ -189,6 +191,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.send_queue.clear();
         flow.conn.app_closed = true;
+        let direct = flow.conn.direct.take();
         let (indexed, key, anchor) = (flow.conn.indexed, flow.conn.key, flow.conn.anchor.take());
         let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
@@ -198,6 +201,9 @@ impl Engine {
         }
         if let Some(anchor) = anchor {
             self.anchors.release(anchor);
+        }
+        if let Some(direct) = direct {
+            self.channels.let_go(direct);
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
         self.flows.free(idx);
@@ -218,13 +224,13 @@ impl Engine {
     }
 
     /// The last descriptor of an anchor was closed, whoever held it.
-    pub fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
+    pub fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
                 let abort = self.flows.get(idx).conn.abort_at_close;
-                self.app_close(now, idx, abort);
+                self.app_close(now, idx, abort, host);
             }
-            Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx),
+            Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx, host),
             Some(AnchorTarget::Unused(_)) => self.anchors.release(anchor),
             None => {}
         }
@@ -253,19 +259,22 @@ impl Engine {
             self.hand_out(idx, host);
         }
         self.anchors.release_unused_of(session);
+        self.close_channels_of(session);
     }
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
+        let lost = self.end_direct(idx, true, host);
         let pinned = self.pin(idx, session, host);
         self.disown(idx);
         if pinned && self.flows.get(idx).conn.app_closed {
             self.after(idx);
             return;
         }
-        if !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
+        // What was left unread in a channel nobody will ever read.
+        if lost || !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
             self.abort(idx, Errno::ENOMEM);
-            self.app_close(now, idx, true);
+            self.app_close(now, idx, true, host);
             self.after(idx);
             return;
         }
@@ -334,7 +343,7 @@ impl Engine {
         let flows: Vec<FlowIdx> = record.flows.values().collect();
         for idx in flows {
             if self.flows.is_used(idx) && self.flows.get(idx).conn.accepted {
-                self.app_close(now, idx, true);
+                self.app_close(now, idx, true, host);
             }
         }
         self.close_session(now, session, host);

@@ -10,6 +10,7 @@ use crate::flow::reassembly::Reassembly;
 use crate::flow::receive_buffer::ReceiveBuffer;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
+use crate::hostif::channels::Direct;
 use crate::work::{Owner, Path};
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
@@ -58,6 +59,20 @@ pub struct Conn {
     pub staged: Option<Block>,
     /// A closed session whose region still holds send data.
     pub pinned: Option<SessionId>,
+    /// Its octets go through a channel.
+    pub direct: Option<Direct>,
+    /// They may not: they did before, or another session has had the flow.
+    pub no_direct: bool,
+    /// Units with data sent to another local flow, as far as they are counted.
+    pub local_units: u8,
+    /// How often it waited for a channel to be ready.
+    pub channel_waits: u8,
+    /// The owner has been asked to give it up.
+    pub yielding: bool,
+    /// Octets of it have been carried from one session to another, and the owner may still have some.
+    pub carried: bool,
+    /// Octets that a former owner had not read wait outside the engine.
+    pub unread_elsewhere: bool,
 }
 
 /// Send sequence space.
@@ -193,11 +208,13 @@ pub struct Options {
     pub receive_window_limit: u32,
 }
 
-/// What the owner has yet to be told, in this order: accepted, connected, data, sent, peer closed, reset.
+/// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, peer closed, reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub accepted: Option<toe_base::ListenerId>,
     pub connected: Option<Errno>,
+    /// That its octets may go through a channel.
+    pub direct: bool,
     /// Octets of the owner's send memory that are its own again.
     pub sent: u32,
     /// The same, of octets that came too late to be sent: they come back behind those that are still in the queue.
@@ -292,6 +309,13 @@ impl Flow {
                 indexed: false,
                 staged: None,
                 pinned: None,
+                direct: None,
+                no_direct: false,
+                local_units: 0,
+                channel_waits: 0,
+                yielding: false,
+                carried: false,
+                unread_elsewhere: false,
             },
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),

@@ -4,11 +4,14 @@
 //! is checked here for range and ownership; behind this folder it is trusted.
 
 pub mod anchors;
+pub mod channels;
 pub mod session;
 
+use channels::{Direct, Ends};
+use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
-use toe_base::{QueueSetId, SessionId};
+use toe_base::{ChannelId, QueueSetId, SessionId};
 
 /// The memory and rings of the sessions, as the engine reaches them. Served by the daemon over shared memory, by
 /// tests over a `Vec`. Session 0 is the engine's own staging memory of [`crate::STAGING_LEN`] octets.
@@ -22,4 +25,24 @@ pub trait HostSide {
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
+
+    // Channels. A host side that has none says so by leaving these as they are: nothing ever goes direct then.
+
+    /// Makes the memory of a channel; `false`: it cannot be had.
+    fn open_channel(&mut self, _id: ChannelId, _ends: Ends) -> bool {
+        false
+    }
+    /// Nothing refers to the channel any more.
+    fn close_channel(&mut self, _id: ChannelId) {}
+    /// Makes a slot ready for a new connection.
+    fn channel_reset(&mut self, _direct: Direct) {}
+    /// The connection ends at this side ([`toe_abi::channel`]); whether octets were left unread there. `gone`: so is the
+    /// session, or it never heard of the slot.
+    fn channel_end(&mut self, _direct: Direct, _gone: bool) -> bool {
+        false
+    }
+    /// Whether a side refers to the slot no more.
+    fn channel_is_done(&self, _id: ChannelId, _slot: u32, _side: Side) -> bool {
+        true
+    }
 }

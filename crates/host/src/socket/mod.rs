@@ -297,7 +297,10 @@ impl Socket {
 
     /// Stores what holds now; `key`: what has just happened, 0 when nothing did that anybody waits for.
     pub(crate) fn publish(&self, ready: u32, key: u32) {
-        self.ready.store(ready, Ordering::SeqCst);
+        // Only the holder of the queue set's lock writes it, so what has not changed need not be stored.
+        if self.ready.load(Ordering::Relaxed) != ready {
+            self.ready.store(ready, Ordering::SeqCst);
+        }
         if key == 0 || self.watched.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -377,7 +377,10 @@ impl Stream {
                 io.region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
             })? as u32;
             let data = MemRange { offset: piece.offset, len };
-            if !io.send(Send { flow: self.flow, data, more: more || from.left() > 0 }) {
+            // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
+            // octets take up.
+            let follows = if from.left() > 0 { self.send.has_room_behind(len) } else { more };
+            if !io.send(Send { flow: self.flow, data, more: follows }) {
                 self.starved = true;
                 break;
             }

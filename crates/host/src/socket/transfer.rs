@@ -70,14 +70,16 @@ impl Socket {
             return Ok(0);
         }
         let all = into.left();
-        let at_least = self.low_water(all, flags.wait_all);
         let mut got = 0;
         let mut attempt = || {
-            // What was copied makes room for more to come; so all but a peek take it bit by bit.
-            let target = if flags.peek { at_least } else { 1 };
-            let step =
-                self.with_stream(|io, stream, slot| stream.recv(io, slot, &mut into, target, flags.peek));
-            match step.ok_or(Errno::ENOTCONN)? {
+            let step = self.with_stream(|io, stream, slot| {
+                let at_least = if flags.wait_all { all } else { stream.low_water.clamp(1, all) };
+                // What was copied makes room for more to come; so all but a peek take it bit by bit.
+                let target = if flags.peek { at_least } else { 1 };
+                (stream.recv(io, slot, &mut into, target, flags.peek), at_least)
+            });
+            let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
+            match step {
                 Ok(Attempt::Done(n)) => {
                     got += n;
                     Ok((n == 0 || flags.peek || got >= at_least).then_some(()))
@@ -104,13 +106,6 @@ impl Socket {
             Err(_) if got > 0 => Ok(got),
             Err(errno) => Err(errno),
         }
-    }
-
-    fn low_water(&self, all: usize, wait_all: bool) -> usize {
-        if wait_all {
-            return all;
-        }
-        self.peek_stream(|stream| stream.low_water).unwrap_or(1).min(all).max(1)
     }
 
     fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
