@@ -47,7 +47,8 @@ impl Crowd {
         let receive_len = [1 << 16, 1 << 19, 8 << 20][random.below(3) as usize];
         let flows_max = [24, 200][random.below(2) as usize];
         let host = |number: u8| {
-            let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max });
+            let mut engine =
+                Engine::new(EngineConfig { flows_max, ..EngineConfig::with_secret([number; 16]) });
             let mac = MacAddr([2, 0, 0, 0, 0, number]);
             let port = engine.add_port(Link { mac, mtu: 1500, caps });
             engine.add_local();
@@ -145,7 +146,7 @@ impl Crowd {
             socket.gone = true;
             socket.unread.clear();
             if let Some(anchor) = socket.anchor {
-                self.hosts[socket.host].engine.anchor_closed(now, anchor);
+                self.hosts[socket.host].anchor_closed(now, anchor);
             }
         }
     }
@@ -157,7 +158,7 @@ impl Crowd {
         if listener.holders.is_empty() && before > 0 {
             listener.open = false;
             listener.ids.clear();
-            self.hosts[listener.host].engine.anchor_closed(now, listener.anchor);
+            self.hosts[listener.host].anchor_closed(now, listener.anchor);
             let (host, local) = (listener.host, listener.at);
             for socket in self.sockets.iter_mut().filter(|s| s.host == host && s.anchor.is_none()) {
                 if socket.key.0 == local {
@@ -212,7 +213,7 @@ impl Crowd {
                 holders: vec![process],
                 open: true,
             }),
-            Err(_) => self.hosts[host].engine.anchor_closed(self.now, anchor),
+            Err(_) => self.hosts[host].anchor_closed(self.now, anchor),
         }
     }
 
@@ -262,7 +263,7 @@ impl Crowd {
                 socket.anchor = Some(anchor);
                 self.sockets.push(socket);
             }
-            Err(_) => self.hosts[host].engine.anchor_closed(self.now, anchor),
+            Err(_) => self.hosts[host].anchor_closed(self.now, anchor),
         }
     }
 
@@ -422,7 +423,12 @@ impl Crowd {
                 }
                 return;
             }
-            Completion::Moved { .. } => return,
+            // These hosts have no channels.
+            Completion::Moved { .. }
+            | Completion::OfferChannel { .. }
+            | Completion::Direct { .. }
+            | Completion::Yield { .. }
+            | Completion::ChannelClosed { .. } => return,
             Completion::Connected { flow, .. }
             | Completion::Data { flow, .. }
             | Completion::Sent { flow, .. }

@@ -158,6 +158,13 @@ pub(super) struct Host {
     pub(super) outbox: Outbox,
 }
 
+impl Host {
+    /// The last descriptor of an anchor was closed.
+    pub(super) fn anchor_closed(&mut self, now: toe_base::Instant, anchor: AnchorHandle) {
+        self.engine.anchor_closed(now, anchor, &mut self.memory);
+    }
+}
+
 /// What the wire does, out of 1000.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
