@@ -7,19 +7,31 @@ SHELL := /bin/bash
 TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 
-.PHONY: help build test lint demo acceptance clean
+# The load that both stacks are measured and tested with: C on plain sockets.
+LOAD := $(TOE_BIN_DIR)/toe-load
+LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
+
+.PHONY: help build programs test lint demo acceptance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## the programs and libraries, into target/release
 	@scripts/setup.sh build
-	cargo build --release --workspace --lib --bins
+	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
+
+# What `build` builds and every other target uses; after scripts/setup.sh, which says what is missing.
+programs: $(LOAD)
+	cargo build --release --workspace --lib --bins
+
+$(LOAD): $(LOAD_SOURCES)
+	@mkdir -p "$(@D)"
+	cc -std=c11 -O2 -Wall -Wextra -Werror -o $@ $(filter %.c,$^)
 
 test: ## every test; the whole-program tests need root (they make network namespaces)
 	@scripts/setup.sh test
-	cargo build --release --workspace --lib --bins
+	@$(MAKE) --no-print-directory programs
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
 
@@ -31,12 +43,12 @@ lint: ## formatting, clippy with warnings as errors, the structure of the source
 
 demo: ## nginx under load on both stacks, one table; about a minute after the build
 	@scripts/setup.sh demo
-	cargo build --release --workspace --lib --bins
+	@$(MAKE) --no-print-directory programs
 	@scripts/demo.sh
 
 acceptance: ## the heavy figures: a million requests, 1 GiB transfers, idle CPU, hostile input (about 15 minutes)
 	@scripts/setup.sh test
-	cargo build --release --workspace --lib --bins
+	@$(MAKE) --no-print-directory programs
 	@scripts/acceptance.sh
 
 clean: ## remove what was built

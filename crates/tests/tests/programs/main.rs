@@ -4,6 +4,7 @@
 
 mod death;
 mod lifecycle;
+mod load;
 mod local;
 mod transfer;
 mod views;

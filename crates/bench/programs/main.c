@@ -1,0 +1,21 @@
+/* Which mode runs. */
+#include "load.h"
+
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(const struct options *options);
+    } modes[] = {
+        {"serve", serve_run}, {"rr", rr_run},     {"stream", stream_run}, {"cps", cps_run},
+        {"idle", idle_run},   {"wake", wake_run}, {"null", null_run},
+    };
+    struct options options;
+    options_parse(&options, argc, argv);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(modes[i].name, options.mode) == 0)
+            return modes[i].run(&options);
+    die("the mode %s has no program", options.mode);
+}

@@ -1,0 +1,185 @@
+/* The command line. */
+#include "load.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "toe-load: load on plain sockets, and the server that answers it\n"
+    "\n"
+    "  toe-load serve  --listen IP:PORT\n"
+    "      answers all the clients below until SIGTERM; says \"ready\" when it listens. SIGUSR1, and the end, print\n"
+    "      {\"requests\":..,\"user_us\":..,\"system_us\":..} since the start.\n"
+    "  toe-load rr     --connect IP:PORT [--size 64] [--depth 1] [--connections 1] --seconds S\n"
+    "      request and reply; each connection keeps DEPTH requests outstanding\n"
+    "  toe-load stream --connect IP:PORT [--flows 1] [--direction send|receive] [--write-size 65536] --seconds S\n"
+    "      bulk; counts what the receiving end got. A warm-up runs on connections of its own.\n"
+    "  toe-load cps    --connect IP:PORT [--size 64] [--connections 64] --seconds S\n"
+    "      connections a second: open, one request, its reply, close; CONNECTIONS at once\n"
+    "  toe-load idle   --connect IP:PORT --connections N [--size 1024]\n"
+    "      opens N, asks once on each, says {\"ready\":true,..}, rests until the standard input ends or SIGTERM.\n"
+    "      seconds and CPU time are those of the rest; rate is connections opened and answered a second.\n"
+    "  toe-load wake   --connect IP:PORT [--size 64] [--interval-us 5000] --seconds S\n"
+    "      a pause before each request, so that both sides sleep when it comes\n"
+    "  toe-load null   [--size 64] --seconds S\n"
+    "      the server's work for a request without any socket\n"
+    "\n"
+    "All clients: --warmup S (not measured; default 0; not for idle and null), --source IP (not for null).\n"
+    "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
+    "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
+
+enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION };
+
+enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CONNECTS = RR | STREAM | CPS | IDLE | WAKE };
+
+static const struct {
+    const char *name;
+    unsigned bit;
+    /* Options without which the mode does not start. */
+    const char *needs[2];
+} modes[] = {
+    {"serve", SERVE, {"listen"}},
+    {"rr", RR, {"connect", "seconds"}},
+    {"stream", STREAM, {"connect", "seconds"}},
+    {"cps", CPS, {"connect", "seconds"}},
+    {"idle", IDLE, {"connect", "connections"}},
+    {"wake", WAKE, {"connect", "seconds"}},
+    {"null", NULL_MODE, {"seconds"}},
+};
+
+static const struct option {
+    const char *name;
+    enum kind kind;
+    size_t at;
+    unsigned modes;
+    uint32_t most;
+} table[] = {
+    {"listen", ADDRESS_PORT, offsetof(struct options, listen), SERVE, 0},
+    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS, 0},
+    {"source", ADDRESS, offsetof(struct options, source), CONNECTS, 0},
+    /* The server takes the size that the client says; it accepts the option so that both can be given the same. */
+    {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE, BUFFER},
+    {"depth", NUMBER, offsetof(struct options, depth), RR, 65536},
+    {"connections", NUMBER, offsetof(struct options, connections), RR | CPS | IDLE, 1000000},
+    {"flows", NUMBER, offsetof(struct options, flows), STREAM, 1000000},
+    {"interval-us", NUMBER, offsetof(struct options, interval_us), WAKE, 1000000000},
+    {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
+    {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE, 0},
+    {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE, 0},
+    {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
+};
+
+enum { OPTIONS = sizeof table / sizeof *table, MODES = sizeof modes / sizeof *modes };
+
+static void read_address(const char *name, const char *text, bool with_port, struct sockaddr_in *address)
+{
+    char host[INET_ADDRSTRLEN] = "";
+    const char *colon = strrchr(text, ':');
+    size_t length = colon != NULL && with_port ? (size_t)(colon - text) : strlen(text);
+    if (length < sizeof host)
+        memcpy(host, text, length);
+    address->sin_family = AF_INET;
+    bool is_right = inet_pton(AF_INET, host, &address->sin_addr) == 1 && (colon != NULL) == with_port;
+    if (is_right && with_port) {
+        char *end;
+        unsigned long port = strtoul(colon + 1, &end, 10);
+        is_right = colon[1] != '\0' && *end == '\0' && port >= 1 && port <= 65535;
+        address->sin_port = htons((uint16_t)port);
+    }
+    if (!is_right)
+        die("--%s %s: give %s", name, text, with_port ? "IP:PORT, such as 127.0.0.1:7000" : "an IPv4 address");
+}
+
+static void read_number(const struct option *option, const char *text, uint32_t *number)
+{
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < 1 || value > option->most)
+        die("--%s %s: give a number from 1 to %u", option->name, text, option->most);
+    *number = (uint32_t)value;
+}
+
+static void read_seconds(const char *name, const char *text, double *seconds)
+{
+    char *end;
+    *seconds = strtod(text, &end);
+    if (end == text || *end != '\0' || !(*seconds >= 0 && *seconds <= 86400))
+        die("--%s %s: give seconds, such as 5 or 0.5", name, text);
+}
+
+static void read_value(struct options *options, const struct option *option, const char *text)
+{
+    void *at = (char *)options + option->at;
+    switch (option->kind) {
+    case ADDRESS_PORT:
+    case ADDRESS:
+        read_address(option->name, text, option->kind == ADDRESS_PORT, at);
+        options->has_source |= option->kind == ADDRESS;
+        break;
+    case NUMBER:
+        read_number(option, text, at);
+        break;
+    case SECONDS:
+        read_seconds(option->name, text, at);
+        break;
+    case DIRECTION:
+        options->receive = strcmp(text, "receive") == 0;
+        if (!options->receive && strcmp(text, "send") != 0)
+            die("--direction %s: give send or receive", text);
+        break;
+    }
+}
+
+/* The option called `name` in this mode. */
+static size_t find(const char *name, size_t length, unsigned mode)
+{
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0 && (table[i].modes & mode))
+            return i;
+    die("--%.*s is no option of this mode: see toe-load --help", (int)length, name);
+}
+
+static size_t find_mode(const char *name)
+{
+    for (size_t i = 0; i < MODES; i++)
+        if (strcmp(modes[i].name, name) == 0)
+            return i;
+    die("there is no mode %s: see toe-load --help", name);
+}
+
+void options_parse(struct options *options, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            exit(EXIT_SUCCESS);
+        }
+    if (argc < 2)
+        die("no mode is given: see toe-load --help");
+    size_t mode = find_mode(argv[1]);
+    *options = (struct options){.mode = modes[mode].name, .size = modes[mode].bit == IDLE ? 1024 : 64, .depth = 1};
+    options->connections = modes[mode].bit == CPS ? 64 : 1;
+    options->flows = 1;
+    options->interval_us = 5000;
+    options->write_size = BUFFER;
+
+    bool given[OPTIONS] = {false};
+    for (int i = 2; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) != 0)
+            die("%s is no option: see toe-load --help", argv[i]);
+        const char *name = argv[i] + 2, *equals = strchr(name, '=');
+        size_t found = find(name, equals != NULL ? (size_t)(equals - name) : strlen(name), modes[mode].bit);
+        if (equals == NULL && i + 1 == argc)
+            die("--%s lacks its value", name);
+        read_value(options, &table[found], equals != NULL ? equals + 1 : argv[++i]);
+        given[found] = true;
+    }
+    for (size_t i = 0; i < 2 && modes[mode].needs[i] != NULL; i++) {
+        const char *need = modes[mode].needs[i];
+        if (!given[find(need, strlen(need), modes[mode].bit)])
+            die("%s needs --%s: see toe-load --help", options->mode, need);
+    }
+}
