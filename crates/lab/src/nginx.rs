@@ -72,6 +72,11 @@ impl Nginx {
         master_pid(&self.dir)
     }
 
+    /// The program that was started, when it stays in the foreground.
+    pub fn program(&mut self) -> Option<&mut Program> {
+        self.program.as_mut()
+    }
+
     /// The workers that accept connections now (not those that a reload is ending).
     pub fn workers(&self) -> Vec<u32> {
         let children = self.master().map(process::children_of).unwrap_or_default();
