@@ -47,6 +47,10 @@ impl Cpus {
         self.0.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn contains(&self, cpu: usize) -> bool {
         self.0.contains(&cpu)
     }

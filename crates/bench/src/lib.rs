@@ -28,4 +28,4 @@ mod targets;
 mod tools;
 
 pub use error::Error;
-pub use runner::{list, run};
+pub use runner::{Outcome, list, run};

@@ -1,11 +1,12 @@
 //! What the figures were measured on. Made by `runner`, shown by `report`.
 
 use crate::cpus::Cpus;
-use crate::tools;
+use crate::{measure, tools};
 use procfs::Current;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
@@ -21,8 +22,25 @@ pub(crate) struct Machine {
     pub(crate) date: String,
     /// Of the source tree in which it ran, if it did.
     pub(crate) commit: Option<String>,
+    /// How much the processors had to do before anything was started, in percent.
+    pub(crate) busy_before_percent: Option<f64>,
     /// Versions of the programs that are there.
     pub(crate) tools: BTreeMap<String, String>,
+}
+
+/// How long the machine is watched before anything is started.
+const BUSY_WINDOW: Duration = Duration::from_millis(500);
+/// More than this disturbs the figures.
+const BUSY_PERCENT_MAX: f64 = 5.0;
+
+impl Machine {
+    /// A warning when others were at work.
+    pub(crate) fn busy_note(&self) -> Option<String> {
+        let busy = self.busy_before_percent.filter(|busy| *busy > BUSY_PERCENT_MAX)?;
+        Some(format!(
+            "other programs had the processors busy to {busy:.0} % before this began: figures are noisy"
+        ))
+    }
 }
 
 /// Looks at this machine. What it does not tell is left empty: a figure is not worth less for it.
@@ -41,6 +59,7 @@ pub(crate) fn describe(cpus: &Cpus) -> Machine {
         opentoe: env!("CARGO_PKG_VERSION").to_owned(),
         date: said("date", &["-u", "+%Y-%m-%d %H:%M"]).unwrap_or_default(),
         commit: said("git", &["rev-parse", "--short=12", "HEAD"]),
+        busy_before_percent: measure::busy_percent(cpus, BUSY_WINDOW).ok(),
         tools: versions(),
     }
 }

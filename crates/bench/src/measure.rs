@@ -78,6 +78,14 @@ pub(crate) fn window(parties: &Parties<'_>, client: &Program, window: Duration) 
     Ok(Used { window: last.at - first.at, ns: last.since(&first) })
 }
 
+/// How busy the processors are, in percent of them all.
+pub(crate) fn busy_percent(cpus: &Cpus, window: Duration) -> Result<f64> {
+    let (first, start) = (machine_ns(cpus)?, Instant::now());
+    sleep(window)?;
+    let busy = machine_ns(cpus)? - first;
+    Ok(busy / (start.elapsed().as_nanos() as f64 * cpus.count() as f64) * 100.0)
+}
+
 /// Memory of everyone now. `Pss` shares a page among those that map it, so the sum has each page once.
 pub(crate) fn memory(parties: &Parties<'_>, client: &[u32]) -> Memory {
     let sum = |pids: &[u32]| pids.iter().map(|pid| pss_kib(*pid)).sum();

@@ -27,6 +27,7 @@ pub struct Options {
     /// A list as taskset(1) has it; all that this process may use when `None`.
     pub cpus: Option<String>,
     pub json: Option<Sink>,
+    pub html: Option<PathBuf>,
 }
 
 /// Where a report goes.
@@ -107,6 +108,15 @@ impl Link {
             Link::Local => "local",
             Link::Veth => "veth",
             Link::Tap => "tap",
+        }
+    }
+
+    /// What it is, for headings.
+    pub fn title(self) -> &'static str {
+        match self {
+            Link::Local => "client and server on one stack of one machine",
+            Link::Veth => "the client on the kernel's stack, over a veth",
+            Link::Tap => "the client on the kernel's stack: the engine over a TAP, Linux over a veth",
         }
     }
 }

@@ -104,6 +104,7 @@ mod tests {
             rows: Vec::new(),
             cpus: None,
             json: None,
+            html: None,
         }
     }
 

@@ -44,8 +44,13 @@ pub(crate) enum Direction {
 impl Row {
     /// Its name, by which targets and users select it: `local/rr/64B-d1-c1`.
     pub(crate) fn name(&self) -> String {
+        format!("{}/{}/{}", self.link.name(), self.workload.name(), self.short_name())
+    }
+
+    /// Its name among those of its workload and link.
+    pub(crate) fn short_name(&self) -> String {
         let core = if self.one_core { "-onecore" } else { "" };
-        format!("{}/{}/{}{core}", self.link.name(), self.workload.name(), self.load)
+        format!("{}{core}", self.load)
     }
 
     /// What one operation is: that by which rates count and by which processor time is divided.

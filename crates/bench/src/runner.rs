@@ -12,7 +12,7 @@ use crate::servers::Server;
 use crate::stage::Stage;
 use crate::{clients, idle, machine, plan, targets, tools};
 use std::time::{Duration, Instant};
-use toe_lab::lab::{self, Lab};
+use toe_lab::lab::{self, Lab, Side};
 
 /// All names of namespaces and engines begin so.
 const PREFIX: &str = "toebench-";
@@ -29,8 +29,17 @@ pub fn list(options: &Options) -> String {
     rows.iter().map(|row| row.name() + "\n").collect()
 }
 
-/// Measures and reports. What goes to the standard output is returned; progress goes to the standard error.
-pub fn run(options: &Options) -> Result<String> {
+/// What a run of `toe bench` gives.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// For the standard output.
+    pub text: String,
+    /// Rows that were tried in vain.
+    pub failed: usize,
+}
+
+/// Measures and reports; progress goes to the standard error.
+pub fn run(options: &Options) -> Result<Outcome> {
     let is_root = rustix::process::geteuid().is_root();
     let rows = plan::chosen(options, is_root);
     if rows.is_empty() {
@@ -46,6 +55,14 @@ pub fn run(options: &Options) -> Result<String> {
     };
     let programs = options.programs.clone();
     let lab = Lab::new(&lab::Options { prefix: PREFIX, programs, namespaces: is_root })?;
+    if is_root {
+        for side in [Side::Server, Side::Client] {
+            // A new connection at once from each of a kernel's ports, or rows of short connections would measure its
+            // TIME_WAIT; and all ports for them. The same for both stacks.
+            lab.set_kernel(side, "net/ipv4/tcp_tw_reuse", "1")?;
+            lab.set_kernel(side, "net/ipv4/ip_local_port_range", "10000 65535")?;
+        }
+    }
     let runner = Runner { lab, options, cpus };
     let mut report = Report::new(machine::describe(&runner.cpus), runner.rounds());
     let start = Instant::now();
@@ -54,7 +71,7 @@ pub fn run(options: &Options) -> Result<String> {
         eprintln!("{:<32} about {} left", row.name(), report::text::minutes(ahead));
         ahead = ahead.saturating_sub(runner.time_of(row));
         if let Some(why) = tools::missing(row, &options.programs) {
-            report.skip(row, why);
+            report.leave_out(row, why);
             continue;
         }
         match runner.measure(row) {
@@ -64,13 +81,14 @@ pub fn run(options: &Options) -> Result<String> {
             }
             Err(error) if error.is_interruption() => return Err(error),
             // One row that fails does not take the others' figures with it.
-            Err(error) => report.skip(row, error.to_string()),
+            Err(error) => report.fail(row, &error),
         }
     }
     report.took = start.elapsed();
-    report.verdicts = targets::judge(&targets::load()?, &report.rows);
+    report.verdicts = targets::judge(&targets::load()?, &report.rows, &report.failed());
     drop(runner);
-    report::deliver(options, &report)
+    let text = report::deliver(options, &report)?;
+    Ok(Outcome { text, failed: report.failed().len() })
 }
 
 /// What all rows have in common.

@@ -63,9 +63,9 @@ pub(crate) fn judges_by_null(row: &str) -> bool {
     targets.iter().any(|target| target.figure == Judged::ServerCpuOverNullNs && target.is_of(row))
 }
 
-/// Judges all targets.
-pub(crate) fn judge(targets: &[Target], rows: &[Measured]) -> Vec<Verdict> {
-    targets.iter().map(|target| target.judge(rows)).collect()
+/// Judges all targets. A row that `failed` has not reached its own.
+pub(crate) fn judge(targets: &[Target], rows: &[Measured], failed: &[&str]) -> Vec<Verdict> {
+    targets.iter().map(|target| target.judge(rows, failed)).collect()
 }
 
 impl Target {
@@ -77,7 +77,11 @@ impl Target {
         }
     }
 
-    fn judge(&self, rows: &[Measured]) -> Verdict {
+    fn judge(&self, rows: &[Measured], failed: &[&str]) -> Verdict {
+        if let Some(row) = failed.iter().find(|row| self.is_of(row)) {
+            let row = Some((*row).to_owned());
+            return Verdict { target: self.clone(), row, measured: None, reached: Some(false) };
+        }
         let of_this = rows.iter().map(|m| (m.row.name(), m)).filter(|(name, _)| self.is_of(name));
         let mut figures: Vec<(String, f64)> =
             of_this.filter_map(|(name, m)| Some((name, self.measured(m)?))).collect();
@@ -119,7 +123,9 @@ impl Target {
 impl Verdict {
     /// What was measured, in words.
     pub(crate) fn shown(&self) -> String {
-        let Some(measured) = self.measured else { return "-".to_owned() };
+        let Some(measured) = self.measured else {
+            return if self.reached.is_some() { "failed" } else { "-" }.to_owned();
+        };
         match self.target.most {
             Some(_) => format!("{measured:.2} {}", self.target.figure.unit()),
             None if measured < 0.2 => format!("{measured:.3} x"),
@@ -168,5 +174,77 @@ impl Judged {
             Judged::ConnectionKib => "KiB",
             Judged::CpuPercent => "%",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+    use crate::sample::{Cpu, Latency, Memory, Sample};
+
+    /// All rows with a rate ratio of 2, a p50 ratio of 0.5, and 500 ns of the server's time on OpenTOE.
+    fn rows() -> Vec<Measured> {
+        let sample = |stack, factor: f64| Sample {
+            stack,
+            round: 1,
+            rate: Some(100.0 * factor),
+            latency_us: Some(Latency { p50: Some(1.0 / factor), ..Latency::default() }),
+            cpu_us: Some(Cpu { server: 1.0 / factor, ..Cpu::default() }),
+            cpu_percent: None,
+            memory: Memory::default(),
+        };
+        let samples = vec![sample(Stack::Linux, 1.0), sample(Stack::Toe, 2.0)];
+        plan::all()
+            .into_iter()
+            .map(|row| Measured { row, samples: samples.clone(), null_ns: Some(100.0) })
+            .collect()
+    }
+
+    fn target(text: &str) -> Target {
+        toml::from_str(text).expect("a target")
+    }
+
+    #[test]
+    fn every_target_is_of_a_row_and_has_one_bound() {
+        let names: Vec<String> = plan::all().iter().map(|row| row.name()).collect();
+        for target in load().expect("targets") {
+            assert!(names.iter().any(|name| target.is_of(name)), "{target:?}");
+            let bounds = [target.ratio_min, target.ratio_max, target.most];
+            assert_eq!(bounds.iter().flatten().count(), 1, "{target:?}");
+        }
+        assert!(judges_by_null("local/rr/64B-d1-c64"));
+        assert!(!judges_by_null("local/rr/64B-d1-c1"));
+    }
+
+    #[test]
+    fn ratios_and_figures_are_judged() {
+        let judged = |text: &str| {
+            let verdict = target(text).judge(&rows(), &[]);
+            (verdict.measured, verdict.reached)
+        };
+        let row = "row = \"local/rr/64B-d1-c64\"\n";
+        let of = |rest: &str| judged(&format!("{row}{rest}"));
+        assert_eq!(of("figure = \"rate\"\nratio_min = 2.0"), (Some(2.0), Some(true)));
+        assert_eq!(of("figure = \"rate\"\nratio_min = 2.1"), (Some(2.0), Some(false)));
+        assert_eq!(of("figure = \"p50\"\nratio_max = 0.5"), (Some(0.5), Some(true)));
+        assert_eq!(of("figure = \"server_cpu_over_null_ns\"\nmost = 350"), (Some(400.0), Some(false)));
+        assert_eq!(of("figure = \"p99\"\nratio_max = 0.5"), (None, None));
+    }
+
+    #[test]
+    fn a_star_is_judged_by_its_worst_row() {
+        let mut rows = rows();
+        let slow = rows.iter_mut().find(|m| m.row.name() == "local/rr/1KiB-d8-c64").expect("the row");
+        slow.samples[1].rate = Some(50.0);
+        let all = target("row = \"local/rr/*\"\nfigure = \"rate\"\nratio_min = 1.0");
+        let verdict = all.judge(&rows, &[]);
+        assert_eq!((verdict.row.as_deref(), verdict.reached), (Some("local/rr/1KiB-d8-c64"), Some(false)));
+        let verdict = all.judge(&rows, &["local/rr/64B-d1-c1"]);
+        assert_eq!(
+            (verdict.measured, verdict.reached, verdict.shown().as_str()),
+            (None, Some(false), "failed")
+        );
+        assert!(!all.is_of("local/rr/64B-d1-c1-onecore"));
     }
 }

@@ -1,6 +1,7 @@
 //! `toe bench`: the same programs on Linux's stack and on OpenTOE, measured turn and turn about.
 
 use crate::{Failure, locate};
+use std::path::PathBuf;
 use toe_bench::options::{self, Link, Options, Sink, Workload};
 
 /// Status after Ctrl-C, as a shell has it.
@@ -29,7 +30,7 @@ Rows named -onecore have everything on the first. A row is judged where there is
 EXAMPLES:
   toe bench --list
   toe bench http rr --link local
-  toe bench --rounds 9 --json report.json
+  toe bench --rounds 9 --html report.html --json report.json
   toe bench --row rr/64B-d1-c1 --link veth")]
 pub struct Args {
     /// Workloads; all unless some are named
@@ -56,6 +57,9 @@ pub struct Args {
     /// Write JSON to a file, or to the standard output with '-' (then there is no text)
     #[arg(long, value_name = "FILE")]
     json: Option<Sink>,
+    /// Write a page with tables and plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print the names of the rows and do nothing
     #[arg(long)]
     list: bool,
@@ -74,13 +78,20 @@ pub fn bench(args: &Args) -> Result<u8, Failure> {
         rows: args.row.clone(),
         cpus: args.cpus.clone(),
         json: args.json.clone(),
+        html: args.html.clone(),
     };
     if args.list {
         return crate::print(&toe_bench::list(&options));
     }
     catch_signals()?;
     match toe_bench::run(&options) {
-        Ok(text) => crate::print(&text),
+        Ok(outcome) => {
+            let printed = crate::print(&outcome.text)?;
+            match outcome.failed {
+                0 => Ok(printed),
+                n => Err(Failure::new(format!("{n} rows could not be measured; the report says why"))),
+            }
+        }
         Err(error) if error.is_interruption() => {
             Err(Failure::with_status("interrupted; everything that ran is ended", EXIT_INTERRUPTED))
         }

@@ -122,10 +122,16 @@ impl Lab {
                 ip(&["-n", &self.namespace(side), "link", "set", link, "up"])?;
             }
             // A namespace starts with the host's setting; a lab's kernel must not forward what is the engine's.
-            let mut sysctl = self.command(side, "sh");
-            sysctl.args(["-c", "echo 0 > /proc/sys/net/ipv4/ip_forward"]);
-            crate::child::run("ip_forward", &mut sysctl, SOON)?.success()?;
+            self.set_kernel(side, "net/ipv4/ip_forward", "0")?;
         }
+        Ok(())
+    }
+
+    /// Sets `/proc/sys/NAME` in a side's namespace.
+    pub fn set_kernel(&self, side: Side, name: &str, value: &str) -> Result<()> {
+        let mut shell = self.command(side, "sh");
+        shell.args(["-c", &format!("echo '{value}' > /proc/sys/{name}")]);
+        crate::child::run(name, &mut shell, SOON)?.success()?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The report as JSON: every run, and the medians of each row. `schema` counts changes that a reader must know of.
 
-use super::Report;
+use super::{Report, Unmeasured};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::sample::{Figure, Measured, Sample, Stack};
@@ -19,7 +19,7 @@ struct Whole<'a> {
     /// What the whole took.
     seconds: u64,
     rows: Vec<Row<'a>>,
-    skipped: Vec<Skipped<'a>>,
+    unmeasured: &'a [Unmeasured],
     targets: &'a [Verdict],
 }
 
@@ -39,12 +39,6 @@ struct Row<'a> {
     samples: &'a [Sample],
 }
 
-#[derive(Serialize)]
-struct Skipped<'a> {
-    name: &'a str,
-    why: &'a str,
-}
-
 /// The whole report, ending with a line break.
 pub(crate) fn whole(report: &Report) -> Result<String> {
     let whole = Whole {
@@ -53,7 +47,7 @@ pub(crate) fn whole(report: &Report) -> Result<String> {
         rounds: report.rounds,
         seconds: report.took.as_secs(),
         rows: report.rows.iter().map(row).collect(),
-        skipped: report.skipped.iter().map(|(name, why)| Skipped { name, why }).collect(),
+        unmeasured: &report.unmeasured,
         targets: &report.verdicts,
     };
     let text = serde_json::to_string_pretty(&whole).map_err(|error| Error::failed("JSON", error))?;
@@ -79,5 +73,27 @@ fn row(measured: &Measured) -> Row<'_> {
             .collect(),
         null_ns: measured.null_ns,
         samples: &measured.samples,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::report;
+    use super::*;
+
+    #[test]
+    fn every_run_and_every_median_is_there() {
+        let report = report();
+        let json: serde_json::Value = serde_json::from_str(&whole(&report).expect("JSON")).expect("JSON");
+        assert_eq!(json["schema"], 1);
+        let rows = json["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), report.rows.len());
+        let row = rows.iter().find(|row| row["name"] == "local/rr/64B-d1-c1").expect("the row");
+        assert_eq!(row["samples"].as_array().map(Vec::len), Some(6));
+        assert_eq!(row["medians"]["linux"]["rate"]["median"], 1000.0);
+        assert_eq!(row["ratios"]["rate"], 2.0);
+        assert_eq!(row["samples"][0]["stack"], "linux");
+        assert!(json["targets"].as_array().is_some_and(|targets| !targets.is_empty()));
+        assert_eq!(json["unmeasured"][0]["failed"], false);
     }
 }

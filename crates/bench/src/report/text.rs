@@ -37,9 +37,12 @@ pub(crate) fn whole(report: &Report) -> String {
         report.rounds,
         minutes(report.took)
     );
+    if let Some(note) = m.busy_note() {
+        let _ = writeln!(out, "NOTE: {note}");
+    }
     let _ = writeln!(
         out,
-        "CPU time is of one operation: server, client, engine, all three; busy: the processors as a whole"
+        "CPU time is that of one operation: server, client, engine, all three; busy: all that the processors did meanwhile"
     );
     for measured in &report.rows {
         let _ = write!(
@@ -50,8 +53,9 @@ pub(crate) fn whole(report: &Report) -> String {
             row(measured)
         );
     }
-    for (name, why) in &report.skipped {
-        let _ = writeln!(out, "\n{name}: not measured: {why}");
+    for row in &report.unmeasured {
+        let _ =
+            writeln!(out, "\n{}: {}: {}", row.name, if row.failed { "FAILED" } else { "left out" }, row.why);
     }
     if report.verdicts.iter().any(|verdict| verdict.reached.is_some()) {
         let _ = writeln!(out, "\n{:<8}{:<36}{:<46}{:>14}{:>14}", "", "target", "figure", "bound", "measured");
@@ -126,6 +130,22 @@ fn ratios(measured: &Measured) -> String {
         let _ = write!(text, "   server CPU over an empty handler {:.0} ns (it takes {null:.0})", own - null);
     }
     text
+}
+
+/// A rate with its unit.
+pub(super) fn rate(row: &Row, rate: f64) -> String {
+    format!("{rate:.0}{}", unit(row))
+}
+
+/// A time as short as can be, for axes: `100 us`.
+pub(super) fn time(us: f64) -> String {
+    let (number, unit) = match us {
+        us if us < 1000.0 => (us, "us"),
+        us if us < 1e6 => (us / 1000.0, "ms"),
+        us => (us / 1e6, "s"),
+    };
+    // Two digits behind the point at most, and none that say nothing.
+    format!("{} {unit}", (number * 100.0).round() / 100.0)
 }
 
 fn unit(row: &Row) -> &'static str {
