@@ -251,9 +251,8 @@ fn remove_namespace(namespace: &str) {
     let pids = pids_in(namespace);
     pids.iter().copied().for_each(process::end);
     if !std::thread::panicking() {
-        // Removing goes on if one is stuck: the namespace goes with its last process.
-        let gone = || !pids.iter().any(|pid| process::is_alive(*pid));
-        let _ = wait::until_true("the lab's processes are gone", SOON, gone);
+        // If one is stuck, the namespace goes with it.
+        wait::briefly(SOON, || !pids.iter().any(|pid| process::is_alive(*pid)));
     }
     let _ = Command::new("ip").args(["netns", "del", namespace]).stderr(Stdio::null()).status();
 }

@@ -43,6 +43,14 @@ pub fn until<T>(
     }
 }
 
+/// Waits for `look` while cleaning up: also when the user wants to end, and nothing fails if it takes too long.
+pub fn briefly(limit: Duration, mut look: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !look() && start.elapsed() < limit {
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
 /// [`until`] for a plain condition.
 pub fn until_true(what: &str, limit: Duration, mut look: impl FnMut() -> bool) -> Result<Duration> {
     Ok(until(what, limit, || Ok(look().then_some(())))?.1)

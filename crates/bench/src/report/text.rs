@@ -132,9 +132,18 @@ fn ratios(measured: &Measured) -> String {
     text
 }
 
-/// A rate with its unit.
+/// A rate with its unit, short: `8.46 M/s`.
 pub(super) fn rate(row: &Row, rate: f64) -> String {
-    format!("{rate:.0}{}", unit(row))
+    let (number, prefix) = match rate {
+        r if r < 10_000.0 => (r, ""),
+        r if r < 1e6 => (r / 1e3, "k"),
+        r => (r / 1e6, "M"),
+    };
+    match (row.load, prefix) {
+        (Load::Stream { .. }, _) => format!("{rate:.0}{}", unit(row)),
+        (_, "") => format!("{number:.0}{}", unit(row)),
+        _ => format!("{number:.2} {prefix}{}", unit(row)),
+    }
 }
 
 /// A time as short as can be, for axes: `100 us`.
