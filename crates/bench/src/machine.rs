@@ -5,6 +5,7 @@ use crate::{measure, tools};
 use procfs::Current;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(crate) struct Machine {
     pub(crate) opentoe: String,
     /// When it began, in UTC.
     pub(crate) date: String,
-    /// Of the source tree in which it ran, if it did.
+    /// Of the source tree in which the programs lie, if they do.
     pub(crate) commit: Option<String>,
     /// How much the processors had to do before anything was started, in percent.
     pub(crate) busy_before_percent: Option<f64>,
@@ -44,7 +45,7 @@ impl Machine {
 }
 
 /// Looks at this machine. What it does not tell is left empty: a figure is not worth less for it.
-pub(crate) fn describe(cpus: &Cpus) -> Machine {
+pub(crate) fn describe(cpus: &Cpus, programs: &Path) -> Machine {
     let info = procfs::CpuInfo::current().ok();
     let cpu = info.as_ref().and_then(|info| info.model_name(0).map(str::to_owned));
     let memory = procfs::Meminfo::current().map(|memory| memory.mem_total >> 20);
@@ -58,10 +59,15 @@ pub(crate) fn describe(cpus: &Cpus) -> Machine {
         system: system(),
         opentoe: env!("CARGO_PKG_VERSION").to_owned(),
         date: said("date", &["-u", "+%Y-%m-%d %H:%M"]).unwrap_or_default(),
-        commit: said("git", &["rev-parse", "--short=12", "HEAD"]),
+        commit: commit(programs),
         busy_before_percent: measure::busy_percent(cpus, BUSY_WINDOW).ok(),
         tools: versions(),
     }
+}
+
+fn commit(programs: &Path) -> Option<String> {
+    let dir = programs.to_string_lossy();
+    said("git", &["-C", &dir, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"])
 }
 
 fn system() -> String {

@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         }
     }
     let runner = Runner { lab, options, cpus };
-    let mut report = Report::new(machine::describe(&runner.cpus), runner.rounds());
+    let mut report = Report::new(machine::describe(&runner.cpus, &options.programs), runner.rounds());
     let start = Instant::now();
     let mut ahead: Duration = rows.iter().map(|row| runner.time_of(row)).sum();
     for row in &rows {

@@ -40,9 +40,6 @@ impl Server {
             _ => {
                 let mut command = stage.server(stack, &stage.lab.program("toe-load"));
                 command.args(["serve", "--listen", &format!("0.0.0.0:{port}")]);
-                if let Load::Rr { size, .. } = row.load {
-                    command.args(["--size", &size.to_string()]);
-                }
                 program(stage, stack, "toe-load serve", command)
             }
         }

@@ -10,6 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use toe_abi::report::{SocketReport, SocketsReport, StatusReport};
 
+/// Lines of an engine's log that explain why it did not start.
+const LOG_LINES: usize = 5;
+
 /// What an engine is started with. Everything else is as `toe start` has it.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
@@ -65,7 +68,7 @@ impl Engine {
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
         let status = command.status().map_err(|error| Error::cannot_run("toe start", error))?;
         if !status.success() {
-            return Err(Error::failed("toe start", format!("{status}\n{}", self.log())));
+            return Err(Error::failed("toe start", format!("{status}\n{}", tail(&self.log(), LOG_LINES))));
         }
         let asked = wait::until("the engine answers", SOON, || self.try_report::<StatusReport>("status"));
         self.pid = asked?.0.pid;
@@ -168,9 +171,14 @@ impl Drop for Engine {
             eprintln!("---- log of engine {}:\n{}----", self.name, tail(&self.log(), 60));
         }
         let stop = Command::new(&self.toe).args(["stop", "--name", &self.name]).output();
-        if !stop.is_ok_and(|output| output.status.success()) && self.pid != 0 {
-            process::end(self.pid);
+        if stop.is_ok_and(|output| output.status.success()) || !process::is_alive(self.pid) {
+            return;
         }
+        // An engine that has to be killed is a fault, and nothing else would tell of it.
+        eprintln!("engine {} (process {}) does not end when asked; killed", self.name, self.pid);
+        process::end(self.pid);
+        // Its name is free when it is gone.
+        wait::briefly(SOON, || !process::is_alive(self.pid));
     }
 }
 
