@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo acceptance clean
+.PHONY: help build programs test lint demo bench acceptance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,12 @@ demo: ## nginx under load on both stacks, one table; about a minute after the bu
 	@scripts/setup.sh demo
 	@$(MAKE) --no-print-directory programs
 	@scripts/demo.sh
+
+bench: ## every workload on both stacks, as text, JSON and a page with plots (about 25 minutes; with root all links)
+	@scripts/setup.sh bench
+	@$(MAKE) --no-print-directory programs
+	@scripts/built.sh "$(TOE_BIN_DIR)"
+	"$(TOE_BIN_DIR)/toe" bench --json "$(TOE_BIN_DIR)/bench.json" --html "$(TOE_BIN_DIR)/bench.html" $(BENCH_FLAGS)
 
 acceptance: ## the heavy figures: a million requests, 1 GiB transfers, idle CPU, hostile input (about 15 minutes)
 	@scripts/setup.sh test

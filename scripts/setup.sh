@@ -19,8 +19,12 @@ case ${1:-} in
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools wrk:wrk curl:curl ip:iproute2
             python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils)
         ;;
+    bench)
+        wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools memcached:memcached
+            memcaslap:libmemcached-tools wrk:wrk ip:iproute2 nsenter:util-linux taskset:util-linux)
+        ;;
     *)
-        echo "usage: setup.sh build|test|lint|demo [packages]" >&2
+        echo "usage: setup.sh build|test|lint|demo|bench [packages]" >&2
         exit 2
         ;;
 esac

@@ -45,7 +45,7 @@ pub fn switch_library_places() -> Vec<PathBuf> {
 }
 
 /// The directory of this program, links resolved.
-fn own_dir() -> Option<PathBuf> {
+pub fn own_dir() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?.canonicalize().ok()?;
     own.parent().map(Path::to_path_buf)
 }

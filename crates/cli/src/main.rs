@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod client;
 mod locate;
 mod run;
@@ -54,6 +55,7 @@ enum Subcommands {
     Ss(ss::Args),
     Why(why::Args),
     Run(run::Args),
+    Bench(Box<bench::Args>),
 }
 
 /// Why a subcommand failed. The text names the cause and what to do about it.
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Subcommands::Ss(args) => ss::ss(&args),
         Subcommands::Why(args) => why::why(&args),
         Subcommands::Run(args) => run::run(&args),
+        Subcommands::Bench(args) => bench::bench(&args),
     };
     match done {
         Ok(status) => ExitCode::from(status),

@@ -1,4 +1,4 @@
-//! The programs that tests use beside nginx: curl, wrk, redis and Python; and looks into `/proc`.
+//! The programs that tests use beside nginx: curl, wrk, redis and Python; and looks into `/proc` and at text.
 
 use crate::child::{self, Finished, Program};
 use crate::engine::Engine;
@@ -8,6 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+pub use toe_lab::engine::tail;
+pub use toe_lab::process::{children_of, comm, command_line};
 
 /// Debian's Python, not one that a user's PATH may put before it.
 const PYTHON: &str = "/usr/bin/python3";
@@ -108,34 +111,9 @@ impl WrkReport {
     }
 }
 
-/// The children of a process.
-pub fn children_of(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
-}
-
-/// A process's command line; empty when it is gone.
-pub fn command_line(pid: u32) -> String {
-    let raw = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&raw).replace('\0', " ")
-}
-
-/// The short name of a process.
-pub fn comm(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
-}
-
 /// Lets every user read and write in `dir`.
 pub fn share(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("permissions");
-}
-
-/// The last `lines` lines of a text.
-pub fn tail(text: &str, lines: usize) -> String {
-    let all: Vec<&str> = text.lines().collect();
-    let mut out = all[all.len().saturating_sub(lines)..].join("\n");
-    out.push('\n');
-    out
 }
 
 /// Megabytes a second.

@@ -2,6 +2,7 @@
 //! `cargo test -p toe-tests --test programs NAME -- --nocapture`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod death;
 mod lifecycle;
 mod load;

@@ -1,0 +1,135 @@
+//! The load tools, run on either stack; their reports are read by `parse`. Used by `runner`.
+
+use crate::error::Result;
+use crate::parse::{self, Said};
+use crate::row::{CPS_CONNECTIONS, Direction, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row, SMALL};
+use crate::sample::Stack;
+use crate::stage::Stage;
+use crate::tools;
+use std::process::Command;
+use std::time::Duration;
+use toe_lab::child::{self, Finished, Program};
+use toe_lab::wait::SOON;
+
+/// Before toe-load begins to measure.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// After the start of a tool that has no warm-up of its own: by then its connections are open.
+const UNDER_WAY: Duration = Duration::from_millis(200);
+/// Requests by which redis-benchmark's speed is found out, as it takes a number of requests and not a time.
+const REDIS_TRIAL: u32 = 20_000;
+/// Longest number of requests asked of it, against a trial that went wrong.
+const REDIS_REQUESTS_MAX: f64 = 50e6;
+
+/// A client that runs.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) program: Program,
+    /// From its start to where the window may begin.
+    pub(crate) delay: Duration,
+    /// It has ended by then.
+    pub(crate) limit: Duration,
+}
+
+/// Starts the row's client on `stack`, for a run of `seconds`.
+pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Result<Client> {
+    let (name, mut command, delay) = match row.load {
+        Load::Http { keepalive, .. } => ("wrk", wrk(stage, stack, keepalive, seconds)?, UNDER_WAY),
+        Load::Redis { pipeline } => {
+            let requests = redis_requests(stage, stack, pipeline, seconds)?;
+            ("redis-benchmark", redis_benchmark(stage, stack, "get", pipeline, requests)?, UNDER_WAY)
+        }
+        Load::Memcached { keys } => ("memcaslap", memcaslap(stage, stack, keys, seconds)?, UNDER_WAY),
+        _ => {
+            let mut command = toe_load(stage, row, stack);
+            command.args(["--seconds", &seconds.to_string()]);
+            if row.load != Load::Wake {
+                command.args(["--warmup", &WARM_UP.as_secs_f64().to_string()]);
+            }
+            ("toe-load", command, WARM_UP + UNDER_WAY)
+        }
+    };
+    let program = Program::spawn(name, &mut command)?;
+    Ok(Client { program, delay, limit: Duration::from_secs(seconds.into()) * 3 + SOON })
+}
+
+/// Reads what the row's client said.
+pub(crate) fn parse(row: &Row, finished: &Finished) -> Result<Said> {
+    match row.load {
+        Load::Http { .. } => parse::wrk::parse(&finished.output),
+        Load::Redis { .. } => parse::redis::parse(&finished.stdout, "GET"),
+        Load::Memcached { .. } => parse::memcaslap::parse(&finished.output),
+        _ => parse::load::parse(&finished.stdout),
+    }
+}
+
+/// Nanoseconds that toe-load's handler takes with no socket.
+pub(crate) fn null_ns(stage: &Stage<'_>, size: u32) -> Result<f64> {
+    let mut command = stage.server(Stack::Linux, &stage.lab.program("toe-load"));
+    command.args(["null", "--size", &size.to_string(), "--seconds", "1"]);
+    parse::load::parse_null(&child::run("toe-load null", &mut command, SOON)?.success()?.stdout)
+}
+
+/// toe-load's client for the row, without a length of time.
+pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
+    let mut command = stage.client(stack, &stage.lab.program("toe-load"));
+    let words = match row.load {
+        Load::Rr { size, depth, connections } => {
+            format!("rr --size {size} --depth {depth} --connections {connections}")
+        }
+        Load::Stream { flows, direction } => {
+            let direction = match direction {
+                Direction::Send => "send",
+                Direction::Receive => "receive",
+            };
+            format!("stream --flows {flows} --direction {direction}")
+        }
+        Load::Cps => format!("cps --size {SMALL} --connections {CPS_CONNECTIONS}"),
+        Load::Idle { connections } => format!("idle --connections {connections}"),
+        _ => format!("wake --size {SMALL}"),
+    };
+    command.args(words.split(' '));
+    command.args(["--connect", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
+    command
+}
+
+fn wrk(stage: &Stage<'_>, stack: Stack, keepalive: bool, seconds: u32) -> Result<Command> {
+    let mut command = stage.client(stack, &tools::WRK.path()?);
+    command.args(["-t1", &format!("-c{HTTP_CONNECTIONS}"), &format!("-d{seconds}s"), "--latency"]);
+    if !keepalive {
+        command.args(["-H", "Connection: close"]);
+    }
+    command.arg(format!("http://{}:{}/file", stage.address(stack), stage.port(stack)));
+    Ok(command)
+}
+
+fn redis_benchmark(
+    stage: &Stage<'_>,
+    stack: Stack,
+    tests: &str,
+    pipeline: u32,
+    requests: u32,
+) -> Result<Command> {
+    let mut command = stage.client(stack, &tools::REDIS_BENCHMARK.path()?);
+    command.args(["-h", stage.address(stack), "-p", &stage.port(stack).to_string(), "-t", tests, "--csv"]);
+    for (flag, number) in [("-c", KV_CONNECTIONS), ("-P", pipeline), ("-n", requests)] {
+        command.args([flag, &number.to_string()]);
+    }
+    Ok(command)
+}
+
+/// How many requests take about `seconds`. The trial also sets the key that is then asked for.
+fn redis_requests(stage: &Stage<'_>, stack: Stack, pipeline: u32, seconds: u32) -> Result<u32> {
+    let mut command = redis_benchmark(stage, stack, "set,get", pipeline, REDIS_TRIAL)?;
+    let trial = child::run("redis-benchmark", &mut command, SOON)?.success()?;
+    let rate = parse::redis::parse(&trial.stdout, "GET")?.rate.unwrap_or_default();
+    Ok((rate * f64::from(seconds)).clamp(f64::from(REDIS_TRIAL), REDIS_REQUESTS_MAX) as u32)
+}
+
+fn memcaslap(stage: &Stage<'_>, stack: Stack, keys: u32, seconds: u32) -> Result<Command> {
+    let mut command = stage.client(stack, &tools::MEMCASLAP.path()?);
+    command.args(["-s", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
+    // One thread, as the server has one; values of 64 octets; statistics once, at the end.
+    command.args(["-T", "1", "-X", "64", "-c", &KV_CONNECTIONS.to_string()]);
+    command.args(["-t", &format!("{seconds}s"), "-S", &format!("{seconds}s"), "-d", &keys.to_string()]);
+    Ok(command)
+}

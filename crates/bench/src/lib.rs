@@ -1,0 +1,31 @@
+//! `toe bench`: the same programs on Linux's stack and on OpenTOE, measured turn and turn about on the same processors.
+//!
+//! The way through: [`options`] say what is asked for, `plan` makes the rows of it, `runner` measures each row round by
+//! round (`stage` holds the lab and the engine, `servers` and `clients` the programs, `measure` looks at processor time
+//! and memory, `parse` reads what the programs say), `targets` judges the medians, and `report` shows them.
+//!
+//! Called by the `bench` subcommand of `toe`. Failures are errors; what was started ends and what was made is removed
+//! when a value is dropped.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod cpus;
+mod error;
+mod idle;
+mod machine;
+mod measure;
+pub mod options;
+mod parse;
+mod plan;
+mod report;
+mod row;
+mod runner;
+mod sample;
+mod servers;
+mod stage;
+mod stats;
+mod targets;
+mod tools;
+
+pub use error::Error;
+pub use runner::{Outcome, list, run};

@@ -1,0 +1,152 @@
+//! What a user asks `toe bench` for. Filled by the command line.
+
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Rounds unless the user says otherwise.
+pub const ROUNDS: u32 = 5;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory that holds `toe`, `toed`, the switch library and `toe-load`.
+    pub programs: PathBuf,
+    /// All when empty.
+    pub workloads: Vec<Workload>,
+    /// All that this user may have when empty.
+    pub links: Vec<Link>,
+    pub rounds: u32,
+    /// Length of each run; each workload's own when `None`.
+    pub seconds: Option<u32>,
+    /// One short round of one row of each workload and link.
+    pub quick: bool,
+    /// Only rows whose name holds one of these; all when empty.
+    pub rows: Vec<String>,
+    /// A list as taskset(1) has it; all that this process may use when `None`.
+    pub cpus: Option<String>,
+    pub json: Option<Sink>,
+    pub html: Option<PathBuf>,
+}
+
+/// Where a report goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// The standard output, given as `-`.
+    Stdout,
+    File(PathBuf),
+}
+
+/// A kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    Http,
+    Kv,
+    Rr,
+    Stream,
+    Cps,
+    Idle,
+    Wake,
+}
+
+/// How client and server are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// Both on one stack of one machine: the loopback interface, or the engine's `local`.
+    Local,
+    /// A veth pair to another network namespace, whose kernel is the client's stack.
+    Veth,
+    /// A TAP interface, with the kernel's stack of the same namespace as the client's.
+    Tap,
+}
+
+impl Workload {
+    pub const ALL: [Workload; 7] = [
+        Workload::Http,
+        Workload::Kv,
+        Workload::Rr,
+        Workload::Stream,
+        Workload::Cps,
+        Workload::Idle,
+        Workload::Wake,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Http => "http",
+            Workload::Kv => "kv",
+            Workload::Rr => "rr",
+            Workload::Stream => "stream",
+            Workload::Cps => "cps",
+            Workload::Idle => "idle",
+            Workload::Wake => "wake",
+        }
+    }
+
+    /// What it is, for headings.
+    pub fn title(self) -> &'static str {
+        match self {
+            Workload::Http => "nginx under wrk",
+            Workload::Kv => "redis and memcached",
+            Workload::Rr => "request and reply over open connections",
+            Workload::Stream => "data one way",
+            Workload::Cps => "connect, one request, close",
+            Workload::Idle => "idle connections",
+            Workload::Wake => "request and reply when both sides sleep",
+        }
+    }
+}
+
+impl Link {
+    pub const ALL: [Link; 3] = [Link::Local, Link::Veth, Link::Tap];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Link::Local => "local",
+            Link::Veth => "veth",
+            Link::Tap => "tap",
+        }
+    }
+
+    /// What it is, for headings.
+    pub fn title(self) -> &'static str {
+        match self {
+            Link::Local => "client and server on one stack of one machine",
+            Link::Veth => "the client on the kernel's stack, over a veth",
+            Link::Tap => "the client on the kernel's stack: the engine over a TAP, Linux over a veth",
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Workload, Error> {
+        Workload::ALL.into_iter().find(|workload| workload.name() == text).ok_or_else(|| {
+            let all = Workload::ALL.map(Workload::name).join(", ");
+            Error::Options(format!("'{text}' is no workload; there are {all}"))
+        })
+    }
+}
+
+impl FromStr for Link {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Link, Error> {
+        Link::ALL.into_iter().find(|link| link.name() == text).ok_or_else(|| {
+            let all = Link::ALL.map(Link::name).join(", ");
+            Error::Options(format!("'{text}' is no link; there are {all}"))
+        })
+    }
+}
+
+impl FromStr for Sink {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Sink, Self::Err> {
+        Ok(if text == "-" { Sink::Stdout } else { Sink::File(PathBuf::from(text)) })
+    }
+}

@@ -1,0 +1,137 @@
+//! The rows: all there are, and those that the options ask for. Used by `runner` and by the tests of `targets`.
+
+use crate::options::{Link, Options, Workload};
+use crate::row::{Direction, Load, Row};
+
+const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
+const RR_DEPTHS: [u32; 3] = [1, 8, 64];
+const RR_CONNECTIONS: [u32; 3] = [1, 64, 1000];
+
+/// Every row. The first of a workload and link is the one that `--quick` takes.
+pub(crate) fn all() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for link in Link::ALL {
+        for workload in Workload::ALL {
+            let loads = loads(workload, link);
+            rows.extend(loads.into_iter().map(|load| Row { workload, link, load, one_core: false }));
+            if let Some(load) = on_one_core(workload, link) {
+                rows.push(Row { workload, link, load, one_core: true });
+            }
+        }
+    }
+    rows
+}
+
+/// The rows that `options` ask for. Without a word about links the ones that need root are left out for others.
+pub(crate) fn chosen(options: &Options, is_root: bool) -> Vec<Row> {
+    let mut seen = Vec::new();
+    let mut wanted = |row: &Row| {
+        let workload = options.workloads.is_empty() || options.workloads.contains(&row.workload);
+        let link = match options.links.as_slice() {
+            [] => is_root || row.link == Link::Local,
+            links => links.contains(&row.link),
+        };
+        let name = row.name();
+        let named = options.rows.is_empty() || options.rows.iter().any(|part| name.contains(part.as_str()));
+        let chosen = workload && link && named;
+        // With --quick, the first of each.
+        let key = (row.link, row.workload);
+        let first = !seen.contains(&key);
+        if chosen {
+            seen.push(key);
+        }
+        chosen && (first || !options.quick)
+    };
+    all().into_iter().filter(|row| wanted(row)).collect()
+}
+
+fn loads(workload: Workload, link: Link) -> Vec<Load> {
+    use Direction::{Receive, Send};
+    let stream = |flows, direction| Load::Stream { flows, direction };
+    match (workload, link) {
+        (Workload::Stream, Link::Tap) => vec![stream(1, Send), stream(1, Receive)],
+        (_, Link::Tap) => Vec::new(),
+        (Workload::Http, _) => {
+            let shapes = [(256, true), (256, false), (64 << 10, true), (64 << 10, false)];
+            shapes.map(|(file, keepalive)| Load::Http { file, keepalive }).to_vec()
+        }
+        (Workload::Kv, _) => vec![
+            Load::Redis { pipeline: 1 },
+            Load::Redis { pipeline: 16 },
+            Load::Memcached { keys: 1 },
+            Load::Memcached { keys: 16 },
+        ],
+        (Workload::Rr, _) => {
+            let mut cells = Vec::new();
+            for size in RR_SIZES {
+                for depth in RR_DEPTHS {
+                    cells.extend(RR_CONNECTIONS.map(|connections| Load::Rr { size, depth, connections }));
+                }
+            }
+            cells
+        }
+        (Workload::Stream, _) => vec![stream(1, Send), stream(1, Receive), stream(8, Send)],
+        (Workload::Cps, _) => vec![Load::Cps],
+        (Workload::Idle, Link::Local) => vec![Load::Idle { connections: 10_000 }],
+        // Over a link a client's kernel has its own share of the memory, the same on both stacks.
+        (Workload::Idle, _) => Vec::new(),
+        (Workload::Wake, _) => vec![Load::Wake],
+    }
+}
+
+/// The row that has everything on one processor.
+fn on_one_core(workload: Workload, link: Link) -> Option<Load> {
+    match (workload, link) {
+        (Workload::Http, Link::Local) => Some(Load::Http { file: 256, keepalive: true }),
+        (Workload::Rr, Link::Local) => Some(Load::Rr { size: 64, depth: 1, connections: 1 }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn options() -> Options {
+        Options {
+            programs: "/nowhere".into(),
+            workloads: Vec::new(),
+            links: Vec::new(),
+            rounds: 5,
+            seconds: None,
+            quick: false,
+            rows: Vec::new(),
+            cpus: None,
+            json: None,
+            html: None,
+        }
+    }
+
+    #[test]
+    fn each_row_has_a_name_of_its_own() {
+        let names: BTreeSet<String> = all().iter().map(Row::name).collect();
+        assert_eq!(names.len(), all().len());
+        for name in ["local/rr/64B-d1-c1", "local/rr/64B-d1-c1-onecore", "veth/http/256B-keepalive"] {
+            assert!(names.contains(name), "{name} in {names:?}");
+        }
+    }
+
+    #[test]
+    fn options_choose_rows() {
+        let names = |options: &Options, root| -> Vec<String> {
+            chosen(options, root).iter().map(Row::name).collect()
+        };
+        assert_eq!(chosen(&options(), true), all());
+        assert!(chosen(&options(), false).iter().all(|row| row.link == Link::Local));
+        let quick = Options {
+            quick: true,
+            workloads: vec![Workload::Wake, Workload::Rr],
+            links: vec![Link::Local],
+            ..options()
+        };
+        assert_eq!(names(&quick, true), ["local/rr/64B-d1-c1", "local/wake/64B"]);
+        let named = Options { rows: vec!["16KiB-d64-c1000".to_owned()], ..options() };
+        assert_eq!(names(&named, true), ["local/rr/16KiB-d64-c1000", "veth/rr/16KiB-d64-c1000"]);
+    }
+}

@@ -1,0 +1,100 @@
+//! A row: one load on one link, measured on both stacks. Made by `plan`, measured by `runner`.
+
+use crate::options::{Link, Workload};
+use std::fmt;
+
+/// The connections of a row of `http`.
+pub(crate) const HTTP_CONNECTIONS: u32 = 64;
+/// The connections of a row of `kv`.
+pub(crate) const KV_CONNECTIONS: u32 = 50;
+/// The connections that are open at once in a row of `cps`.
+pub(crate) const CPS_CONNECTIONS: u32 = 64;
+/// Octets of a request of `cps` and `wake`.
+pub(crate) const SMALL: u32 = 64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) workload: Workload,
+    pub(crate) link: Link,
+    pub(crate) load: Load,
+    /// Everything on one processor.
+    pub(crate) one_core: bool,
+}
+
+/// What the client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Http { file: u32, keepalive: bool },
+    Redis { pipeline: u32 },
+    Memcached { keys: u32 },
+    Rr { size: u32, depth: u32, connections: u32 },
+    Stream { flows: u32, direction: Direction },
+    Cps,
+    Idle { connections: u32 },
+    Wake,
+}
+
+/// Of data, seen from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Send,
+    Receive,
+}
+
+impl Row {
+    /// Its name, by which targets and users select it: `local/rr/64B-d1-c1`.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}/{}", self.link.name(), self.workload.name(), self.short_name())
+    }
+
+    /// Its name among those of its workload and link.
+    pub(crate) fn short_name(&self) -> String {
+        let core = if self.one_core { "-onecore" } else { "" };
+        format!("{}{core}", self.load)
+    }
+
+    /// What one operation is: that by which rates count and by which processor time is divided.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self.load {
+            Load::Http { .. } | Load::Redis { .. } | Load::Rr { .. } | Load::Wake => "request",
+            Load::Memcached { .. } => "key",
+            Load::Stream { .. } => "MiB",
+            Load::Cps | Load::Idle { .. } => "connection",
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Load::Http { file, keepalive } => {
+                write!(f, "{}-{}", Octets(file), if keepalive { "keepalive" } else { "close" })
+            }
+            Load::Redis { pipeline } => write!(f, "redis-get-P{pipeline}"),
+            Load::Memcached { keys } => write!(f, "memcached-get-{keys}"),
+            Load::Rr { size, depth, connections } => write!(f, "{}-d{depth}-c{connections}", Octets(size)),
+            Load::Stream { flows, direction } => {
+                let direction = match direction {
+                    Direction::Send => "send",
+                    Direction::Receive => "receive",
+                };
+                write!(f, "{direction}-f{flows}")
+            }
+            Load::Cps => write!(f, "{}-c{CPS_CONNECTIONS}", Octets(SMALL)),
+            Load::Idle { connections } => write!(f, "c{connections}"),
+            Load::Wake => write!(f, "{}", Octets(SMALL)),
+        }
+    }
+}
+
+/// A length as it stands in names.
+struct Octets(u32);
+
+impl fmt::Display for Octets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n >= 1024 && n % 1024 == 0 => write!(f, "{}KiB", n / 1024),
+            n => write!(f, "{n}B"),
+        }
+    }
+}

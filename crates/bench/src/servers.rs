@@ -1,0 +1,88 @@
+//! The servers of the workloads, started on either stack. Used by `runner`.
+
+use crate::error::Result;
+use crate::row::{Load, Row};
+use crate::sample::Stack;
+use crate::stage::Stage;
+use crate::tools;
+use toe_lab::child::Program;
+use toe_lab::nginx::{self, Nginx};
+use toe_lab::process;
+
+/// A running server; ended when this is dropped.
+#[derive(Debug)]
+pub(crate) enum Server {
+    Nginx(Nginx),
+    Program(Program),
+}
+
+impl Server {
+    /// Starts the row's server on `stack` and waits until it listens there.
+    pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack) -> Result<Server> {
+        let port = stage.port(stack).to_string();
+        match row.load {
+            Load::Http { file, .. } => nginx(stage, stack, file),
+            Load::Redis { .. } => {
+                let mut command = stage.server(stack, &tools::REDIS.path()?);
+                command.args(["--port", &port, "--bind", "0.0.0.0", "--protected-mode", "no"]);
+                command.args(["--save", "", "--daemonize", "no"]);
+                program(stage, stack, "redis-server", command)
+            }
+            Load::Memcached { .. } => {
+                let mut command = stage.server(stack, &tools::MEMCACHED.path()?);
+                command.args(["-p", &port, "-U", "0", "-l", "0.0.0.0", "-t", "1", "-m", "256"]);
+                if rustix::process::geteuid().is_root() {
+                    // It refuses to run as root unless told to.
+                    command.args(["-u", "root"]);
+                }
+                program(stage, stack, "memcached", command)
+            }
+            _ => {
+                let mut command = stage.server(stack, &stage.lab.program("toe-load"));
+                command.args(["serve", "--listen", &format!("0.0.0.0:{port}")]);
+                program(stage, stack, "toe-load serve", command)
+            }
+        }
+    }
+
+    /// The processes that are the server.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        match self {
+            Server::Nginx(nginx) => nginx.master().map(process::tree_of).unwrap_or_default(),
+            Server::Program(program) => process::tree_of(program.pid()),
+        }
+    }
+}
+
+fn program(
+    stage: &Stage<'_>,
+    stack: Stack,
+    name: &str,
+    mut command: std::process::Command,
+) -> Result<Server> {
+    let mut server = Program::spawn(name, &mut command)?;
+    stage.wait_for_listener(stack, &mut server)?;
+    Ok(Server::Program(server))
+}
+
+fn nginx(stage: &Stage<'_>, stack: Stack, file: u32) -> Result<Server> {
+    stage.lab.file("file", file.into())?;
+    let options = nginx::Options {
+        port: stage.port(stack),
+        workers: 1,
+        daemon: false,
+        sendfile: true,
+        open_file_cache: true,
+        user: rustix::process::geteuid().is_root().then_some("root"),
+    };
+    let name = match stack {
+        Stack::Linux => "nginx-linux",
+        Stack::Toe => "nginx-toe",
+    };
+    let command = stage.server(stack, &tools::NGINX.path()?);
+    let mut nginx = Nginx::start(stage.lab, name, options, command)?;
+    if let Some(program) = nginx.program() {
+        stage.wait_for_listener(stack, program)?;
+    }
+    Ok(Server::Nginx(nginx))
+}

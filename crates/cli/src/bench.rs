@@ -1,0 +1,109 @@
+//! `toe bench`: the same programs on Linux's stack and on OpenTOE, measured turn and turn about.
+
+use crate::{Failure, locate};
+use std::path::PathBuf;
+use toe_bench::options::{self, Link, Options, Sink, Workload};
+
+/// Status after Ctrl-C, as a shell has it.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Measure programs on Linux's stack and on OpenTOE, turn and turn about
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+WORKLOADS (all unless some are named):
+  http     nginx under wrk: 256 B and 64 KiB, connections kept and not
+  kv       redis and memcached, with and without pipelining
+  rr       request and reply: 64 B to 16 KiB, depth 1 to 64, 1 to 1,000 connections
+  stream   data one way, one and many connections
+  cps      connect, one request, close
+  idle     memory and CPU of idle connections
+  wake     latency when both sides sleep
+LINKS:
+  local    client and server on one stack of this machine: loopback against the engine's own; needs no root
+  veth     the client on the kernel's stack of another network namespace; needs root
+  tap      the same kernel behind a TAP interface (stream only); needs root
+
+Each row runs a fresh engine, started as 'toe start' does. Both stacks have the same programs and the same processors
+(--cpus). In rr and wake the server is on the first of them and the client on the second; else the scheduler places.
+Rows named -onecore have everything on the first. A row is judged where there is a target for it.
+
+EXAMPLES:
+  toe bench --list
+  toe bench http rr --link local
+  toe bench --rounds 9 --html report.html --json report.json
+  toe bench --row rr/64B-d1-c1 --link veth")]
+pub struct Args {
+    /// Workloads; all unless some are named
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<Workload>,
+    /// A link; can be given several times; all that you may use unless given
+    #[arg(long, value_name = "LINK")]
+    link: Vec<Link>,
+    /// Only rows whose name holds this text; can be given several times
+    #[arg(long, value_name = "TEXT")]
+    row: Vec<String>,
+    /// How often each row is measured on each stack
+    #[arg(long, value_name = "N", default_value_t = options::ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Length of each run; 1 or 2 unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// One short round of the first row of each workload and link
+    #[arg(long)]
+    quick: bool,
+    /// Processors that everything is confined to, such as 0,2-3; all that you may use unless given
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Write JSON to a file, or to the standard output with '-' (then there is no text)
+    #[arg(long, value_name = "FILE")]
+    json: Option<Sink>,
+    /// Write a page with tables and plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the names of the rows and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+pub fn bench(args: &Args) -> Result<u8, Failure> {
+    let programs = locate::own_dir()
+        .ok_or_else(|| Failure::new("cannot tell where this 'toe' is; run it by its full path"))?;
+    let options = Options {
+        programs,
+        workloads: args.workloads.clone(),
+        links: args.link.clone(),
+        rounds: args.rounds,
+        seconds: args.seconds,
+        quick: args.quick,
+        rows: args.row.clone(),
+        cpus: args.cpus.clone(),
+        json: args.json.clone(),
+        html: args.html.clone(),
+    };
+    if args.list {
+        return crate::print(&toe_bench::list(&options));
+    }
+    catch_signals()?;
+    match toe_bench::run(&options) {
+        Ok(outcome) => {
+            let printed = crate::print(&outcome.text)?;
+            match outcome.failed {
+                0 => Ok(printed),
+                n => Err(Failure::new(format!("{n} rows could not be measured; the report says why"))),
+            }
+        }
+        Err(error) if error.is_interruption() => {
+            Err(Failure::with_status("interrupted; everything that ran is ended", EXIT_INTERRUPTED))
+        }
+        Err(error) => Err(Failure::new(error.to_string())),
+    }
+}
+
+/// From here on the first wait after a signal ends, and what was started ends with it.
+fn catch_signals() -> Result<(), Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::new(format!("cannot catch signals: {error}")))?;
+    std::thread::spawn(move || signals.forever().for_each(|_| toe_lab::wait::interrupt()));
+    Ok(())
+}

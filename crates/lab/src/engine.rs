@@ -1,0 +1,191 @@
+//! An engine in a lab: started, asked and ended with the `toe` command, as a user would.
+
+use crate::lab::{Lab, Side, Spot};
+use crate::wait::{self, SOON};
+use crate::{Error, Result, process};
+use serde::de::DeserializeOwned;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use toe_abi::report::{SocketReport, SocketsReport, StatusReport};
+
+/// Lines of an engine's log that explain why it did not start.
+const LOG_LINES: usize = 5;
+
+/// What an engine is started with. Everything else is as `toe start` has it.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    pub spot: Spot<'a>,
+    /// Its `--port`, such as `packet:toe0`, and its address there; only `local` without.
+    pub port: Option<(String, &'a str)>,
+}
+
+/// A running engine; ended when this is dropped.
+#[derive(Debug)]
+pub struct Engine {
+    /// The `toe` command.
+    toe: PathBuf,
+    name: String,
+    side: Side,
+    cpus: Option<String>,
+    port: Option<(String, String)>,
+    log: PathBuf,
+    pid: u32,
+}
+
+impl Engine {
+    /// Starts an engine named after the lab, and waits until it answers.
+    pub fn start(lab: &Lab, options: &Options<'_>) -> Result<Engine> {
+        let name = match options.spot.side {
+            Side::Server => lab.name().to_owned(),
+            Side::Client => format!("{}-peer", lab.name()),
+        };
+        let mut engine = Engine {
+            toe: lab.program("toe"),
+            log: lab.dir().join(format!("{name}.log")),
+            name,
+            side: options.spot.side,
+            cpus: options.spot.cpus.map(str::to_owned),
+            port: options.port.as_ref().map(|(port, addr)| (port.clone(), (*addr).to_owned())),
+            pid: 0,
+        };
+        engine.start_again(lab)?;
+        Ok(engine)
+    }
+
+    /// `toe start` with this engine's name, after it was killed.
+    pub fn start_again(&mut self, lab: &Lab) -> Result<()> {
+        // The engine goes on after `toe start` has ended, so what they write goes to a file, not to a pipe.
+        let failed = |error| Error::failed(format!("the log {}", self.log.display()), error);
+        let log = File::options().create(true).append(true).open(&self.log).map_err(failed)?;
+        let spot = Spot { side: self.side, cpus: self.cpus.as_deref() };
+        let mut command = lab.command(spot, &self.toe);
+        command.args(["start", "--name", &self.name, "--log-file"]).arg(&self.log);
+        if let Some((port, addr)) = &self.port {
+            command.args(["--port", port, "--addr", &format!("{addr}/24")]);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+        let status = command.status().map_err(|error| Error::cannot_run("toe start", error))?;
+        if !status.success() {
+            return Err(Error::failed("toe start", format!("{status}\n{}", tail(&self.log(), LOG_LINES))));
+        }
+        let asked = wait::until("the engine answers", SOON, || self.try_report::<StatusReport>("status"));
+        self.pid = asked?.0.pid;
+        Ok(())
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The engine's address on its link; without one, that of `local`.
+    pub fn addr(&self) -> &str {
+        self.port.as_ref().map_or("127.0.0.1", |(_, addr)| addr)
+    }
+
+    /// `program` on this engine: `toe run --name … -- program`.
+    pub fn run(&self, lab: &Lab, cpus: Option<&str>, program: impl AsRef<Path>) -> Command {
+        let mut command = lab.command(Spot { side: self.side, cpus }, &self.toe);
+        command.args(["run", "--name", &self.name, "--"]).arg(program.as_ref());
+        command
+    }
+
+    /// The `toe` command with `args`, on this engine's side.
+    pub fn toe(&self, lab: &Lab, args: &[&str]) -> Command {
+        let mut command = lab.command(self.side, &self.toe);
+        command.args(args);
+        command
+    }
+
+    /// The reply to `toe status`.
+    pub fn status(&self) -> Result<StatusReport> {
+        self.report("status")
+    }
+
+    /// The reply to `toe ss`.
+    pub fn sockets(&self) -> Result<Vec<SocketReport>> {
+        Ok(self.report::<SocketsReport>("ss")?.sockets)
+    }
+
+    /// Flows that some program holds.
+    pub fn held_flows(&self) -> Result<Vec<SocketReport>> {
+        let sockets = self.sockets()?;
+        Ok(sockets.into_iter().filter(|s| s.state != "LISTEN" && !s.users.is_empty()).collect())
+    }
+
+    /// Waits until a program listens on `port` here.
+    pub fn wait_for_listener(&self, port: u16) -> Result<SocketReport> {
+        let suffix = format!(":{port}");
+        let look = || {
+            let sockets = self.sockets()?;
+            Ok(sockets.into_iter().find(|s| s.state == "LISTEN" && s.local.ends_with(&suffix)))
+        };
+        Ok(wait::until(&format!("a listener on port {port} of the engine"), SOON, look)?.0)
+    }
+
+    /// Waits until no program holds a flow and all receive memory is back; gives the time it took.
+    pub fn wait_until_idle(&self, limit: Duration) -> Result<Duration> {
+        let look = || {
+            let idle = self.held_flows()?.is_empty() && self.status()?.receive_memory_used == 0;
+            Ok(idle.then_some(()))
+        };
+        Ok(wait::until("flows gone and memory back", limit, look)?.1)
+    }
+
+    /// `kill -9` of the engine.
+    pub fn kill_hard(&self) -> Result<()> {
+        process::kill_hard(self.pid)
+    }
+
+    /// What the engine logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn report<T: DeserializeOwned>(&self, what: &str) -> Result<T> {
+        let answer = self.try_report(what)?;
+        answer.ok_or_else(|| Error::failed(format!("toe {what} --name {}", self.name), "no answer"))
+    }
+
+    /// `None` while the engine does not answer.
+    fn try_report<T: DeserializeOwned>(&self, what: &str) -> Result<Option<T>> {
+        let mut command = Command::new(&self.toe);
+        command.args([what, "--name", &self.name, "--json"]).stdin(Stdio::null());
+        let output = command.output().map_err(|error| Error::cannot_run("toe", error))?;
+        if !output.status.success() {
+            return Ok(None);
+        }
+        let report = serde_json::from_slice(&output.stdout);
+        Ok(Some(report.map_err(|error| Error::failed(format!("the report of toe {what}"), error))?))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("---- log of engine {}:\n{}----", self.name, tail(&self.log(), 60));
+        }
+        let stop = Command::new(&self.toe).args(["stop", "--name", &self.name]).output();
+        if stop.is_ok_and(|output| output.status.success()) || !process::is_alive(self.pid) {
+            return;
+        }
+        // An engine that has to be killed is a fault, and nothing else would tell of it.
+        eprintln!("engine {} (process {}) does not end when asked; killed", self.name, self.pid);
+        process::end(self.pid);
+        // Its name is free when it is gone.
+        wait::briefly(SOON, || !process::is_alive(self.pid));
+    }
+}
+
+/// The last `lines` lines of a text.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    let mut out = all[all.len().saturating_sub(lines)..].join("\n");
+    out.push('\n');
+    out
+}
