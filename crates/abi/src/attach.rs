@@ -334,14 +334,10 @@ impl Reply {
             }
             REP_ANCHORS => Reply::Anchors { first: small(0)?, count: small(1)? },
             REP_HANDLE => Reply::Handle { handle: small(0)? },
-            REP_CLAIMED_FLOW => {
-                Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)?, unread: small(2)? }
-            }
+            REP_CLAIMED_FLOW => Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)?, unread: small(2)? },
             REP_CLAIMED_LISTENER => Reply::ClaimedListener { listener: small(0)?, anchor: small(1)? },
             REP_REPORT => Reply::Report { len: args[0] },
-            REP_CHANNEL => {
-                Reply::Channel { side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)? }
-            }
+            REP_CHANNEL => Reply::Channel { side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)? },
             REP_DONE => Reply::Done,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },
             other => return Err(BadMessage::UnknownKind(other)),

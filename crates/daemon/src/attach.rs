@@ -4,6 +4,7 @@
 //! ends its connection. Called by the run loop when a connection is readable.
 
 use crate::anchors::Pair;
+use crate::channels::{UNREAD_MAX, Unread};
 use crate::connections::Packet;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{BadMessage, DESCRIPTORS_MAX, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_ring::{EngineQueueSet, irq_pair};
 
@@ -117,6 +118,10 @@ impl Daemon {
             Request::ShowTwin => self.show_twin(place, fd.ok_or(Errno::EBADF)?),
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, fd.ok_or(Errno::EBADF)?)
+            }
+            Request::OpenChannel { channel } => self.open_channel(place, ChannelId(channel)),
+            Request::Relinquish { flow, unread } => {
+                self.relinquish(now, place, FlowId::from_raw(flow), unread, fd)
             }
             Request::Report { what } => self.make_report(now, what),
             Request::Stop => self.stop_at(place, Stop::Now),
@@ -231,7 +236,7 @@ impl Daemon {
             let follows = handle.0 == start.wrapping_add(next);
             let added = follows.then(|| self.anchors.add(id, handle, pair, &self.poller));
             let Some(Ok(end)) = added else {
-                self.engine.anchor_closed(now, handle);
+                self.engine.anchor_closed(now, handle, &mut self.sessions);
                 break;
             };
             ends.push(end);
@@ -281,13 +286,57 @@ impl Daemon {
         if !session_lives {
             return Err(Errno::EINVAL);
         }
-        let reply = match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
-            Claimed::Flow(flow) => Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0 },
-            Claimed::Listener(listener) => {
-                Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }
+        match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
+            Claimed::Flow(flow) => {
+                let kept = self.unread.remove(&anchor);
+                let unread = kept.as_ref().map_or(0, |kept| kept.len);
+                let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread };
+                Ok((reply, kept.map(|kept| kept.memory).into_iter().collect()))
             }
+            Claimed::Listener(listener) => {
+                Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
+            }
+        }
+    }
+
+    /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
+    fn open_channel(&mut self, place: u32, channel: ChannelId) -> Answer {
+        let id = self.session_of(place)?;
+        let fetched = self.sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
+        let (other, queue_set) = fetched.other;
+        let queue_set = self.sessions.get(other).and_then(|s| s.queue_sets.get(queue_set.index()));
+        let waker = queue_set.ok_or(Errno::ENOENT)?.waker().map_err(|_| Errno::EMFILE)?;
+        self.sessions.channels.mark_fetched(channel, fetched.side);
+        Ok((Reply::Channel { side: fetched.side }, vec![fetched.memory, waker]))
+    }
+
+    /// Takes a flow back from its owner, and what that had received for whoever gets it next.
+    fn relinquish(
+        &mut self,
+        now: Instant,
+        place: u32,
+        flow: FlowId,
+        unread: u32,
+        memory: Option<OwnedFd>,
+    ) -> Answer {
+        let id = self.session_of(place)?;
+        if unread > UNREAD_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let unread = match unread {
+            0 => None,
+            len => Some(Unread::check(memory.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?),
         };
-        Ok((reply, Vec::new()))
+        if unread.is_some() && self.anchors.len() + self.unread.len() >= self.anchors_max {
+            return Err(Errno::EMFILE);
+        }
+        // What it has published about the flow counts before it gives it up.
+        self.take_all_entries(now);
+        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions)?;
+        if let Some(unread) = unread {
+            self.unread.insert(anchor, unread);
+        }
+        Ok((Reply::Done, Vec::new()))
     }
 
     fn make_report(&mut self, now: Instant, what: ReportKind) -> Answer {

@@ -45,6 +45,9 @@ pub struct Flags {
     /// Microseconds to look for work before sleeping.
     #[arg(long, value_name = "N")]
     pub spin_us: Option<u64>,
+    /// Send octets of local connections through the engine.
+    #[arg(long)]
+    pub no_direct: bool,
     /// A user id that may attach, besides root and the engine's own; everyone may when none is given.
     #[arg(long, value_name = "UID")]
     pub allow_uid: Vec<u32>,
@@ -112,6 +115,8 @@ pub struct Config {
     /// Whether the engine serves 127.0.0.0/8 itself.
     pub local: bool,
     pub spin_us: u64,
+    /// Whether octets of connections between two programs may go past the engine.
+    pub direct: bool,
     /// `None`: everyone may attach.
     pub allow_uids: Option<Vec<u32>>,
     /// Octets of one session's receive and send part.
@@ -150,6 +155,7 @@ struct FileConfig {
     ports: Vec<FilePort>,
     local: Option<bool>,
     spin_us: Option<Spanned<u64>>,
+    direct: Option<bool>,
     allow_uids: Option<Vec<u32>>,
     receive_memory_mib: Option<Spanned<u64>>,
     send_memory_mib: Option<Spanned<u64>>,
@@ -248,6 +254,7 @@ impl Config {
             name: check_name(name)?,
             ports: check_ports(links)?,
             spin_us: check_range(&spin, 0..=SPIN_US_MAX, "µs")?,
+            direct: !flags.no_direct && file.direct.unwrap_or(true),
             allow_uids,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
@@ -447,6 +454,13 @@ mod tests {
         assert_eq!(config.name, "default");
         assert_eq!((config.receive_len, config.send_len), (256 << 20, 256 << 20));
         assert!(!from_flags("toed --port packet:v0 --addr 10.0.0.2/24").expect("good").local);
+    }
+
+    #[test]
+    fn the_way_past_the_engine_can_be_closed_by_either() {
+        assert!(from_flags("toed").expect("good").direct);
+        assert!(!from_flags("toed --no-direct").expect("good").direct);
+        assert!(!from_file("direct = false\n").expect("good").direct);
     }
 
     #[test]

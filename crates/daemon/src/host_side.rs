@@ -4,9 +4,10 @@
 //! what does not fit is ignored, as the engine's contract says.
 
 use crate::session::{Sessions, Slot};
+use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
-use toe_base::{QueueSetId, SessionId};
+use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_engine::HostSide;
 use toe_ring::Region;
 
@@ -92,5 +93,29 @@ impl HostSide for Sessions {
 
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.post_to(session, queue_set, completion)
+    }
+
+    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
+        self.channels.open(channel, ends)
+    }
+
+    fn close_channel(&mut self, channel: ChannelId) {
+        self.channels.close(channel);
+    }
+
+    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
+        if let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) {
+            memory.reset(slot);
+        }
+    }
+
+    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side) -> bool {
+        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
+        memory.is_some_and(|memory| memory.end(slot, side))
+    }
+
+    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
+        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
+        memory.is_none_or(|memory| memory.is_done(slot, side))
     }
 }

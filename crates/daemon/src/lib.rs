@@ -10,6 +10,7 @@
 
 pub mod anchors;
 pub mod attach;
+pub mod channels;
 pub mod config;
 pub mod connections;
 pub mod daemon;

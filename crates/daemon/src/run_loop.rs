@@ -250,7 +250,7 @@ impl Daemon {
                 && self.engine.anchor_of(id, flow).is_some_and(|anchor| self.anchors.is_held(anchor))
             {
                 // The host did not know of a copy, such as one that a child of vfork took along.
-                self.engine.close_with_anchor(id, flow, abort);
+                self.engine.close_with_anchor(id, flow, abort, &mut self.sessions);
                 continue;
             }
             self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;
@@ -280,7 +280,7 @@ impl Daemon {
     fn anchor_closed(&mut self, now: Instant, handle: AnchorHandle) {
         // The engine may have released it in the meantime.
         if self.anchors.remove(handle) {
-            self.engine.anchor_closed(now, handle);
+            self.engine.anchor_closed(now, handle, &mut self.sessions);
         }
     }
 

@@ -4,6 +4,7 @@
 //! A session is *live* while its process is attached. After that only its memory stays, until the engine says that
 //! no flow refers to it any more.
 
+use crate::channels::Channels;
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::FenceReason;
@@ -154,6 +155,7 @@ pub struct Sessions {
     pub(crate) touched: Vec<SessionId>,
     /// Queue sets that are owed an interrupt at some time.
     moderated: Vec<(SessionId, u8)>,
+    pub(crate) channels: Channels,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -169,6 +171,7 @@ impl Sessions {
             staging,
             touched: Vec::new(),
             moderated: Vec::new(),
+            channels: Channels::default(),
             faults: Vec::new(),
         })
     }
@@ -206,6 +209,7 @@ impl Sessions {
             *slot = Slot::Closing(Remains { region: session.region.clone(), layout: session.layout });
             self.live.retain(|&live| live != id);
             self.closing.push(id);
+            self.channels.forget_session(id);
         }
     }
 

@@ -401,6 +401,10 @@ impl Queue {
                 self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
             }
             Completion::Moved { flow } => self.with_flow(flow, |_, s| s.on_moved()),
+            Completion::OfferChannel { .. }
+            | Completion::Direct { .. }
+            | Completion::Yield { .. }
+            | Completion::ChannelClosed { .. } => {}
         }
     }
 

@@ -164,7 +164,7 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
     let used = engine.connected();
     let unused = engine.connected();
     let claimed = engine.new_flow();
-    engine.answer_claims_with(vec![Reply::ClaimedFlow { flow: claimed.raw(), anchor: 0 }]);
+    engine.answer_claims_with(vec![Reply::ClaimedFlow { flow: claimed.raw(), anchor: 0, unread: 0 }]);
     let good = std::thread::scope(|scope| {
         // Plays the engine for the child: unread data comes again, to the new session.
         scope.spawn(|| {

@@ -136,7 +136,11 @@ pub struct ChannelEnd {
 
 impl ChannelEnd {
     /// End `side` of the channel in `memory`; `wake` is the writing end of the other side's interrupt pipe.
-    pub fn new(memory: ChannelMemory, side: Side, wake: OwnedFd) -> core::result::Result<ChannelEnd, OutOfRange> {
+    pub fn new(
+        memory: ChannelMemory,
+        side: Side,
+        wake: OwnedFd,
+    ) -> core::result::Result<ChannelEnd, OutOfRange> {
         let region = memory.region();
         Ok(ChannelEnd {
             outbox: EngineProducer::new(

@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
-    pub(super) fn close_listener(&mut self, now: Instant, idx: ListenerIdx) {
+    pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.listeners.close(idx) else { return };
         for holder in &listener.holders {
             if let Some(session) = self.sessions.get_mut(holder.session) {
@@ -113,7 +113,7 @@ impl Engine {
             let conn = &mut self.flows.get_mut(flow).conn;
             conn.listener = None;
             conn.came_in = None;
-            self.app_close(now, flow, true);
+            self.app_close(now, flow, true, host);
         }
     }
 
@@ -142,20 +142,20 @@ impl Engine {
             }
             if conn.listener.is_none() {
                 // It has ended, and this session will not ask for it any more.
-                self.app_close(now, flow, true);
+                self.app_close(now, flow, true, host);
                 continue;
             }
             self.disown(flow);
             if self.move_receive_memory(flow, SessionId(0), host) {
                 self.return_to_listener(flow);
             } else {
-                self.app_close(now, flow, true);
+                self.app_close(now, flow, true, host);
             }
         }
         // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
         // that hold the listener know better than the one that says it was the last.
         if last && self.listeners.get(idx).is_some_and(|l| l.holders.is_empty()) {
-            self.close_listener(now, idx);
+            self.close_listener(now, idx, host);
         } else {
             self.hand_out(idx, host);
         }
@@ -221,6 +221,10 @@ impl Engine {
             // A holder that takes no completions cannot be told that the flow has moved.
             return Err(Errno::EAGAIN);
         }
+        if self.flows.get(idx).conn.direct.is_some() {
+            self.ask_to_yield(idx);
+            return Err(Errno::EAGAIN);
+        }
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
@@ -231,17 +235,14 @@ impl Engine {
             return Err(Errno::ENOMEM);
         }
         if !old.is_nobody() {
-            let flow = self.flows.get_mut(idx);
-            let sent = flow.report.sent.saturating_add(flow.report.sent_behind);
-            if sent > 0 {
-                self.answer(old.session, old.queue_set, Completion::Sent { flow: old.flow_id, len: sent });
-            }
+            self.return_send_memory(idx);
             self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
             self.disown(idx);
         }
         self.own(idx, owner);
         let flow = self.flows.get_mut(idx);
         flow.conn.accepted = true;
+        flow.conn.prefix_unread = false;
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);

@@ -2,7 +2,7 @@
 //! events that come faster than the host reads them join into one completion, and memory stays bounded.
 
 use super::Engine;
-use crate::flow::record::Flow;
+use crate::flow::record::{Direct, Flow};
 use crate::hostif::HostSide;
 use toe_abi::command::{FlowInfo, WireAddr};
 use toe_abi::entry::Completion;
@@ -14,6 +14,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
     !flow.conn.owner.is_nobody()
         && (report.accepted.is_some()
             || report.connected.is_some()
+            || report.direct
             || report.sent > 0
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
@@ -95,6 +96,13 @@ impl Engine {
                 return false;
             }
             flow.report.connected = None;
+        }
+        if let Some(direct) = flow.conn.direct.filter(|_| flow.report.direct) {
+            let Direct { channel, slot, generation, .. } = direct;
+            if !post(Completion::Direct { flow: id, channel, slot, generation }) {
+                return false;
+            }
+            flow.report.direct = false;
         }
         if flow.conn.app_closed {
             flow.receive.published = flow.data_nxt();

@@ -65,12 +65,16 @@ impl Engine {
             }
             Command::Close { flow, abort } => {
                 if let Some(idx) = self.flow_of(session, flow) {
-                    self.app_close(now, idx, abort);
+                    self.app_close(now, idx, abort, host);
                 }
                 Ok(())
             }
             Command::SetOption { flow, option, value } => {
                 self.with_flow(session, flow, |_, flow| set_option(flow, now, option, value))
+            }
+            Command::ChannelReady { channel } => {
+                self.channel_ready(session, channel);
+                Ok(())
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
-//! (completions out), [`timers`], [`report`].
+//! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`].
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
@@ -10,6 +10,7 @@
 
 mod accept;
 mod completions;
+mod direct;
 mod host;
 mod life;
 mod receive;
@@ -32,6 +33,7 @@ use crate::flow::table::FlowTable;
 use crate::flow::tcp::output::SendLimits;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
+use crate::hostif::channels::Channels;
 use crate::hostif::session::Sessions;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
@@ -57,12 +59,14 @@ pub struct EngineConfig {
     pub secret: [u8; 16],
     /// Connections that the engine can have at one time.
     pub flows_max: usize,
+    /// Octets of local connections may go through channels, past the engine.
+    pub direct: bool,
 }
 
 impl EngineConfig {
     /// The default sizes with this secret.
     pub const fn with_secret(secret: [u8; 16]) -> EngineConfig {
-        EngineConfig { secret, flows_max: FLOWS_MAX }
+        EngineConfig { secret, flows_max: FLOWS_MAX, direct: true }
     }
 }
 
@@ -94,6 +98,7 @@ pub struct Engine {
     listeners: Listeners,
     sessions: Sessions,
     anchors: Anchors,
+    channels: Channels,
     counters: Counters,
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
@@ -116,6 +121,7 @@ impl Engine {
             listeners: Listeners::default(),
             sessions: Sessions::new(STAGING_LEN),
             anchors: Anchors::default(),
+            channels: Channels::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             next_port: 0,

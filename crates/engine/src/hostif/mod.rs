@@ -4,11 +4,13 @@
 //! is checked here for range and ownership; behind this folder it is trusted.
 
 pub mod anchors;
+pub mod channels;
 pub mod session;
 
+use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
-use toe_base::{QueueSetId, SessionId};
+use toe_base::{ChannelId, QueueSetId, SessionId};
 
 /// The memory and rings of the sessions, as the engine reaches them. Served by the daemon over shared memory, by
 /// tests over a `Vec`. Session 0 is the engine's own staging memory of [`crate::STAGING_LEN`] octets.
@@ -22,4 +24,15 @@ pub trait HostSide {
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
+
+    /// Makes the memory of a channel, which both ends may fetch; [`Side::Zero`] is `ends[0]`. `false`: there is none.
+    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool;
+    /// The engine needs a channel's memory no more.
+    fn close_channel(&mut self, channel: ChannelId);
+    /// Makes a slot ready for a connection.
+    fn channel_reset(&mut self, channel: ChannelId, slot: u32);
+    /// Ends a slot's use for `side`; whether octets were on their way to it that its program had not read.
+    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side) -> bool;
+    /// Whether the host of `side` refers to the slot no more.
+    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool;
 }

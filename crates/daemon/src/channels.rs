@@ -1,0 +1,124 @@
+//! The memory of channels: made when the engine wants one, fetched by the two hosts that it joins. Called by
+//! `host_side` (the engine's reach into it) and `attach`.
+
+use rustix::fs::SealFlags;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use toe_abi::channel::Side;
+use toe_base::{ChannelId, QueueSetId, SessionId};
+use toe_ring::ChannelMemory;
+
+/// Octets that a flow's last owner may leave for the next one: several windows.
+pub const UNREAD_MAX: u32 = 8 << 20;
+
+#[derive(Debug)]
+struct Channel {
+    memory: ChannelMemory,
+    /// Until both hosts have it.
+    file: Option<OwnedFd>,
+    /// `None`: that session has ended, and its number may mean another one.
+    ends: [Option<(SessionId, QueueSetId)>; 2],
+    fetched: [bool; 2],
+}
+
+/// All channels of the engine.
+#[derive(Debug, Default)]
+pub struct Channels {
+    table: HashMap<ChannelId, Channel>,
+}
+
+/// What a host gets when it fetches a channel.
+#[derive(Debug)]
+pub struct Fetched {
+    pub side: Side,
+    pub memory: OwnedFd,
+    /// Whom it will wake.
+    pub other: (SessionId, QueueSetId),
+}
+
+impl Channels {
+    /// `false`: no memory or descriptors for it.
+    pub fn open(&mut self, id: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
+        match ChannelMemory::create() {
+            Ok((memory, file)) => {
+                let channel = Channel { memory, file: Some(file), ends: ends.map(Some), fetched: [false; 2] };
+                self.table.insert(id, channel);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no channel between two sessions");
+                false
+            }
+        }
+    }
+
+    pub fn close(&mut self, id: ChannelId) {
+        self.table.remove(&id);
+    }
+
+    pub fn memory(&self, id: ChannelId) -> Option<&ChannelMemory> {
+        self.table.get(&id).map(|channel| &channel.memory)
+    }
+
+    /// The memory for a session that is one of the channel's ends. `None`: it is not, or it has it already, or the
+    /// other session has ended.
+    pub fn fetch(&self, id: ChannelId, session: SessionId) -> Option<Fetched> {
+        let channel = self.table.get(&id)?;
+        let side = channel.side_of(session)?;
+        let other = channel.ends[side.other().index()]?;
+        let memory = channel.file.as_ref()?.try_clone().ok()?;
+        Some(Fetched { side, memory, other })
+    }
+
+    /// The host has it. Once both have, nobody else can get it.
+    pub fn mark_fetched(&mut self, id: ChannelId, side: Side) {
+        if let Some(channel) = self.table.get_mut(&id) {
+            channel.fetched[side.index()] = true;
+            if channel.fetched == [true; 2] {
+                channel.file = None;
+            }
+        }
+    }
+
+    /// The session has ended.
+    pub fn forget_session(&mut self, session: SessionId) {
+        for channel in self.table.values_mut() {
+            if let Some(side) = channel.side_of(session) {
+                channel.ends[side.index()] = None;
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}
+
+impl Channel {
+    fn side_of(&self, session: SessionId) -> Option<Side> {
+        let is_it = |side: &Side| self.ends[side.index()].is_some_and(|(id, _)| id == session);
+        [Side::Zero, Side::One].into_iter().find(is_it)
+    }
+}
+
+/// Octets that came to a flow through a channel and that its last owner's program had not read.
+#[derive(Debug)]
+pub struct Unread {
+    pub memory: OwnedFd,
+    pub len: u32,
+}
+
+impl Unread {
+    /// `None`: it is no memory (which could block whoever reads it), or shorter than it is said to be.
+    pub fn check(memory: OwnedFd, len: u32) -> Option<Unread> {
+        // Only files of the kernel's shared memory have seals to speak of.
+        let is_memory = rustix::fs::fcntl_get_seals(memory.as_fd()).is_ok_and(|_: SealFlags| true);
+        let size = rustix::fs::fstat(&memory).ok()?.st_size;
+        (is_memory && u64::try_from(size).is_ok_and(|size| size >= u64::from(len)))
+            .then_some(Unread { memory, len })
+    }
+}

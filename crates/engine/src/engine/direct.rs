@@ -1,0 +1,211 @@
+//! Connections between two sessions of this engine leave it: their octets go through a channel, from program to
+//! program (decision 0010). Here is decided which and when, and what happens to that when a flow ends or moves.
+//!
+//! The two records stay established and carry no more data; FIN, RST and timers are theirs as before.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::flow::record::{Direct, Flow};
+use crate::flow::tcp::state::TcpState;
+use crate::hostif::HostSide;
+use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
+use crate::work::Path;
+use toe_abi::channel::Side;
+use toe_abi::entry::Completion;
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, ChannelId, FlowId, FlowIdx, SessionId};
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Direct,
+    /// The hosts have been offered a channel and have not both taken it yet.
+    NotReady,
+    Refused,
+}
+
+impl Engine {
+    /// A segment with payload went from one local flow to another. A connection that lasts is worth a channel.
+    pub(super) fn local_unit_arrived<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+        if !self.config.direct || !self.flows.is_used(idx) {
+            return;
+        }
+        let conn = &mut self.flows.get_mut(idx).conn;
+        if conn.path != Path::Local || conn.direct.is_some() || conn.no_direct || !conn.earning.unit() {
+            return;
+        }
+        let attempt = self.go_direct(idx, host);
+        let earning = &mut self.flows.get_mut(idx).conn.earning;
+        match attempt {
+            Attempt::Direct => {}
+            Attempt::NotReady => earning.not_ready(),
+            Attempt::Refused => earning.refused(),
+        }
+    }
+
+    fn go_direct<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
+        let key = self.flows.get(idx).conn.key;
+        let Some(peer) = self.index.get(&key.reversed()).filter(|peer| *peer != idx) else {
+            return Attempt::Refused;
+        };
+        let (Some(own), Some(other)) = (self.direct_end(idx), self.direct_end(peer)) else {
+            return Attempt::Refused;
+        };
+        if !self.trust_each_other(own.0, other.0) {
+            return Attempt::Refused;
+        }
+        let ends = Channels::in_order(own, other);
+        let Some(channel) = self.channels.between(ends) else { return self.offer_channel(ends, host) };
+        if !self.channels.is_ready(channel) {
+            return Attempt::NotReady;
+        }
+        let taken = self.channels.take_slot(channel, |slot, side| host.channel_is_done(channel, slot, side));
+        let Some((slot, generation)) = taken else { return Attempt::Refused };
+        host.channel_reset(channel, slot);
+        for (flow, end) in [(idx, own), (peer, other)] {
+            let side = if end == ends[0] { Side::Zero } else { Side::One };
+            let flow_record = self.flows.get_mut(flow);
+            flow_record.conn.direct = Some(Direct { channel, slot, side, generation });
+            flow_record.report.direct = true;
+            self.after(flow);
+        }
+        self.counters.add(Counter::DirectConnections);
+        Attempt::Direct
+    }
+
+    /// Where a flow's octets would leave or enter the engine, if it may have a channel at all.
+    fn direct_end(&self, idx: FlowIdx) -> Option<End> {
+        let flow = self.flows.get(idx);
+        let owner = flow.conn.owner;
+        let open = !owner.is_nobody() && self.sessions.get(owner.session).is_some_and(|s| s.open);
+        (open && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
+    }
+
+    /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
+    fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
+        let uid = |id| self.sessions.get(id).map(|session| session.uid);
+        match (uid(a), uid(b)) {
+            (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
+            _ => false,
+        }
+    }
+
+    fn offer_channel<H: HostSide>(&mut self, ends: [End; 2], host: &mut H) -> Attempt {
+        // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
+        let has_room = |(session, queue_set): End| {
+            self.channels.count_of(session) < SESSION_CHANNELS_MAX
+                && !self.sessions.answers_are_full(session, queue_set)
+        };
+        if !ends.into_iter().all(has_room) {
+            return Attempt::Refused;
+        }
+        let channel = self.channels.next_id();
+        if !host.open_channel(channel, ends) {
+            return Attempt::Refused;
+        }
+        self.channels.add(channel, ends);
+        self.counters.add(Counter::ChannelsOpened);
+        for (session, queue_set) in ends {
+            self.answer(session, queue_set, Completion::OfferChannel { channel });
+        }
+        Attempt::NotReady
+    }
+
+    /// `Command::ChannelReady`.
+    pub(super) fn channel_ready(&mut self, session: SessionId, channel: ChannelId) {
+        if !self.channels.mark_ready(channel, session) {
+            self.counters.add(Counter::StaleEntries);
+        }
+    }
+
+    /// The flow uses its channel no more. Returns whether octets that its program has not read are lost with it.
+    pub(super) fn let_go_of_channel<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let flow = self.flows.get_mut(idx);
+        let Some(Direct { channel, slot, side, .. }) = flow.conn.direct.take() else { return false };
+        flow.conn.no_direct = true;
+        flow.conn.asked_to_yield = false;
+        flow.report.direct = false;
+        let unread = host.channel_end(channel, slot, side);
+        if self.channels.let_go(channel, slot, side) {
+            host.close_channel(channel);
+        }
+        unread
+    }
+
+    /// The session has ended, and its flows have let go.
+    pub(super) fn leave_channels<H: HostSide>(&mut self, session: SessionId, host: &mut H) {
+        for left in self.channels.leave(session) {
+            if let Some((other, queue_set)) = left.other {
+                self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
+            }
+            if left.is_gone {
+                host.close_channel(left.channel);
+            }
+        }
+    }
+
+    /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
+    /// knows, so the owner is asked to give the flow up.
+    pub(super) fn ask_to_yield(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        let owner = flow.conn.owner;
+        if !core::mem::replace(&mut flow.conn.asked_to_yield, true) {
+            self.counters.add(Counter::Yields);
+            self.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
+        }
+    }
+
+    /// A session gives a flow back to the engine, whoever shows its descriptor next gets it. `unread`: the driver keeps
+    /// octets for that one. Returns the anchor under which it is to keep them.
+    pub fn relinquish<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        id: FlowId,
+        unread: bool,
+        host: &mut H,
+    ) -> Result<AnchorHandle, Errno> {
+        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::EINVAL)?;
+        let conn = &self.flows.get(idx).conn;
+        let owner = conn.owner;
+        let anchor = conn.anchor.filter(|_| conn.accepted && !conn.app_closed).ok_or(Errno::EINVAL)?;
+        if self.sessions.answers_are_full(session, owner.queue_set) {
+            return Err(Errno::EAGAIN);
+        }
+        if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, SessionId(0), host) {
+            self.after(idx);
+            return Err(Errno::ENOMEM);
+        }
+        // What its program had not read is in the request.
+        self.let_go_of_channel(idx, host);
+        self.return_send_memory(idx);
+        self.disown(idx);
+        let flow = self.flows.get_mut(idx);
+        flow.conn.no_direct = true;
+        flow.conn.prefix_unread = unread;
+        self.after(idx);
+        Ok(anchor)
+    }
+
+    /// Tells an owner that is about to lose the flow of the memory that is its own again.
+    pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        let owner = flow.conn.owner;
+        let len = flow.report.sent.saturating_add(flow.report.sent_behind);
+        if len > 0 {
+            self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
+        }
+    }
+}
+
+/// A connection of which neither side has begun to end, in the hands of a program.
+fn may_be_direct(flow: &Flow) -> bool {
+    let conn = &flow.conn;
+    conn.state == TcpState::Established
+        && conn.path == Path::Local
+        && conn.accepted
+        && conn.direct.is_none()
+        && !conn.no_direct
+        && !conn.app_closed
+        && !flow.snd.fin_queued
+        && flow.rcv.fin.is_none()
+}
