@@ -160,6 +160,19 @@ impl Channels {
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
+
+    /// What flows must refer to, in order.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> Vec<(ChannelId, u32, Side, u16)> {
+        let slots = self.table.iter().flat_map(|(id, channel)| {
+            channel.slots.iter().enumerate().map(move |(at, slot)| (*id, at as u32, slot))
+        });
+        let sides = slots.flat_map(|(id, at, slot)| {
+            let held = [Side::Zero, Side::One].into_iter().filter(|side| slot.held[side.index()]);
+            held.map(move |side| (id, at, side, slot.generation))
+        });
+        sides.collect()
+    }
 }
 
 impl Channel {

@@ -25,14 +25,22 @@ pub trait HostSide {
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
 
+    // Channels: a driver without shared memory makes none.
+
     /// Makes the memory of a channel, which both ends may fetch; [`Side::Zero`] is `ends[0]`. `false`: there is none.
-    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool;
+    fn open_channel(&mut self, _channel: ChannelId, _ends: [(SessionId, QueueSetId); 2]) -> bool {
+        false
+    }
     /// The engine needs a channel's memory no more.
-    fn close_channel(&mut self, channel: ChannelId);
+    fn close_channel(&mut self, _channel: ChannelId) {}
     /// Makes a slot ready for a connection.
-    fn channel_reset(&mut self, channel: ChannelId, slot: u32);
+    fn channel_reset(&mut self, _channel: ChannelId, _slot: u32) {}
     /// Ends a slot's use for `side`; whether octets were on their way to it that its program had not read.
-    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side) -> bool;
+    fn channel_end(&mut self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
+        false
+    }
     /// Whether the host of `side` refers to the slot no more.
-    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool;
+    fn channel_is_done(&self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
+        true
+    }
 }

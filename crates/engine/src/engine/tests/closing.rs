@@ -108,7 +108,8 @@ fn the_last_close_of_a_descriptor_ends_the_flow_whoever_held_it() {
     let (a, b) = world.connected();
     let anchor = world.sides[A].conns[a].anchor;
     let now = world.now;
-    world.sides[A].engine.anchor_closed(now, anchor);
+    let side = &mut world.sides[A];
+    side.engine.anchor_closed(now, anchor, &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
 }
 
@@ -121,7 +122,8 @@ fn closing_a_listener_resets_what_nobody_took() {
     let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].established), "the backlog takes it");
     // The listener's anchor was the first that B took.
-    world.sides[B].engine.anchor_closed(world.now, toe_base::AnchorHandle(0));
+    let side = &mut world.sides[B];
+    side.engine.anchor_closed(world.now, toe_base::AnchorHandle(0), &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
     assert_eq!(world.sides[B].engine.sockets(), []);
 }

@@ -1,5 +1,6 @@
 //! What the swarm test's crowd is made of: randomness, memories, processes, and sockets as programs see them.
 
+use super::fake_channels::{FakeChannels, serve_channels};
 use crate::{Engine, HostSide};
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
@@ -7,7 +8,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::arena::{Arena, Block};
-use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
 
 /// Xorshift.
@@ -40,6 +41,7 @@ pub(super) struct Memory {
     pub(super) slots: HashMap<(u16, usize), FlowInfo>,
     /// The information record as it was when a completion named the flow.
     pub(super) infos: HashMap<(u16, u32), FlowInfo>,
+    pub(super) channels: FakeChannels,
 }
 
 impl Memory {
@@ -79,6 +81,7 @@ impl HostSide for Memory {
         ring.push_back(completion);
         true
     }
+    serve_channels!();
 }
 
 #[derive(Debug, Default)]
@@ -156,6 +159,12 @@ pub(super) struct Host {
     pub(super) processes: Vec<Process>,
     pub(super) closing: Vec<SessionId>,
     pub(super) outbox: Outbox,
+}
+
+impl Host {
+    pub(super) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
+        self.engine.anchor_closed(now, anchor, &mut self.memory);
+    }
 }
 
 /// What the wire does, out of 1000.

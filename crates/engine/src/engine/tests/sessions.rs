@@ -69,7 +69,7 @@ fn unsent_data_survives_its_session_and_pins_the_region_until_it_is_acknowledged
     let (session, anchor) = (world.sides[B].session, world.sides[B].conns[b].anchor);
     let side = &mut world.sides[B];
     side.engine.close_session(now, session, &mut side.memory);
-    side.engine.anchor_closed(now, anchor);
+    side.engine.anchor_closed(now, anchor, &mut side.memory);
     assert!(!side.engine.session_drained(session), "the region is still read from");
     assert!(world.run_until(5000, |w| w.sides[A].conns[a].eof));
     assert!(world.sides[A].conns[a].received == data);
