@@ -31,7 +31,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   name = \"web\"
   local = true
   spin_us = 20                   # µs to look for work before sleeping
-  direct = true                  # connections between two programs go through memory that they share
+  direct = true                  # octets of connections between two programs may go past the engine
   allow_uids = [0, 33]           # who may attach; everyone when left out
   receive_memory_mib = 256       # per session, taken as it is used
   send_memory_mib = 256
@@ -64,8 +64,9 @@ pub struct Args {
     /// Microseconds to look for work before sleeping
     #[arg(long, value_name = "N")]
     spin_us: Option<u64>,
-    /// Carry connections between two programs of this engine in the engine itself, instead of through memory that only
-    /// the two share (faster, and only between programs of one user, or with root's)
+    /// Send octets of local connections through the engine, not from program to program through memory that the two
+    /// share: to measure the engine itself, to see all traffic in its counters, or where two programs of one user must
+    /// not share memory
     #[arg(long)]
     no_direct: bool,
     /// A user id that may attach besides root and your own; everyone may when none is given
@@ -184,10 +185,11 @@ mod tests {
 
     #[test]
     fn everything_else_is_handed_on() {
-        let line =
-            "toe start --spin-us 5 --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x";
+        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x";
         let args = args_for(line);
-        for wanted in ["--spin-us=5", "--allow-uid=33", "--allow-uid=0", "--log=debug", "--log-file=/x"] {
+        for wanted in
+            ["--spin-us=5", "--no-direct", "--allow-uid=33", "--allow-uid=0", "--log=debug", "--log-file=/x"]
+        {
             assert!(args.iter().any(|arg| arg == wanted), "{wanted} in {args:?}");
         }
     }

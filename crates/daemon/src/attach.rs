@@ -4,7 +4,7 @@
 //! ends its connection. Called by the run loop when a connection is readable.
 
 use crate::anchors::Pair;
-use crate::channels::Unread;
+use crate::channels::{UNREAD_MAX, Unread};
 use crate::connections::Packet;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
@@ -24,9 +24,6 @@ use toe_ring::{EngineQueueSet, irq_pair};
 const REQUESTS_PER_TURN: usize = 16;
 /// Ports below this belong to root (and to whoever root lets bind them).
 const FIRST_FREE_PORT: u16 = 1024;
-
-/// Most octets that a session can give back with a flow: more than fit into a channel's window.
-const UNREAD_MAX: u32 = 16 << 20;
 
 /// An answer with what goes beside it.
 type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
@@ -289,32 +286,31 @@ impl Daemon {
         if !session_lives {
             return Err(Errno::EINVAL);
         }
-        let reply = match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
+        match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
             Claimed::Flow(flow) => {
-                let unread = self.sessions.channels.take_unread(anchor);
-                let len = unread.as_ref().map_or(0, |unread| unread.len);
-                let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread: len };
-                return Ok((reply, unread.into_iter().map(|unread| unread.memory).collect()));
+                let kept = self.unread.remove(&anchor);
+                let unread = kept.as_ref().map_or(0, |kept| kept.len);
+                let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread };
+                Ok((reply, kept.map(|kept| kept.memory).into_iter().collect()))
             }
             Claimed::Listener(listener) => {
-                Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }
+                Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
             }
-        };
-        Ok((reply, Vec::new()))
+        }
     }
 
-    /// Gives a session its end of a channel that it was offered.
+    /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
     fn open_channel(&mut self, place: u32, channel: ChannelId) -> Answer {
         let id = self.session_of(place)?;
-        let (side, memory, ends) = self.sessions.channels.end_of(channel, id).ok_or(Errno::ENOENT)?;
-        let memory = memory.try_clone().map_err(|_| Errno::EMFILE)?;
-        let (other, queue_set) = ends[side.other().index()];
-        let other = self.sessions.get(other).and_then(|session| session.queue_sets.get(queue_set.index()));
-        let wake = other.ok_or(Errno::ENOENT)?.waker().map_err(|_| Errno::EMFILE)?;
-        Ok((Reply::Channel { side }, vec![memory, wake]))
+        let fetched = self.sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
+        let (other, queue_set) = fetched.other;
+        let queue_set = self.sessions.get(other).and_then(|s| s.queue_sets.get(queue_set.index()));
+        let waker = queue_set.ok_or(Errno::ENOENT)?.waker().map_err(|_| Errno::EMFILE)?;
+        self.sessions.channels.mark_fetched(channel, fetched.side);
+        Ok((Reply::Channel { side: fetched.side }, vec![fetched.memory, waker]))
     }
 
-    /// Takes a flow back from a session, with what its program had not read of it.
+    /// Takes a flow back from its owner, and what that had received for whoever gets it next.
     fn relinquish(
         &mut self,
         now: Instant,
@@ -327,16 +323,18 @@ impl Daemon {
         if unread > UNREAD_MAX {
             return Err(Errno::EINVAL);
         }
-        let unread = match memory {
-            Some(memory) if unread > 0 => Some(Unread { memory, len: unread }),
-            None if unread > 0 => return Err(Errno::EBADF),
-            _ => None,
+        let unread = match unread {
+            0 => None,
+            len => Some(Unread::check(memory.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?),
         };
-        // What the session has published of the flow counts before.
+        if unread.is_some() && self.anchors.len() + self.unread.len() >= self.anchors_max {
+            return Err(Errno::EMFILE);
+        }
+        // What it has published about the flow counts before it gives it up.
         self.take_all_entries(now);
         let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions)?;
         if let Some(unread) = unread {
-            self.sessions.channels.keep_unread(anchor, unread);
+            self.unread.insert(anchor, unread);
         }
         Ok((Reply::Done, Vec::new()))
     }

@@ -1,82 +1,124 @@
-//! The memory of channels between sessions ([`toe_abi::channel`]), and what a session gave back unread.
-//!
-//! Called by the engine through `host_side`, and by `attach` for the hosts.
+//! The memory of channels: made when the engine wants one, fetched by the two hosts that it joins. Called by
+//! `host_side` (the engine's reach into it) and `attach`.
 
+use rustix::fs::SealFlags;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use toe_abi::channel::Side;
-use toe_base::{AnchorHandle, ChannelId, SessionId};
-use toe_engine::{Direct, Ends};
+use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_ring::ChannelMemory;
 
-/// One channel.
+/// Octets that a flow's last owner may leave for the next one: several windows.
+pub const UNREAD_MAX: u32 = 8 << 20;
+
 #[derive(Debug)]
 struct Channel {
     memory: ChannelMemory,
-    file: OwnedFd,
-    ends: Ends,
+    /// Until both hosts have it.
+    file: Option<OwnedFd>,
+    /// `None`: that session has ended, and its number may mean another one.
+    ends: [Option<(SessionId, QueueSetId)>; 2],
+    fetched: [bool; 2],
 }
 
-/// Octets that a session had received and given back with their flow.
+/// All channels of the engine.
+#[derive(Debug, Default)]
+pub struct Channels {
+    table: HashMap<ChannelId, Channel>,
+}
+
+/// What a host gets when it fetches a channel.
+#[derive(Debug)]
+pub struct Fetched {
+    pub side: Side,
+    pub memory: OwnedFd,
+    /// Whom it will wake.
+    pub other: (SessionId, QueueSetId),
+}
+
+impl Channels {
+    /// `false`: no memory or descriptors for it.
+    pub fn open(&mut self, id: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
+        match ChannelMemory::create() {
+            Ok((memory, file)) => {
+                let channel = Channel { memory, file: Some(file), ends: ends.map(Some), fetched: [false; 2] };
+                self.table.insert(id, channel);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no channel between two sessions");
+                false
+            }
+        }
+    }
+
+    pub fn close(&mut self, id: ChannelId) {
+        self.table.remove(&id);
+    }
+
+    pub fn memory(&self, id: ChannelId) -> Option<&ChannelMemory> {
+        self.table.get(&id).map(|channel| &channel.memory)
+    }
+
+    /// The memory for a session that is one of the channel's ends. `None`: it is not, or it has it already, or the
+    /// other session has ended.
+    pub fn fetch(&self, id: ChannelId, session: SessionId) -> Option<Fetched> {
+        let channel = self.table.get(&id)?;
+        let side = channel.side_of(session)?;
+        let other = channel.ends[side.other().index()]?;
+        let memory = channel.file.as_ref()?.try_clone().ok()?;
+        Some(Fetched { side, memory, other })
+    }
+
+    /// The host has it. Once both have, nobody else can get it.
+    pub fn mark_fetched(&mut self, id: ChannelId, side: Side) {
+        if let Some(channel) = self.table.get_mut(&id) {
+            channel.fetched[side.index()] = true;
+            if channel.fetched == [true; 2] {
+                channel.file = None;
+            }
+        }
+    }
+
+    /// The session has ended.
+    pub fn forget_session(&mut self, session: SessionId) {
+        for channel in self.table.values_mut() {
+            if let Some(side) = channel.side_of(session) {
+                channel.ends[side.index()] = None;
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}
+
+impl Channel {
+    fn side_of(&self, session: SessionId) -> Option<Side> {
+        let is_it = |side: &Side| self.ends[side.index()].is_some_and(|(id, _)| id == session);
+        [Side::Zero, Side::One].into_iter().find(is_it)
+    }
+}
+
+/// Octets that came to a flow through a channel and that its last owner's program had not read.
 #[derive(Debug)]
 pub struct Unread {
     pub memory: OwnedFd,
     pub len: u32,
 }
 
-#[derive(Debug, Default)]
-pub struct Channels {
-    table: HashMap<u32, Channel>,
-    unread: HashMap<u32, Unread>,
-}
-
-impl Channels {
-    /// Makes a channel; `false`: there is no memory or no descriptor for it.
-    pub fn open(&mut self, id: ChannelId, ends: Ends) -> bool {
-        let Ok((memory, file)) = ChannelMemory::create() else { return false };
-        self.table.insert(id.0, Channel { memory, file, ends });
-        true
-    }
-
-    pub fn close(&mut self, id: ChannelId) {
-        self.table.remove(&id.0);
-    }
-
-    /// What a session's host needs of a channel: its side, the memory, and who is at the other end.
-    pub fn end_of(&self, id: ChannelId, session: SessionId) -> Option<(Side, &OwnedFd, Ends)> {
-        let channel = self.table.get(&id.0)?;
-        let at = channel.ends.iter().position(|end| end.0 == session)?;
-        Some((Side::from_index(at as u64)?, &channel.file, channel.ends))
-    }
-
-    pub fn reset(&self, direct: Direct) {
-        if let Some(channel) = self.table.get(&direct.channel.0) {
-            channel.memory.reset(direct.slot);
-        }
-    }
-
-    /// Ends a connection at one side; whether octets were left unread there.
-    pub fn end(&self, direct: Direct, gone: bool) -> bool {
-        let Some(channel) = self.table.get(&direct.channel.0) else { return false };
-        let unread = channel.memory.end(direct.slot, direct.side);
-        if gone {
-            channel.memory.set_done(direct.slot, direct.side);
-        }
-        unread
-    }
-
-    /// Whether a side refers to a slot no more.
-    pub fn is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
-        self.table.get(&id.0).is_none_or(|channel| channel.memory.is_done(slot, side))
-    }
-
-    /// Keeps what was given back with the flow of `anchor`.
-    pub fn keep_unread(&mut self, anchor: AnchorHandle, unread: Unread) {
-        self.unread.insert(anchor.0, unread);
-    }
-
-    /// Takes it: for whoever claims the flow, or because the flow is gone.
-    pub fn take_unread(&mut self, anchor: AnchorHandle) -> Option<Unread> {
-        self.unread.remove(&anchor.0)
+impl Unread {
+    /// `None`: it is no memory (which could block whoever reads it), or shorter than it is said to be.
+    pub fn check(memory: OwnedFd, len: u32) -> Option<Unread> {
+        // Only files of the kernel's shared memory have seals to speak of.
+        let is_memory = rustix::fs::fcntl_get_seals(memory.as_fd()).is_ok_and(|_: SealFlags| true);
+        let size = rustix::fs::fstat(&memory).ok()?.st_size;
+        (is_memory && u64::try_from(size).is_ok_and(|size| size >= u64::from(len)))
+            .then_some(Unread { memory, len })
     }
 }

@@ -45,8 +45,7 @@ pub struct Flags {
     /// Microseconds to look for work before sleeping.
     #[arg(long, value_name = "N")]
     pub spin_us: Option<u64>,
-    /// Carry the octets of connections between two programs of this engine in the engine, not through memory that the two
-    /// share.
+    /// Send octets of local connections through the engine.
     #[arg(long)]
     pub no_direct: bool,
     /// A user id that may attach, besides root and the engine's own; everyone may when none is given.
@@ -116,7 +115,7 @@ pub struct Config {
     /// Whether the engine serves 127.0.0.0/8 itself.
     pub local: bool,
     pub spin_us: u64,
-    /// Whether connections between two sessions may go through memory that they share.
+    /// Whether octets of connections between two programs may go past the engine.
     pub direct: bool,
     /// `None`: everyone may attach.
     pub allow_uids: Option<Vec<u32>>,
@@ -455,6 +454,13 @@ mod tests {
         assert_eq!(config.name, "default");
         assert_eq!((config.receive_len, config.send_len), (256 << 20, 256 << 20));
         assert!(!from_flags("toed --port packet:v0 --addr 10.0.0.2/24").expect("good").local);
+    }
+
+    #[test]
+    fn the_way_past_the_engine_can_be_closed_by_either() {
+        assert!(from_flags("toed").expect("good").direct);
+        assert!(!from_flags("toed --no-direct").expect("good").direct);
+        assert!(!from_file("direct = false\n").expect("good").direct);
     }
 
     #[test]

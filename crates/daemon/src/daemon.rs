@@ -5,6 +5,7 @@
 //! stand beside it as a second [`Daemon`].
 
 use crate::anchors::Anchors;
+use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::fence::LogLimit;
@@ -14,11 +15,12 @@ use crate::rest::Rest;
 use crate::session::Sessions;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
-use toe_base::{Instant, SessionId};
+use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_engine::{Engine, EngineConfig, STAGING_LEN};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
@@ -77,6 +79,8 @@ pub struct Daemon {
     pub(crate) ports: Ports,
     pub(crate) anchors: Anchors,
     pub(crate) anchors_max: usize,
+    /// What goes to whoever claims the anchor's flow, before anything of the engine.
+    pub(crate) unread: HashMap<AnchorHandle, Unread>,
     pub(crate) connections: Connections,
     pub(crate) poller: Poller,
     pub(crate) listener: Option<OwnedFd>,
@@ -128,8 +132,8 @@ impl Daemon {
     /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
-        let mut engine =
-            Engine::new(EngineConfig { direct: config.direct, ..EngineConfig::with_secret(secret) });
+        let direct = config.direct;
+        let mut engine = Engine::new(EngineConfig { direct, ..EngineConfig::with_secret(secret) });
         if config.local {
             engine.add_local();
         }
@@ -148,6 +152,7 @@ impl Daemon {
             ports: Ports::default(),
             anchors: Anchors::default(),
             anchors_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,
+            unread: HashMap::new(),
             connections: Connections::default(),
             poller: Poller::new()?,
             listener: None,
@@ -229,7 +234,7 @@ impl Daemon {
     pub(crate) fn close_released_anchors(&mut self) {
         while let Some(anchor) = self.engine.poll_released_anchor() {
             self.anchors.remove(anchor);
-            self.sessions.channels.take_unread(anchor);
+            self.unread.remove(&anchor);
         }
     }
 

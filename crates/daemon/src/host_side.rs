@@ -4,11 +4,11 @@
 //! what does not fit is ignored, as the engine's contract says.
 
 use crate::session::{Sessions, Slot};
-use toe_abi::channel::Side;
+use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{ChannelId, QueueSetId, SessionId};
-use toe_engine::{Direct, Ends, HostSide};
+use toe_engine::HostSide;
 use toe_ring::Region;
 
 /// Session 0: the engine's own staging memory.
@@ -95,23 +95,33 @@ impl HostSide for Sessions {
         self.post_to(session, queue_set, completion)
     }
 
-    fn open_channel(&mut self, id: ChannelId, ends: Ends) -> bool {
-        self.channels.open(id, ends)
+    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
+        self.channels.open(channel, ends)
     }
 
-    fn close_channel(&mut self, id: ChannelId) {
-        self.channels.close(id);
+    fn close_channel(&mut self, channel: ChannelId) {
+        self.channels.close(channel);
     }
 
-    fn channel_reset(&mut self, direct: Direct) {
-        self.channels.reset(direct);
+    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
+        if let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) {
+            memory.reset(slot);
+        }
     }
 
-    fn channel_end(&mut self, direct: Direct, gone: bool) -> bool {
-        self.channels.end(direct, gone)
+    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, gone: bool) -> bool {
+        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
+        memory.is_some_and(|memory| {
+            let unread = memory.end(slot, side);
+            if gone {
+                memory.set_done(slot, side);
+            }
+            unread
+        })
     }
 
-    fn channel_is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
-        self.channels.is_done(id, slot, side)
+    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
+        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
+        memory.is_none_or(|memory| memory.is_done(slot, side))
     }
 }

@@ -32,10 +32,6 @@ impl Daemon {
             let moved = self.round(now);
             if now >= self.next_tick {
                 self.tick(now)?;
-                // Asked to end just now: a park would not see that until something else happens.
-                if self.is_over() {
-                    break;
-                }
             }
             match self.rest.advise(now, moved) {
                 Advice::Work => {}
@@ -254,7 +250,7 @@ impl Daemon {
                 && self.engine.anchor_of(id, flow).is_some_and(|anchor| self.anchors.is_held(anchor))
             {
                 // The host did not know of a copy, such as one that a child of vfork took along.
-                self.engine.close_with_anchor(id, flow, abort);
+                self.engine.close_with_anchor(id, flow, abort, &mut self.sessions);
                 continue;
             }
             self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;

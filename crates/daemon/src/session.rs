@@ -151,11 +151,11 @@ pub struct Sessions {
     closing: Vec<SessionId>,
     /// The engine's own memory, session 0.
     pub(crate) staging: Region,
-    pub(crate) channels: Channels,
     /// Sessions with a `touched` bit.
     pub(crate) touched: Vec<SessionId>,
     /// Queue sets that are owed an interrupt at some time.
     moderated: Vec<(SessionId, u8)>,
+    pub(crate) channels: Channels,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -169,9 +169,9 @@ impl Sessions {
             live: Vec::new(),
             closing: Vec::new(),
             staging,
-            channels: Channels::default(),
             touched: Vec::new(),
             moderated: Vec::new(),
+            channels: Channels::default(),
             faults: Vec::new(),
         })
     }
@@ -209,6 +209,7 @@ impl Sessions {
             *slot = Slot::Closing(Remains { region: session.region.clone(), layout: session.layout });
             self.live.retain(|&live| live != id);
             self.closing.push(id);
+            self.channels.forget_session(id);
         }
     }
 

@@ -45,7 +45,7 @@ toe_base::counters! {
         StaleEntries = "stale_entries",
         Claims = "claims",
         ChannelsOpened = "channels_opened",
-        DirectFlows = "direct_flows",
+        DirectConnections = "direct_connections",
         Yields = "yields",
         FenceUnknownEntryType = "fence_unknown_entry_type",
         FenceBadArgument = "fence_bad_argument",

@@ -21,5 +21,4 @@ pub mod work;
 pub use counter::Counter;
 pub use engine::{Engine, EngineConfig, STAGING_LEN, SessionView, SocketView};
 pub use hostif::HostSide;
-pub use hostif::channels::{Direct, Ends};
 pub use work::{Claimed, Link};

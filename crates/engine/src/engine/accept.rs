@@ -221,7 +221,9 @@ impl Engine {
             // A holder that takes no completions cannot be told that the flow has moved.
             return Err(Errno::EAGAIN);
         }
-        if self.must_be_yielded(idx) {
+        let conn = &self.flows.get(idx).conn;
+        if !old.is_nobody() && (conn.direct.is_some() || conn.carried) {
+            self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
@@ -234,20 +236,16 @@ impl Engine {
             return Err(Errno::ENOMEM);
         }
         if !old.is_nobody() {
-            let flow = self.flows.get_mut(idx);
-            let sent = flow.report.sent.saturating_add(flow.report.sent_behind);
-            if sent > 0 {
-                self.answer(old.session, old.queue_set, Completion::Sent { flow: old.flow_id, len: sent });
-            }
+            self.return_send_memory(idx);
             self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
             self.disown(idx);
         }
         self.own(idx, owner);
         let flow = self.flows.get_mut(idx);
         flow.conn.accepted = true;
+        flow.conn.prefix_unread = false;
         // A channel counts from the connection's first octet, which this owner has not seen.
         flow.conn.no_direct = true;
-        flow.conn.unread_elsewhere = false;
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);

@@ -2,9 +2,8 @@
 //! events that come faster than the host reads them join into one completion, and memory stays bounded.
 
 use super::Engine;
-use crate::flow::record::Flow;
+use crate::flow::record::{Direct, Flow};
 use crate::hostif::HostSide;
-use crate::hostif::channels::Direct;
 use toe_abi::command::{FlowInfo, WireAddr};
 use toe_abi::entry::Completion;
 use toe_base::{FlowIdx, SessionId};
@@ -25,7 +24,6 @@ pub(super) fn has_something(flow: &Flow) -> bool {
 impl Engine {
     /// Posts what there is and the rings have room for. Returns how many flows were told something.
     pub fn poll_completions<H: HostSide>(&mut self, host: &mut H) -> usize {
-        self.close_finished_channels(host);
         self.post_answers(host);
         let mut told = 0;
         let mut blocked = Vec::new();

@@ -1,198 +1,232 @@
-//! Connections between two sessions leave the engine: once one has shown that it is used, its octets go from window to
-//! window through a channel ([`toe_abi::channel`]). Set-up, tear-down and death stay here.
+//! Connections between two sessions of this engine leave it: their octets go through a channel, from program to
+//! program (decision 0010). Here is decided which and when, and what happens to that when a flow ends or moves.
+//!
+//! The two records stay established and carry no more data; FIN, RST and timers are theirs as before.
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::flow::record::{Direct, Flow};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
-use crate::hostif::channels::{Direct, Ends};
+use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
 use crate::work::Path;
 use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ChannelId, FlowId, FlowIdx, SessionId};
 
-/// Units with data that a flow has sent when it is first considered; a short connection never pays for a slot.
-const FIRST_TRY: u8 = 2;
-/// After so many units it is not considered any more.
-const LAST_TRY: u8 = 128;
-/// User id that may read every process's memory anyway.
-const ROOT: u32 = 0;
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Direct,
+    /// The hosts have been offered a channel and have not both taken it yet.
+    NotReady,
+    Refused,
+}
 
 impl Engine {
-    /// A flow has sent a unit with data over [`Path::Local`].
-    pub(super) fn count_local_unit<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
-        let conn = &mut self.flows.get_mut(idx).conn;
-        if conn.local_units > LAST_TRY || conn.direct.is_some() {
+    /// A segment with payload went from one local flow to another. A connection that lasts is worth a channel.
+    pub(super) fn local_unit_arrived<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+        if !self.config.direct || !self.flows.is_used(idx) {
             return;
         }
-        conn.local_units += 1;
-        if conn.local_units >= FIRST_TRY && conn.local_units.is_power_of_two() {
-            self.try_direct(idx, host);
+        let conn = &mut self.flows.get_mut(idx).conn;
+        if conn.path != Path::Local || conn.direct.is_some() || conn.no_direct || !conn.earning.unit() {
+            return;
+        }
+        let attempt = self.go_direct(idx, host);
+        let earning = &mut self.flows.get_mut(idx).conn.earning;
+        match attempt {
+            Attempt::Direct => {}
+            Attempt::NotReady => earning.not_ready(),
+            Attempt::Refused => earning.refused(),
         }
     }
 
-    fn try_direct<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
-        let Some(peer) = self.index.get(&self.flows.get(idx).conn.key.reversed()) else { return };
-        if !self.may_go_direct(idx) || !self.may_go_direct(peer) {
-            return;
-        }
-        let end = |idx| {
-            let owner = self.flows.get(idx).conn.owner;
-            (owner.session, owner.queue_set)
+    fn go_direct<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
+        let key = self.flows.get(idx).conn.key;
+        let Some(peer) = self.index.get(&key.reversed()).filter(|peer| *peer != idx) else {
+            return Attempt::Refused;
         };
-        let ends = [end(idx), end(peer)];
-        if !self.trust_each_other(ends) {
-            return;
-        }
-        let Some((channel, side)) = self.channels.between(ends) else {
-            self.offer_channel(ends, host);
-            self.consider_again(idx);
-            return;
+        let (Some(own), Some(other)) = (self.direct_end(idx), self.direct_end(peer)) else {
+            return Attempt::Refused;
         };
+        if !self.trust_each_other(own.0, other.0) {
+            return Attempt::Refused;
+        }
+        let ends = Channels::in_order(own, other);
+        let Some(channel) = self.channels.between(ends) else { return self.offer_channel(ends, host) };
         if !self.channels.is_ready(channel) {
-            self.consider_again(idx);
-            return;
+            return Attempt::NotReady;
         }
-        let is_done = |slot, side| host.channel_is_done(channel, slot, side);
-        let Some((slot, generation)) = self.channels.take_slot(channel, is_done) else { return };
-        let direct = Direct { channel, slot, generation, side };
-        host.channel_reset(direct);
-        self.counters.add(Counter::DirectFlows);
-        for (idx, side) in [(idx, side), (peer, side.other())] {
-            let flow = self.flows.get_mut(idx);
-            flow.conn.direct = Some(Direct { side, ..direct });
-            flow.report.direct = true;
-            self.reports.push(idx);
+        let taken = self.channels.take_slot(channel, |slot, side| host.channel_is_done(channel, slot, side));
+        let Some((slot, generation)) = taken else { return Attempt::Refused };
+        host.channel_reset(channel, slot);
+        for (flow, end) in [(idx, own), (peer, other)] {
+            let side = if end == ends[0] { Side::Zero } else { Side::One };
+            let flow_record = self.flows.get_mut(flow);
+            flow_record.conn.direct = Some(Direct { channel, slot, side, generation });
+            flow_record.report.direct = true;
+            self.after(flow);
         }
+        self.counters.add(Counter::DirectConnections);
+        Attempt::Direct
     }
 
-    /// The channel is about to be ready: the next unit tries again.
-    fn consider_again(&mut self, idx: FlowIdx) {
-        let conn = &mut self.flows.get_mut(idx).conn;
-        if conn.channel_waits < u8::MAX {
-            conn.channel_waits += 1;
-            // One less than a power of two.
-            conn.local_units = FIRST_TRY - 1;
-        }
-    }
-
-    fn may_go_direct(&self, idx: FlowIdx) -> bool {
+    /// Where a flow's octets would leave or enter the engine, if it may have a channel at all.
+    fn direct_end(&self, idx: FlowIdx) -> Option<End> {
         let flow = self.flows.get(idx);
-        let conn = &flow.conn;
-        conn.path == Path::Local
-            && conn.state == TcpState::Established
-            && conn.accepted
-            && !conn.app_closed
-            && !conn.no_direct
-            && conn.direct.is_none()
-            && !flow.snd.fin_queued
-            && self.sessions.get(conn.owner.session).is_some_and(|session| session.open)
+        let owner = flow.conn.owner;
+        let open = !owner.is_nobody() && self.sessions.get(owner.session).is_some_and(|s| s.open);
+        (open && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
     }
 
-    /// Two sessions of one user, or one of root's: root may look into any process, so a channel shows nobody anything
-    /// new.
-    fn trust_each_other(&self, ends: Ends) -> bool {
-        let uid = |at: usize| self.sessions.get(ends[at].0).map(|session| session.uid);
-        let (Some(a), Some(b)) = (uid(0), uid(1)) else { return false };
-        self.config.direct && ends[0].0 != ends[1].0 && (a == b || a == ROOT || b == ROOT)
+    /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
+    fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
+        let uid = |id| self.sessions.get(id).map(|session| session.uid);
+        match (uid(a), uid(b)) {
+            (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
+            _ => false,
+        }
     }
 
-    fn offer_channel<H: HostSide>(&mut self, ends: Ends, host: &mut H) {
-        if ends.iter().any(|end| self.channels.are_full(end.0)) {
-            return;
+    fn offer_channel<H: HostSide>(&mut self, ends: [End; 2], host: &mut H) -> Attempt {
+        // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
+        let has_room = |(session, queue_set): End| {
+            self.channels.count_of(session) < SESSION_CHANNELS_MAX
+                && !self.sessions.answers_are_full(session, queue_set)
+        };
+        if !ends.into_iter().all(has_room) {
+            return Attempt::Refused;
         }
-        let id = self.channels.next_id();
-        if !host.open_channel(id, ends) {
-            return;
+        let channel = self.channels.next_id();
+        if !host.open_channel(channel, ends) {
+            return Attempt::Refused;
         }
+        self.channels.add(channel, ends);
         self.counters.add(Counter::ChannelsOpened);
-        self.channels.insert(id, ends);
         for (session, queue_set) in ends {
-            self.answer(session, queue_set, Completion::OfferChannel { channel: id });
+            self.answer(session, queue_set, Completion::OfferChannel { channel });
         }
+        Attempt::NotReady
     }
 
-    /// A session has mapped a channel.
-    pub(super) fn channel_ready(&mut self, session: SessionId, id: ChannelId) {
-        if !self.channels.set_ready(id, session) {
+    /// `Command::ChannelReady`.
+    pub(super) fn channel_ready(&mut self, session: SessionId, channel: ChannelId) {
+        if !self.channels.mark_ready(channel, session) {
             self.counters.add(Counter::StaleEntries);
         }
     }
 
-    /// The flow's octets go through the channel no more. Returns whether some were left unread at its side.
-    pub(super) fn end_direct<H: HostSide>(&mut self, idx: FlowIdx, gone: bool, host: &mut H) -> bool {
+    /// The flow uses its channel no more. Returns whether octets that its program has not read are lost with it.
+    pub(super) fn let_go_of_channel<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        let Some(direct) = flow.conn.direct.take() else { return false };
+        let Some(Direct { channel, slot, side, .. }) = flow.conn.direct.take() else { return false };
         flow.conn.no_direct = true;
+        flow.conn.asked_to_yield = false;
         let untold = core::mem::take(&mut flow.report.direct);
-        let unread = host.channel_end(direct, gone || untold);
-        self.channels.let_go(direct);
+        let owner = flow.conn.owner.session;
+        // A host that lives and knows of the slot says itself when it looks at it no more.
+        let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.open);
+        let unread = host.channel_end(channel, slot, side, gone);
+        if self.channels.let_go(channel, slot, side) {
+            host.close_channel(channel);
+        }
         unread
     }
 
-    /// The session is gone: the other ends of its channels hear of that.
-    pub(super) fn close_channels_of(&mut self, session: SessionId) {
-        for (channel, left) in self.channels.close_session(session) {
-            if let Some((session, queue_set)) = left {
-                self.answer(session, queue_set, Completion::ChannelClosed { channel });
+    /// The session has ended, and its flows have let go.
+    pub(super) fn leave_channels<H: HostSide>(&mut self, session: SessionId, host: &mut H) {
+        for left in self.channels.leave(session) {
+            if let Some((other, queue_set)) = left.other {
+                self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
+            }
+            if left.is_gone {
+                host.close_channel(left.channel);
             }
         }
     }
 
-    pub(super) fn close_finished_channels<H: HostSide>(&mut self, host: &mut H) {
-        while let Some(id) = self.channels.poll_finished() {
-            host.close_channel(id);
-        }
-    }
-
-    /// Whether a flow must be given up by its owner before another session can have it; then the owner is asked.
-    pub(super) fn must_be_yielded(&mut self, idx: FlowIdx) -> bool {
+    /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
+    /// knows, so the owner is asked to give the flow up.
+    pub(super) fn ask_to_yield(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.owner;
-        if owner.is_nobody() || (flow.conn.direct.is_none() && !flow.conn.carried) {
-            return false;
-        }
-        if !core::mem::replace(&mut flow.conn.yielding, true) {
+        if !core::mem::replace(&mut flow.conn.asked_to_yield, true) {
             self.counters.add(Counter::Yields);
             self.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
         }
-        true
     }
 
-    /// A session gives a flow back; `unread`: with octets that it had received and not read, which the daemon keeps for
-    /// whoever claims the flow. Returns the flow's anchor. EINVAL: it has no such flow, or nobody could claim it.
+    /// A session gives a flow back to the engine, whoever shows its descriptor next gets it. `unread`: the driver keeps
+    /// octets for that one. Returns the anchor under which it is to keep them.
     pub fn relinquish<H: HostSide>(
         &mut self,
         session: SessionId,
-        flow: FlowId,
+        id: FlowId,
         unread: bool,
         host: &mut H,
     ) -> Result<AnchorHandle, Errno> {
-        let idx = self.sessions.get(session).and_then(|s| s.flows.get(flow)).ok_or(Errno::EINVAL)?;
+        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::EINVAL)?;
         let conn = &self.flows.get(idx).conn;
+        let owner = conn.owner;
         let anchor = conn.anchor.filter(|_| conn.accepted && !conn.app_closed).ok_or(Errno::EINVAL)?;
-        self.end_direct(idx, false, host);
+        if self.sessions.answers_are_full(session, owner.queue_set) {
+            return Err(Errno::EAGAIN);
+        }
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, SessionId(0), host) {
+            self.after(idx);
             return Err(Errno::ENOMEM);
         }
-        let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.owner;
-        flow.conn.yielding = false;
-        flow.conn.carried |= unread;
-        flow.conn.unread_elsewhere |= unread;
-        let sent = flow.report.sent.saturating_add(flow.report.sent_behind);
-        if sent > 0 {
-            self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len: sent });
-        }
+        // What its program had not read is in the request.
+        self.let_go_of_channel(idx, host);
+        self.return_send_memory(idx);
         self.disown(idx);
+        let flow = self.flows.get_mut(idx);
+        flow.conn.no_direct = true;
+        flow.conn.prefix_unread = unread;
+        flow.conn.carried |= unread;
+        flow.conn.asked_to_yield = false;
         self.after(idx);
         Ok(anchor)
     }
 
-    /// The other side of a flow's channel, for tests and reports.
-    pub fn is_direct(&self, session: SessionId, flow: FlowId) -> Option<Side> {
-        let idx = self.sessions.get(session)?.flows.get(flow)?;
-        self.flows.get(idx).conn.direct.map(|direct| direct.side)
+    /// Tells an owner that is about to lose the flow of the memory that is its own again.
+    pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        let owner = flow.conn.owner;
+        let len = flow.report.sent.saturating_add(flow.report.sent_behind);
+        if len > 0 {
+            self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
+        }
     }
+
+    /// Whether the sides of slots that are held are held by one flow each, and by those that say so.
+    #[cfg(test)]
+    pub(crate) fn check_channels(&self) {
+        let direct = |idx: FlowIdx| self.flows.get(idx).conn.direct;
+        let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
+        of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
+        let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();
+        assert_eq!(of_flows, self.channels.held());
+    }
+
+    /// Channels there are.
+    #[cfg(test)]
+    pub(crate) fn channel_count(&self) -> usize {
+        self.channels.len()
+    }
+}
+
+/// A connection of which neither side has begun to end, in the hands of a program.
+fn may_be_direct(flow: &Flow) -> bool {
+    let conn = &flow.conn;
+    conn.state == TcpState::Established
+        && conn.path == Path::Local
+        && conn.accepted
+        && conn.direct.is_none()
+        && !conn.no_direct
+        && !conn.app_closed
+        && !flow.snd.fin_queued
+        && flow.rcv.fin.is_none()
 }

@@ -54,6 +54,16 @@ impl Engine {
         self.closed(idx, errno);
     }
 
+    /// Octets of the stream are lost: nobody may take what follows for the whole of it.
+    fn abort_with_hole(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.state == TcpState::Closed {
+            flow.report.reset.get_or_insert(Errno::ECONNRESET);
+        } else {
+            self.abort(idx, Errno::ECONNRESET);
+        }
+    }
+
     /// The connection is gone; the record stays until its owner has been told and has let go.
     pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
         self.forget_in_listener(idx);
@@ -104,14 +114,14 @@ impl Engine {
             return;
         }
         flow.conn.app_closed = true;
-        let unread_elsewhere = flow.conn.unread_elsewhere | self.end_direct(idx, false, host);
-        let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.anchor.take() {
             self.anchors.release(anchor);
         }
+        let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get_mut(idx);
-        let unread = unread_elsewhere || flow.receive.unconsumed(flow.data_nxt()) > 0;
+        let unread =
+            unread_in_channel || flow.conn.prefix_unread || flow.receive.unconsumed(flow.data_nxt()) > 0;
         match flow.conn.state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
@@ -169,6 +179,7 @@ impl Engine {
         // What was for this owner is not for the next one.
         flow.report.sent = 0;
         flow.report.sent_behind = 0;
+        flow.conn.asked_to_yield = false;
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);
         }
@@ -189,9 +200,9 @@ impl Engine {
             self.disown(idx);
         }
         let flow = self.flows.get_mut(idx);
+        debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
         flow.send_queue.clear();
         flow.conn.app_closed = true;
-        let direct = flow.conn.direct.take();
         let (indexed, key, anchor) = (flow.conn.indexed, flow.conn.key, flow.conn.anchor.take());
         let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
@@ -201,9 +212,6 @@ impl Engine {
         }
         if let Some(anchor) = anchor {
             self.anchors.release(anchor);
-        }
-        if let Some(direct) = direct {
-            self.channels.let_go(direct);
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
         self.flows.free(idx);
@@ -217,9 +225,24 @@ impl Engine {
 
     /// `Command::Close` came while copies of the flow's descriptor are still open somewhere: the last of them ends the
     /// flow, in the way that was asked for.
-    pub fn close_with_anchor(&mut self, session: SessionId, flow: FlowId, abort: bool) {
+    ///
+    /// Its use of a channel ends now: the host has let go of that. What it had received there and not read (it says
+    /// `abort` then) nobody else can have, and a stream with a hole is worse than none.
+    pub fn close_with_anchor<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        flow: FlowId,
+        abort: bool,
+        host: &mut H,
+    ) {
         if let Some(idx) = self.sessions.get(session).and_then(|s| s.flows.get(flow)) {
-            self.flows.get_mut(idx).conn.abort_at_close = abort;
+            let flow = self.flows.get_mut(idx);
+            flow.conn.abort_at_close = abort;
+            let was_direct = flow.conn.direct.is_some();
+            if self.let_go_of_channel(idx, host) || was_direct && abort {
+                self.abort_with_hole(idx);
+            }
+            self.after(idx);
         }
     }
 
@@ -258,25 +281,28 @@ impl Engine {
             }
             self.hand_out(idx, host);
         }
+        self.leave_channels(session, host);
         self.anchors.release_unused_of(session);
-        self.close_channels_of(session);
     }
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
-        let lost = self.end_direct(idx, true, host);
+        let lost = self.let_go_of_channel(idx, host);
         let pinned = self.pin(idx, session, host);
         self.disown(idx);
         if pinned && self.flows.get(idx).conn.app_closed {
             self.after(idx);
             return;
         }
-        // What was left unread in a channel nobody will ever read.
-        if lost || !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
+        if !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
             self.abort(idx, Errno::ENOMEM);
             self.app_close(now, idx, true, host);
             self.after(idx);
             return;
+        }
+        if lost {
+            // Another process may hold the descriptor, and what came through the channel died with this one.
+            self.abort_with_hole(idx);
         }
         if !self.flows.get(idx).conn.accepted {
             self.return_to_listener(idx);

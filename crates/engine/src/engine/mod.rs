@@ -59,7 +59,7 @@ pub struct EngineConfig {
     pub secret: [u8; 16],
     /// Connections that the engine can have at one time.
     pub flows_max: usize,
-    /// Connections between two sessions may go through a channel instead of the engine.
+    /// Octets of local connections may go through channels, past the engine.
     pub direct: bool,
 }
 

@@ -137,6 +137,9 @@ impl Engine {
             self.reject(work.path, work.key, &work.segment);
         }
         self.apply(idx, event, host);
+        if work.path == Path::Local && work.segment.len > 0 {
+            self.local_unit_arrived(idx, host);
+        }
     }
 
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).

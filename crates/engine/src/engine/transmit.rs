@@ -195,9 +195,6 @@ impl Engine {
             output::commit(flow, now, &tx);
             self.count_sent(&tx);
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
-            if tx.segment.len > 0 && self.flows.is_used(idx) {
-                self.count_local_unit(idx, host);
-            }
         }
         if self.flows.is_used(idx) {
             self.ready_local.push(idx);

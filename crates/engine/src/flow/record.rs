@@ -10,13 +10,13 @@ use crate::flow::reassembly::Reassembly;
 use crate::flow::receive_buffer::ReceiveBuffer;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
-use crate::hostif::channels::Direct;
 use crate::work::{Owner, Path};
+use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
-use toe_base::{AnchorHandle, Instant, SeqNum, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Instant, SeqNum, SessionId};
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,20 +59,70 @@ pub struct Conn {
     pub staged: Option<Block>,
     /// A closed session whose region still holds send data.
     pub pinned: Option<SessionId>,
-    /// Its octets go through a channel.
+    /// Octets go through this slot of a channel, not through the engine.
     pub direct: Option<Direct>,
-    /// They may not: they did before, or another session has had the flow.
+    /// No channel for this connection any more.
     pub no_direct: bool,
-    /// Units with data sent to another local flow, as far as they are counted.
-    pub local_units: u8,
-    /// How often it waited for a channel to be ready.
-    pub channel_waits: u8,
-    /// The owner has been asked to give it up.
-    pub yielding: bool,
-    /// Octets of it have been carried from one session to another, and the owner may still have some.
+    /// How far it is on the way to a channel.
+    pub earning: Earning,
+    /// The owner was asked to give the flow up and has not answered.
+    pub asked_to_yield: bool,
+    /// The driver keeps octets for whoever claims the flow, which come before those of the engine.
+    pub prefix_unread: bool,
+    /// Such octets went to the next owner, who may still have some that nobody else can reach.
     pub carried: bool,
-    /// Octets that a former owner had not read wait outside the engine.
-    pub unread_elsewhere: bool,
+}
+
+/// A connection's place in a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    pub channel: ChannelId,
+    pub slot: u32,
+    pub side: Side,
+    pub generation: u16,
+}
+
+/// Counts what a local connection receives, to tell when an attempt at a channel is due: at 2 units and then less and
+/// less often, so that a short connection pays nothing and a refused one does not pay for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Earning {
+    units: u32,
+    next: u32,
+    /// Attempts that found the channel offered and not taken yet.
+    early: u8,
+}
+
+impl Earning {
+    /// Attempts after which a refused connection makes no more.
+    const UNITS_MAX: u32 = 128;
+    /// A channel that is being taken is asked for at every unit, this often; then ever more seldom, as the host may be
+    /// one that takes none.
+    const EARLY_MAX: u8 = 64;
+
+    /// One more; whether an attempt is due.
+    pub fn unit(&mut self) -> bool {
+        self.units = self.units.saturating_add(1);
+        self.units == self.next
+    }
+
+    pub fn refused(&mut self) {
+        self.next = if self.units < Self::UNITS_MAX { self.units.next_power_of_two().max(2) } else { 0 };
+        if self.next == self.units {
+            self.next = self.units * 2;
+        }
+    }
+
+    pub fn not_ready(&mut self) {
+        let soon = self.early < Self::EARLY_MAX;
+        self.early = self.early.saturating_add(1);
+        self.next = if soon { self.units.saturating_add(1) } else { self.units.saturating_mul(2) };
+    }
+}
+
+impl Default for Earning {
+    fn default() -> Self {
+        Earning { units: 0, next: 2, early: 0 }
+    }
 }
 
 /// Send sequence space.
@@ -208,12 +258,13 @@ pub struct Options {
     pub receive_window_limit: u32,
 }
 
-/// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, peer closed, reset.
+/// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, peer closed,
+/// reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub accepted: Option<toe_base::ListenerId>,
     pub connected: Option<Errno>,
-    /// That its octets may go through a channel.
+    /// [`Conn::direct`] is new.
     pub direct: bool,
     /// Octets of the owner's send memory that are its own again.
     pub sent: u32,
@@ -311,11 +362,10 @@ impl Flow {
                 pinned: None,
                 direct: None,
                 no_direct: false,
-                local_units: 0,
-                channel_waits: 0,
-                yielding: false,
+                earning: Earning::default(),
+                asked_to_yield: false,
+                prefix_unread: false,
                 carried: false,
-                unread_elsewhere: false,
             },
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),

@@ -1,187 +1,257 @@
-//! Channels: memory that two sessions share for connections between them ([`toe_abi::channel`]). The engine knows which
-//! there are, who their ends are, and which connection has which slot; the memory itself is the daemon's.
+//! Channels between pairs of queue sets and the slots in them, as plain data. Which connections use them is decided in
+//! `engine/direct`; their memory is the driver's (see [`super::HostSide`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_base::{ChannelId, QueueSetId, SessionId};
 
-/// Channels that one session may have. Connections to more sessions than that go through the engine.
-pub const CHANNELS_PER_SESSION_MAX: usize = 32;
-/// Slots looked at for one that both sides have let go of.
-const RETIRED_LOOKS: usize = 8;
+/// Channels that one session may have.
+pub const SESSION_CHANNELS_MAX: usize = 32;
+/// Retired slots that are looked at for one that both hosts are done with, before a fresh one is taken.
+const RETIRED_LOOKED_AT: usize = 4;
 
-/// Whom a channel joins: a queue set of one session and one of another.
-pub type Ends = [(SessionId, QueueSetId); 2];
+/// A queue set that a channel ends at.
+pub type End = (SessionId, QueueSetId);
 
-/// A flow's place in a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Direct {
-    pub channel: ChannelId,
-    pub slot: u32,
-    pub generation: u16,
-    pub side: Side,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    generation: u16,
-    /// Flows that have it.
-    users: u8,
-}
-
-/// One channel.
 #[derive(Debug)]
-pub struct Channel {
-    pub ends: Ends,
+struct Slot {
+    /// Which use of the slot this is.
+    generation: u16,
+    /// The sides whose flows refer to it.
+    held: [bool; 2],
+}
+
+#[derive(Debug)]
+struct Channel {
+    ends: [End; 2],
+    /// The host has mapped it.
     ready: [bool; 2],
-    open: [bool; 2],
+    /// The session has ended; its number may mean another one by now.
+    gone: [bool; 2],
     slots: Vec<Slot>,
-    /// Slots that no flow has any more, the oldest first; the sides may still look at them.
+    /// Slots that no flow refers to, the longest unused first. A host may still: see [`Channels::take_slot`].
     retired: VecDeque<u32>,
-    users: u32,
 }
 
-impl Channel {
-    /// Which end a session's queue set is.
-    fn side_of(&self, session: SessionId) -> Option<Side> {
-        match self.ends.iter().position(|end| end.0 == session)? {
-            0 => Some(Side::Zero),
-            _ => Some(Side::One),
-        }
-    }
-
-    fn is_ready(&self) -> bool {
-        self.ready == [true; 2] && self.open == [true; 2]
-    }
+/// A channel that a session has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub channel: ChannelId,
+    /// The end that is still there.
+    pub other: Option<End>,
+    /// No flow refers to it: the record is gone, the memory may go.
+    pub is_gone: bool,
 }
 
-/// All channels, by number.
+/// All channels of the engine.
 #[derive(Debug, Default)]
 pub struct Channels {
-    table: HashMap<u32, Channel>,
+    table: BTreeMap<ChannelId, Channel>,
+    /// Those of two live sessions.
+    by_ends: BTreeMap<[End; 2], ChannelId>,
     next: u32,
-    /// Those that nothing refers to any more.
-    finished: Vec<ChannelId>,
 }
 
 impl Channels {
-    /// The channel between two queue sets, with its number and the side of the first.
-    pub fn between(&self, ends: Ends) -> Option<(ChannelId, Side)> {
-        let reversed = [ends[1], ends[0]];
-        self.table.iter().filter(|(_, channel)| channel.open == [true; 2]).find_map(|(&id, channel)| {
-            let side = if channel.ends == ends {
-                Side::Zero
-            } else if channel.ends == reversed {
-                Side::One
-            } else {
-                return None;
-            };
-            Some((ChannelId(id), side))
-        })
+    /// The ends of a channel in their order: [`Side::Zero`] first.
+    pub fn in_order(a: End, b: End) -> [End; 2] {
+        if a < b { [a, b] } else { [b, a] }
     }
 
-    /// Whether a session has as many as it may.
-    pub fn are_full(&self, session: SessionId) -> bool {
-        self.table.values().filter(|channel| channel.side_of(session).is_some()).count()
-            >= CHANNELS_PER_SESSION_MAX
+    /// The channel between two live sessions' queue sets.
+    pub fn between(&self, ends: [End; 2]) -> Option<ChannelId> {
+        self.by_ends.get(&ends).copied()
     }
 
-    /// A number for a new channel.
+    /// How many channels a live session has, those included whose other end is gone.
+    pub fn count_of(&self, session: SessionId) -> usize {
+        self.table.values().filter(|channel| channel.live_side(session).is_some()).count()
+    }
+
+    /// A number that no channel had before; [`Channels::add`] makes one of it.
     pub fn next_id(&mut self) -> ChannelId {
+        let id = ChannelId(self.next);
         self.next = self.next.wrapping_add(1);
-        ChannelId(self.next)
+        id
     }
 
-    pub fn insert(&mut self, id: ChannelId, ends: Ends) {
+    pub fn add(&mut self, id: ChannelId, ends: [End; 2]) {
         let channel = Channel {
             ends,
             ready: [false; 2],
-            open: [true; 2],
+            gone: [false; 2],
             slots: Vec::new(),
             retired: VecDeque::new(),
-            users: 0,
         };
-        self.table.insert(id.0, channel);
+        self.table.insert(id, channel);
+        self.by_ends.insert(ends, id);
     }
 
-    /// A session has mapped its end. `false`: it has no such channel.
-    pub fn set_ready(&mut self, id: ChannelId, session: SessionId) -> bool {
-        let Some(channel) = self.table.get_mut(&id.0) else { return false };
-        let Some(side) = channel.side_of(session) else { return false };
+    /// The session has mapped the channel. `false`: it is not an end of it.
+    pub fn mark_ready(&mut self, id: ChannelId, session: SessionId) -> bool {
+        let Some(channel) = self.table.get_mut(&id) else { return false };
+        let Some(side) = channel.live_side(session) else { return false };
         channel.ready[side.index()] = true;
         true
     }
 
+    /// Whether connections may use it: both ends are there and have it mapped.
     pub fn is_ready(&self, id: ChannelId) -> bool {
-        self.table.get(&id.0).is_some_and(Channel::is_ready)
+        self.table.get(&id).is_some_and(|c| c.ready == [true; 2] && c.gone == [false; 2])
     }
 
-    /// Takes a slot for two flows. `is_done` says whether a side refers to a retired slot no more.
-    pub fn take_slot(&mut self, id: ChannelId, is_done: impl Fn(u32, Side) -> bool) -> Option<(u32, u16)> {
-        let channel = self.table.get_mut(&id.0)?;
-        let mut found = None;
-        for _ in 0..RETIRED_LOOKS.min(channel.retired.len()) {
-            let slot = channel.retired.pop_front()?;
-            if is_done(slot, Side::Zero) && is_done(slot, Side::One) {
-                found = Some(slot);
-                break;
-            }
-            channel.retired.push_back(slot);
-        }
-        let slot = match found {
-            Some(slot) => slot,
-            None if (channel.slots.len() as u32) < SLOTS_MAX => {
-                channel.slots.push(Slot::default());
-                channel.slots.len() as u32 - 1
-            }
-            None => return None,
-        };
-        let record = &mut channel.slots[slot as usize];
+    /// A slot for a new connection, held by both sides, and the number of this use. One that was used before only
+    /// once both hosts are done with it, as `is_done` says.
+    pub fn take_slot(
+        &mut self,
+        id: ChannelId,
+        mut is_done: impl FnMut(u32, Side) -> bool,
+    ) -> Option<(u32, u16)> {
+        let channel = self.table.get_mut(&id)?;
+        let slot = channel.reusable(&mut is_done).or_else(|| {
+            let fresh = u32::try_from(channel.slots.len()).ok().filter(|fresh| *fresh < SLOTS_MAX)?;
+            channel.slots.push(Slot { generation: 0, held: [false; 2] });
+            Some(fresh)
+        })?;
+        let record = channel.slots.get_mut(slot as usize)?;
         record.generation = record.generation.wrapping_add(1);
-        record.users = 2;
-        channel.users += 2;
+        record.held = [true; 2];
         Some((slot, record.generation))
     }
 
-    /// A flow uses its slot no more.
-    pub fn let_go(&mut self, direct: Direct) {
-        let Some(channel) = self.table.get_mut(&direct.channel.0) else { return };
-        let Some(slot) = channel.slots.get_mut(direct.slot as usize) else { return };
-        slot.users = slot.users.saturating_sub(1);
-        channel.users = channel.users.saturating_sub(1);
-        if slot.users == 0 {
-            channel.retired.push_back(direct.slot);
+    /// The flow of `side` refers to the slot no more. `true`: the channel is gone with it.
+    pub fn let_go(&mut self, id: ChannelId, slot: u32, side: Side) -> bool {
+        let Some(channel) = self.table.get_mut(&id) else { return false };
+        if let Some(record) = channel.slots.get_mut(slot as usize).filter(|s| s.held[side.index()]) {
+            record.held[side.index()] = false;
+            if record.held == [false; 2] {
+                channel.retired.push_back(slot);
+            }
         }
-        self.finish_if_unused(direct.channel);
+        self.remove_if_unused(id)
     }
 
-    /// A session is gone. Returns its channels with the ends that are left and are to be told.
-    pub fn close_session(&mut self, session: SessionId) -> Vec<(ChannelId, Option<(SessionId, QueueSetId)>)> {
-        let mut closed = Vec::new();
-        for (&id, channel) in &mut self.table {
-            let Some(side) = channel.side_of(session).filter(|side| channel.open[side.index()]) else {
-                continue;
-            };
-            channel.open[side.index()] = false;
-            let other = side.other().index();
-            closed.push((ChannelId(id), channel.open[other].then_some(channel.ends[other])));
-        }
-        for (id, _) in &closed {
-            self.finish_if_unused(*id);
-        }
-        closed.sort_by_key(|(id, _)| id.0);
-        closed
+    /// A session ends, and has let go of its slots.
+    pub fn leave(&mut self, session: SessionId) -> Vec<Left> {
+        let mine = self.table.iter_mut().filter_map(|(id, channel)| {
+            let side = channel.live_side(session)?;
+            channel.gone[side.index()] = true;
+            self.by_ends.remove(&channel.ends);
+            let other = side.other();
+            Some((*id, (!channel.gone[other.index()]).then_some(channel.ends[other.index()])))
+        });
+        let mine: Vec<_> = mine.collect();
+        let left = |(channel, other)| Left { channel, other, is_gone: self.remove_if_unused(channel) };
+        mine.into_iter().map(left).collect()
     }
 
-    fn finish_if_unused(&mut self, id: ChannelId) {
-        if self.table.get(&id.0).is_some_and(|channel| channel.users == 0 && channel.open != [true; 2]) {
-            self.table.remove(&id.0);
-            self.finished.push(id);
-        }
+    fn remove_if_unused(&mut self, id: ChannelId) -> bool {
+        let unused = self.table.get(&id).is_some_and(|channel| {
+            channel.gone != [false; 2] && channel.retired.len() == channel.slots.len()
+        });
+        unused && self.table.remove(&id).is_some()
     }
 
-    /// The next channel whose memory is needed no more.
-    pub fn poll_finished(&mut self) -> Option<ChannelId> {
-        self.finished.pop()
+    /// Channels there are, dead ones that flows still refer to included.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// What flows must refer to, in order.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> Vec<(ChannelId, u32, Side, u16)> {
+        let slots = self.table.iter().flat_map(|(id, channel)| {
+            channel.slots.iter().enumerate().map(move |(at, slot)| (*id, at as u32, slot))
+        });
+        let sides = slots.flat_map(|(id, at, slot)| {
+            let held = [Side::Zero, Side::One].into_iter().filter(|side| slot.held[side.index()]);
+            held.map(move |side| (id, at, side, slot.generation))
+        });
+        sides.collect()
+    }
+}
+
+impl Channel {
+    /// The side of a session that has not ended.
+    fn live_side(&self, session: SessionId) -> Option<Side> {
+        let is_it = |side: &Side| self.ends[side.index()].0 == session && !self.gone[side.index()];
+        [Side::Zero, Side::One].into_iter().find(is_it)
+    }
+
+    /// A retired slot that both hosts are done with; those of a host that takes its time go to the end of the line.
+    fn reusable(&mut self, is_done: &mut impl FnMut(u32, Side) -> bool) -> Option<u32> {
+        let all_used = self.slots.len() as u32 >= SLOTS_MAX;
+        let look_at = if all_used { self.retired.len() } else { RETIRED_LOOKED_AT.min(self.retired.len()) };
+        for _ in 0..look_at {
+            let slot = self.retired.pop_front()?;
+            if is_done(slot, Side::Zero) && is_done(slot, Side::One) {
+                return Some(slot);
+            }
+            self.retired.push_back(slot);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDS: [End; 2] = [(SessionId(1), QueueSetId(0)), (SessionId(2), QueueSetId(3))];
+
+    fn ready() -> (Channels, ChannelId) {
+        let mut channels = Channels::default();
+        let id = channels.next_id();
+        channels.add(id, ENDS);
+        assert!(channels.mark_ready(id, SessionId(1)) && !channels.is_ready(id));
+        assert!(!channels.mark_ready(id, SessionId(3)), "no end of it");
+        assert!(channels.mark_ready(id, SessionId(2)) && channels.is_ready(id));
+        (channels, id)
+    }
+
+    #[test]
+    fn a_slot_is_used_again_only_when_both_flows_and_both_hosts_are_done() {
+        let (mut channels, id) = ready();
+        assert_eq!(channels.take_slot(id, |_, _| true), Some((0, 1)));
+        channels.let_go(id, 0, Side::One);
+        assert_eq!(channels.take_slot(id, |_, _| true), Some((1, 1)), "a flow refers to slot 0");
+        channels.let_go(id, 0, Side::Zero);
+        channels.let_go(id, 0, Side::Zero);
+        assert_eq!(channels.take_slot(id, |_, side| side == Side::One), Some((2, 1)), "a host is not done");
+        assert_eq!(channels.take_slot(id, |_, _| true), Some((0, 2)));
+        assert_eq!(channels.take_slot(id, |_, _| true), Some((3, 1)), "let go twice, retired once");
+    }
+
+    #[test]
+    fn no_more_slots_than_there_are() {
+        let (mut channels, id) = ready();
+        for slot in 0..SLOTS_MAX {
+            assert_eq!(channels.take_slot(id, |_, _| true), Some((slot, 1)));
+        }
+        assert_eq!(channels.take_slot(id, |_, _| true), None);
+        for slot in 0..SLOTS_MAX {
+            channels.let_go(id, slot, Side::Zero);
+            channels.let_go(id, slot, Side::One);
+        }
+        let last = SLOTS_MAX - 1;
+        assert_eq!(channels.take_slot(id, |slot, _| slot == last), Some((last, 2)));
+    }
+
+    #[test]
+    fn a_channel_outlives_its_sessions_while_flows_refer_to_it() {
+        let (mut channels, id) = ready();
+        channels.take_slot(id, |_, _| true);
+        assert!(!channels.let_go(id, 0, Side::Zero));
+        let left = channels.leave(SessionId(1));
+        assert_eq!(left, [Left { channel: id, other: Some(ENDS[1]), is_gone: false }]);
+        assert_eq!(channels.between(ENDS), None, "a session may have the number anew");
+        assert!(!channels.mark_ready(id, SessionId(1)));
+        assert_eq!((channels.count_of(SessionId(1)), channels.count_of(SessionId(2))), (0, 1));
+        assert!(channels.let_go(id, 0, Side::One), "that was the last");
+        assert!(channels.is_empty());
     }
 }

@@ -7,7 +7,6 @@ pub mod anchors;
 pub mod channels;
 pub mod session;
 
-use channels::{Direct, Ends};
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -26,23 +25,22 @@ pub trait HostSide {
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
 
-    // Channels. A host side that has none says so by leaving these as they are: nothing ever goes direct then.
+    // Channels: a driver without shared memory makes none.
 
-    /// Makes the memory of a channel; `false`: it cannot be had.
-    fn open_channel(&mut self, _id: ChannelId, _ends: Ends) -> bool {
+    /// Makes the memory of a channel, which both ends may fetch; [`Side::Zero`] is `ends[0]`. `false`: there is none.
+    fn open_channel(&mut self, _channel: ChannelId, _ends: [(SessionId, QueueSetId); 2]) -> bool {
         false
     }
-    /// Nothing refers to the channel any more.
-    fn close_channel(&mut self, _id: ChannelId) {}
-    /// Makes a slot ready for a new connection.
-    fn channel_reset(&mut self, _direct: Direct) {}
-    /// The connection ends at this side ([`toe_abi::channel`]); whether octets were left unread there. `gone`: so is the
-    /// session, or it never heard of the slot.
-    fn channel_end(&mut self, _direct: Direct, _gone: bool) -> bool {
+    /// The engine needs a channel's memory no more.
+    fn close_channel(&mut self, _channel: ChannelId) {}
+    /// Makes a slot ready for a connection.
+    fn channel_reset(&mut self, _channel: ChannelId, _slot: u32) {}
+    /// Ends a slot's use for `side`; whether octets were on their way to it that its program had not read.
+    fn channel_end(&mut self, _channel: ChannelId, _slot: u32, _side: Side, _gone: bool) -> bool {
         false
     }
-    /// Whether a side refers to the slot no more.
-    fn channel_is_done(&self, _id: ChannelId, _slot: u32, _side: Side) -> bool {
+    /// Whether the host of `side` refers to the slot no more.
+    fn channel_is_done(&self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
         true
     }
 }

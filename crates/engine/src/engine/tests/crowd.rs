@@ -47,8 +47,7 @@ impl Crowd {
         let receive_len = [1 << 16, 1 << 19, 8 << 20][random.below(3) as usize];
         let flows_max = [24, 200][random.below(2) as usize];
         let host = |number: u8| {
-            let mut engine =
-                Engine::new(EngineConfig { flows_max, ..EngineConfig::with_secret([number; 16]) });
+            let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max, direct: true });
             let mac = MacAddr([2, 0, 0, 0, 0, number]);
             let port = engine.add_port(Link { mac, mtu: 1500, caps });
             engine.add_local();
@@ -302,7 +301,30 @@ impl Crowd {
                 }
             }
             Ok(other) => panic!("{other:?}"),
-            Err(errno) => assert!(errno == Errno::ENOENT || errno == Errno::ENOMEM, "{errno:?}"),
+            // Again: its owner is to give it up first.
+            Err(Errno::ENOENT | Errno::ENOMEM | Errno::EAGAIN) => {}
+            Err(errno) => panic!("{errno:?}"),
+        }
+    }
+
+    /// The owner gives a flow up that another process has shown the descriptor of. It keeps nothing back: all octets
+    /// of this model go through the engine, which announces those anew that the program has not read.
+    fn relinquish(&mut self, host: usize, process: usize, id: FlowId) {
+        let h = &mut self.hosts[host];
+        let session = h.processes[process].session;
+        let mine = |s: &&mut Socket| s.host == host && s.owner == Some(process) && s.id == id;
+        match h.engine.relinquish(session, id, false, &mut h.memory) {
+            Ok(anchor) => {
+                let socket = self.sockets.iter_mut().find(mine).expect("its own flow");
+                assert_eq!(socket.anchor, Some(anchor));
+                free_blocks(h, process, &mut socket.blocks, u32::MAX);
+                socket.owner = None;
+                socket.unread.clear();
+                socket.announced = socket.consumed;
+            }
+            // It was closed in the meantime, or there is no memory: whoever wants it asks again.
+            Err(Errno::EINVAL | Errno::ENOMEM) => {}
+            Err(errno) => panic!("{errno:?}"),
         }
     }
 
@@ -423,12 +445,18 @@ impl Crowd {
                 }
                 return;
             }
-            // These hosts have no channels.
-            Completion::Moved { .. }
-            | Completion::OfferChannel { .. }
-            | Completion::Direct { .. }
-            | Completion::Yield { .. }
-            | Completion::ChannelClosed { .. } => return,
+            Completion::Moved { .. } | Completion::ChannelClosed { .. } | Completion::Direct { .. } => return,
+            Completion::OfferChannel { channel } => {
+                // Some hosts take none.
+                if self.random.below(8) > 0 {
+                    self.command(host, process, Command::ChannelReady { channel }, &[]);
+                }
+                return;
+            }
+            Completion::Yield { flow } => {
+                self.relinquish(host, process, flow);
+                return;
+            }
             Completion::Connected { flow, .. }
             | Completion::Data { flow, .. }
             | Completion::Sent { flow, .. }

@@ -1,5 +1,6 @@
 //! What the swarm test's crowd is made of: randomness, memories, processes, and sockets as programs see them.
 
+use super::fake_channels::{FakeChannels, serve_channels};
 use crate::{Engine, HostSide};
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
@@ -7,7 +8,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::arena::{Arena, Block};
-use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
 
 /// Xorshift.
@@ -40,6 +41,7 @@ pub(super) struct Memory {
     pub(super) slots: HashMap<(u16, usize), FlowInfo>,
     /// The information record as it was when a completion named the flow.
     pub(super) infos: HashMap<(u16, u32), FlowInfo>,
+    pub(super) channels: FakeChannels,
 }
 
 impl Memory {
@@ -79,6 +81,7 @@ impl HostSide for Memory {
         ring.push_back(completion);
         true
     }
+    serve_channels!();
 }
 
 #[derive(Debug, Default)]
@@ -159,8 +162,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// The last descriptor of an anchor was closed.
-    pub(super) fn anchor_closed(&mut self, now: toe_base::Instant, anchor: AnchorHandle) {
+    pub(super) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
         self.engine.anchor_closed(now, anchor, &mut self.memory);
     }
 }

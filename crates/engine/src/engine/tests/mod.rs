@@ -3,6 +3,8 @@
 mod closing;
 mod crowd;
 mod crowd_parts;
+mod direct;
+mod fake_channels;
 mod hostile;
 mod long_stream;
 mod sessions;

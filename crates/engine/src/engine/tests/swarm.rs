@@ -4,6 +4,7 @@
 
 use super::crowd::Crowd;
 use super::crowd_parts::{Faults, Socket};
+use crate::Counter;
 use toe_base::SessionId;
 
 /// How many seeds; the acceptance run sets thousands.
@@ -15,12 +16,18 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn whatever_programs_and_wire_do_all_ends_well() {
-    for seed in seeds() {
+    let (seeds, mut direct, mut yields) = (seeds(), 0, 0);
+    for seed in seeds.clone() {
         // A panic unwinds through this and says which seed it was.
         let told = Seed(seed);
-        one_life(seed);
+        let crowd = one_life(seed);
         core::mem::forget(told);
+        let count = |counter| crowd.hosts.iter().map(|h| h.engine.counter(counter)).sum::<u64>();
+        direct += count(Counter::DirectConnections);
+        yields += count(Counter::Yields);
     }
+    // Else the swarm says nothing of them.
+    assert!(seeds.count() < 25 || (direct > 0 && yields > 0), "{direct} direct, {yields} asked to yield");
 }
 
 struct Seed(u64);
@@ -31,7 +38,7 @@ impl Drop for Seed {
     }
 }
 
-fn one_life(seed: u64) {
+fn one_life(seed: u64) -> Crowd {
     let mut crowd = Crowd::new(seed);
     let steps = 50 + crowd.random.below(400);
     for _ in 0..steps {
@@ -47,6 +54,7 @@ fn one_life(seed: u64) {
     heal(&mut crowd);
     everything_arrives(&mut crowd);
     everything_ends(&mut crowd);
+    crowd
 }
 
 // ---- what may happen ----
@@ -207,6 +215,8 @@ fn check_counts(crowd: &Crowd) {
     for host in &crowd.hosts {
         host.engine.check_listener_counts();
         host.engine.check_memory();
+        host.engine.check_channels();
+        assert_eq!(host.engine.channel_count(), host.memory.channels.open.len());
     }
 }
 

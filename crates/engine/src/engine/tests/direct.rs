@@ -1,0 +1,529 @@
+//! Connections between two sessions leave the engine: which, when, and what becomes of them when somebody lets go.
+
+use super::fake_channels::{FakeChannels, serve_channels};
+use crate::{Claimed, Counter, Engine, EngineConfig, HostSide, STAGING_LEN};
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use toe_abi::attach::FenceReason;
+use toe_abi::channel::Side;
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE};
+use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, ListenerId, QueueSetId, SessionId};
+use zerocopy::IntoBytes;
+
+const QS: QueueSetId = QueueSetId(0);
+const LAYOUT: RegionLayout =
+    RegionLayout { queue_sets: 1, flows: 64, receive_len: 4 << 20, send_len: 1 << 20 };
+const CLIENT_UID: u32 = 1000;
+
+#[derive(Debug, Default)]
+struct Hosts {
+    regions: Vec<Vec<u8>>,
+    told: Vec<VecDeque<Completion>>,
+    channels: FakeChannels,
+}
+
+impl Hosts {
+    fn open(&mut self, session: SessionId, len: u64) {
+        self.regions.resize(self.regions.len().max(session.index() + 1), Vec::new());
+        self.told.resize(self.regions.len(), VecDeque::new());
+        self.regions[session.index()] = vec![0; len as usize];
+    }
+}
+
+impl HostSide for Hosts {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        self.regions[session.index()][offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.regions[session.index()][offset as usize..][..out.len()]);
+    }
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        let mut bytes = vec![0; len as usize];
+        self.read(from.0, from.1, &mut bytes);
+        self.write(to.0, to.1, &bytes);
+    }
+    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
+    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
+        self.told[session.index()].push_back(completion);
+        true
+    }
+    serve_channels!();
+}
+
+/// One engine and the processes on it, whose program is the test.
+struct Machine {
+    engine: Engine,
+    hosts: Hosts,
+    now: Instant,
+    listener: (SessionId, ListenerId),
+    anchors: Vec<(SessionId, FlowId, AnchorHandle)>,
+}
+
+/// A connection: of the client, of the server.
+type Ends = [(SessionId, FlowId); 2];
+
+impl Machine {
+    fn new(server_uid: u32) -> Machine {
+        let mut engine = Engine::new(EngineConfig { secret: [9; 16], flows_max: 128, direct: true });
+        engine.add_local();
+        let mut hosts = Hosts::default();
+        hosts.open(SessionId(0), STAGING_LEN);
+        let listener = (SessionId(0), ListenerId::default());
+        let now = Instant::from_millis(1);
+        let mut machine = Machine { engine, hosts, now, listener, anchors: Vec::new() };
+        let server = machine.attach(server_uid);
+        let anchor = machine.engine.take_anchor(server).0;
+        let args = ListenArgs {
+            local: Machine::address().into(),
+            backlog: 64,
+            anchor,
+            twin: NO_HANDLE,
+            ..Default::default()
+        };
+        machine.command(server, Command::Listen { token: 0 }, args.as_bytes());
+        let listener = ListenerId(machine.result(server));
+        machine.listener = (server, listener);
+        machine.command(server, Command::AcceptCredit { listener, count: 64 }, &[]);
+        machine
+    }
+
+    fn address() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 8080))
+    }
+
+    fn attach(&mut self, uid: u32) -> SessionId {
+        let session = self.engine.open_session(uid, LAYOUT).expect("room");
+        self.engine.add_queue_set(session).expect("room");
+        self.hosts.open(session, LAYOUT.len());
+        session
+    }
+
+    fn command(&mut self, session: SessionId, command: Command, args: &[u8]) {
+        let mut block = [0; 64];
+        block[..args.len()].copy_from_slice(args);
+        self.engine
+            .handle_command(self.now, session, QS, command, &block, &mut self.hosts)
+            .expect("well-formed");
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while self.engine.poll_local(self.now, &mut self.hosts, 64)
+            + self.engine.poll_completions(&mut self.hosts)
+            > 0
+        {}
+        self.engine.check_channels();
+        self.engine.check_memory();
+    }
+
+    fn ms(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now = self.now.after_us(1000);
+            self.engine.handle_timeout(self.now, &mut self.hosts);
+            self.settle();
+        }
+    }
+
+    fn told(&mut self, session: SessionId) -> Vec<Completion> {
+        self.settle();
+        self.hosts.told[session.index()].drain(..).collect()
+    }
+
+    fn result(&mut self, session: SessionId) -> FlowId {
+        self.settle();
+        let told = &mut self.hosts.told[session.index()];
+        let at = told.iter().position(|c| matches!(c, Completion::CommandResult { .. }));
+        match at.and_then(|at| told.remove(at)) {
+            Some(Completion::CommandResult { id, errno: Errno::OK, .. }) => FlowId::from_raw(id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn connect(&mut self, client: SessionId) -> Ends {
+        let (server, listener) = self.listener;
+        let anchor = self.engine.take_anchor(client);
+        let args = ConnectArgs { remote: Machine::address().into(), anchor: anchor.0, ..Default::default() };
+        self.command(client, Command::Connect { token: 0 }, args.as_bytes());
+        let own = self.result(client);
+        self.anchors.push((client, own, anchor));
+        let told = self.told(server);
+        let accepted = told.iter().find_map(|c| match *c {
+            Completion::Accepted { listener: l, flow } if l == listener => Some(flow),
+            _ => None,
+        });
+        let other = accepted.unwrap_or_else(|| panic!("{told:?}"));
+        let anchor = self.engine.take_anchor(server);
+        self.command(server, Command::Accept { flow: other, anchor, fd: 4 }, &[]);
+        self.anchors.push((server, other, anchor));
+        [(client, own), (server, other)]
+    }
+
+    fn anchor(&self, end: (SessionId, FlowId)) -> AnchorHandle {
+        self.anchors.iter().find(|(s, f, _)| (*s, *f) == end).expect("known").2
+    }
+
+    /// Sends a little through the engine; whoever gets it has read it at once.
+    fn message(&mut self, from: (SessionId, FlowId), to: (SessionId, FlowId)) {
+        let data = MemRange { offset: LAYOUT.send_offset(), len: 100 };
+        self.engine.handle_send(self.now, from.0, Send { flow: from.1, data, more: false }).expect("fits");
+        self.settle();
+        self.engine
+            .handle_credit(self.now, to.0, ReceiveCredit { flow: to.1, len: 100 })
+            .expect("it arrived");
+    }
+
+    fn messages(&mut self, ends: Ends, count: u32) {
+        for _ in 0..count {
+            self.message(ends[0], ends[1]);
+        }
+        self.settle();
+    }
+
+    fn offered(&mut self, session: SessionId) -> Option<ChannelId> {
+        self.told(session).into_iter().find_map(|c| match c {
+            Completion::OfferChannel { channel } => Some(channel),
+            _ => None,
+        })
+    }
+
+    fn direct(&mut self, end: (SessionId, FlowId)) -> Option<(ChannelId, u32, u16)> {
+        self.told(end.0).into_iter().find_map(|c| match c {
+            Completion::Direct { flow, channel, slot, generation } if flow == end.1 => {
+                Some((channel, slot, generation))
+            }
+            _ => None,
+        })
+    }
+
+    /// A connection whose octets go through a channel that both hosts have mapped.
+    fn direct_connection(&mut self, client: SessionId) -> (Ends, Used) {
+        let ends = self.connect(client);
+        self.messages(ends, 2);
+        let server = ends[1].0;
+        if let Some(channel) = self.offered(client) {
+            self.command(server, Command::ChannelReady { channel }, &[]);
+            self.command(client, Command::ChannelReady { channel }, &[]);
+            self.messages(ends, 1);
+        }
+        let (client_told, server_told) = (self.direct(ends[0]), self.direct(ends[1]));
+        let found = client_told.or_else(|| self.direct(ends[0]));
+        let (channel, slot, generation) = found.or(server_told).expect("direct");
+        let of_client = self.hosts.channels.open[&channel][0].0 == client;
+        let side = if of_client { Side::Zero } else { Side::One };
+        (ends, Used { channel, slot, generation, client: side })
+    }
+
+    fn line(&mut self, used: Used, side: Side) -> &mut super::fake_channels::Line {
+        self.hosts.channels.line(used.channel, used.slot, side)
+    }
+
+    fn close_session(&mut self, session: SessionId) {
+        self.engine.close_session(self.now, session, &mut self.hosts);
+        self.settle();
+    }
+
+    fn anchor_closed(&mut self, end: (SessionId, FlowId)) {
+        let anchor = self.anchor(end);
+        self.engine.anchor_closed(self.now, anchor, &mut self.hosts);
+        self.settle();
+    }
+}
+
+/// A slot in use.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    channel: ChannelId,
+    slot: u32,
+    generation: u16,
+    client: Side,
+}
+
+fn resets(told: &[Completion], flow: FlowId) -> bool {
+    told.iter().any(|c| matches!(*c, Completion::Reset { flow: f, .. } if f == flow))
+}
+
+fn closes(told: &[Completion], flow: FlowId) -> bool {
+    told.iter().any(|c| matches!(*c, Completion::PeerClosed { flow: f } if f == flow))
+}
+
+#[test]
+fn a_connection_goes_direct_once_it_has_earned_it_and_both_hosts_have_the_channel() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let ends = m.connect(client);
+    m.messages(ends, 1);
+    let (a, b) = (m.told(client), m.told(ends[1].0));
+    assert!(!a.iter().chain(&b).any(|c| matches!(c, Completion::OfferChannel { .. })), "{a:?} {b:?}");
+    m.messages(ends, 1);
+    let channel = m.offered(client).expect("offered");
+    assert_eq!(m.offered(ends[1].0), Some(channel));
+    m.messages(ends, 3);
+    assert_eq!((m.direct(ends[0]), m.offered(client)), (None, None), "nobody has it mapped");
+    m.command(client, Command::ChannelReady { channel }, &[]);
+    m.messages(ends, 3);
+    assert_eq!(m.direct(ends[0]), None, "one host has it mapped");
+    m.command(ends[1].0, Command::ChannelReady { channel }, &[]);
+    m.messages(ends, 1);
+    let told = m.direct(ends[0]).expect("direct");
+    assert_eq!(told, (channel, 0, 1));
+    assert_eq!(m.direct(ends[1]), Some(told));
+    assert_eq!(m.engine.counter(Counter::DirectConnections), 1);
+    assert_eq!(m.engine.counter(Counter::ChannelsOpened), 1);
+
+    // The engine still carries what it is given.
+    m.messages(ends, 3);
+    let second = m.direct_connection(client);
+    assert_eq!((second.1.channel, second.1.slot), (channel, 1), "the next connection shares the channel");
+}
+
+#[test]
+fn a_host_that_takes_no_channel_is_asked_ever_more_seldom_and_still_gets_one_late() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let ends = m.connect(client);
+    m.messages(ends, 300);
+    let channel = m.offered(client).expect("offered");
+    for session in [client, ends[1].0] {
+        m.command(session, Command::ChannelReady { channel }, &[]);
+    }
+    m.messages(ends, 300);
+    assert!(m.direct(ends[0]).is_some());
+}
+
+#[test]
+fn users_who_do_not_trust_each_other_share_no_memory() {
+    for (server, client, shares) in [(1, 2, false), (0, 2, true), (2, 0, true), (2, 2, true)] {
+        let mut m = Machine::new(server);
+        let client = m.attach(client);
+        let ends = m.connect(client);
+        m.messages(ends, 200);
+        assert_eq!(m.offered(client).is_some(), shares, "{server} {client:?}");
+    }
+}
+
+#[test]
+fn a_connection_of_a_session_with_itself_stays_where_it_is() {
+    let mut m = Machine::new(CLIENT_UID);
+    let ends = m.connect(m.listener.0);
+    m.messages(ends, 200);
+    assert!(m.hosts.channels.open.is_empty());
+}
+
+#[test]
+fn without_memory_for_a_channel_the_connection_goes_on() {
+    let mut m = Machine::new(CLIENT_UID);
+    m.hosts.channels.exhausted = true;
+    let client = m.attach(CLIENT_UID);
+    let ends = m.connect(client);
+    m.messages(ends, 200);
+    assert_eq!(m.offered(client), None);
+    assert_eq!(m.engine.counter(Counter::ChannelsOpened), 0);
+}
+
+#[test]
+fn octets_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
+    for (read, anchor_first) in [(5000, true), (5000, false), (4999, true), (4999, false)] {
+        let mut m = Machine::new(CLIENT_UID);
+        let client = m.attach(CLIENT_UID);
+        let (ends, used) = m.direct_connection(client);
+        m.line(used, used.client.other()).sent = 5000;
+        m.line(used, used.client).read = read;
+        if anchor_first {
+            m.anchor_closed(ends[0]);
+            m.close_session(client);
+        } else {
+            m.close_session(client);
+            m.anchor_closed(ends[0]);
+        }
+        let told = m.told(ends[1].0);
+        let unread = read < 5000;
+        assert_eq!((resets(&told, ends[1].1), closes(&told, ends[1].1)), (unread, !unread), "{told:?}");
+        let gone = told.iter().filter(|c| matches!(c, Completion::ChannelClosed { .. })).count();
+        assert_eq!(gone, 1);
+        assert!(m.line(used, used.client).done, "nobody waits for the dead");
+        assert!(m.line(used, used.client.other()).frozen);
+        m.command(ends[1].0, Command::Close { flow: ends[1].1, abort: false }, &[]);
+        m.ms(10);
+        assert!(m.hosts.channels.open.is_empty(), "the memory goes with the last flow");
+    }
+}
+
+#[test]
+fn a_host_that_closed_properly_left_nothing_unread() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, used) = m.direct_connection(client);
+    m.line(used, used.client.other()).sent = 5000;
+    let line = m.line(used, used.client);
+    (line.all_read, line.done) = (true, true);
+    m.command(client, Command::Close { flow: ends[0].1, abort: false }, &[]);
+    let told = m.told(ends[1].0);
+    assert!(closes(&told, ends[1].1) && !resets(&told, ends[1].1), "{told:?}");
+}
+
+#[test]
+fn a_slot_is_used_again_with_another_generation_once_both_are_done() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (first, used) = m.direct_connection(client);
+    m.line(used, used.client).sent = 77;
+    for (session, flow) in first {
+        m.command(session, Command::Close { flow, abort: false }, &[]);
+    }
+    m.ms(5);
+    let (_, again) = m.direct_connection(client);
+    assert_eq!((again.slot, again.generation), (0, 2));
+    assert_eq!((m.line(again, again.client).sent, m.line(again, again.client).done), (0, false));
+    let (_, other) = m.direct_connection(client);
+    assert_eq!((other.slot, other.generation), (1, 1));
+}
+
+#[test]
+fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, used) = m.direct_connection(client);
+    let child = m.attach(CLIENT_UID);
+    let anchor = m.anchor(ends[0]);
+    for _ in 0..3 {
+        let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
+        assert_eq!(claimed, Err(Errno::EAGAIN));
+    }
+    let told = m.told(client);
+    let asked = told.iter().filter(|c| **c == Completion::Yield { flow: ends[0].1 }).count();
+    assert_eq!(asked, 1, "{told:?}");
+    assert_eq!(m.engine.counter(Counter::Yields), 1);
+
+    assert_eq!(m.engine.relinquish(client, ends[0].1, true, &mut m.hosts), Ok(anchor));
+    assert_eq!(m.engine.relinquish(client, ends[0].1, true, &mut m.hosts), Err(Errno::EINVAL));
+    assert!(m.line(used, used.client.other()).frozen && m.line(used, used.client).done);
+    let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
+    let Ok(Claimed::Flow(flow)) = claimed else { panic!("{claimed:?}") };
+
+    // From here on the stream goes through the engine, and to no channel any more.
+    let ends = [(child, flow), ends[1]];
+    m.message(ends[1], ends[0]);
+    m.messages(ends, 200);
+    assert_eq!(m.direct(ends[0]), None);
+    m.command(child, Command::Close { flow, abort: false }, &[]);
+    let told = m.told(ends[1].0);
+    assert!(closes(&told, ends[1].1) && !resets(&told, ends[1].1), "what was kept has been handed on");
+}
+
+#[test]
+fn its_old_owner_can_claim_it_too() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, _) = m.direct_connection(client);
+    let anchor = m.anchor(ends[0]);
+    assert_eq!(m.engine.relinquish(client, ends[0].1, false, &mut m.hosts), Ok(anchor));
+    let claimed = m.engine.claim(m.now, client, QS, 7, anchor, &mut m.hosts);
+    assert!(matches!(claimed, Ok(Claimed::Flow(flow)) if flow != ends[0].1), "{claimed:?}");
+}
+
+#[test]
+fn octets_kept_for_nobody_are_unread() {
+    for unread in [true, false] {
+        let mut m = Machine::new(CLIENT_UID);
+        let client = m.attach(CLIENT_UID);
+        let (ends, _) = m.direct_connection(client);
+        m.engine.relinquish(client, ends[0].1, unread, &mut m.hosts).expect("its flow");
+        m.anchor_closed(ends[0]);
+        let told = m.told(ends[1].0);
+        assert_eq!((resets(&told, ends[1].1), closes(&told, ends[1].1)), (unread, !unread), "{told:?}");
+    }
+}
+
+#[test]
+fn what_was_given_to_the_engine_before_survives_a_relinquish() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, _) = m.direct_connection(client);
+    // Octets that came by way of the engine and are announced, not read.
+    let data = MemRange { offset: LAYOUT.send_offset(), len: 500 };
+    m.engine.handle_send(m.now, ends[1].0, Send { flow: ends[1].1, data, more: false }).expect("fits");
+    let told = m.told(client);
+    assert!(matches!(told[..], [Completion::Data { data: MemRange { len: 500, .. }, .. }]), "{told:?}");
+    m.engine.handle_send(m.now, client, Send { flow: ends[0].1, data, more: false }).expect("fits");
+    let anchor = m.engine.relinquish(client, ends[0].1, false, &mut m.hosts).expect("its flow");
+    let told = m.told(client);
+    let sent = |c: &Completion| *c == Completion::Sent { flow: ends[0].1, len: 500 };
+    assert!(told.iter().any(sent), "its send memory is its own again: {told:?}");
+    let child = m.attach(CLIENT_UID);
+    m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts).expect("claimed");
+    let told = m.told(child);
+    assert!(matches!(told[..], [Completion::Data { data: MemRange { len: 500, .. }, .. }]), "{told:?}");
+}
+
+#[test]
+fn a_close_with_copies_ends_the_use_of_the_channel() {
+    for unread in [false, true] {
+        let mut m = Machine::new(CLIENT_UID);
+        let client = m.attach(CLIENT_UID);
+        let (ends, used) = m.direct_connection(client);
+        let line = m.line(used, used.client);
+        (line.all_read, line.done) = (true, true);
+        m.engine.close_with_anchor(client, ends[0].1, unread, &mut m.hosts);
+        let told = m.told(ends[1].0);
+        assert_eq!(resets(&told, ends[1].1), unread, "a stream with a hole is no stream: {told:?}");
+        let child = m.attach(CLIENT_UID);
+        let anchor = m.anchor(ends[0]);
+        let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
+        assert!(claimed.is_ok(), "nobody need be asked: {claimed:?}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_session_hears_that_the_other_one_is_gone() {
+    let mut m = Machine::new(CLIENT_UID);
+    let (client, other) = (m.attach(CLIENT_UID), m.attach(CLIENT_UID));
+    let (_, used) = m.direct_connection(client);
+    let (_, kept) = m.direct_connection(other);
+    let server = m.listener.0;
+    m.told(server);
+    m.engine.fence(m.now, client, FenceReason::BadSendRange, &mut m.hosts);
+    let told = m.told(server);
+    assert!(told.contains(&Completion::ChannelClosed { channel: used.channel }), "{told:?}");
+    assert!(!told.contains(&Completion::ChannelClosed { channel: kept.channel }), "{told:?}");
+    // The number of the dead session goes to another process, which has nothing to do with its channels.
+    m.engine.forget_session(client);
+    let next = m.attach(CLIENT_UID);
+    assert_eq!(next, client);
+    m.command(next, Command::ChannelReady { channel: used.channel }, &[]);
+    assert_eq!(m.engine.counter(Counter::StaleEntries), 1);
+    let (_, anew) = m.direct_connection(next);
+    assert_ne!(anew.channel, used.channel);
+}
+
+#[test]
+fn a_session_that_says_ready_to_what_is_not_its_own_changes_nothing() {
+    let mut m = Machine::new(CLIENT_UID);
+    let (client, stranger) = (m.attach(CLIENT_UID), m.attach(CLIENT_UID));
+    let ends = m.connect(client);
+    m.messages(ends, 2);
+    let channel = m.offered(client).expect("offered");
+    m.command(client, Command::ChannelReady { channel }, &[]);
+    m.command(stranger, Command::ChannelReady { channel }, &[]);
+    m.command(stranger, Command::ChannelReady { channel: ChannelId(u32::MAX) }, &[]);
+    assert_eq!(m.engine.counter(Counter::StaleEntries), 2);
+    m.messages(ends, 3);
+    assert_eq!(m.direct(ends[0]), None);
+}
+
+#[test]
+fn an_end_that_begins_before_the_channel_is_ready_keeps_it_away() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let ends = m.connect(client);
+    m.messages(ends, 2);
+    let channel = m.offered(client).expect("offered");
+    for session in [client, ends[1].0] {
+        m.command(session, Command::ChannelReady { channel }, &[]);
+    }
+    m.command(ends[1].0, Command::ShutdownSend { flow: ends[1].1 }, &[]);
+    m.messages(ends, 200);
+    assert_eq!(m.direct(ends[0]), None);
+}
