@@ -30,8 +30,10 @@ impl Daemon {
         while !self.is_over() {
             let now = self.clock.now();
             let moved = self.round(now);
-            if now >= self.next_tick {
-                self.tick(now)?;
+            if now >= self.next_tick && self.tick(now)? {
+                // What came from outside (a request to stop, a program's end) wants a round before anybody sleeps:
+                // the round that advises to was before it.
+                continue;
             }
             match self.rest.advise(now, moved) {
                 Advice::Work => {}
@@ -73,15 +75,16 @@ impl Daemon {
         frames + completions
     }
 
-    /// Looks at everything outside the rings, without waiting.
-    pub(crate) fn tick(&mut self, now: Instant) -> std::io::Result<()> {
+    /// Looks at everything outside the rings, without waiting; whether something had happened there.
+    pub(crate) fn tick(&mut self, now: Instant) -> std::io::Result<bool> {
         self.next_tick = now.after_us(TICK_US);
         let mut tokens = std::mem::take(&mut self.tokens);
         let looked = self.poller.wait(Some(Duration::ZERO), &mut tokens);
         self.handle_events(now, &tokens);
+        let happened = !tokens.is_empty();
         self.tokens = tokens;
         self.sessions.doze(now);
-        looked
+        looked.map(|()| happened)
     }
 
     /// Sleeps until something happens, unless something has happened already.
