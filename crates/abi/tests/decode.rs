@@ -3,6 +3,7 @@
 mod common;
 
 use toe_abi::attach::{BadMessage, FenceReason, MESSAGE_MAGIC, Message, Reply, Request};
+use toe_abi::channel::{CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX, Side};
 use toe_abi::command::WireAddr;
 use toe_abi::entry::{BadEntry, Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
@@ -41,6 +42,9 @@ fn every_entry_comes_back_on_either_lap() {
         for completion in common::completions() {
             assert_eq!(Completion::decode(completion.encode().with_epoch(epoch)), Ok(completion));
         }
+        for entry in common::channel_entries() {
+            assert_eq!(ChannelEntry::decode(entry.encode().with_epoch(epoch)), Ok(entry));
+        }
     }
 }
 
@@ -53,6 +57,9 @@ fn an_entry_of_one_queue_is_none_of_another() {
     }
     for completion in common::completions() {
         assert!(Command::decode(completion.encode()).is_err());
+    }
+    for entry in common::channel_entries() {
+        assert!(Command::decode(entry.encode()).is_err() && Completion::decode(entry.encode()).is_err());
     }
     for send in common::sends() {
         assert!(Command::decode(send.encode()).is_err() && ReceiveCredit::decode(send.encode()).is_err());
@@ -78,6 +85,14 @@ fn decode_all_ways(raw: RawEntry) {
     match Completion::decode(raw) {
         Ok(completion) => assert_eq!(Completion::decode(completion.encode()), Ok(completion)),
         Err(bad) => assert_eq!(bad, BadEntry::UnknownType(kind)),
+    }
+    match ChannelEntry::decode(raw) {
+        Ok(entry) => {
+            assert!(entry.slot().0 < SLOTS_MAX);
+            assert_eq!(ChannelEntry::decode(entry.encode()), Ok(entry));
+        }
+        Err(BadEntry::UnknownType(seen)) => assert_eq!(seen, kind),
+        Err(BadEntry::UnknownArgument) => assert!(raw.word0 >> 32 >= u64::from(SLOTS_MAX)),
     }
 }
 
@@ -213,4 +228,24 @@ fn the_parts_of_a_region_follow_each_other_without_overlap() {
             assert_eq!(layout.send_offset() + layout.send_len, layout.len());
         }
     }
+}
+
+#[test]
+fn the_parts_of_a_channel_follow_each_other_without_overlap() {
+    let ring = u64::from(CHANNEL_ENTRIES) * 16;
+    let [zero, one] = [Side::Zero, Side::One];
+    assert!(ChannelLayout::armed(zero) < ChannelLayout::head(one));
+    assert!(ChannelLayout::armed(one) < ChannelLayout::entries(zero));
+    assert_eq!(ChannelLayout::entries(zero) + ring, ChannelLayout::entries(one));
+    assert_eq!(ChannelLayout::entries(one) + ring, ChannelLayout::line(0, zero));
+    assert_eq!(ChannelLayout::line(0, zero) + 64, ChannelLayout::line(0, one));
+    assert_eq!(ChannelLayout::line(SLOTS_MAX, zero), ChannelLayout::data(zero));
+    assert_eq!(ChannelLayout::data(zero) + DATA_LEN, ChannelLayout::data(one));
+    assert_eq!(ChannelLayout::data(one) + DATA_LEN, ChannelLayout::LEN);
+    for index in 2..100 {
+        assert_eq!(Side::from_index(index), None);
+    }
+    let mut message = Reply::Channel { side: one }.encode();
+    message.args[0] = 2;
+    assert_eq!(Reply::decode(&message), Err(BadMessage::BadArgument));
 }

@@ -6,6 +6,9 @@ use common::name_of;
 use core::mem::offset_of;
 use std::collections::BTreeMap;
 use toe_abi::attach::{DESCRIPTORS_MAX, FenceReason, Message, Reply, Request};
+use toe_abi::channel::{
+    ALL_READ, CHANNEL_ENTRIES, ChannelLayout, DATA_LEN, FROZEN, SLOT_LEN, SLOTS_MAX, Side, SlotLine,
+};
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::region::{
@@ -62,6 +65,40 @@ fn entry_types() {
     assert_eq!(numbered("Receive credit"), credits);
     let completions = common::completions().into_iter().map(|c| (name_of(&c), type_of(c.encode()))).collect();
     assert_eq!(numbered("Completions"), completions);
+    let entries = common::channel_entries().into_iter().map(|e| (name_of(&e), type_of(e.encode()))).collect();
+    assert_eq!(numbered("Channel entries"), entries);
+}
+
+#[test]
+fn the_layout_of_a_channel() {
+    let [zero, one] = [Side::Zero, Side::One];
+    let rows = table("Layout of a channel");
+    let got: BTreeMap<_, _> = rows.iter().map(|row| (row[2].to_owned(), number(row[0]))).collect();
+    let parts = [
+        ("REGISTERS_0", ChannelLayout::head(zero)),
+        ("REGISTERS_1", ChannelLayout::head(one)),
+        ("ENTRIES_0", ChannelLayout::entries(zero)),
+        ("ENTRIES_1", ChannelLayout::entries(one)),
+        ("SLOTS", ChannelLayout::line(0, zero)),
+        ("DATA_0", ChannelLayout::data(zero)),
+        ("DATA_1", ChannelLayout::data(one)),
+    ];
+    assert_eq!(got, expected(parts));
+    assert_rows_are_dense(&rows, ChannelLayout::LEN);
+    let registers = [("HEAD", 0), ("ARMED", ChannelLayout::armed(zero) - ChannelLayout::head(zero))];
+    assert_eq!(numbered("Channel registers"), expected(registers));
+    let line = [("SENT", SlotLine::SENT), ("READ", SlotLine::READ), ("DONE", SlotLine::DONE)];
+    assert_eq!(numbered("A slot's line"), expected(line));
+    let sizes = [
+        ("CHANNEL_ENTRIES", u64::from(CHANNEL_ENTRIES)),
+        ("SLOTS_MAX", u64::from(SLOTS_MAX)),
+        ("SLOT_LEN", SLOT_LEN),
+        ("DATA_LEN", DATA_LEN),
+    ];
+    let got: BTreeMap<_, _> =
+        table("Sizes of a channel").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();
+    assert_eq!(got, expected(sizes));
+    assert_eq!((FROZEN, ALL_READ), (1 << 63, u64::MAX));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod common;
 use common::{entry_octets, name_of};
 use core::fmt::{Debug, Write};
 use toe_abi::attach::{Message, Reply, Request};
+use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{Command, Completion, RawEntry, ReceiveCredit, Send};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -32,7 +33,7 @@ fn header() -> String {
     format!(
         "# OpenTOE host interface, version {}: test vector.\n\
          # Each line: where it stands | its fields | its octets in memory order, in hexadecimal.\n\
-         # Entries of cmd, snd, rcv and cpl have the epoch bit of a first lap (1). A flow or listener is shown as\n\
+         # Entries of cmd, snd, rcv, cpl and a channel have the epoch bit of a first lap (1). A flow or listener is shown as\n\
          # slot.generation. See docs/host-interface.md.\n",
         toe_abi::INTERFACE_VERSION
     )
@@ -46,6 +47,7 @@ fn written() -> String {
     lines.extend(common::sends().iter().map(|s| line("snd", s, &first_lap(s.encode()))));
     lines.extend(common::credits().iter().map(|c| line("rcv", c, &first_lap(c.encode()))));
     lines.extend(common::completions().iter().map(|c| line("cpl", c, &first_lap(c.encode()))));
+    lines.extend(common::channel_entries().iter().map(|c| line("channel", c, &first_lap(c.encode()))));
     lines.extend(common::requests().iter().map(|r| line("request", r, r.encode().as_bytes())));
     lines.extend(common::replies().iter().map(|r| line("reply", r, r.encode().as_bytes())));
     let refusal = common::version_refusal();
@@ -86,6 +88,7 @@ fn the_code_reads_the_committed_octets() {
             "snd" => format!("{:?}", Send::decode(raw_entry(&octets)).expect(line)),
             "rcv" => format!("{:?}", ReceiveCredit::decode(raw_entry(&octets)).expect(line)),
             "cpl" => format!("{:?}", Completion::decode(raw_entry(&octets)).expect(line)),
+            "channel" => format!("{:?}", ChannelEntry::decode(raw_entry(&octets)).expect(line)),
             "request" => format!("{:?}", Request::decode(&Message::parse(&octets).expect(line)).expect(line)),
             "reply" | "reply-to-another-version" => {
                 format!("{:?}", Reply::decode(&Message::parse(&octets).expect(line)).expect(line))
@@ -121,6 +124,7 @@ fn the_vector_has_an_example_of_every_type() {
             ("snd", Send::decode(raw).ok().map(|s| name_of(&s))),
             ("rcv", ReceiveCredit::decode(raw).ok().map(|c| name_of(&c))),
             ("cpl", Completion::decode(raw).ok().map(|c| name_of(&c))),
+            ("channel", ChannelEntry::decode(raw).ok().map(|c| name_of(&c))),
         ];
         for (group, name) in decoded {
             if let Some(name) = name {

@@ -4,15 +4,20 @@
 #![allow(dead_code)]
 
 use toe_abi::attach::{Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{RegionHeader, RegionLayout};
-use toe_base::{AnchorHandle, FlowId, ListenerId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
 
 const FLOW: FlowId = FlowId::from_raw(0xa1b2_c3d4);
 const LISTENER: ListenerId = ListenerId(FlowId::from_raw(0x0120_0007));
 const RANGE: MemRange = MemRange { offset: 0x12_3456_789a, len: 0xbc_def0 };
+const CHANNEL: ChannelId = ChannelId(0x0203_0405);
+/// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
+const SLOT: u32 = 0x0abc;
+const GENERATION: u16 = 0xd1e2;
 const FLOW_OPTIONS: [FlowOption; 8] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
@@ -35,6 +40,7 @@ pub fn commands() -> Vec<Command> {
         Command::Close { flow: FLOW, abort: true },
         Command::CloseListener { listener: LISTENER, last: false },
         Command::CloseListener { listener: LISTENER, last: true },
+        Command::ChannelReady { channel: CHANNEL },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all
@@ -63,6 +69,20 @@ pub fn completions() -> Vec<Completion> {
         Completion::PeerClosed { flow: FLOW },
         Completion::Reset { flow: FLOW, errno: Errno::ECONNRESET },
         Completion::Moved { flow: FLOW },
+        Completion::OfferChannel { channel: CHANNEL },
+        Completion::Direct { flow: FLOW, channel: CHANNEL, slot: SLOT, generation: GENERATION },
+        Completion::Yield { flow: FLOW },
+        Completion::ChannelClosed { channel: CHANNEL },
+    ]
+}
+
+pub fn channel_entries() -> Vec<ChannelEntry> {
+    let (slot, generation) = (SLOT, GENERATION);
+    vec![
+        ChannelEntry::Begin { slot, generation, after: 0x0102_0304_0506_0708 },
+        ChannelEntry::Data { slot, generation, data: RANGE },
+        ChannelEntry::Want { slot, generation },
+        ChannelEntry::Space { slot, generation },
     ]
 }
 
@@ -77,6 +97,8 @@ pub fn requests() -> Vec<Request> {
         Request::Report { what: ReportKind::Sockets },
         Request::Stop,
         Request::StopWhenUnused,
+        Request::OpenChannel { channel: CHANNEL.0 },
+        Request::Relinquish { flow: FLOW.raw(), unread: 0x0076_5432 },
     ]
 }
 
@@ -89,9 +111,10 @@ pub fn replies() -> Vec<Reply> {
         Reply::QueueSet { index: 0x0e },
         Reply::Anchors { first: 0x1020_3040, count: 0x20 },
         Reply::Handle { handle: 0x1020_3040 },
-        Reply::ClaimedFlow { flow: 0xa1b2_c3d4, anchor: 0x1020_3040 },
+        Reply::ClaimedFlow { flow: 0xa1b2_c3d4, anchor: 0x1020_3040, unread: 0x0076_5432 },
         Reply::ClaimedListener { listener: 0x0120_0007, anchor: 0x1020_3040 },
         Reply::Report { len: 0x0102_0304_0506 },
+        Reply::Channel { side: Side::One },
         Reply::Done,
         Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },
     ]
