@@ -52,7 +52,8 @@ fn a_quick_run_has_the_promised_shape() {
                 assert!(median.is_some_and(|median| median > 0.0), "{stack} {figure}: {medians}");
             }
         }
-        assert!(row["medians"]["toe"]["engine_cpu_us"]["median"].as_f64().is_some_and(|us| us > 0.0));
+        // The engine has no part in a connection that goes from program to program.
+        assert!(row["medians"]["toe"]["engine_cpu_us"]["median"].as_f64().is_some_and(|us| us >= 0.0));
         assert_eq!(row["samples"].as_array().map(Vec::len), Some(2), "one round on each stack");
     }
     let judged = report["targets"].as_array().expect("targets");
