@@ -24,6 +24,8 @@ use toe_ring::{HostQueueSet, Region};
 
 /// Completions that one drain takes before it gives others the lock.
 const DRAIN_MAX: usize = 4096;
+/// Operations in a row that do without a drain.
+const DRAIN_EVERY: u32 = 16;
 
 /// One of the session's queue sets. Never freed: sockets and parked threads refer to it for ever.
 #[derive(Debug)]
@@ -179,6 +181,8 @@ pub struct Queue {
     pending: Vec<Pending>,
     /// Slots of streams that wait for send memory or for room in `snd`.
     starved: Vec<u32>,
+    /// Operations since the last drain that did without one.
+    undrained: u32,
 }
 
 impl Queue {
@@ -199,6 +203,7 @@ impl Queue {
             listeners: Vec::new(),
             pending: Vec::new(),
             starved: Vec::new(),
+            undrained: 0,
         }
     }
 
@@ -363,12 +368,20 @@ impl Queue {
             || self.io.channels.iter().any(|channel| channel.is_stuck())
     }
 
+    /// An operation would do without what waits; not for ever, or a program that never has to wait would not hear of the
+    /// end of a connection.
+    pub fn is_drain_due(&mut self) -> bool {
+        self.undrained += 1;
+        self.undrained >= DRAIN_EVERY
+    }
+
     /// Takes completions and tells their sockets. Returns how many.
     pub fn drain(&mut self) -> usize {
         if self.io.stack.is_foreign() {
             // The rings are the parent's.
             return 0;
         }
+        self.undrained = 0;
         let taken = self.drain_completions() + self.drain_channels();
         if self.is_stuck() {
             self.retry();

@@ -107,21 +107,22 @@ impl Direct {
         self.send.reserve(&mut channel.blocks, want, chunk)
     }
 
-    /// Publishes `data`, which was reserved and filled; `after`: octets that went by the engine before. `false`: the
-    /// direction has been ended, and nothing was sent. The ring has room for two entries.
-    pub fn publish(&mut self, channel: &mut Channel, data: MemRange, after: u64) -> bool {
+    /// Says that `octets` will go through the channel; `after`: octets that went by the engine before. `false`: the
+    /// direction has been ended, and they will not. The ring has room for two entries.
+    pub fn claim(&mut self, channel: &mut Channel, octets: u32, after: u64) -> bool {
         let (slot, generation) = (self.slot, self.generation);
         if !self.begun {
             self.begun = true;
             channel.push(ChannelEntry::Begin { slot, generation, after });
         }
-        if self.memory.add_sent(slot, self.side, data.len).is_err() {
-            self.sending = false;
-            return false;
-        }
+        self.sending = self.memory.add_sent(slot, self.side, octets).is_ok();
+        self.sending
+    }
+
+    /// Publishes `data`, which was reserved, claimed and filled.
+    pub fn publish(&mut self, channel: &mut Channel, data: MemRange) {
         self.send.commit(data.len);
-        channel.push(ChannelEntry::Data { slot, generation, data });
-        true
+        channel.push(ChannelEntry::Data { slot: self.slot, generation: self.generation, data });
     }
 
     /// Asks the peer to tell when there is room, unless it was asked. `false`: the ring is full.

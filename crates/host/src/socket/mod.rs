@@ -273,6 +273,25 @@ impl Socket {
         Some(result)
     }
 
+    /// The same, but takes what waits only now and then when the stream says that it has what `f` needs.
+    pub(crate) fn with_ready_stream<R>(
+        &self,
+        has: impl FnOnce(&Stream) -> bool,
+        f: impl FnOnce(&mut QueueIo, &mut Stream, u32) -> R,
+    ) -> Option<R> {
+        let (mut queue, slot) = self.lock_home()?;
+        let ready = queue.stream(slot, self).is_some_and(|(_, stream)| has(stream));
+        if !ready || queue.is_drain_due() {
+            queue.drain();
+        }
+        let (io, stream) = queue.stream(slot, self)?;
+        let result = f(io, stream, slot);
+        if stream.is_starved() {
+            queue.starve(slot);
+        }
+        Some(result)
+    }
+
     /// Does `f` to its stream as it is.
     pub(crate) fn peek_stream<R>(&self, f: impl FnOnce(&mut Stream) -> R) -> Option<R> {
         let (mut queue, slot) = self.lock_home()?;

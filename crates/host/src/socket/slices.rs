@@ -50,8 +50,8 @@ impl<'a, 'b> Scatter<'a, 'b> {
     }
 }
 
-/// Buffers to be emptied in order. A copy remembers how far it was.
-#[derive(Clone, Debug)]
+/// Buffers to be emptied in order.
+#[derive(Debug)]
 pub struct Gather<'a, 'b> {
     slices: &'a [IoSlice<'b>],
     index: usize,

@@ -206,6 +206,11 @@ impl Stream {
         !self.starved && !self.draining && memory.is_writable()
     }
 
+    /// Whether a send needs nothing from the engine.
+    pub fn sends_directly(&self) -> bool {
+        self.has_room() && self.direct.as_ref().is_some_and(|direct| direct.is_sending())
+    }
+
     /// SO_SNDBUF.
     pub fn set_send_limit(&mut self, octets: u32) {
         self.send.set_limit(octets);
@@ -410,16 +415,15 @@ impl Stream {
                 self.draining = !self.starved;
                 break;
             };
-            let before = from.clone();
-            let len = from.empty(piece.len as usize, |done, octets| {
-                let region = channel.end.memory().region();
-                region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
-            })? as u32;
-            if !direct.publish(channel, MemRange { offset: piece.offset, len }, self.engine_sent) {
-                *from = before;
+            // Counted before it is copied: the locked addition would wait for the copy to reach the peer's cache.
+            if !direct.claim(channel, piece.len, self.engine_sent) {
                 break;
             }
-            sent += len as usize;
+            sent += from.empty(piece.len as usize, |done, octets| {
+                let region = channel.end.memory().region();
+                region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
+            })?;
+            direct.publish(channel, piece);
         }
         if direct.send.outstanding() > 0 {
             channel.lend(direct);

@@ -72,7 +72,8 @@ impl Socket {
         let all = into.left();
         let mut got = 0;
         let mut attempt = || {
-            let step = self.with_stream(|io, stream, slot| {
+            let has = |stream: &stream::Stream| stream.unread() > 0;
+            let step = self.with_ready_stream(has, |io, stream, slot| {
                 let at_least = if flags.wait_all { all } else { stream.low_water.clamp(1, all) };
                 // What was copied makes room for more to come; so all but a peek take it bit by bit.
                 let target = if flags.peek { at_least } else { 1 };
@@ -148,7 +149,8 @@ impl Socket {
         let all = from.left();
         let mut sent = 0;
         let mut attempt = || {
-            let step = self.with_stream(|io, stream, _| match stream.send_error(sent > 0) {
+            let has = stream::Stream::sends_directly;
+            let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent > 0) {
                 Ok(true) => stream.send(io, &mut from, flags.more),
                 // Something went out before: the error is for the next call.
                 Ok(false) => Ok(Attempt::Done(0)),
