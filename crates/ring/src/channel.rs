@@ -48,7 +48,7 @@ impl ChannelMemory {
 }
 
 impl<M: Words> ChannelMemory<M> {
-    #[cfg(test)]
+    #[cfg(all(test, loom))]
     pub(crate) fn over(memory: M) -> ChannelMemory<M> {
         ChannelMemory(memory)
     }
@@ -97,6 +97,22 @@ impl<M: Words> ChannelMemory<M> {
 
     pub fn set_done(&self, slot: u32, side: Side) {
         self.0.store_u32(ChannelLayout::line(slot, side) + SlotLine::DONE, 1, Ordering::Release);
+    }
+
+    /// `side` asks to be woken; a fence has to follow.
+    pub(crate) fn arm(&self, side: Side) {
+        self.0.store_u32(ChannelLayout::armed(side), 1, Ordering::Relaxed);
+    }
+
+    /// After entries for `side` were stored: whether it asked to be woken. That is then taken back.
+    pub(crate) fn disarm(&self, side: Side) -> bool {
+        fence(Ordering::SeqCst);
+        let armed = ChannelLayout::armed(side);
+        let asked = self.0.load_u32(armed, Ordering::Relaxed) != 0;
+        if asked {
+            self.0.store_u32(armed, 0, Ordering::Relaxed);
+        }
+        asked
     }
 
     /// The engine: makes the slot ready for a new connection, which nobody knows of yet.
@@ -193,19 +209,15 @@ impl ChannelEnd {
 
     /// After pushing, once a batch: wakes the other end if it sleeps. `true` when it did.
     pub fn wake_peer(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let armed = ChannelLayout::armed(self.side.other());
-        let region = self.memory.region();
-        if region.load_u32(armed, Ordering::Relaxed) == 0 {
-            return false;
+        let sleeps = self.memory.disarm(self.side.other());
+        if sleeps {
+            self.wake.signal();
         }
-        region.store_u32(armed, 0, Ordering::Relaxed);
-        self.wake.signal();
-        true
+        sleeps
     }
 
     /// Asks to be woken. Then a fence (arming the queue set's interrupt has one), then look again, then sleep.
     pub fn arm(&self) {
-        self.memory.region().store_u32(ChannelLayout::armed(self.side), 1, Ordering::Relaxed);
+        self.memory.arm(self.side);
     }
 }

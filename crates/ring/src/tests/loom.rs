@@ -1,7 +1,8 @@
-//! The ring protocol and both sleep handshakes under every interleaving and every value that the memory model allows.
+//! The ring protocol, the sleep handshakes and the end of a channel's direction under every interleaving and every value that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p toe-ring --release loom`
 
+use crate::channel::ChannelMemory;
 use crate::doorbell::{EngineSleep, is_wanted};
 use crate::engine_cursor::{EngineConsumer, EngineProducer};
 use crate::host_cursor::{HostConsumer, HostProducer};
@@ -12,6 +13,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
+use toe_abi::channel::{ChannelLayout, Side};
 use toe_abi::entry::RawEntry;
 use toe_abi::region::DOORBELL_FOR_ENTRIES;
 use toe_base::Instant;
@@ -23,10 +25,15 @@ const HEAD: u64 = 128;
 /// Where the host's registers begin; IRQ_ARMED lies 64 further.
 const HOST_REGISTERS: u64 = 0;
 
-/// Memory of the model: 32-bit registers below [`RING`], 64-bit words of entries from there.
+/// A second group of host registers, clear of [`HEAD`] and of what a channel's side 0 has at 0 and 64.
+const OTHER_REGISTERS: u64 = 128;
+
+/// Memory of the model: 32-bit registers below [`RING`], 64-bit words of entries from there; `SENT` and `READ` of both
+/// lines of a channel's slot 0 where those are.
 struct Memory {
     registers: Vec<AtomicU32>,
     words: Vec<AtomicU64>,
+    lines: Vec<AtomicU64>,
 }
 
 impl Memory {
@@ -34,11 +41,15 @@ impl Memory {
         Arc::new(Memory {
             registers: (0..RING / 4).map(|_| AtomicU32::new(0)).collect(),
             words: (0..CAPACITY * 2).map(|_| AtomicU64::new(0)).collect(),
+            lines: (0..4).map(|_| AtomicU64::new(0)).collect(),
         })
     }
 
     fn word(&self, offset: u64) -> &AtomicU64 {
-        &self.words[((offset - RING) / 8) as usize]
+        match offset.checked_sub(ChannelLayout::line(0, Side::Zero)) {
+            Some(at) => &self.lines[(at / 64 * 2 + at % 64 / 8) as usize],
+            None => &self.words[((offset - RING) / 8) as usize],
+        }
     }
 
     fn register(&self, offset: u64) -> &AtomicU32 {
@@ -65,6 +76,14 @@ impl Words for Memory {
 
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
         self.register(offset).store(value, order);
+    }
+
+    fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
+        self.word(offset).compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        self.word(offset).fetch_or(bits, order)
     }
 }
 
@@ -250,5 +269,117 @@ fn loom_a_sleeping_host_is_woken() {
             }
         }
         engine.join().unwrap();
+    });
+}
+
+/// Whoever ends a direction learns how much went through it, and exactly that much comes.
+#[test]
+fn loom_who_freezes_a_direction_gets_what_was_counted() {
+    const COUNT: u64 = 2;
+    loom::model(|| {
+        let memory = Memory::new();
+        let channel = ChannelMemory::over(Arc::clone(&memory));
+        let blocks = Arc::new(Blocks([UnsafeCell::new(0), UnsafeCell::new(0)]));
+        let mut producer = EngineProducer::new(Arc::clone(&memory), RING, CAPACITY, HEAD).unwrap();
+        let mut consumer = EngineConsumer::new(memory, RING, CAPACITY, HEAD).unwrap();
+        let sender = thread::spawn({
+            let (channel, blocks) = (channel.clone(), Arc::clone(&blocks));
+            move || {
+                for n in 1..=COUNT {
+                    blocks.write(n as u32 - 1, n * 10);
+                    if channel.add_sent(0, Side::One, 1).is_err() {
+                        return n - 1;
+                    }
+                    producer.push(entry(n)).unwrap();
+                }
+                COUNT
+            }
+        });
+        let all = channel.freeze(0, Side::One);
+        let mut taken = 0;
+        while taken < all {
+            match consumer.pop() {
+                Some(got) => {
+                    taken += 1;
+                    assert_eq!((got.word1, blocks.read(taken as u32 - 1)), (taken, taken * 10));
+                }
+                None => thread::yield_now(),
+            }
+        }
+        let sent = sender.join().unwrap();
+        assert_eq!((sent, channel.sent(0, Side::One), consumer.pop()), (all, all, None));
+    });
+}
+
+/// Memory that the reader has read, and only that, may be written again.
+#[test]
+fn loom_a_sender_writes_again_only_what_was_read() {
+    const COUNT: u64 = 2;
+    loom::model(|| {
+        let memory = Memory::new();
+        let channel = ChannelMemory::over(Arc::clone(&memory));
+        let blocks = Arc::new(Blocks([UnsafeCell::new(0), UnsafeCell::new(0)]));
+        let mut producer = EngineProducer::new(Arc::clone(&memory), RING, CAPACITY, HEAD).unwrap();
+        let mut consumer = EngineConsumer::new(memory, RING, CAPACITY, HEAD).unwrap();
+        let sender = thread::spawn({
+            let (channel, blocks) = (channel.clone(), Arc::clone(&blocks));
+            move || {
+                for n in 1..=COUNT {
+                    while channel.read(0, Side::One) < n - 1 {
+                        thread::yield_now();
+                    }
+                    blocks.write(0, n);
+                    channel.add_sent(0, Side::Zero, 1).unwrap();
+                    producer.push(entry(n)).unwrap();
+                }
+            }
+        });
+        for n in 1..=COUNT {
+            while consumer.pop().is_none() {
+                thread::yield_now();
+            }
+            assert_eq!(blocks.read(0), n);
+            channel.set_read(0, Side::One, n);
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_sleeping_end_of_a_channel_is_woken() {
+    const COUNT: u64 = 2;
+    loom::model(|| {
+        let memory = Memory::new();
+        let channel = ChannelMemory::over(Arc::clone(&memory));
+        let bell = Arc::new(Bell::default());
+        let mut producer = EngineProducer::new(Arc::clone(&memory), RING, CAPACITY, HEAD).unwrap();
+        let mut consumer = EngineConsumer::new(Arc::clone(&memory), RING, CAPACITY, HEAD).unwrap();
+        let irq = HostIrq::new(memory, OTHER_REGISTERS, Arc::clone(&bell));
+        let sender = thread::spawn({
+            let channel = channel.clone();
+            move || {
+                for n in 1..=COUNT {
+                    producer.push(entry(n)).unwrap();
+                    if channel.disarm(Side::Zero) {
+                        bell.ring();
+                    }
+                }
+            }
+        });
+        let mut taken = 0;
+        while taken < COUNT {
+            if consumer.pop().is_some() {
+                taken += 1;
+                continue;
+            }
+            irq.receiver().drain();
+            // The queue set's own interrupt has the fence for both.
+            channel.arm(Side::Zero);
+            irq.arm();
+            if !consumer.has_entry() {
+                irq.receiver().sleep();
+            }
+        }
+        sender.join().unwrap();
     });
 }

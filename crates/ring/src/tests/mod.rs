@@ -1,6 +1,8 @@
 //! Tests of the ring protocol: with real shared memory, and (under `cfg(loom)`) with a model of the memory.
 
 #[cfg(not(loom))]
+mod channel;
+#[cfg(not(loom))]
 mod hostile;
 #[cfg(loom)]
 mod loom;
