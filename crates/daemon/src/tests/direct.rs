@@ -1,0 +1,295 @@
+//! Connections between two processes that go past the engine: real channels, real words, hosts by hand.
+
+use super::fake_host::FakeHost;
+use super::{daemon, daemon_with, settle};
+use crate::daemon::Daemon;
+use rustix::fs::MemfdFlags;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use toe_abi::attach::{Reply, Request};
+use toe_abi::channel::{ChannelEntry, ChannelLayout};
+use toe_abi::entry::{Command, Completion, MemRange};
+use toe_abi::errno::Errno;
+use toe_base::{ChannelId, FlowId};
+use toe_ring::{ChannelEnd, ChannelMemory};
+
+const PORT: u16 = 8080;
+
+fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], PORT))
+}
+
+/// Two hosts and a connection between them.
+struct Pair {
+    daemon: Daemon,
+    client: FakeHost,
+    server: FakeHost,
+    flows: [FlowId; 2],
+    /// The program ends of the anchors.
+    ends: [Option<OwnedFd>; 2],
+    _listening: OwnedFd,
+}
+
+/// A slot of a channel that a connection uses, and both ends of it.
+struct Channel {
+    id: ChannelId,
+    slot: u32,
+    generation: u16,
+    client: ChannelEnd,
+    server: ChannelEnd,
+}
+
+impl Pair {
+    fn new(mut daemon: Daemon) -> Pair {
+        let mut server = FakeHost::attach(&mut daemon);
+        let mut client = FakeHost::attach(&mut daemon);
+        let (listener, listening) = server.listen(&mut daemon, loopback());
+        let (flow, client_end) = client.connect(&mut daemon, loopback());
+        let (accepted, server_end) = server.accept(&mut daemon, listener);
+        let ends = [Some(client_end), Some(server_end)];
+        Pair { daemon, client, server, flows: [flow, accepted], ends, _listening: listening }
+    }
+
+    /// Messages through the engine, from the client to the server.
+    fn chat(&mut self, count: usize) {
+        for _ in 0..count {
+            self.client.send(self.flows[0], b"hello");
+            settle(&mut self.daemon);
+            assert_eq!(self.server.receive(self.flows[1]), b"hello");
+        }
+    }
+
+    fn offered(&mut self) -> Option<ChannelId> {
+        settle(&mut self.daemon);
+        let offer = |c: &Completion| match *c {
+            Completion::OfferChannel { channel } => Some(channel),
+            _ => None,
+        };
+        let (a, b) = (self.client.find(offer), self.server.find(offer));
+        assert_eq!(a, b, "both or none");
+        a
+    }
+
+    fn go_direct(&mut self) -> Channel {
+        self.chat(2);
+        let id = self.offered().expect("an offer");
+        let client = open(&self.client, &mut self.daemon, id);
+        let server = open(&self.server, &mut self.daemon, id);
+        assert_eq!(client.side(), server.side().other());
+        self.client.push(Command::ChannelReady { channel: id });
+        self.server.push(Command::ChannelReady { channel: id });
+        settle(&mut self.daemon);
+        self.chat(1);
+        let direct = |flow: FlowId| {
+            move |c: &Completion| match *c {
+                Completion::Direct { flow: f, channel, slot, generation } if f == flow => {
+                    Some((channel, slot, generation))
+                }
+                _ => None,
+            }
+        };
+        let told = self.client.expect(&mut self.daemon, "slot", direct(self.flows[0]));
+        assert_eq!(self.server.expect(&mut self.daemon, "slot", direct(self.flows[1])), told);
+        let (channel, slot, generation) = told;
+        assert_eq!(channel, id);
+        Channel { id, slot, generation, client, server }
+    }
+
+    fn ended(&mut self) -> Completion {
+        let flow = self.flows[1];
+        self.server.expect(&mut self.daemon, "end", |c| match *c {
+            Completion::PeerClosed { flow: f } | Completion::Reset { flow: f, .. } if f == flow => Some(*c),
+            _ => None,
+        })
+    }
+
+    fn claim(&mut self, by: &FakeHost) -> (Reply, Vec<OwnedFd>) {
+        let end = self.ends[0].as_ref().expect("held").as_fd();
+        by.control.ask_with(&mut self.daemon, Request::Claim { queue_set: 0, fd: 9 }, &[end])
+    }
+
+    fn relinquish(&mut self, unread: u32, fds: &[BorrowedFd<'_>]) -> Reply {
+        let request = Request::Relinquish { flow: self.flows[0].raw(), unread };
+        self.client.control.ask_with(&mut self.daemon, request, fds).0
+    }
+}
+
+fn open(host: &FakeHost, daemon: &mut Daemon, id: ChannelId) -> ChannelEnd {
+    let (reply, fds) = host.control.ask(daemon, Request::OpenChannel { channel: id.0 });
+    let Reply::Channel { side } = reply else { panic!("{reply:?}") };
+    let [memory, wake] = <[OwnedFd; 2]>::try_from(fds).expect("two descriptors");
+    ChannelEnd::new(ChannelMemory::map(&memory).expect("mapped"), side, wake).expect("an end")
+}
+
+impl Channel {
+    /// Octets from the server's program, straight to the client's.
+    fn server_sends(&mut self, octets: &[u8]) {
+        let Channel { slot, generation, .. } = *self;
+        let range = MemRange { offset: ChannelLayout::data(self.server.side()), len: octets.len() as u32 };
+        let memory = self.server.memory();
+        memory.region().write(range.offset, octets).expect("in the data part");
+        memory.add_sent(slot, self.server.side(), range.len).expect("open");
+        self.server.push(ChannelEntry::Data { slot, generation, data: range }).expect("room");
+        self.server.wake_peer();
+    }
+
+    fn client_takes(&mut self) -> Vec<u8> {
+        let Some(Ok(ChannelEntry::Data { slot, generation, data })) = self.client.peek() else {
+            panic!("nothing there");
+        };
+        assert_eq!((slot, generation), (self.slot, self.generation));
+        assert!(self.client.is_peer_data(data));
+        self.client.take();
+        self.client.publish_head();
+        let mut octets = vec![0; data.len as usize];
+        self.client.memory().region().read(data.offset, &mut octets).expect("in the channel");
+        octets
+    }
+}
+
+fn memory_with(octets: &[u8]) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("unread", MemfdFlags::CLOEXEC).expect("memory");
+    rustix::io::write(&fd, octets).expect("written");
+    fd
+}
+
+fn refused(reply: &Reply) -> Errno {
+    let Reply::Refused { errno, .. } = reply else { panic!("{reply:?}") };
+    Errno(*errno)
+}
+
+#[test]
+fn octets_go_from_program_to_program() {
+    let mut pair = Pair::new(daemon());
+    let mut channel = pair.go_direct();
+    channel.client.arm();
+    ChannelEnd::settle();
+    channel.server_sends(b"past the engine");
+    assert_eq!(channel.client_takes(), b"past the engine");
+    let side = channel.client.side();
+    channel.client.memory().set_read(channel.slot, side, 15);
+    pair.ends[0] = None;
+    assert!(matches!(pair.ended(), Completion::PeerClosed { .. }), "all was read");
+    let status = pair.daemon.status_report().counters;
+    assert_eq!((status["channels_opened"], status["direct_connections"]), (1, 1));
+}
+
+#[test]
+fn the_waker_wakes_the_other_host_itself() {
+    let mut pair = Pair::new(daemon());
+    let mut channel = pair.go_direct();
+    pair.client.drain();
+    let _ = pair.client.queue.irq().receiver().drain();
+    channel.client.arm();
+    ChannelEnd::settle();
+    channel.server_sends(b"wake");
+    assert_eq!(pair.client.queue.irq().receiver().drain(), Ok(true));
+}
+
+#[test]
+fn octets_that_nobody_read_are_a_reset_for_their_sender() {
+    let mut pair = Pair::new(daemon());
+    let mut channel = pair.go_direct();
+    channel.server_sends(b"unread");
+    pair.ends[0] = None;
+    assert!(matches!(pair.ended(), Completion::Reset { .. }));
+    let server = channel.server.side();
+    assert!(channel.server.memory().is_frozen(channel.slot, server), "and it can send no more");
+    assert!(channel.server.memory().is_done(channel.slot, server.other()));
+}
+
+#[test]
+fn only_the_two_hosts_of_a_channel_get_it_and_each_once_both_have_it() {
+    let mut pair = Pair::new(daemon());
+    pair.chat(2);
+    let id = pair.offered().expect("an offer");
+    let stranger = FakeHost::attach(&mut pair.daemon);
+    let request = Request::OpenChannel { channel: id.0 };
+    assert_eq!(stranger.control.refusal(&mut pair.daemon, request), Errno::ENOENT);
+    let none = Request::OpenChannel { channel: id.0 + 1 };
+    assert_eq!(pair.client.control.refusal(&mut pair.daemon, none), Errno::ENOENT);
+    open(&pair.client, &mut pair.daemon, id);
+    open(&pair.server, &mut pair.daemon, id);
+    assert_eq!(pair.client.control.refusal(&mut pair.daemon, request), Errno::ENOENT);
+    assert_eq!(pair.daemon.sessions.channels.len(), 1);
+}
+
+#[test]
+fn a_dead_sessions_number_opens_none_of_its_channels() {
+    let mut pair = Pair::new(daemon());
+    let channel = pair.go_direct();
+    let Pair { mut daemon, client, mut server, .. } = pair;
+    drop(client);
+    let closed = server.expect(&mut daemon, "notice", |c| match *c {
+        Completion::ChannelClosed { channel } => Some(channel),
+        _ => None,
+    });
+    assert_eq!(closed, channel.id);
+    let next = FakeHost::attach(&mut daemon);
+    let request = Request::OpenChannel { channel: channel.id.0 };
+    assert_eq!(next.control.refusal(&mut daemon, request), Errno::ENOENT);
+    server.push(Command::Close { flow: pair.flows[1], abort: false });
+    settle(&mut daemon);
+    drop(server);
+    settle(&mut daemon);
+    assert!(daemon.sessions.channels.is_empty(), "the memory is gone");
+}
+
+#[test]
+fn a_flow_moves_with_what_came_through_its_channel() {
+    let mut pair = Pair::new(daemon());
+    let mut channel = pair.go_direct();
+    channel.server_sends(b"not yet read");
+    let child = FakeHost::attach(&mut pair.daemon);
+    assert_eq!(refused(&pair.claim(&child).0), Errno::EAGAIN);
+    let flow = pair.flows[0];
+    pair.client
+        .expect(&mut pair.daemon, "request to yield", |c| (*c == Completion::Yield { flow }).then_some(()));
+    let unread = channel.client_takes();
+    let memory = memory_with(&unread);
+    assert_eq!(pair.relinquish(unread.len() as u32, &[memory.as_fd()]), Reply::Done);
+    let (reply, fds) = pair.claim(&child);
+    let Reply::ClaimedFlow { unread: 12, .. } = reply else { panic!("{reply:?}") };
+    let mut octets = [0; 12];
+    assert_eq!(rustix::io::pread(&fds[0], &mut octets, 0), Ok(12));
+    assert_eq!(&octets, b"not yet read");
+    assert!(pair.daemon.unread.is_empty(), "handed on once");
+    let server = channel.server.side();
+    assert!(channel.server.memory().is_frozen(channel.slot, server), "the server goes on by the engine");
+}
+
+#[test]
+fn what_is_kept_for_a_flow_that_nobody_claims_goes_with_it() {
+    let mut pair = Pair::new(daemon());
+    let _channel = pair.go_direct();
+    let memory = memory_with(b"left over");
+    assert_eq!(pair.relinquish(9, &[memory.as_fd()]), Reply::Done);
+    assert_eq!(pair.daemon.unread.len(), 1);
+    pair.ends[0] = None;
+    assert!(matches!(pair.ended(), Completion::Reset { .. }), "it was never read");
+    assert!(pair.daemon.unread.is_empty());
+}
+
+#[test]
+fn a_relinquish_that_is_wrong_changes_nothing() {
+    let mut pair = Pair::new(daemon());
+    let _channel = pair.go_direct();
+    let memory = memory_with(b"1234");
+    let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
+    assert_eq!(refused(&pair.relinquish(4, &[])), Errno::EBADF);
+    assert_eq!(refused(&pair.relinquish(5, &[memory.as_fd()])), Errno::EINVAL, "shorter than it says");
+    assert_eq!(refused(&pair.relinquish(4, &[pipe.as_fd()])), Errno::EINVAL, "whoever reads it would wait");
+    assert_eq!(refused(&pair.relinquish((8 << 20) + 1, &[memory.as_fd()])), Errno::EINVAL);
+    let unknown = Request::Relinquish { flow: 0x0765_4321, unread: 0 };
+    assert_eq!(pair.client.control.refusal(&mut pair.daemon, unknown), Errno::EINVAL);
+    assert!(pair.daemon.unread.is_empty());
+    pair.chat(3);
+}
+
+#[test]
+fn an_engine_can_be_told_to_carry_everything_itself() {
+    let line = "toed --receive-memory-mib 16 --send-memory-mib 16 --no-direct";
+    let mut pair = Pair::new(daemon_with(line));
+    pair.chat(200);
+    assert_eq!(pair.offered(), None);
+}
