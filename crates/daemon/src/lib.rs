@@ -12,6 +12,7 @@ pub mod anchors;
 pub mod attach;
 pub mod config;
 pub mod connections;
+pub mod cores;
 pub mod daemon;
 pub mod fence;
 pub mod host_side;
