@@ -36,7 +36,7 @@ impl Daemon {
             match self.rest.advise(now, moved) {
                 Advice::Work => {}
                 Advice::Spin => std::hint::spin_loop(),
-                Advice::Yield => rustix::thread::sched_yield(),
+                Advice::Yield => self.let_others_run(now),
                 Advice::Park => self.park(now)?,
             }
         }
@@ -47,6 +47,11 @@ impl Daemon {
     /// One round; returns how much moved.
     pub(crate) fn round(&mut self, now: Instant) -> usize {
         self.inhale(now) + self.process(now) + self.exhale(now)
+    }
+
+    fn let_others_run(&mut self, before: Instant) {
+        rustix::thread::sched_yield();
+        self.rest.yielded(before, self.clock.now());
     }
 
     fn inhale(&mut self, now: Instant) -> usize {
