@@ -24,6 +24,7 @@ pub mod rest;
 pub mod run_loop;
 pub mod runtime;
 pub mod session;
+pub mod stages;
 pub mod sys;
 
 pub use config::Config;
