@@ -145,8 +145,11 @@ impl Daemon {
                 Token::Listener => self.accept(now),
                 Token::Signal => self.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
-                // The next round looks at every port anyway.
-                Token::Port(_) => {}
+                Token::Port(place) => {
+                    if let Some(slot) = self.ports.slots.get_mut(usize::from(place)) {
+                        slot.stir();
+                    }
+                }
                 Token::Connection(place) => self.serve_connection(now, place),
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),
