@@ -19,6 +19,28 @@ pub struct StatusReport {
     pub receive_memory_used: u64,
     /// Non-zero counters by name: frames, segments, drops by reason, fences by reason.
     pub counters: BTreeMap<String, u64>,
+    /// Rounds of the engine's loop so far.
+    #[serde(default)]
+    pub rounds: u64,
+    /// Where the engine's time went, in the order of a round.
+    #[serde(default)]
+    pub stages: Vec<StageReport>,
+}
+
+/// One stage of a round, summed over the rounds that were measured (one in some tens).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageReport {
+    pub stage: String,
+    /// Entries, frames, segments, flows told, …: what the stage moves.
+    pub items: u64,
+    /// Rounds in which it moved something, and the time they took it.
+    pub rounds: u64,
+    pub ns: u64,
+    /// The same time in ticks of the machine's cycle counter (nanoseconds where there is none).
+    pub ticks: u64,
+    /// Rounds in which it found nothing, and the time that looking took.
+    pub empty_rounds: u64,
+    pub empty_ns: u64,
 }
 
 /// One link.

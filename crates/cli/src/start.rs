@@ -32,6 +32,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   local = true
   spin_us = 20                   # µs to look for work before sleeping
   direct = true                  # octets of connections between two programs may go past the engine
+  cores = \"2,4\"                  # where the engine's thread runs; anywhere when left out
   allow_uids = [0, 33]           # who may attach; everyone when left out
   receive_memory_mib = 256       # per session, taken as it is used
   send_memory_mib = 256
@@ -61,7 +62,8 @@ pub struct Args {
     /// Stay in the foreground and log to the terminal
     #[arg(long)]
     foreground: bool,
-    /// Microseconds to look for work before sleeping
+    /// Microseconds to look for work before sleeping: more answers sooner when there are cores to spare, 0 sleeps at once
+    /// (20 unless given)
     #[arg(long, value_name = "N")]
     spin_us: Option<u64>,
     /// Send octets of local connections through the engine, not from program to program through memory that the two
@@ -69,6 +71,9 @@ pub struct Args {
     /// not share memory
     #[arg(long)]
     no_direct: bool,
+    /// The cores that the engine's thread may run on, as taskset writes them: 2 or 2,4 or 0-3 or 0-6:2 (any unless given)
+    #[arg(long, value_name = "LIST")]
+    cores: Option<String>,
     /// A user id that may attach besides root and your own; everyone may when none is given
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
@@ -133,7 +138,12 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
     for (_, flag, value) in ordered {
         put(flag, value.into());
     }
-    let texts = [("--name", &args.name), ("--log", &args.log), ("--log-format", &args.log_format)];
+    let texts = [
+        ("--name", &args.name),
+        ("--log", &args.log),
+        ("--log-format", &args.log_format),
+        ("--cores", &args.cores),
+    ];
     texts.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
     let paths = [("--config", &args.config), ("--log-file", &args.log_file)];
     paths.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
@@ -185,11 +195,17 @@ mod tests {
 
     #[test]
     fn everything_else_is_handed_on() {
-        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x";
+        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x --cores 0-1";
         let args = args_for(line);
-        for wanted in
-            ["--spin-us=5", "--no-direct", "--allow-uid=33", "--allow-uid=0", "--log=debug", "--log-file=/x"]
-        {
+        for wanted in [
+            "--spin-us=5",
+            "--no-direct",
+            "--allow-uid=33",
+            "--allow-uid=0",
+            "--log=debug",
+            "--log-file=/x",
+            "--cores=0-1",
+        ] {
             assert!(args.iter().any(|arg| arg == wanted), "{wanted} in {args:?}");
         }
     }

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::{Failure, print, print_json};
 use std::fmt::Write;
 use toe_abi::attach::ReportKind;
-use toe_abi::report::StatusReport;
+use toe_abi::report::{StageReport, StatusReport};
 
 /// Show an engine's ports, sessions and counters
 #[derive(Debug, clap::Args)]
@@ -12,8 +12,12 @@ use toe_abi::report::StatusReport;
 The counters tell every drop by its reason. --json gives the same as one JSON object (see StatusReport in
 crates/abi/src/report.rs).
 
+--stages shows where the engine's time goes. Of some tens of rounds one is measured. For each stage: its share of the
+time, how many items it moved a round, what an item cost, and what a look in vain cost.
+
 EXAMPLES:
   toe status
+  toe status --stages
   toe status --name web --json | jq .counters")]
 pub struct Args {
     /// Name of the engine ('default' unless given)
@@ -22,11 +26,20 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show the time of each stage of the engine's rounds, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    stages: bool,
 }
 
 pub fn status(args: &Args) -> Result<u8, Failure> {
     let report: StatusReport = Client::find(args.name.as_deref())?.report(ReportKind::Status)?;
-    if args.json { print_json(&report) } else { print(&format(&report)) }
+    if args.json {
+        print_json(&report)
+    } else if args.stages {
+        print(&format_stages(&report))
+    } else {
+        print(&format(&report))
+    }
 }
 
 fn format(report: &StatusReport) -> String {
@@ -77,6 +90,28 @@ fn format(report: &StatusReport) -> String {
     out
 }
 
+fn format_stages(report: &StatusReport) -> String {
+    let stages = &report.stages;
+    let all_ns: u64 = stages.iter().map(|s| s.ns + s.empty_ns).sum();
+    let of = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let mut out = format!("engine '{}': {} rounds\n\n", report.name, report.rounds);
+    out += "stage         time     items items/round  ns/item ticks/item  rounds in vain  ns/round in vain\n";
+    for s in stages {
+        let StageReport { stage, items, rounds, ns, ticks, empty_rounds, empty_ns } = s;
+        let share = 100.0 * of(ns + empty_ns, all_ns);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{stage:<12} {share:>4.1}% {items:>9} {:>11.1} {:>8.0} {:>10.0} {empty_rounds:>15} {:>17.0}",
+            of(*items, *rounds),
+            of(*ns, *items),
+            of(*ticks, *items),
+            of(*empty_ns, *empty_rounds),
+        );
+    }
+    out
+}
+
 fn octets(n: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut shown = format!("{n} B");
@@ -102,6 +137,34 @@ fn duration(secs: u64) -> String {
 mod tests {
     use super::*;
     use toe_abi::report::{PortReport, SessionReport};
+
+    #[test]
+    fn stages_read_well() {
+        let receive = StageReport {
+            stage: "receive".to_owned(),
+            items: 40,
+            rounds: 10,
+            ns: 30_000,
+            ticks: 90_000,
+            empty_rounds: 100,
+            empty_ns: 10_000,
+        };
+        let idle = StageReport { stage: "local".to_owned(), ..StageReport::default() };
+        let report = StatusReport {
+            name: "web".to_owned(),
+            rounds: 3410,
+            stages: vec![receive, idle],
+            ..StatusReport::default()
+        };
+        let text = format_stages(&report);
+        let row = |name: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.starts_with(name)).expect("a row");
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(row("receive"), ["receive", "100.0%", "40", "4.0", "750", "2250", "100", "100"]);
+        assert_eq!(row("local"), ["local", "0.0%", "0", "0.0", "0", "0", "0", "0"]);
+        assert!(text.starts_with("engine 'web': 3410 rounds\n"), "{text}");
+    }
 
     #[test]
     fn a_report_reads_well() {

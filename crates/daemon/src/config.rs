@@ -3,6 +3,7 @@
 //! The command line wins over the file; `--port` on the command line replaces the file's whole list of ports. Every
 //! error names the place, what is wrong there and what to do.
 
+use crate::cores::CoreList;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use serde::Deserialize;
 use std::net::Ipv4Addr;
@@ -42,12 +43,15 @@ pub struct Flags {
     /// The gateway of the preceding --port.
     #[arg(long, value_name = "ADDRESS")]
     pub gateway: Vec<String>,
-    /// Microseconds to look for work before sleeping.
+    /// Microseconds to look for work before sleeping; 0 sleeps at once.
     #[arg(long, value_name = "N")]
     pub spin_us: Option<u64>,
     /// Send octets of local connections through the engine.
     #[arg(long)]
     pub no_direct: bool,
+    /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<String>,
     /// A user id that may attach, besides root and the engine's own; everyone may when none is given.
     #[arg(long, value_name = "UID")]
     pub allow_uid: Vec<u32>,
@@ -117,6 +121,8 @@ pub struct Config {
     pub spin_us: u64,
     /// Whether octets of connections between two programs may go past the engine.
     pub direct: bool,
+    /// `None`: wherever the kernel likes.
+    pub cores: Option<CoreList>,
     /// `None`: everyone may attach.
     pub allow_uids: Option<Vec<u32>>,
     /// Octets of one session's receive and send part.
@@ -156,6 +162,7 @@ struct FileConfig {
     local: Option<bool>,
     spin_us: Option<Spanned<u64>>,
     direct: Option<bool>,
+    cores: Option<Spanned<String>>,
     allow_uids: Option<Vec<u32>>,
     receive_memory_mib: Option<Spanned<u64>>,
     send_memory_mib: Option<Spanned<u64>>,
@@ -232,6 +239,11 @@ impl Config {
             (None, None) => Given::flag(place::DEFAULT_ENGINE.to_owned(), "--name"),
         };
         let spin = number(flags.spin_us, "--spin-us", file.spin_us, SPIN_US_DEFAULT);
+        let cores = match (flags.cores, file.cores) {
+            (Some(list), _) => Some(Given::flag(list, "--cores")),
+            (None, Some(list)) => Some(Given { place: given(list.span()), value: list.into_inner() }),
+            (None, None) => None,
+        };
         let memory = SESSION_MEMORY_MIB_DEFAULT;
         let receive =
             number(flags.receive_memory_mib, "--receive-memory-mib", file.receive_memory_mib, memory);
@@ -253,6 +265,7 @@ impl Config {
             local: !locals.is_empty() || file.local.unwrap_or(links.is_empty()),
             name: check_name(name)?,
             ports: check_ports(links)?,
+            cores: cores.map(check_cores).transpose()?,
             spin_us: check_range(&spin, 0..=SPIN_US_MAX, "µs")?,
             direct: !flags.no_direct && file.direct.unwrap_or(true),
             allow_uids,
@@ -348,6 +361,10 @@ fn check_name(name: Given<String>) -> Result<String, ConfigError> {
         "{:?} cannot be a name; use up to {max} letters, digits, '-', '_' and '.', not starting with '.'",
         name.value
     )))
+}
+
+fn check_cores(given: Given<String>) -> Result<CoreList, ConfigError> {
+    given.value.parse().map_err(|error: crate::cores::BadCoreList| given.bad(error.to_string()))
 }
 
 fn check_range(
@@ -476,6 +493,7 @@ mod tests {
             ("toed --port local --addr 10.0.0.2/24", "takes no address"),
             ("toed --name a/b", "cannot be a name"),
             ("toed --spin-us 999999999", "out of range"),
+            ("toed --cores 3-1", "runs backwards; write the cores as taskset does"),
         ] {
             let text = message(from_flags(line));
             assert!(text.contains(wanted), "{line}: {text}");
@@ -485,12 +503,13 @@ mod tests {
     #[test]
     fn a_file_says_the_same_as_flags() {
         let config = from_file(
-            "name = \"web\"\nlocal = true\nspin_us = 5\nallow_uids = [33]\nreceive_memory_mib = 64\n\
+            "name = \"web\"\nlocal = true\nspin_us = 5\ncores = \"0-2\"\nallow_uids = [33]\nreceive_memory_mib = 64\n\
              log = \"debug\"\nlog_format = \"json\"\n\n[[ports]]\nport = \"packet:veth0?drop=1%\"\n\
              addr = [\"10.0.0.2/24\"]\ngateway = \"10.0.0.1\"\n",
         )
         .expect("good");
         assert_eq!((config.name.as_str(), config.spin_us, config.local), ("web", 5, true));
+        assert_eq!(config.cores.map(|cores| cores.to_string()).as_deref(), Some("0,1,2"));
         assert_eq!(config.allow_uids, Some(vec![33]));
         assert_eq!(config.receive_len, 64 << 20);
         assert_eq!(config.log_format, LogFormat::Json);

@@ -13,6 +13,7 @@ use crate::poller::{Poller, Token};
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
+use crate::stages::Stages;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::HashMap;
@@ -93,6 +94,7 @@ pub struct Daemon {
     pub(crate) counts: Counts,
     pub(crate) stop: Stop,
     pub(crate) rest: Rest,
+    pub(crate) stages: Stages,
     pub(crate) clock: Clock,
     /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
     pub(crate) next_report: Instant,
@@ -163,6 +165,7 @@ impl Daemon {
             counts: Counts::default(),
             stop: Stop::No,
             rest: Rest::new(config.spin_us),
+            stages: Stages::default(),
             clock: Clock::new(),
             next_report: Instant::ZERO,
             next_tick: Instant::ZERO,

@@ -13,6 +13,7 @@ pub mod attach;
 pub mod channels;
 pub mod config;
 pub mod connections;
+pub mod cores;
 pub mod daemon;
 pub mod fence;
 pub mod host_side;
@@ -24,6 +25,7 @@ pub mod rest;
 pub mod run_loop;
 pub mod runtime;
 pub mod session;
+pub mod stages;
 pub mod sys;
 
 pub use config::Config;

@@ -44,6 +44,9 @@ fn start() -> Result<(), Box<dyn Error>> {
         let _ = rustix::process::setsid();
     }
 
+    if let Some(cores) = &config.cores {
+        cores.apply()?;
+    }
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;
     for port in &config.ports {

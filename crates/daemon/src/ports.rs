@@ -12,6 +12,11 @@ use toe_port::Port;
 
 /// Frames taken from, and given to, one port in one round.
 const FRAMES_PER_ROUND: usize = 256;
+/// Looks in vain, one after the other, that make a port quiet.
+const QUIET_AFTER: u32 = 64;
+/// How often a quiet port is looked at. Each look is a system call, which rounds of local traffic need not pay; and a
+/// frame that waits so long has waited longer in its sender's interrupt.
+const QUIET_LOOK_US: u64 = 10;
 /// How long a port that failed is left alone.
 const RETRY_AFTER_US: u64 = 1_000_000;
 
@@ -24,6 +29,9 @@ pub struct PortSlot {
     pub port: Box<dyn Port>,
     /// Set while the port is left alone after a failure.
     retry_at: Option<Instant>,
+    /// Looks in vain since the last frame, and when to look again.
+    vain: u32,
+    look_at: Instant,
     /// Failures of the port so far.
     pub errors: u64,
 }
@@ -62,6 +70,8 @@ impl Ports {
             addrs: config.addrs.iter().map(ToString::to_string).collect(),
             port,
             retry_at: None,
+            vain: 0,
+            look_at: Instant::ZERO,
             errors: 0,
         };
         self.watch(poller, &slot)?;
@@ -85,7 +95,7 @@ impl Ports {
     ) -> usize {
         let mut frames = 0;
         for slot in &mut self.slots {
-            if !slot.may_try(now, poller) {
+            if !slot.may_try(now, poller) || now < slot.look_at {
                 continue;
             }
             let id = slot.id;
@@ -93,7 +103,10 @@ impl Ports {
                 engine.handle_frame(now, id, frame, offload, sessions);
             });
             match result {
-                Ok(n) => frames += n,
+                Ok(n) => {
+                    slot.looked(now, n);
+                    frames += n;
+                }
                 Err(error) => slot.failed(now, poller, "receive", &error),
             }
         }
@@ -143,6 +156,24 @@ impl Ports {
 }
 
 impl PortSlot {
+    /// Frames wait there.
+    pub fn stir(&mut self) {
+        self.vain = 0;
+        self.look_at = Instant::ZERO;
+    }
+
+    /// Notes how many frames a look found.
+    fn looked(&mut self, now: Instant, frames: usize) {
+        if frames > 0 {
+            self.stir();
+            return;
+        }
+        self.vain = self.vain.saturating_add(1);
+        if self.vain >= QUIET_AFTER {
+            self.look_at = now.after_us(QUIET_LOOK_US);
+        }
+    }
+
     /// Whether the port works, or is to be tried again now.
     fn may_try(&mut self, now: Instant, poller: &Poller) -> bool {
         match self.retry_at {
@@ -171,5 +202,42 @@ impl PortSlot {
             poller.remove(fd);
         }
         self.retry_at = Some(now.after_us(RETRY_AFTER_US));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_port::memory::{MemoryLink, pair};
+    use toe_wire::link::{LinkCaps, MacAddr};
+
+    #[test]
+    fn a_quiet_port_is_looked_at_less_often_until_frames_come() {
+        let link = |name: &str| MemoryLink {
+            name: name.to_owned(),
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            caps: LinkCaps { tx_checksum: true, gso_max: 1460 },
+        };
+        let (port, _peer) = pair(link("a"), link("b"));
+        let mut slot = PortSlot {
+            id: PortId(0),
+            name: "a".to_owned(),
+            addrs: Vec::new(),
+            port: Box::new(port),
+            retry_at: None,
+            vain: 0,
+            look_at: Instant::ZERO,
+            errors: 0,
+        };
+        let now = Instant::from_micros(1000);
+        for _ in 1..QUIET_AFTER {
+            slot.looked(now, 0);
+        }
+        assert!(slot.look_at <= now, "not quiet yet");
+        slot.looked(now, 0);
+        assert_eq!(slot.look_at, now.after_us(QUIET_LOOK_US));
+        slot.looked(now.after_us(QUIET_LOOK_US), 1);
+        assert!(slot.look_at <= now, "frames came");
     }
 }

@@ -45,6 +45,8 @@ impl Daemon {
             receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
             sessions,
             counters: self.all_counters(),
+            rounds: self.stages.rounds(),
+            stages: self.stages.report(),
         }
     }
 

@@ -7,6 +7,7 @@
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::rest::Advice;
+use crate::stages::Stage;
 use std::time::Duration;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Command;
@@ -30,16 +31,26 @@ impl Daemon {
         while !self.is_over() {
             let now = self.clock.now();
             let moved = self.round(now);
-            if now >= self.next_tick && self.tick(now)? {
-                // What came from outside (a request to stop, a program's end) wants a round before anybody sleeps:
-                // the round that advises to was before it.
-                continue;
+            if now >= self.next_tick {
+                let stirred = self.tick(now)?;
+                self.stages.done(Stage::Tick, 1);
+                if stirred {
+                    // What came from outside (a request to stop, a program's end) wants a round before anybody sleeps:
+                    // the round that advises to was before it.
+                    continue;
+                }
             }
             match self.rest.advise(now, moved) {
                 Advice::Work => {}
-                Advice::Spin => std::hint::spin_loop(),
-                Advice::Yield => rustix::thread::sched_yield(),
-                Advice::Park => self.park(now)?,
+                Advice::Spin => {
+                    std::hint::spin_loop();
+                    self.stages.done(Stage::Pause, 1);
+                }
+                Advice::Yield => self.let_others_run(now),
+                Advice::Park => {
+                    self.park(now)?;
+                    self.stages.done(Stage::Park, 1);
+                }
             }
         }
         self.farewell();
@@ -48,30 +59,45 @@ impl Daemon {
 
     /// One round; returns how much moved.
     pub(crate) fn round(&mut self, now: Instant) -> usize {
+        self.stages.begin();
         self.inhale(now) + self.process(now) + self.exhale(now)
+    }
+
+    fn let_others_run(&mut self, before: Instant) {
+        rustix::thread::sched_yield();
+        self.rest.yielded(before, self.clock.now());
+        self.stages.done(Stage::Pause, 1);
     }
 
     fn inhale(&mut self, now: Instant) -> usize {
         let entries = self.take_entries(now);
+        self.stages.done(Stage::Entries, entries);
         let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.stages.done(Stage::Receive, frames);
         entries + frames
     }
 
     fn process(&mut self, now: Instant) -> usize {
-        if self.engine.poll_timeout() <= now {
+        let due = self.engine.poll_timeout() <= now;
+        if due {
             self.engine.handle_timeout(now, &mut self.sessions);
         }
-        self.engine.poll_local(now, &mut self.sessions, LOCAL_PER_ROUND)
+        self.stages.done(Stage::Timers, usize::from(due));
+        let segments = self.engine.poll_local(now, &mut self.sessions, LOCAL_PER_ROUND);
+        self.stages.done(Stage::Local, segments);
+        segments
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.stages.done(Stage::Transmit, frames);
         self.sessions.forget_full();
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
         self.fence_faults(now);
         self.close_released_anchors();
+        self.stages.done(Stage::Completions, completions);
         frames + completions
     }
 
@@ -125,8 +151,11 @@ impl Daemon {
                 Token::Listener => self.accept(now),
                 Token::Signal => self.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
-                // The next round looks at every port anyway.
-                Token::Port(_) => {}
+                Token::Port(place) => {
+                    if let Some(slot) = self.ports.slots.get_mut(usize::from(place)) {
+                        slot.stir();
+                    }
+                }
                 Token::Connection(place) => self.serve_connection(now, place),
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),

@@ -33,6 +33,21 @@ pub fn close_inherited_descriptors() {
     let _ = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
+/// A clock that counts ticks of some fixed length: the cycle counter where programs may read it, else nanoseconds.
+/// Differences mean something, single values do not.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: needed because the intrinsic is declared unsafe. It touches no memory, and Linux lets programs execute it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// A clock that counts ticks of some fixed length. Differences mean something, single values do not.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -134,12 +134,11 @@ impl Channel {
     }
 
     fn client_takes(&mut self) -> Vec<u8> {
-        let Some(Ok(ChannelEntry::Data { slot, generation, data })) = self.client.peek() else {
+        let Some(Ok(ChannelEntry::Data { slot, generation, data })) = self.client.pop() else {
             panic!("nothing there");
         };
         assert_eq!((slot, generation), (self.slot, self.generation));
         assert!(self.client.is_peer_data(data));
-        self.client.take();
         self.client.publish_head();
         let mut octets = vec![0; data.len as usize];
         self.client.memory().region().read(data.offset, &mut octets).expect("in the channel");
@@ -163,7 +162,6 @@ fn octets_go_from_program_to_program() {
     let mut pair = Pair::new(daemon());
     let mut channel = pair.go_direct();
     channel.client.arm();
-    ChannelEnd::settle();
     channel.server_sends(b"past the engine");
     assert_eq!(channel.client_takes(), b"past the engine");
     let side = channel.client.side();
@@ -181,7 +179,6 @@ fn the_waker_wakes_the_other_host_itself() {
     pair.client.drain();
     let _ = pair.client.queue.irq().receiver().drain();
     channel.client.arm();
-    ChannelEnd::settle();
     channel.server_sends(b"wake");
     assert_eq!(pair.client.queue.irq().receiver().drain(), Ok(true));
 }

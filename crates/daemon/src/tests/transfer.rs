@@ -1,7 +1,7 @@
 //! Data through the whole daemon: rings, engine, local port, anchors.
 
 use super::fake_host::{Control, FakeHost};
-use super::{daemon, settle};
+use super::{daemon, daemon_with, settle};
 use crate::daemon::Daemon;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::net::SocketAddr;
@@ -159,7 +159,8 @@ fn a_full_completion_queue_loses_nothing() {
 
 #[test]
 fn sleepers_wake_each_other() {
-    let mut daemon = daemon();
+    // Without looking in vain first, so that it sleeps between any two things that come.
+    let mut daemon = daemon_with("toed --receive-memory-mib 16 --send-memory-mib 16 --spin-us 0");
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
     let control = Control::new(&mut daemon);

@@ -1,5 +1,8 @@
 //! One deadline per flow, in a wheel of 1 ms slots. A deadline beyond one turn of the wheel waits in its slot and is
 //! looked at once a turn. Moving a flow is two list operations; nothing allocates.
+//!
+//! The next deadline is asked for every round, so it is kept: never later than the first armed deadline, and made exact
+//! again only when it has passed. A flow that is taken out leaves it as it is, which costs one early look.
 
 use toe_base::{FlowIdx, Instant};
 
@@ -18,6 +21,8 @@ pub struct TimerWheel {
     /// The next tick to look at.
     tick: u64,
     armed: usize,
+    /// No armed deadline is due before this time.
+    soonest: Instant,
 }
 
 impl TimerWheel {
@@ -30,6 +35,7 @@ impl TimerWheel {
             occupied: [0; SLOTS / 64],
             tick: 0,
             armed: 0,
+            soonest: Instant::FAR_FUTURE,
         }
     }
 
@@ -51,6 +57,7 @@ impl TimerWheel {
         self.deadline[idx] = deadline;
         if !deadline.is_far_future() {
             self.link(idx);
+            self.soonest = self.soonest.min(Instant::from_micros(Self::tick_of(deadline) * TICK_US));
         }
     }
 
@@ -91,6 +98,17 @@ impl TimerWheel {
 
     /// Takes out one flow whose deadline has passed.
     pub fn pop_due(&mut self, now: Instant) -> Option<FlowIdx> {
+        if now < self.soonest {
+            return None;
+        }
+        let due = self.search_due(now);
+        if due.is_none() {
+            self.soonest = self.first_deadline();
+        }
+        due
+    }
+
+    fn search_due(&mut self, now: Instant) -> Option<FlowIdx> {
         let now_tick = now.as_micros() / TICK_US;
         if self.armed == 0 {
             self.tick = self.tick.max(now_tick);
@@ -118,36 +136,37 @@ impl TimerWheel {
         None
     }
 
-    /// The earliest time at which [`TimerWheel::pop_due`] may have something: the tick of the first deadline.
+    /// The earliest time at which [`TimerWheel::pop_due`] may have something. It may be early, never late.
     pub fn next_deadline(&self) -> Instant {
+        if self.armed == 0 { Instant::FAR_FUTURE } else { self.soonest }
+    }
+
+    /// The tick of the first deadline.
+    fn first_deadline(&self) -> Instant {
         if self.armed == 0 {
             return Instant::FAR_FUTURE;
         }
-        for ahead in 0..SLOTS as u64 {
-            let slot = ((self.tick + ahead) % SLOTS as u64) as usize;
-            if self.occupied[slot / 64] & (1 << (slot % 64)) != 0
-                && let Some(deadline) = self.earliest_in(slot)
-            {
-                return Instant::from_micros(Self::tick_of(deadline) * TICK_US);
+        for tick in self.tick..self.tick + SLOTS as u64 {
+            let slot = (tick % SLOTS as u64) as usize;
+            let at = Instant::from_micros(tick * TICK_US);
+            if self.occupied[slot / 64] & (1 << (slot % 64)) != 0 && self.has_due(slot, at) {
+                return at;
             }
         }
         // All that is armed waits for another turn: look again when this one is over.
         Instant::from_micros((self.tick + SLOTS as u64) * TICK_US)
     }
 
-    /// The first deadline of a slot, if one falls in this turn of the wheel.
-    fn earliest_in(&self, slot: usize) -> Option<Instant> {
-        let turn_end = Instant::from_micros((self.tick + SLOTS as u64) * TICK_US);
+    /// Whether something in the slot is due at `time`, and does not wait for another turn of the wheel.
+    fn has_due(&self, slot: usize, time: Instant) -> bool {
         let mut at = self.heads[slot];
-        let mut best: Option<Instant> = None;
         while at != NONE {
-            let deadline = self.deadline[at as usize];
-            if deadline < turn_end && best.is_none_or(|b| deadline < b) {
-                best = Some(deadline);
+            if self.deadline[at as usize] <= time {
+                return true;
             }
             at = self.next[at as usize];
         }
-        best
+        false
     }
 }
 
@@ -182,6 +201,7 @@ mod tests {
                 assert!(model[flow.index()] <= now, "not early");
                 model[flow.index()] = Instant::FAR_FUTURE;
             }
+            assert!(wheel.next_deadline() > now, "nothing is due any more, so there is time to sleep");
             let late = model.iter().filter(|d| d.after_us(1000) < now).count();
             assert_eq!(late, 0, "none is left behind");
         }
@@ -193,6 +213,10 @@ mod tests {
         assert!(wheel.next_deadline().is_far_future());
         wheel.set(FlowIdx(0), Instant::from_millis(5));
         assert_eq!(wheel.next_deadline(), Instant::from_millis(5));
+        wheel.set(FlowIdx(0), Instant::from_millis(90));
+        assert_eq!(wheel.next_deadline(), Instant::from_millis(5), "one early look is cheaper than a search");
+        assert_eq!(wheel.pop_due(Instant::from_millis(5)), None);
+        assert_eq!(wheel.next_deadline(), Instant::from_millis(90));
         wheel.set(FlowIdx(0), Instant::FAR_FUTURE);
         assert!(wheel.next_deadline().is_far_future());
         assert_eq!(wheel.pop_due(Instant::from_millis(50)), None);
