@@ -83,6 +83,13 @@ impl HostSide for Sessions {
         }
     }
 
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
+        if let Some(region) = self.region(session) {
+            // Without it the pages stay, and that is all.
+            let _ = region.fill_hole(offset, u64::from(len));
+        }
+    }
+
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
         if let Some(Slot::Live(session)) = self.slot(session)
             && slot < session.layout.flows as usize

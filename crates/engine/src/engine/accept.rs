@@ -246,6 +246,8 @@ impl Engine {
         flow.conn.prefix_unread = false;
         // A channel counts from the connection's first octet, which this owner has not seen.
         flow.conn.no_direct = true;
+        // Whoever was asked and died instead of answering does not answer for this owner.
+        flow.conn.asked_to_yield = false;
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);

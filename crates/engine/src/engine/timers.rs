@@ -24,7 +24,7 @@ impl Engine {
                 flow.timers.release = Instant::FAR_FUTURE;
                 let (held, data_nxt) = (flow.held, flow.data_nxt());
                 let arena = self.sessions.arena(flow.receive.session);
-                flow.receive.release_if_empty(arena, &held, data_nxt);
+                flow.receive.release_if_empty(arena, host, &held, data_nxt);
             }
             self.apply(idx, event, host);
         }

@@ -250,8 +250,18 @@ impl ReceiveBuffer {
     }
 
     /// Gives the memory back when nothing is in it.
-    pub fn release_if_empty(&mut self, arena: &mut Arena, held: &Reassembly, rcv_nxt: SeqNum) {
+    pub fn release_if_empty<H: HostSide>(
+        &mut self,
+        arena: &mut Arena,
+        host: &mut H,
+        held: &Reassembly,
+        rcv_nxt: SeqNum,
+    ) {
         if self.consumed == rcv_nxt && held.is_empty() {
+            // While they are still this flow's: nobody else may have put anything there.
+            for ring in [&self.current, &self.previous].into_iter().flatten() {
+                host.give_back(self.session, ring.block.offset, ring.block.len());
+            }
             self.release(arena);
         }
     }
@@ -328,6 +338,9 @@ mod tests {
             let mut bytes = vec![0; len as usize];
             self.read(from.0, from.1, &mut bytes);
             self.write(to.0, to.1, &bytes);
+        }
+        fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
+            self.0[session.index()][offset as usize..][..len as usize].fill(0xdd);
         }
         fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
         fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
@@ -470,8 +483,11 @@ mod tests {
         world.read_all();
         world.consume(33_000);
         let held = world.held;
-        world.buffer.release_if_empty(&mut world.arenas[0], &held, world.nxt);
+        let blocks = world.arenas[0].used() as usize;
+        world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &held, world.nxt);
         assert_eq!(world.arenas[0].used(), 0);
+        let given_back = world.memory.0[0].iter().filter(|octet| **octet == 0xdd).count();
+        assert!(given_back >= blocks, "its pages too: {given_back} of {blocks}");
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub trait HostSide {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]);
     fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]);
     fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32);
+    /// What is in the range means nothing to anybody any more: its pages may go back to the system.
+    fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) {}
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;

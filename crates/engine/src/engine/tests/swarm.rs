@@ -7,11 +7,14 @@ use super::crowd_parts::{Faults, Socket};
 use crate::Counter;
 use toe_base::SessionId;
 
+/// Enough for everything to happen.
+const SEEDS: u64 = 100;
+
 /// How many seeds; the acceptance run sets thousands.
 fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let first = number("TOE_SWARM_FIRST").unwrap_or(0);
-    first..first + number("TOE_SWARM_SEEDS").unwrap_or(25)
+    first..first + number("TOE_SWARM_SEEDS").unwrap_or(SEEDS)
 }
 
 #[test]
@@ -27,7 +30,7 @@ fn whatever_programs_and_wire_do_all_ends_well() {
         yields += count(Counter::Yields);
     }
     // Else the swarm says nothing of them.
-    assert!(seeds.count() < 25 || (direct > 0 && yields > 0), "{direct} direct, {yields} asked to yield");
+    assert!(seeds.count() < SEEDS as usize || (direct > 0 && yields > 0), "{direct} direct, {yields} asked to yield");
 }
 
 struct Seed(u64);
