@@ -16,8 +16,9 @@ use toe_lab::process;
 
 /// Opening many connections may take a while.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
-/// After the last reply: delayed acknowledgements and the engine's look for work have passed.
-const SETTLED: Duration = Duration::from_millis(500);
+/// After the last reply a connection counts as idle: delayed acknowledgements have passed, and the engine has given back
+/// the receive memory of flows that were quiet for a second.
+const SETTLED: Duration = Duration::from_secs(3);
 /// How long the processor time of idleness is watched.
 const WINDOW: Duration = Duration::from_secs(2);
 

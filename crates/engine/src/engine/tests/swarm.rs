@@ -30,7 +30,10 @@ fn whatever_programs_and_wire_do_all_ends_well() {
         yields += count(Counter::Yields);
     }
     // Else the swarm says nothing of them.
-    assert!(seeds.count() < SEEDS as usize || (direct > 0 && yields > 0), "{direct} direct, {yields} asked to yield");
+    assert!(
+        seeds.count() < SEEDS as usize || (direct > 0 && yields > 0),
+        "{direct} direct, {yields} asked to yield"
+    );
 }
 
 struct Seed(u64);
