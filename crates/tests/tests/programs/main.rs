@@ -4,6 +4,7 @@
 
 mod bench;
 mod death;
+mod direct;
 mod lifecycle;
 mod load;
 mod local;

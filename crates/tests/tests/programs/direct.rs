@@ -1,0 +1,51 @@
+//! Connections that go from program to program, past the engine, when their ends fork, exec and die.
+
+use toe_tests::child::Program;
+use toe_tests::engine::Engine;
+use toe_tests::lab::Lab;
+use toe_tests::tools::On;
+use toe_tests::wait::SOON;
+
+/// Debian's Python.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Both ends talk until the connection has left the engine, and then go through `what`.
+fn goes_through(what: &str) {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let script = lab.dir().join("direct.py");
+    std::fs::write(&script, include_str!("direct.py")).expect("direct.py");
+    let run = |role: &str| {
+        let mut command = On::Engine(&engine).command(&lab, PYTHON);
+        command.arg(&script).args([role, what]);
+        Program::spawn(role, &mut command)
+    };
+    let mut server = run("serve");
+    server.wait_for_line("ready", SOON);
+    engine.wait_for_listener(7300);
+    let said = run("client").wait(SOON).expect_success("client");
+    assert_eq!(said.trim(), "same");
+    assert_eq!(engine.status().counters["direct_connections"], 1, "it did leave the engine");
+    drop(server);
+    engine.wait_until_idle(SOON);
+}
+
+#[test]
+fn a_child_reads_on_where_its_parent_stopped() {
+    goes_through("fork");
+}
+
+#[test]
+fn a_program_after_exec_goes_on() {
+    goes_through("exec");
+}
+
+#[test]
+fn a_killed_program_that_left_octets_unread_is_a_reset() {
+    goes_through("unread");
+}
+
+#[test]
+fn a_killed_program_that_read_everything_is_the_end() {
+    goes_through("read");
+}
