@@ -15,6 +15,7 @@ use crate::sys::Fd;
 use rustix::fd::RawFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::{ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
 use toe_abi::entry::{Command, Completion};
@@ -26,12 +27,12 @@ use toe_ring::{ChannelEnd, ChannelMemory};
 /// Entries that one drain takes from a channel before others get the lock.
 const DRAIN_MAX: usize = 4096;
 /// Entries that may have come before the engine's word about their slot.
-const EARLY_MAX: usize = 4096;
+const EARLY_MAX: usize = 1 << 16;
 /// Streams whose lent memory is looked at in one go.
 const SWEEP: usize = 16;
-/// Looks at a sender that has counted octets and not yet stored their entry. It is between two instructions; a sender
-/// that was stopped or killed there never comes.
-const LAST_ENTRY_LOOKS: u32 = 1 << 20;
+/// How long a sender that has counted octets may take to store their entry. It only has to copy them; one that was
+/// stopped or killed there never comes.
+const LAST_ENTRY_WITHIN: Duration = Duration::from_secs(1);
 /// Nobody uses the slot.
 const NO_STREAM: u32 = u32::MAX;
 
@@ -155,11 +156,11 @@ impl Queue {
             Completion::Direct { flow, channel, slot, generation } => {
                 self.go_direct(flow, channel, slot, generation);
             }
-            Completion::Yield { flow } => {
-                if let Some(slot) = self.slot_of(flow) {
-                    self.relinquish(slot);
-                }
-            }
+            Completion::Yield { flow } => match self.slot_of(flow) {
+                Some(place) => self.relinquish(place),
+                // The program has let go of it, but its descriptor lives on elsewhere.
+                None => self.give_up(flow),
+            },
             Completion::ChannelClosed { channel } => {
                 if let Some(at) = self.channel_at(channel) {
                     self.drain_channel(at);
@@ -203,7 +204,8 @@ impl Queue {
     fn drop_unused_channel(&mut self, id: ChannelId) {
         let Some(at) = self.channel_at(id) else { return };
         let channel = &self.io.channels[at];
-        if channel.closed && channel.users == 0 && !self.io.stack.is_foreign() {
+        // What came early belongs to connections that the engine is about to tell of.
+        if channel.closed && channel.users == 0 && channel.early.is_empty() && !self.io.stack.is_foreign() {
             self.io.stack.disown_fd(channel.wake_fd);
             self.io.channels.swap_remove(at);
         }
@@ -347,12 +349,13 @@ impl Queue {
         let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(direct) = stream.direct.as_mut().filter(|direct| direct.lent) else { return };
         direct.reclaim(channel);
-        if direct.send.outstanding() > 0 {
+        direct.lent = direct.send.outstanding() > 0;
+        if direct.lent {
             channel.lent.push_back(place);
-            return;
         }
-        direct.lent = false;
-        if stream.socket.is_none() && !stream.waits_in_listener {
+        let is_idle = !direct.lent;
+        stream.on_reclaimed();
+        if is_idle && stream.socket.is_none() && !stream.waits_in_listener {
             self.orphan(place);
         }
     }
@@ -376,16 +379,18 @@ impl Queue {
     pub(crate) fn leave(&mut self, place: u32) {
         let Some(direct) = self.stream_at(place).and_then(|stream| stream.direct.as_mut()) else { return };
         let (all, id) = (direct.leave(), direct.channel);
-        for _ in 0..LAST_ENTRY_LOOKS {
+        let end = crate::sys::now() + LAST_ENTRY_WITHIN;
+        loop {
             let direct = self.stream_at(place).and_then(|stream| stream.direct.as_ref());
-            if direct.is_none_or(|direct| direct.arrived >= all && !direct.is_holding()) {
+            if direct.is_none_or(|direct| direct.arrived >= all) {
                 return;
             }
             let Some(at) = self.channel_at(id) else { return };
             if self.drain_channel(at) == 0 {
-                // Octets that the engine carries come first.
-                self.drain_completions();
-                std::hint::spin_loop();
+                if crate::sys::now() >= end {
+                    break;
+                }
+                rustix::thread::sched_yield();
             }
         }
         self.reset_stream(place);
@@ -396,6 +401,13 @@ impl Queue {
         self.leave(place);
         let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
         if stream.let_go || stream.link != Link::Open {
+            let flow = stream.flow;
+            self.give_up(flow);
+            return;
+        }
+        // Octets that come before some of those in the channel are still the engine's: once they are here.
+        stream.must_yield = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
+        if stream.must_yield {
             return;
         }
         let outcome = stream.take_unread(&mut self.io, place).and_then(|unread| {
@@ -412,18 +424,22 @@ impl Queue {
         }
     }
 
+    /// Gives up a flow of which nothing is left here.
+    fn give_up(&mut self, flow: FlowId) {
+        // A refusal means that the engine knows already.
+        let _ = self.io.stack.request(Request::Relinquish { flow: flow.raw(), unread: 0 }, &[]);
+    }
+
     /// Before a fork: no stream may have octets that only this process can reach, for the child may be the one to read
-    /// them.
+    /// them, and this process may not get round to giving it up then.
     pub fn leave_all(&mut self) {
         if self.io.stack.is_foreign() {
             return;
         }
         for place in 0..self.streams.len() as u32 {
             let Some(stream) = self.stream_at(place) else { continue };
-            if stream.direct.is_some() && !stream.let_go {
-                self.leave(place);
-            }
-            if self.stream_at(place).is_some_and(|stream| stream.has_private_octets()) {
+            let private = stream.direct.is_some() || stream.has_private_octets();
+            if private && !stream.let_go && stream.link == Link::Open && stream.socket.is_some() {
                 self.relinquish(place);
             }
         }
@@ -433,6 +449,7 @@ impl Queue {
 impl Stream {
     /// What the peer put into the channel for this stream. `false`: it broke the contract.
     fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
+        let pieces = self.pieces();
         let Some(direct) = &mut self.direct else { return true };
         match entry {
             ChannelEntry::Begin { after, .. } => {
@@ -442,7 +459,7 @@ impl Stream {
             ChannelEntry::Data { data, .. } => {
                 let is_sane = channel.end.is_peer_data(data)
                     && direct.unread() <= u64::from(SEND_LIMIT_MAX) * 2
-                    && self.pieces() < PIECES_MAX;
+                    && pieces + direct.held() < PIECES_MAX;
                 if is_sane {
                     self.on_direct_data(data);
                 }

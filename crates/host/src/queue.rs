@@ -24,6 +24,8 @@ use toe_ring::{HostQueueSet, Region};
 
 /// Completions that one drain takes before it gives others the lock.
 const DRAIN_MAX: usize = 4096;
+/// Drains of a thread that never sleeps until memory lent to peers is looked at.
+const SWEEP_EVERY: u32 = 64;
 /// Operations in a row that do without a drain.
 const DRAIN_EVERY: u32 = 16;
 
@@ -183,6 +185,7 @@ pub struct Queue {
     starved: Vec<u32>,
     /// Operations since the last drain that did without one.
     undrained: u32,
+    drains: u32,
 }
 
 impl Queue {
@@ -204,6 +207,7 @@ impl Queue {
             pending: Vec::new(),
             starved: Vec::new(),
             undrained: 0,
+            drains: 0,
         }
     }
 
@@ -382,6 +386,10 @@ impl Queue {
             return 0;
         }
         self.undrained = 0;
+        self.drains = self.drains.wrapping_add(1);
+        if self.drains.is_multiple_of(SWEEP_EVERY) {
+            self.sweep_lent();
+        }
         let taken = self.drain_completions() + self.drain_channels();
         if self.is_stuck() {
             self.retry();
@@ -444,13 +452,17 @@ impl Queue {
             Completion::Data { flow, data } => {
                 self.catch_up(flow);
                 self.with_flow(flow, |_, s| s.on_data(data));
+                self.yield_if_due(flow);
             }
             Completion::Sent { flow, len } => {
                 self.with_flow(flow, |io, stream| stream.on_sent(&mut io.blocks, len));
             }
             Completion::PeerClosed { flow } => {
                 self.catch_up(flow);
-                self.with_flow(flow, |_, s| s.on_peer_closed());
+                self.with_flow(flow, |io, stream| {
+                    stream.release_sender(io);
+                    stream.on_peer_closed();
+                });
             }
             Completion::Reset { flow, errno } => {
                 self.catch_up(flow);
@@ -461,6 +473,14 @@ impl Queue {
             | Completion::Direct { .. }
             | Completion::Yield { .. }
             | Completion::ChannelClosed { .. } => self.apply_to_channels(completion),
+        }
+    }
+
+    /// Gives up a stream that somebody waits for, once everything that belongs before its channel's octets is here.
+    fn yield_if_due(&mut self, flow: FlowId) {
+        let Some(slot) = self.slot_of(flow) else { return };
+        if self.stream_at(slot).is_some_and(|stream| stream.must_yield) {
+            self.relinquish(slot);
         }
     }
 

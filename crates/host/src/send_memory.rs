@@ -22,6 +22,9 @@ pub const SEND_LIMIT_MIN: u32 = 4608;
 
 const _: () = assert!(toe_base::limits::SEND_EXTENTS_MAX >= 4);
 
+/// Who sends this much at once will send more.
+const BULK: u32 = 64 << 10;
+
 /// Orders of the blocks that a queue set keeps for reuse: 4 KiB … 64 KiB.
 const KEPT_ORDERS: std::ops::RangeInclusive<u8> = 12..=16;
 /// Blocks of each order that it keeps.
@@ -200,7 +203,10 @@ impl SendMemory {
             return false;
         }
         let double = self.current.map_or(0, |ring| ring.block.len().saturating_mul(2));
-        let size = want.max(double).clamp(RING_MIN, SEND_LIMIT_MAX);
+        // A bulk sender fills whatever it is given: one ring for all that it may have outstanding, so that it need not wait
+        // for an old one to drain while there is room.
+        let bulk = if want >= BULK { self.limit } else { want };
+        let size = bulk.max(double).clamp(RING_MIN, SEND_LIMIT_MAX);
         let Some(block) = blocks.take(size) else { return false };
         if let Some(ring) = self.current.replace(Ring { block, head: 0, used: 0 }) {
             if draining {

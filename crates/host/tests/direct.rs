@@ -346,3 +346,60 @@ fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
     assert_eq!(c.recv(9), Ok(b"ne own".to_vec()));
     assert_eq!(c.recv(9), Err(Errno::EAGAIN));
 }
+
+#[test]
+fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_octets() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(5);
+    peer.send(b" then ");
+    assert_eq!(peer.end.memory().freeze(SLOT, Side::One), 6);
+    engine.data(c.queue_set, c.flow, b"firstlast");
+    assert_eq!(c.recv(99), Ok(b"first then last".to_vec()));
+}
+
+#[test]
+fn a_flow_is_given_up_only_when_what_comes_before_the_channels_octets_is_there() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(5);
+    peer.send(b" then ");
+    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
+    c.ready();
+    assert_eq!(engine.relinquished(), []);
+    engine.data(c.queue_set, c.flow, b"first");
+    c.ready();
+    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first then ".to_vec())]);
+}
+
+#[test]
+fn a_flow_of_which_nothing_is_left_is_given_up_all_the_same() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let other = engine.connected();
+    let _peer = Peer::direct(&engine, &c);
+    let flow = c.flow;
+    c.close();
+    engine.post(0, Completion::Yield { flow });
+    other.ready();
+    assert_eq!(engine.relinquished(), [(flow.raw(), vec![])]);
+}
+
+#[test]
+fn a_sender_that_waits_wakes_a_peer_that_sleeps() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    let block = vec![5; 64 << 10];
+    while c.send(&block).is_ok() {}
+    while peer.next().is_some() {}
+    // Everything was read, and the peer sleeps, when the next call finds no room.
+    peer.push(ChannelEntry::Space { slot: SLOT, generation: GENERATION });
+    c.ready();
+    peer.end.arm();
+    while c.send(&block).is_ok() {}
+    let woken = peer.end.memory().region().read_u32(ChannelLayout::armed(Side::One));
+    assert_eq!(woken, Ok(0), "the peer was woken for `Want`");
+}

@@ -73,6 +73,8 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
         drop(queue);
         std::thread::sleep(YIELD_PAUSE);
         queue = home.lock();
+        // This session may itself hold what the other one waits for.
+        queue.drain();
         reply = stack.request_fds(request, &[sys::borrow(anchor)]);
     }
     let (reply, fds) = reply?;

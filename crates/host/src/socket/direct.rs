@@ -130,6 +130,8 @@ impl Direct {
         let (slot, generation) = (self.slot, self.generation);
         if !self.want_told {
             self.want_told = channel.push(ChannelEntry::Want { slot, generation });
+            // It may have read everything and sleep.
+            channel.end.wake_peer();
         }
         self.want_told
     }
@@ -161,6 +163,18 @@ impl Direct {
     /// What has come in order now that `engine_arrived` octets of the engine's are there.
     pub fn next_in_order(&mut self, engine_arrived: u64) -> Option<MemRange> {
         if engine_arrived >= self.after { self.held.pop_front() } else { None }
+    }
+
+    /// How many of `len` octets that the engine brings, after `engine_arrived`, belong before those of the channel; `None`
+    /// when it is all of them or none.
+    pub fn split(&self, engine_arrived: u64, len: u32) -> Option<u32> {
+        let before = self.after.checked_sub(engine_arrived)?;
+        (self.after != NOT_BEGUN && before > 0 && before < u64::from(len)).then_some(before as u32)
+    }
+
+    /// Pieces that are still out of order.
+    pub fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// Whether some of what came is still out of order.

@@ -99,6 +99,8 @@ pub struct Stream {
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
+    /// Another session waits for it.
+    pub must_yield: bool,
     /// Octets read for which the engine has no credit yet.
     pub credit_owed: u32,
     /// Octets credited since a sleeping engine was last woken for them.
@@ -133,6 +135,7 @@ impl Stream {
             engine_arrived: 0,
             engine_sent: 0,
             direct: None,
+            must_yield: false,
             credit_owed: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
@@ -449,6 +452,16 @@ impl Stream {
         self.publish(if self.has_room() { OUT } else { 0 });
     }
 
+    /// Memory of the channel came back without a word of the peer.
+    pub fn on_reclaimed(&mut self) {
+        if self.draining && self.direct.as_ref().is_some_and(|direct| direct.send.at_hand() > 0) {
+            self.draining = false;
+        }
+        let has_room = self.has_room();
+        let is_news = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
+        self.publish(if is_news { OUT } else { 0 });
+    }
+
     pub fn on_connected(&mut self, errno: Errno) {
         if self.link != Link::Connecting {
             return;
@@ -467,12 +480,24 @@ impl Stream {
         if data.len == 0 || self.let_go {
             return;
         }
+        // One range may hold octets from before the channel's and from after them.
+        let before = self.direct.as_ref().and_then(|direct| direct.split(self.engine_arrived, data.len));
+        if let Some(before) = before {
+            self.take_engine_data(MemRange { offset: data.offset, len: before });
+            let (offset, len) = (data.offset + u64::from(before), data.len - before);
+            self.take_engine_data(MemRange { offset, len });
+        } else {
+            self.take_engine_data(data);
+        }
+        self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
+    }
+
+    fn take_engine_data(&mut self, data: MemRange) {
         self.engine_arrived += u64::from(data.len);
         self.received.append(Source::Engine, data);
         while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
             self.received.append(Source::Channel, data);
         }
-        self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
     }
 
     /// Octets came through the channel.
@@ -523,6 +548,16 @@ impl Stream {
             key |= DRAINED;
         }
         self.publish(key);
+    }
+
+    /// The peer will say no more of room: what waited for its word goes on.
+    pub fn release_sender(&mut self, io: &mut QueueIo) {
+        if let Some(direct) = &mut self.direct
+            && let Some(channel) = io.channel(direct.channel)
+        {
+            direct.on_space(channel);
+            self.on_supply();
+        }
     }
 
     pub fn on_peer_closed(&mut self) {

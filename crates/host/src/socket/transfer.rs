@@ -72,7 +72,8 @@ impl Socket {
         let all = into.left();
         let mut got = 0;
         let mut attempt = || {
-            let has = |stream: &stream::Stream| stream.unread() > 0;
+            let room = into.left();
+            let has = |stream: &stream::Stream| stream.unread() >= room;
             let step = self.with_ready_stream(has, |io, stream, slot| {
                 let at_least = if flags.wait_all { all } else { stream.low_water.clamp(1, all) };
                 // What was copied makes room for more to come; so all but a peek take it bit by bit.
