@@ -438,7 +438,7 @@ impl Queue {
         }
         for place in 0..self.streams.len() as u32 {
             let Some(stream) = self.stream_at(place) else { continue };
-            let private = stream.direct.is_some() || stream.has_private_octets();
+            let private = stream.direct.is_some() || stream.received.private() > 0;
             if private && !stream.let_go && stream.link == Link::Open && stream.socket.is_some() {
                 self.relinquish(place);
             }
@@ -449,7 +449,7 @@ impl Queue {
 impl Stream {
     /// What the peer put into the channel for this stream. `false`: it broke the contract.
     fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
-        let pieces = self.pieces();
+        let pieces = self.received.pieces();
         let Some(direct) = &mut self.direct else { return true };
         match entry {
             ChannelEntry::Begin { after, .. } => {

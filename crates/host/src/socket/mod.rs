@@ -470,7 +470,7 @@ impl Socket {
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            let abort = abort || unread || stream.has_private_octets();
+            let abort = abort || unread || stream.received.private() > 0;
             io.command(Command::Close { flow: stream.flow, abort });
         }
         queue.orphan(slot);

@@ -93,7 +93,7 @@ pub struct Stream {
     pub told: ConnectTold,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
-    received: Received,
+    pub received: Received,
     /// Octets that the engine has brought, and those that were sent through it, ever.
     engine_arrived: u64,
     engine_sent: u64,
@@ -508,21 +508,6 @@ impl Stream {
             self.received.append(Source::Channel, data);
             self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
         }
-    }
-
-    /// Pieces that wait unread.
-    pub fn pieces(&self) -> usize {
-        self.received.pieces()
-    }
-
-    /// The stream begins with octets that somebody else received.
-    pub fn carry(&mut self, octets: Vec<u8>) {
-        self.received.carry(octets);
-    }
-
-    /// Whether unread octets are where only this process can reach them.
-    pub fn has_private_octets(&self) -> bool {
-        self.received.private() > 0
     }
 
     /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
