@@ -228,6 +228,8 @@ impl Queue {
         let shared = stream.socket.is_none_or(|socket| socket.is_shared()) || crate::fork::is_forking();
         let direct = Direct::new(&self.io.channels[at], slot, generation, place, &stream.send);
         stream.direct = Some(Box::new(direct));
+        // A sender that waited for the engine has room now, and nobody else will tell it.
+        stream.on_supply();
         let channel = &mut self.io.channels[at];
         channel.users += 1;
         channel.set_use(slot, SlotUse { generation, stream: place });
@@ -471,7 +473,11 @@ impl Stream {
             }
             ChannelEntry::Space { .. } => {
                 direct.on_space(channel);
-                self.on_supply();
+                // What was sent after the peer was asked may still be too much: it is asked again. When the ring has no room
+                // for that, the next sweep finds out.
+                if direct.send.is_writable() || !direct.want(channel) {
+                    self.on_supply();
+                }
                 true
             }
         }

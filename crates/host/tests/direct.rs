@@ -41,12 +41,16 @@ impl Peer {
     }
 
     fn tell(&self, engine: &Engine, c: &Connection) {
+        self.tell_only(engine, c);
+        c.ready();
+    }
+
+    fn tell_only(&self, engine: &Engine, c: &Connection) {
         let flow = c.flow;
         engine.post(
             c.queue_set,
             Completion::Direct { flow, channel: CHANNEL, slot: SLOT, generation: GENERATION },
         );
-        c.ready();
     }
 
     fn push(&mut self, entry: ChannelEntry) {
@@ -402,4 +406,26 @@ fn a_sender_that_waits_wakes_a_peer_that_sleeps() {
     while c.send(&block).is_ok() {}
     let woken = peer.end.memory().region().read_u32(ChannelLayout::armed(Side::One));
     assert_eq!(woken, Ok(0), "the peer was woken for `Want`");
+}
+
+#[test]
+fn a_sender_that_waited_for_the_engine_goes_on_through_the_channel() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let block = vec![5; 64 << 10];
+    let mut sent = 0;
+    while let Ok(n) = c.send(&block) {
+        sent += n as u32;
+    }
+    let peer = Peer::new(&engine, &c);
+    assert_eq!(c.ready(), 0);
+    c.socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| c.send(b"on"));
+        engine.until_armed(c.queue_set);
+        peer.tell_only(&engine, &c);
+        assert_eq!(sender.join().expect("the sender"), Ok(2));
+    });
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: sent });
+    assert_eq!(c.ready(), OUT);
 }
