@@ -349,7 +349,8 @@ impl Queue {
     fn sweep_stream(&mut self, at: usize, place: u32) {
         let Some(channel) = self.io.channels.get_mut(at) else { return };
         let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
-        let Some(direct) = stream.direct.as_mut().filter(|direct| direct.lent) else { return };
+        let direct = stream.direct.as_mut().filter(|direct| direct.lent && direct.channel == channel.id);
+        let Some(direct) = direct else { return };
         direct.reclaim(channel);
         direct.lent = direct.send.outstanding() > 0;
         if direct.lent {

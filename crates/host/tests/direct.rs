@@ -429,3 +429,18 @@ fn a_sender_that_waited_for_the_engine_goes_on_through_the_channel() {
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: sent });
     assert_eq!(c.ready(), OUT);
 }
+
+#[test]
+fn closing_a_copy_leaves_what_was_not_read_to_whoever_has_the_other() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    peer.send(b"for the other");
+    assert_eq!(c.recv(4), Ok(b"for ".to_vec()));
+    c.socket.mark_shared();
+    let flow = c.flow;
+    c.close();
+    assert_eq!(engine.relinquished(), [(flow.raw(), b"the other".to_vec())]);
+    assert_eq!(engine.try_command(0), None, "it is not closed");
+}

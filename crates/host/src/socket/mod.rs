@@ -263,14 +263,7 @@ impl Socket {
 
     /// Does `f` to its stream, after taking the completions that wait. `None`: it has none.
     pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, u32) -> R) -> Option<R> {
-        let (mut queue, slot) = self.lock_home()?;
-        queue.drain();
-        let (io, stream) = queue.stream(slot, self)?;
-        let result = f(io, stream, slot);
-        if stream.is_starved() {
-            queue.starve(slot);
-        }
-        Some(result)
+        self.with_ready_stream(|_| false, f)
     }
 
     /// The same, but takes what waits only now and then when the stream says that it has what `f` needs.
@@ -466,7 +459,10 @@ impl Socket {
         let Some((mut queue, slot)) = self.lock_home() else { return };
         queue.drain();
         let Some((io, stream)) = queue.stream(slot, self) else { return };
-        if !shared && !stream.let_go && stream.link != Link::Moved {
+        if shared && (stream.direct.is_some() || stream.received.private() > 0) {
+            // Whoever has the other copy may read on where this process stopped.
+            queue.relinquish(slot);
+        } else if !shared && !stream.let_go && stream.link != Link::Moved {
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
