@@ -11,7 +11,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// "TOEA", little-endian.
 pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"TOEA");
 /// Most descriptors that go with one message.
-pub const DESCRIPTORS_MAX: usize = 32;
+pub const DESCRIPTORS_MAX: usize = 4;
+/// Most anchors that one [`Request::TakeAnchors`] may ask for.
+pub const ANCHORS_AT_ONCE: u32 = 32;
 
 /// A message as it lies in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -29,12 +31,12 @@ const _: () = assert!(size_of::<Message>() == 64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
-    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd].
+    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the session's directory of anchors].
     Hello,
     /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [reading end of the interrupt
     /// pipe].
     AddQueueSet,
-    /// Make `count` anchors. Answer: [`Reply::Anchors`] with one descriptor each: the program's end.
+    /// Make `count` more anchors in the session's directory. Answer: [`Reply::Anchors`].
     TakeAnchors { count: u32 },
     /// With descriptor [twin]: remember the address that this kernel socket is bound to, as evidence for a later
     /// `Listen`. Answer: [`Reply::Handle`].
@@ -70,7 +72,7 @@ pub enum Reply {
     QueueSet {
         index: u8,
     },
-    /// Handles of the anchors: `first`, `first + 1`, …
+    /// Handles of the anchors: `first`, `first + 1`, …; the name of each is its handle in decimal.
     Anchors {
         first: u32,
         count: u32,

@@ -118,8 +118,8 @@ pub enum Command {
     Accept { flow: FlowId, anchor: AnchorHandle, fd: u32 },
     /// No more will be sent: FIN after all data of `snd`.
     ShutdownSend { flow: FlowId },
-    /// The session lets go of the flow. When it is the only holder, the engine does the whole FIN handshake alone;
-    /// the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
+    /// The session lets go of the flow, which ends with the last close of its anchor: the engine does the whole FIN
+    /// handshake alone; the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
     Close { flow: FlowId, abort: bool },
     /// The session lets go of the listener; connections it was handed but did not take go to other sessions.
     ///
@@ -337,6 +337,8 @@ pub enum Completion {
     Yield { flow: FlowId },
     /// The other session is gone: nothing new will come through this channel.
     ChannelClosed { channel: ChannelId },
+    /// The anchor stands for nothing and nobody has it open: the session may use it again.
+    AnchorFree { anchor: AnchorHandle },
 }
 
 const CPL_COMMAND_RESULT: u8 = 0x41;
@@ -351,8 +353,14 @@ const CPL_OFFER_CHANNEL: u8 = 0x49;
 const CPL_DIRECT: u8 = 0x4a;
 const CPL_YIELD: u8 = 0x4b;
 const CPL_CHANNEL_CLOSED: u8 = 0x4c;
+const CPL_ANCHOR_FREE: u8 = 0x4d;
 
 impl Completion {
+    /// Whether a host that sleeps is left asleep: it finds this when something else wakes it.
+    pub const fn is_quiet(&self) -> bool {
+        matches!(self, Completion::AnchorFree { .. })
+    }
+
     pub const fn encode(self) -> RawEntry {
         match self {
             Completion::CommandResult { token, command, errno, id } => {
@@ -373,6 +381,7 @@ impl Completion {
             }
             Completion::Yield { flow } => RawEntry::new(CPL_YIELD, 0, 0, flow.raw(), 0),
             Completion::ChannelClosed { channel } => RawEntry::new(CPL_CHANNEL_CLOSED, 0, 0, channel.0, 0),
+            Completion::AnchorFree { anchor } => RawEntry::new(CPL_ANCHOR_FREE, 0, 0, anchor.0, 0),
         }
     }
 
@@ -404,6 +413,7 @@ impl Completion {
             },
             CPL_YIELD => Completion::Yield { flow },
             CPL_CHANNEL_CLOSED => Completion::ChannelClosed { channel: ChannelId(raw.id()) },
+            CPL_ANCHOR_FREE => Completion::AnchorFree { anchor: AnchorHandle(raw.id()) },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

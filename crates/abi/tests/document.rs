@@ -5,7 +5,7 @@ mod common;
 use common::name_of;
 use core::mem::offset_of;
 use std::collections::BTreeMap;
-use toe_abi::attach::{DESCRIPTORS_MAX, FenceReason, Message, Reply, Request};
+use toe_abi::attach::{ANCHORS_AT_ONCE, DESCRIPTORS_MAX, FenceReason, Message, Reply, Request};
 use toe_abi::channel::{
     ALL_READ, CHANNEL_ENTRIES, ChannelLayout, DATA_LEN, FROZEN, SLOT_LEN, SLOTS_MAX, Side, SlotLine,
 };
@@ -240,6 +240,7 @@ fn limits_and_version() {
         ("WINDOW_MAX", u64::from(limits::WINDOW_MAX)),
         ("RANGE_LEN_MAX", u64::from(RANGE_LEN_MAX)),
         ("DESCRIPTORS_MAX", DESCRIPTORS_MAX as u64),
+        ("ANCHORS_AT_ONCE", u64::from(ANCHORS_AT_ONCE)),
     ];
     let got: BTreeMap<_, _> = table("Limits").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();
     assert_eq!(got, expected(values));

@@ -39,7 +39,7 @@ id!(
     FlowIdx(u32)
 );
 id!(
-    /// A descriptor pair's number within its session: the kernel object whose last close ends a flow or listener.
+    /// The number of an anchor: the kernel object whose last close ends a flow or listener.
     AnchorHandle(u32)
 );
 id!(

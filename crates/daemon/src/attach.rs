@@ -3,7 +3,6 @@
 //! A host may be of another version, broken or hostile. Each request gets exactly one answer; whatever is no message
 //! ends its connection. Called by the run loop when a connection is readable.
 
-use crate::anchors::Pair;
 use crate::channels::{UNREAD_MAX, Unread};
 use crate::connections::Packet;
 use crate::daemon::{Daemon, Stop};
@@ -14,9 +13,9 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
-use toe_abi::attach::{BadMessage, DESCRIPTORS_MAX, Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_ring::{EngineQueueSet, irq_pair};
 
@@ -114,7 +113,7 @@ impl Daemon {
         match request {
             Request::Hello => self.hello(now, place),
             Request::AddQueueSet => self.add_queue_set(place),
-            Request::TakeAnchors { count } => self.take_anchors(now, place, count),
+            Request::TakeAnchors { count } => self.take_anchors(place, count),
             Request::ShowTwin => self.show_twin(place, fd.ok_or(Errno::EBADF)?),
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, fd.ok_or(Errno::EBADF)?)
@@ -179,12 +178,13 @@ impl Daemon {
         id: SessionId,
         place: u32,
         peer: Peer,
-    ) -> std::io::Result<[OwnedFd; 2]> {
-        let (session, fds) = Session::create(id, self.policy.layout, peer, place, now)?;
+    ) -> std::io::Result<[OwnedFd; 3]> {
+        let (session, [region, bell]) = Session::create(id, self.policy.layout, peer, place, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;
         }
+        let anchors = self.anchors.open_home(id)?;
         let peer = &session.peer;
         tracing::debug!(
             session = id.0,
@@ -197,7 +197,7 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok(fds)
+        Ok([region, bell, anchors])
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {
@@ -218,35 +218,29 @@ impl Daemon {
         Ok((Reply::QueueSet { index }, vec![receiver]))
     }
 
-    /// Makes up to `count` anchors: as many as there are descriptors for, with handles that follow each other.
-    fn take_anchors(&mut self, now: Instant, place: u32, count: u32) -> Answer {
+    /// Makes up to `count` anchors, with handles that follow each other.
+    fn take_anchors(&mut self, place: u32, count: u32) -> Answer {
         let id = self.session_of(place)?;
-        if count == 0 || count as usize > DESCRIPTORS_MAX {
+        if count == 0 || count > ANCHORS_AT_ONCE {
             return Err(Errno::EINVAL);
         }
-        let mut first = None;
-        let mut ends = Vec::new();
-        for next in 0..count {
-            if self.anchors.len() >= self.anchors_max || !self.anchors.may_add(id) {
-                break;
-            }
-            let Ok(pair) = Pair::new() else { break };
+        let (mut first, mut made) = (0, 0);
+        while made < count && self.anchors.may_add(id) {
             let handle = self.engine.take_anchor(id);
-            let AnchorHandle(start) = *first.get_or_insert(handle);
-            let follows = handle.0 == start.wrapping_add(next);
-            let added = follows.then(|| self.anchors.add(id, handle, pair, &self.poller));
-            let Some(Ok(end)) = added else {
-                self.engine.anchor_closed(now, handle, &mut self.sessions);
-                break;
-            };
-            ends.push(end);
-        }
-        match first {
-            Some(AnchorHandle(first)) if !ends.is_empty() => {
-                Ok((Reply::Anchors { first, count: ends.len() as u32 }, ends))
+            if made == 0 {
+                first = handle.0;
             }
-            _ => Err(Errno::EMFILE),
+            let follows = handle.0 == first.wrapping_add(made);
+            if !follows || self.anchors.add(id, handle).is_err() {
+                self.engine.give_up_anchor(handle);
+                break;
+            }
+            made += 1;
         }
+        if made == 0 {
+            return Err(Errno::EMFILE);
+        }
+        Ok((Reply::Anchors { first, count: made }, Vec::new()))
     }
 
     /// Takes the address of a kernel socket as evidence that the host holds the port there.
@@ -286,7 +280,9 @@ impl Daemon {
         if !session_lives {
             return Err(Errno::EINVAL);
         }
-        match self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)? {
+        let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)?;
+        self.share_anchor(now, anchor);
+        match claimed {
             Claimed::Flow(flow) => {
                 let kept = self.unread.remove(&anchor);
                 let unread = kept.as_ref().map_or(0, |kept| kept.len);
@@ -327,7 +323,7 @@ impl Daemon {
             0 => None,
             len => Some(Unread::check(memory.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?),
         };
-        if unread.is_some() && self.anchors.len() + self.unread.len() >= self.anchors_max {
+        if unread.is_some() && self.unread.len() >= self.unread_max {
             return Err(Errno::EMFILE);
         }
         // What it has published about the flow counts before it gives it up.

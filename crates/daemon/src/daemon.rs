@@ -26,7 +26,7 @@ use toe_engine::{Engine, EngineConfig, STAGING_LEN};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
 
-/// Descriptors kept free of anchors: for control connections, sessions, queue sets and ports.
+/// Descriptors kept free of unread octets: for control connections, sessions, queue sets and ports.
 const RESERVED_FDS: u64 = 6144;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
@@ -79,9 +79,11 @@ pub struct Daemon {
     pub(crate) sessions: Sessions,
     pub(crate) ports: Ports,
     pub(crate) anchors: Anchors,
-    pub(crate) anchors_max: usize,
-    /// What goes to whoever claims the anchor's flow, before anything of the engine.
+    /// Anchors that were just closed, kept between rounds for its memory.
+    pub(crate) closed_anchors: Vec<AnchorHandle>,
+    /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
     pub(crate) unread: HashMap<AnchorHandle, Unread>,
+    pub(crate) unread_max: usize,
     pub(crate) connections: Connections,
     pub(crate) poller: Poller,
     pub(crate) listener: Option<OwnedFd>,
@@ -146,17 +148,20 @@ impl Daemon {
             send_len: config.send_len,
         };
         let own_uid = rustix::process::geteuid().as_raw();
+        let (anchors, poller) = (Anchors::new()?, Poller::new()?);
+        poller.add(anchors.reports(), Token::Anchors)?;
         Ok(Daemon {
             name: config.name.clone(),
             policy: Policy { own_uid, allow_uids: config.allow_uids.clone(), layout },
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
             ports: Ports::default(),
-            anchors: Anchors::default(),
-            anchors_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,
+            anchors,
+            closed_anchors: Vec::new(),
             unread: HashMap::new(),
+            unread_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,
             connections: Connections::default(),
-            poller: Poller::new()?,
+            poller,
             listener: None,
             accept_again_at: None,
             signals: None,
@@ -219,7 +224,23 @@ impl Daemon {
         self.connections.close(connection);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
-        self.anchors.forget_session(id);
+        let lost = self.anchors.close_home(id, |anchor| self.engine.anchor_stands(anchor));
+        lost.into_iter().for_each(|anchor| self.anchor_closed(now, anchor));
+    }
+
+    /// Nobody has the anchor open any more.
+    pub(crate) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
+        self.engine.anchor_closed(now, anchor, &mut self.sessions);
+        self.anchors.closed(anchor);
+    }
+
+    /// The anchor is no longer for the session alone that it was made for.
+    pub(crate) fn share_anchor(&mut self, now: Instant, anchor: AnchorHandle) {
+        self.engine.share_anchor(anchor);
+        if !self.anchors.remove_name(anchor) {
+            tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
+            self.anchor_closed(now, anchor);
+        }
     }
 
     /// Frees the memory of closed sessions that nothing refers to any more.
@@ -233,10 +254,9 @@ impl Daemon {
         }
     }
 
-    /// Closes the engine's end of anchors that it needs no more.
-    pub(crate) fn close_released_anchors(&mut self) {
+    /// Drops what was kept for whoever claims a flow that is gone.
+    pub(crate) fn forget_unread(&mut self) {
         while let Some(anchor) = self.engine.poll_released_anchor() {
-            self.anchors.remove(anchor);
             self.unread.remove(&anchor);
         }
     }
@@ -247,7 +267,7 @@ impl Daemon {
     }
 }
 
-/// Raises the limit of open descriptors as far as allowed: each flow takes one. Returns the limit.
+/// Raises the limit of open descriptors as far as allowed. Returns the limit.
 fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

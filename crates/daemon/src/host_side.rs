@@ -32,7 +32,9 @@ impl Sessions {
                 if !posted {
                     session.full |= 1 << index.index();
                 }
-                self.touch(id, index);
+                if !posted || !completion.is_quiet() {
+                    self.touch(id, index);
+                }
                 posted
             }
             Err(reason) => {

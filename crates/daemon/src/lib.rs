@@ -8,6 +8,7 @@
 //! nobody else anything.
 #![deny(unsafe_code)]
 
+pub mod anchor_root;
 pub mod anchors;
 pub mod attach;
 pub mod channels;

@@ -6,7 +6,7 @@ use rustix::time::Timespec;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
-use toe_base::{AnchorHandle, SessionId};
+use toe_base::SessionId;
 
 /// Events taken at once; the rest comes with the next look.
 const EVENTS_MAX: usize = 256;
@@ -26,8 +26,8 @@ pub enum Token {
     Process(SessionId),
     /// A session's host published entries while the engine slept.
     Doorbell(SessionId),
-    /// Every copy of the program's descriptor is closed.
-    Anchor(AnchorHandle),
+    /// Anchors may have been closed.
+    Anchors,
     /// Frames wait at a port, by its place in the table.
     Port(u8),
 }
@@ -38,7 +38,7 @@ const OWNER: u64 = 3;
 const CONNECTION: u64 = 4;
 const PROCESS: u64 = 5;
 const DOORBELL: u64 = 6;
-const ANCHOR: u64 = 7;
+const ANCHORS: u64 = 7;
 const PORT: u64 = 8;
 
 impl Token {
@@ -50,7 +50,7 @@ impl Token {
             Token::Connection(n) => (CONNECTION, n),
             Token::Process(id) => (PROCESS, u32::from(id.0)),
             Token::Doorbell(id) => (DOORBELL, u32::from(id.0)),
-            Token::Anchor(handle) => (ANCHOR, handle.0),
+            Token::Anchors => (ANCHORS, 0),
             Token::Port(n) => (PORT, u32::from(n)),
         };
         kind << 32 | u64::from(number)
@@ -65,7 +65,7 @@ impl Token {
             CONNECTION => Token::Connection(number),
             PROCESS => Token::Process(SessionId(number as u16)),
             DOORBELL => Token::Doorbell(SessionId(number as u16)),
-            ANCHOR => Token::Anchor(AnchorHandle(number)),
+            ANCHORS => Token::Anchors,
             PORT => Token::Port(number as u8),
             _ => return None,
         })
@@ -131,7 +131,7 @@ mod tests {
             Token::Connection(77),
             Token::Process(SessionId(255)),
             Token::Doorbell(SessionId(1)),
-            Token::Anchor(AnchorHandle(u32::MAX)),
+            Token::Anchors,
             Token::Port(3),
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
@@ -144,7 +144,7 @@ mod tests {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .expect("pair");
-        poller.add_for_hangup(&ours, Token::Anchor(AnchorHandle(9))).expect("add");
+        poller.add_for_hangup(&ours, Token::Owner).expect("add");
         let mut tokens = Vec::new();
         rustix::io::write(&theirs, b"stray octets").expect("write");
         poller.wait(Some(Duration::ZERO), &mut tokens).expect("wait");
@@ -155,6 +155,6 @@ mod tests {
         assert_eq!(tokens, [], "a copy is still open");
         drop(copy);
         poller.wait(Some(Duration::ZERO), &mut tokens).expect("wait");
-        assert_eq!(tokens, [Token::Anchor(AnchorHandle(9))]);
+        assert_eq!(tokens, [Token::Owner]);
     }
 }

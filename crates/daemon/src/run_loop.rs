@@ -12,7 +12,7 @@ use std::time::Duration;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Command;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
-use toe_base::{AnchorHandle, Instant, SessionId};
+use toe_base::{Instant, SessionId};
 
 /// How often a busy engine looks at control connections, hang-ups and doorbells.
 const TICK_US: u64 = 100;
@@ -22,6 +22,8 @@ const LOCAL_PER_ROUND: usize = 512;
 const FAREWELL_ROUNDS: usize = 64;
 /// Connections accepted before anything else gets its turn.
 const ACCEPTS_PER_TURN: usize = 32;
+/// Anchors looked after in one turn when reports were lost.
+const DOUBTS_PER_TURN: usize = 64;
 /// How long accepting rests when there are no descriptors.
 const ACCEPT_AGAIN_AFTER_US: u64 = 100_000;
 
@@ -96,7 +98,7 @@ impl Daemon {
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
         self.fence_faults(now);
-        self.close_released_anchors();
+        self.forget_unread();
         self.stages.done(Stage::Completions, completions);
         frames + completions
     }
@@ -142,10 +144,6 @@ impl Daemon {
 
     /// Handles what has happened outside the rings.
     fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
-        // Before a descriptor was closed its holder may have published entries for it: those count first.
-        if tokens.iter().any(|token| matches!(token, Token::Anchor(_))) {
-            self.take_all_entries(now);
-        }
         for &token in tokens {
             match token {
                 Token::Listener => self.accept(now),
@@ -159,19 +157,23 @@ impl Daemon {
                 Token::Connection(place) => self.serve_connection(now, place),
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),
-                Token::Anchor(handle) => self.anchor_closed(now, handle),
+                Token::Anchors => self.take_closed_anchors(now),
             }
         }
+        self.resolve_doubts(now);
         if self.accept_again_at.is_some_and(|at| at <= now) {
             self.resume_accepting();
         }
         self.fence_faults(now);
-        self.close_released_anchors();
+        self.forget_unread();
         self.forget_drained_sessions();
     }
 
     /// The next time at which there is something to do even if nothing comes in.
     fn next_deadline(&self, now: Instant) -> Instant {
+        if self.anchors.has_doubtful() {
+            return now;
+        }
         self.engine
             .poll_timeout()
             .min(self.ports.deadline(now))
@@ -279,9 +281,9 @@ impl Daemon {
         let queue_set = toe_base::QueueSetId(index as u8);
         for (command, args) in &commands {
             if let Command::Close { flow, abort } = *command
-                && self.engine.anchor_of(id, flow).is_some_and(|anchor| self.anchors.is_held(anchor))
+                && self.engine.anchor_of(id, flow).is_some()
             {
-                // The host did not know of a copy, such as one that a child of vfork took along.
+                // Its last close ends the flow, whoever else has a copy.
                 self.engine.close_with_anchor(id, flow, abort, &mut self.sessions);
                 continue;
             }
@@ -309,10 +311,25 @@ impl Daemon {
         }
     }
 
-    fn anchor_closed(&mut self, now: Instant, handle: AnchorHandle) {
-        // The engine may have released it in the meantime.
-        if self.anchors.remove(handle) {
-            self.engine.anchor_closed(now, handle, &mut self.sessions);
+    fn take_closed_anchors(&mut self, now: Instant) {
+        let mut closed = std::mem::take(&mut self.closed_anchors);
+        closed.clear();
+        self.anchors.take_closed(&mut closed);
+        // Before a descriptor was closed its holder may have published entries for it: those count first.
+        self.take_all_entries(now);
+        for anchor in closed.drain(..) {
+            self.anchor_closed(now, anchor);
+        }
+        self.closed_anchors = closed;
+    }
+
+    /// Makes sure of anchors whose end may have gone unreported. One that its session has not used since cannot be open.
+    fn resolve_doubts(&mut self, now: Instant) {
+        for _ in 0..DOUBTS_PER_TURN {
+            let Some(anchor) = self.anchors.next_doubtful() else { break };
+            if !self.engine.anchor_is_unused(anchor) {
+                self.share_anchor(now, anchor);
+            }
         }
     }
 

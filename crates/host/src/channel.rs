@@ -338,9 +338,12 @@ impl Queue {
         if self.io.stack.is_foreign() {
             return;
         }
-        for at in 0..self.io.channels.len() {
-            for _ in 0..SWEEP.min(self.io.channels[at].lent.len()) {
-                let Some(place) = self.io.channels[at].lent.pop_front() else { break };
+        // Backwards: with its last stream a channel may go, and another one come to its place.
+        for at in (0..self.io.channels.len()).rev() {
+            let looks = self.io.channels.get(at).map_or(0, |channel| SWEEP.min(channel.lent.len()));
+            for _ in 0..looks {
+                let lent = self.io.channels.get_mut(at).and_then(|channel| channel.lent.pop_front());
+                let Some(place) = lent else { break };
                 self.sweep_stream(at, place);
             }
         }

@@ -71,9 +71,8 @@ extern "C" fn prepare() {
         for queue in stack.queue_sets() {
             queue.raw_lock().lock_raw();
         }
-        let (anchors, own_fds) = stack.fork_locks();
-        anchors.lock_raw();
-        own_fds.lock_raw();
+        stack.anchors().lock().lock_raw();
+        stack.own_fds_lock().lock_raw();
     }
     epoll::lock_all();
 }
@@ -81,9 +80,8 @@ extern "C" fn prepare() {
 fn unlock() {
     epoll::unlock_all();
     if let Some(stack) = at_fork() {
-        let (anchors, own_fds) = stack.fork_locks();
-        own_fds.unlock_raw();
-        anchors.unlock_raw();
+        stack.own_fds_lock().unlock_raw();
+        stack.anchors().lock().unlock_raw();
         for queue in stack.queue_sets() {
             queue.raw_lock().unlock_raw();
         }
@@ -129,7 +127,7 @@ pub fn adopt_inherited() {
     }
     // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
     let mut adopted: Vec<((u64, u64), i32)> = Vec::new();
-    for fd in open_unix_sockets() {
+    for fd in open_directories() {
         if fd_table::get(fd).is_some() || fd_table::is_internal(fd) {
             continue;
         }
@@ -143,9 +141,9 @@ pub fn adopt_inherited() {
     }
 }
 
-/// Descriptors of this process that are Unix stream sockets with a peer and without a name, as anchors are.
-fn open_unix_sockets() -> Vec<i32> {
-    use rustix::fs::{Mode, OFlags, RawDir};
+/// Descriptors of this process that are directories, as anchors are.
+fn open_directories() -> Vec<i32> {
+    use rustix::fs::{FileType, Mode, OFlags, RawDir};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(dir) = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map(sys::Fd::from) else {
         return Vec::new();
@@ -156,10 +154,8 @@ fn open_unix_sockets() -> Vec<i32> {
     while let Some(Ok(entry)) = entries.next() {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
         let Some(fd) = number.filter(|fd| *fd != dir.raw()) else { continue };
-        let borrowed = sys::borrow(fd);
-        let is_stream = rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::STREAM);
-        let is_unix = rustix::net::sockopt::socket_domain(borrowed) == Ok(rustix::net::AddressFamily::UNIX);
-        if is_stream && is_unix {
+        let stat = rustix::fs::fstat(sys::borrow(fd));
+        if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             found.push(fd);
         }
     }

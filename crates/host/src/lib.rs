@@ -1,12 +1,13 @@
 //! The host library: sockets and epoll over a TCP offload engine, for programs that link it and for the switch layer.
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
-//! modules in the order in which data flows up: [`attach`] and [`stack`] (the session), [`queue`] (completions to
+//! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
 //! sockets), [`channel`] (octets from another session), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`], and [`capi`] (the
 //! `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
+pub mod anchor;
 pub mod attach;
 mod capi;
 pub mod channel;
@@ -23,6 +24,7 @@ pub mod stack;
 pub mod sys;
 pub mod wait;
 
+pub use anchor::Anchor;
 pub use socket::Socket;
-pub use stack::{Anchor, Stack};
+pub use stack::Stack;
 pub use toe_abi::errno::Errno;

@@ -469,6 +469,7 @@ impl Queue {
                 self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
             }
             Completion::Moved { flow } => self.with_flow(flow, |_, s| s.on_moved()),
+            Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
             Completion::OfferChannel { .. }
             | Completion::Direct { .. }
             | Completion::Yield { .. }

@@ -1,8 +1,9 @@
 //! The process's session with an engine: one [`Stack`], made at first use, replaced when its engine has ended.
 //!
-//! Owns the control socket, the memory region, the queue sets and the pool of anchors. A stack is never freed: sockets
+//! Owns the control socket, the memory region and the queue sets. A stack is never freed: sockets
 //! and parked threads refer to it, and it is one a lifetime of the engine.
 
+use crate::anchor::AnchorPool;
 use crate::attach::{Control, engine_paths};
 use crate::errno::from_os;
 use crate::fd_table;
@@ -13,12 +14,12 @@ use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use toe_abi::attach::{DESCRIPTORS_MAX, Reply, Request};
+use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
+use toe_base::SessionId;
 use toe_base::arena::Arena;
 use toe_base::limits::QUEUE_SETS_MAX;
-use toe_base::{AnchorHandle, SessionId};
 use toe_ring::{HostDoorbell, HostQueueSet, Region};
 
 /// Least time between two attempts to find an engine, in ms.
@@ -33,14 +34,6 @@ static ATTACHING: Lock<()> = Lock::new(());
 /// When the last attempt to attach failed, by [`sys::coarse_ms`]; 0: never.
 static FAILED_AT: AtomicU64 = AtomicU64::new(0);
 
-/// A kernel object whose last close ends a flow or listener: this process's end of a pair that the engine made.
-#[derive(Debug)]
-pub struct Anchor {
-    /// At a high number, closed by exec.
-    pub fd: Fd,
-    pub handle: AnchorHandle,
-}
-
 /// A session.
 #[derive(Debug)]
 pub struct Stack {
@@ -53,7 +46,7 @@ pub struct Stack {
     queue_sets: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
     /// Held while a queue set is opened.
     opening: Lock<u8>,
-    anchors: Lock<Vec<Anchor>>,
+    anchors: AnchorPool,
     /// The library's own descriptors of this session, for closing in the child of a fork.
     own_fds: Lock<Vec<RawFd>>,
     tokens: AtomicU32,
@@ -137,10 +130,10 @@ impl Stack {
     pub fn open(control: Control) -> Result<Stack, Errno> {
         let (reply, fds) = control.request(Request::Hello, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
-        let [memory, bell] = <[Fd; 2]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let region = Region::map(&memory, layout.len()).map_err(from_os)?;
         drop(memory);
-        let own_fds = vec![control.raw_fd(), bell.raw()];
+        let own_fds = vec![control.raw_fd(), bell.raw(), anchor_dir.raw()];
         own_fds.iter().for_each(|fd| fd_table::mark_internal(*fd));
         Ok(Stack {
             session: SessionId(session),
@@ -151,7 +144,7 @@ impl Stack {
             control,
             queue_sets: Default::default(),
             opening: Lock::new(0),
-            anchors: Lock::new(Vec::with_capacity(DESCRIPTORS_MAX)),
+            anchors: AnchorPool::new(anchor_dir),
             own_fds: Lock::new(own_fds),
             tokens: AtomicU32::new(1),
             dead: AtomicBool::new(false),
@@ -201,7 +194,6 @@ impl Stack {
         for queue in self.queue_sets() {
             queue.on_death();
         }
-        self.anchors.lock().clear();
     }
 
     pub fn is_foreign(&self) -> bool {
@@ -313,33 +305,9 @@ impl Stack {
         Ok(queue)
     }
 
-    /// An anchor out of the pool, which is filled many at a time.
-    pub fn take_anchor(&self) -> Result<Anchor, Errno> {
-        if let Some(anchor) = self.anchors.lock().pop() {
-            return Ok(anchor);
-        }
-        let request = Request::TakeAnchors { count: DESCRIPTORS_MAX as u32 };
-        let (reply, fds) = self.control.request(request, &[])?;
-        let Reply::Anchors { first, count } = reply else { return Err(Errno::EPROTO) };
-        if fds.len() != count as usize {
-            return Err(Errno::EPROTO);
-        }
-        let mut fresh: Vec<Anchor> = fds
-            .into_iter()
-            .enumerate()
-            .map(|(i, fd)| Anchor { fd, handle: AnchorHandle(first.wrapping_add(i as u32)) })
-            .collect();
-        fresh.iter().for_each(|anchor| fd_table::mark_internal(anchor.fd.raw()));
-        let one = fresh.pop().ok_or(Errno::EMFILE)?;
-        self.anchors.lock().append(&mut fresh);
-        Ok(one)
-    }
-
-    /// An anchor that was not used after all.
-    pub fn return_anchor(&self, anchor: Anchor) {
-        if self.alive() {
-            self.anchors.lock().push(anchor);
-        }
+    /// The session's anchors.
+    pub fn anchors(&self) -> &AnchorPool {
+        &self.anchors
     }
 
     /// Whether `fd` is one that the library keeps for itself; what the program does to it must not reach the kernel.
@@ -348,9 +316,9 @@ impl Stack {
         fd_table::is_internal(fd)
     }
 
-    /// Locks that [`crate::fork`] takes before a fork and gives back after.
-    pub fn fork_locks(&self) -> (&Lock<Vec<Anchor>>, &Lock<Vec<RawFd>>) {
-        (&self.anchors, &self.own_fds)
+    /// A lock that [`crate::fork`] takes before a fork and gives back after, beside that of the anchors.
+    pub fn own_fds_lock(&self) -> &Lock<Vec<RawFd>> {
+        &self.own_fds
     }
 
     /// In the child of a fork: the session is the parent's. Its descriptors are closed here, so that the parent's
@@ -363,24 +331,8 @@ impl Stack {
             fd_table::forget_internal(fd);
             let _ = sys::close(fd);
         }
-        self.anchors.lock().clear();
         let _ = MINE.try_with(|mine| mine.0.take());
         let _ = CHOSEN.try_with(|chosen| chosen.set(None));
-    }
-}
-
-impl Drop for Anchor {
-    fn drop(&mut self) {
-        fd_table::forget_internal(self.fd.raw());
-    }
-}
-
-impl Anchor {
-    /// The bare descriptor, still the library's own, for a socket to keep.
-    pub(crate) fn into_hidden(self) -> RawFd {
-        let raw = self.fd.raw();
-        std::mem::forget(self);
-        raw
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::errno::from_os;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::time::{ClockId, clock_gettime};
+use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -164,6 +165,22 @@ pub fn move_to_high(fd: Fd) -> Fd {
 pub fn dup_lowest(fd: impl AsFd, cloexec: bool) -> Result<RawFd, Errno> {
     let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     fcntl(fd.as_fd().as_raw_fd(), command, 0)
+}
+
+/// `number` as text, in `room`.
+pub fn decimal(number: u32, room: &mut [u8; 11]) -> &CStr {
+    let mut left = number;
+    let mut at = room.len() - 1;
+    room[at] = 0;
+    loop {
+        at -= 1;
+        room[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    CStr::from_bytes_with_nul(&room[at..]).unwrap_or_default()
 }
 
 /// Makes `to` a copy of `fd`, whatever it was before.

@@ -243,7 +243,8 @@ fn close_with_unread_octets_is_a_reset() {
         peer.send(b"data");
         assert_eq!(c.recv(read).map(|o| o.len()), Ok(read));
         c.close();
-        assert_eq!(engine.command().1, Command::Close { flow, abort });
+        let told = engine.try_command(0).map(|(_, command, _)| command);
+        assert_eq!(told, abort.then_some(Command::Close { flow, abort }));
         assert_eq!(peer.read_word(), ALL_READ);
         assert!(peer.end.memory().is_frozen(SLOT, Side::One), "the peer goes on through the engine");
         assert!(peer.end.memory().is_done(SLOT, Side::Zero));
@@ -443,4 +444,28 @@ fn closing_a_copy_leaves_what_was_not_read_to_whoever_has_the_other() {
     c.close();
     assert_eq!(engine.relinquished(), [(flow.raw(), b"the other".to_vec())]);
     assert_eq!(engine.try_command(0), None, "it is not closed");
+}
+
+#[test]
+fn a_channel_that_goes_while_another_one_is_looked_at() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let peer = Peer::direct(&engine, &c);
+    let d = engine.connected();
+    let other = ChannelId(8);
+    let _other_end = engine.offer_channel(other);
+    d.ready();
+    assert_eq!(engine.command().1, Command::ChannelReady { channel: other });
+    assert_eq!(c.send(b"last"), Ok(4));
+    c.close();
+    peer.end.memory().set_read(SLOT, Side::One, 4);
+    engine.post(0, Completion::ChannelClosed { channel: CHANNEL });
+    d.socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        // Before it sleeps, the memory of the channel's last connection comes back, and with it the channel goes.
+        let sleeper = scope.spawn(|| d.recv(1));
+        until(|| peer.end.memory().is_done(SLOT, Side::Zero).then_some(()));
+        engine.data(d.queue_set, d.flow, b"x");
+        assert_eq!(sleeper.join().expect("the sleeper"), Ok(b"x".to_vec()));
+    });
 }

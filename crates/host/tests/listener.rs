@@ -6,7 +6,7 @@ use fake::{Engine, until};
 use std::net::SocketAddr;
 use std::time::Duration;
 use toe::socket::{AcceptError, AcceptHow, Shutdown};
-use toe::{Socket, Stack, epoll, fd_table};
+use toe::{Anchor, Socket, Stack, epoll, fd_table};
 use toe_abi::attach::Reply;
 use toe_abi::command::ListenArgs;
 use toe_abi::entry::{Command, Completion};
@@ -48,8 +48,10 @@ fn a_listener_asks_for_connections_only_when_somebody_wants_them() {
     let got = accepted.socket.recv(&mut [std::io::IoSliceMut::new(&mut octets)], Default::default());
     assert_eq!((got, &octets[..5]), (Ok(5), &b"early"[..]));
     assert_eq!(l.ready(), 0);
+    assert_eq!(engine.open_anchors().len(), 2, "the listener's and the connection's");
     close(accepted.fd);
-    assert_eq!(engine.command().1, Command::Close { flow, abort: false });
+    assert_eq!(engine.open_anchors().len(), 1);
+    assert_eq!(engine.try_command(0), None);
 }
 
 #[test]
@@ -103,8 +105,8 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
     let twin = std::net::TcpListener::bind("127.0.0.1:0").expect("a kernel listener");
     let local = twin.local_addr().expect("it is bound");
     let fd = std::os::fd::AsRawFd::as_raw_fd(&twin);
-    let anchor = Stack::attached().expect("attached").take_anchor().expect("an anchor");
-    let hidden = toe::sys::Fd::raw(&anchor.fd);
+    let anchor = Anchor::take(Stack::attached().expect("attached")).expect("an anchor");
+    let handle = anchor.handle;
     let id = toe_base::ListenerId(engine.new_flow());
     let socket = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -117,10 +119,11 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
             engine.post(queue_set, result);
         });
         let twin = Some(toe::sys::borrow(fd));
-        Socket::listen(anchor, local, 5, twin, fd).map_err(|(errno, _)| errno).expect("the engine said yes")
+        Socket::listen(anchor, local, 5, twin, fd).expect("the engine said yes")
     });
     fd_table::install(fd, socket);
     assert_eq!(engine.twins_shown(), 1);
+    let hidden = engine.opened(handle).expect("the anchor is open");
     assert!(socket.has_twin() && Stack::is_internal_fd(hidden));
 
     let how = AcceptHow { twin: Some(toe::sys::borrow(fd)), cloexec: true, ..AcceptHow::default() };
@@ -139,7 +142,7 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
         assert_eq!(acceptor.join().expect("no panic"), Err(AcceptError::KernelReady));
     });
     fd_table::remove(fd);
-    assert!(!Stack::is_internal_fd(hidden), "the hidden anchor was closed with the listener");
+    assert_eq!(engine.opened(handle), None, "the hidden anchor was closed with the listener");
 }
 
 /// Runs `child` in a forked process and waits for it.

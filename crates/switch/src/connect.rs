@@ -14,8 +14,8 @@ use core::ffi::{c_int, c_void};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use toe::socket::{Kind, Socket};
-use toe::stack::{Anchor, Stack};
-use toe::{Errno, epoll, fd_table, sys};
+use toe::stack::Stack;
+use toe::{Anchor, Errno, epoll, fd_table, sys};
 
 /// What the engines just said not to serve.
 pub static KNOWN: Destinations = Destinations::new();
@@ -156,14 +156,14 @@ fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: Socke
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
-    let anchor = match stack.take_anchor() {
+    let anchor = match Anchor::take(stack) {
         Ok(anchor) => anchor,
         Err(error) => return Attempt::Refused(reason_of(error, *remote.ip()), error),
     };
     let socket = match Socket::connect(&anchor, local.map(SocketAddr::V4), remote.into(), fd) {
         Ok(socket) => socket,
         Err(error) => {
-            stack.return_anchor(anchor);
+            anchor.refused(error);
             let reason = reason_of(error, *remote.ip());
             match (reason, local) {
                 (Reason::NoRoute, _) => KNOWN.note_kernel_only(*remote.ip(), sys::coarse_ms()),
@@ -208,15 +208,10 @@ fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -
         true => sys::dup_to_high(sys::borrow(fd)).ok(),
         false => None,
     };
-    // SAFETY: dup3 takes numbers only.
-    let result = unsafe { real::dup3(anchor.fd.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) };
-    if result < 0 {
-        let error = last_errno();
+    if let Err(error) = anchor.open_as(fd, cloexec, socket.nonblocking()) {
         socket.abandon();
         return Err(error);
     }
-    drop(anchor);
-    set_kernel_nonblocking(fd, socket.nonblocking());
     fd_table::install(fd, socket);
     epoll::replace(fd, socket);
     socket_state::set(fd, State::default());

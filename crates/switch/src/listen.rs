@@ -17,14 +17,14 @@ use core::ffi::c_int;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use libc::{sockaddr, socklen_t};
 use toe::socket::{AcceptError, AcceptHow, Socket};
-use toe::{Errno, epoll, fd_table, sys};
+use toe::{Anchor, Errno, epoll, fd_table, sys};
 
 /// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
 pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
     if stacks().engines == 0 || fork::in_vfork_child() || KNOWN.is_kernel_only(*addr.ip(), sys::coarse_ms()) {
         return false;
     }
-    let Some(anchor) = engine().ok().and_then(|stack| stack.take_anchor().ok()) else { return false };
+    let Some(anchor) = engine().ok().and_then(|stack| Anchor::take(stack).ok()) else { return false };
     let probe = SocketAddrV4::new(*addr.ip(), if addr.port() == 0 { u16::MAX } else { addr.port() });
     match Socket::listen(anchor, probe.into(), 1, None, fd) {
         Ok(listener) => {
@@ -32,11 +32,11 @@ pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
             true
         }
         // Any other refusal is about the port, which the listen or connect to come will be told.
-        Err((Errno::EADDRNOTAVAIL, _)) => {
+        Err(Errno::EADDRNOTAVAIL) => {
             KNOWN.note_kernel_only(*addr.ip(), sys::coarse_ms());
             false
         }
-        Err((error, _)) => !matches!(error, Errno::ENETDOWN | Errno::ECONNRESET),
+        Err(error) => !matches!(error, Errno::ENETDOWN | Errno::ECONNRESET),
     }
 }
 
@@ -72,11 +72,10 @@ pub fn undecided(fd: c_int, backlog: c_int) -> Result<(), Errno> {
 fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Result<(), (Reason, Errno)> {
     let stack = engine().map_err(|reason| (reason, Errno::EADDRNOTAVAIL))?;
     let refused = |error| (reason_of(error, Ipv4Addr::UNSPECIFIED), error);
-    let anchor = stack.take_anchor().map_err(refused)?;
+    let anchor = Anchor::take(stack).map_err(refused)?;
     let socket = match Socket::listen(anchor, local.into(), backlog_of(backlog), Some(sys::borrow(fd)), fd) {
         Ok(socket) => socket,
-        Err((error, anchor)) => {
-            stack.return_anchor(anchor);
+        Err(error) => {
             if error == Errno::EADDRNOTAVAIL {
                 KNOWN.note_kernel_only(*local.ip(), sys::coarse_ms());
                 return Err((Reason::NotEngineAddress, error));

@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
-    socklen_t, ssize_t, timespec, timeval,
+    socklen_t, ssize_t, statx as Statx, timespec, timeval,
 };
 
 /// One looked-up symbol.
@@ -49,6 +49,10 @@ impl Absent for c_int {
 
 impl Absent for ssize_t {
     const ABSENT: ssize_t = -1;
+}
+
+impl Absent for off_t {
+    const ABSENT: off_t = -1;
 }
 
 impl Absent for () {
@@ -126,6 +130,17 @@ next_definitions! {
     c"sendmmsg" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     c"sendfile" fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
     c"splice" fn splice(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    c"statx" fn statx(fd: c_int, path: *const c_char, flags: c_int, mask: c_uint, found: *mut Statx) -> c_int;
+    c"lseek" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    c"lseek64" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    c"pread" fn pread(fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    c"pread64" fn pread64(fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    c"pwrite" fn pwrite(fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    c"pwrite64" fn pwrite64(fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    c"preadv" fn preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    c"preadv64" fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    c"pwritev" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    c"pwritev64" fn pwritev64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     c"poll" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     c"ppoll" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     c"select" fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;

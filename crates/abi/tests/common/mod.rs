@@ -73,6 +73,7 @@ pub fn completions() -> Vec<Completion> {
         Completion::Direct { flow: FLOW, channel: CHANNEL, slot: SLOT, generation: GENERATION },
         Completion::Yield { flow: FLOW },
         Completion::ChannelClosed { channel: CHANNEL },
+        Completion::AnchorFree { anchor: AnchorHandle(0x1020_3040) },
     ]
 }
 

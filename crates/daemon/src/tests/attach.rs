@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use toe_abi::attach::{Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_abi::report::{SocketsReport, StatusReport};
 use zerocopy::IntoBytes;
@@ -112,19 +113,26 @@ fn a_host_that_does_not_read_is_dropped() {
 }
 
 #[test]
-fn anchors_come_in_batches_and_are_known_again() {
+fn anchors_come_in_batches_and_are_used_again_once_closed() {
     let mut daemon = daemon();
-    let host = FakeHost::attach(&mut daemon);
-    let (reply, ends) = host.control.ask(&mut daemon, Request::TakeAnchors { count: 32 });
-    assert!(matches!(reply, Reply::Anchors { count: 32, .. }), "{reply:?}");
-    assert_eq!(ends.len(), 32);
+    let mut host = FakeHost::attach(&mut daemon);
     for count in [0, 33, u32::MAX] {
         assert_eq!(host.control.refusal(&mut daemon, Request::TakeAnchors { count }), Errno::EINVAL);
     }
+    let (_listener, listening) = host.listen(&mut daemon, "127.0.0.1:7".parse().expect("an address"));
     assert_eq!(daemon.anchors.len(), 32);
-    drop(ends);
+    let anchor = daemon.anchors.recognise(&listening).expect("known");
+    let copy = listening.try_clone().expect("a copy");
+    let freed = |c: &Completion| (*c == Completion::AnchorFree { anchor }).then_some(());
+    drop(listening);
     settle(&mut daemon);
-    assert_eq!(daemon.anchors.len(), 0, "closing the program's end is enough");
+    assert_eq!(host.find(freed), None, "a copy is open");
+    drop(copy);
+    host.expect(&mut daemon, "free anchor", freed);
+    let (_listener, listening) = host.listen(&mut daemon, "127.0.0.1:7".parse().expect("an address"));
+    drop((listening, host.open_anchor(anchor)));
+    settle(&mut daemon);
+    assert_eq!(host.find(freed), None, "opened and closed without use, it is as free as before");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::settle;
 use crate::daemon::Daemon;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
+use toe_abi::attach::{ANCHORS_AT_ONCE, DESCRIPTORS_MAX, Message, Reply, Request};
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno as ToeErrno;
@@ -110,7 +111,9 @@ pub(crate) struct FakeHost {
     pub(crate) doorbell: HostDoorbell,
     pub(crate) queue: HostQueueSet,
     pub(crate) completions: VecDeque<Completion>,
-    pool: VecDeque<(AnchorHandle, OwnedFd)>,
+    /// The directory of its anchors.
+    home: OwnedFd,
+    pool: VecDeque<AnchorHandle>,
     send_at: u64,
     token: u32,
 }
@@ -120,7 +123,7 @@ impl FakeHost {
         let control = Control::new(daemon);
         let (reply, fds) = control.ask(daemon, Request::Hello);
         let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
-        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds).expect("two descriptors");
+        let [memory, bell, home] = <[OwnedFd; 3]>::try_from(fds).expect("three descriptors");
         let region = Region::map(&memory, layout.len()).expect("mapped");
         let (reply, mut fds) = control.ask(daemon, Request::AddQueueSet);
         assert_eq!(reply, Reply::QueueSet { index: 0 });
@@ -133,6 +136,7 @@ impl FakeHost {
             region,
             layout,
             completions: VecDeque::new(),
+            home,
             pool: VecDeque::new(),
             token: 0,
         }
@@ -140,18 +144,27 @@ impl FakeHost {
 
     pub(crate) fn take_anchor(&mut self, daemon: &mut Daemon) -> (AnchorHandle, OwnedFd) {
         if self.pool.is_empty() {
-            let (reply, fds) = self.control.ask(daemon, Request::TakeAnchors { count: 32 });
+            let (reply, _) = self.control.ask(daemon, Request::TakeAnchors { count: ANCHORS_AT_ONCE });
             let Reply::Anchors { first, count } = reply else { panic!("{reply:?}") };
-            assert_eq!(count as usize, fds.len());
-            self.pool.extend(fds.into_iter().enumerate().map(|(i, fd)| (AnchorHandle(first + i as u32), fd)));
+            self.pool.extend((first..first + count).map(AnchorHandle));
         }
-        self.pool.pop_front().expect("an anchor")
+        let anchor = self.pool.pop_front().expect("an anchor");
+        (anchor, self.open_anchor(anchor))
+    }
+
+    pub(crate) fn open_anchor(&self, anchor: AnchorHandle) -> OwnedFd {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.home, anchor.to_string(), flags, Mode::empty()).expect("its own anchor")
     }
 
     /// Takes what the engine posted.
     pub(crate) fn drain(&mut self) {
         while let Some(completion) = self.queue.pop_completion() {
-            self.completions.push_back(completion.expect("a completion"));
+            let completion = completion.expect("a completion");
+            if let Completion::AnchorFree { anchor } = completion {
+                self.pool.push_back(anchor);
+            }
+            self.completions.push_back(completion);
         }
         if self.queue.publish_head() {
             self.doorbell.ring_for_head().expect("rung");

@@ -227,7 +227,7 @@ fn a_closed_flow_is_told_to_the_host_before_its_slot_is_used_again() {
         settle(&mut daemon);
         server.push(Command::AcceptCredit { listener, count: 1 });
     }
-    assert!(daemon.anchors.len() < 100, "closed anchors are given back");
+    assert!(daemon.anchors.len() < 100, "closed anchors are used again");
 }
 
 #[test]

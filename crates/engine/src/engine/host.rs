@@ -55,7 +55,7 @@ impl Engine {
                 self.accept_credit(session, queue_set, listener, count, host);
                 Ok(())
             }
-            Command::Accept { flow, anchor, fd } => self.accept(session, flow, anchor, fd),
+            Command::Accept { flow, anchor, fd } => self.accept(session, queue_set, flow, anchor, fd),
             Command::CloseListener { listener, last } => {
                 self.drop_listener_holder(now, session, listener, last, host);
                 Ok(())
@@ -223,7 +223,7 @@ impl Engine {
         let idx = self.listeners.open(local, args.backlog, anchor)?;
         match self.hold_listener(session, queue_set, args.fd, idx) {
             Ok(id) => {
-                self.anchors.bind(session, anchor, AnchorTarget::Listener(idx));
+                self.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
                 Ok(id)
             }
             Err(errno) => {
@@ -267,18 +267,19 @@ impl Engine {
     fn accept(
         &mut self,
         session: SessionId,
+        queue_set: QueueSetId,
         id: FlowId,
         anchor: AnchorHandle,
         fd: u32,
     ) -> Result<(), FenceReason> {
         let Some(idx) = self.flow_of(session, id) else {
-            // The connection went away in the meantime; its anchor stands for nothing then.
-            return self.waste_anchor(session, anchor);
+            // The connection went away in the meantime.
+            return self.accept_nothing(session, queue_set, id, anchor);
         };
         if self.flows.get(idx).conn.accepted {
             return Err(FenceReason::BadArgument);
         }
-        if !self.anchors.bind(session, anchor, AnchorTarget::Flow(idx)) {
+        if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Flow(idx)) {
             return Err(FenceReason::UnknownHandle);
         }
         let flow = self.flows.get_mut(idx);
@@ -293,12 +294,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Releases an anchor that was meant for a connection that is no more: its holder sees the other end closed.
-    fn waste_anchor(&mut self, session: SessionId, anchor: AnchorHandle) -> Result<(), FenceReason> {
-        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+    /// The program took a connection that is no more: it finds it reset.
+    fn accept_nothing(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        id: FlowId,
+        anchor: AnchorHandle,
+    ) -> Result<(), FenceReason> {
+        if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing) {
             return Err(FenceReason::UnknownHandle);
         }
-        self.anchors.release(anchor);
+        self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
         Ok(())
     }
 
@@ -369,7 +376,7 @@ impl Engine {
         };
         owner.flow_id = flow_id;
         self.own(idx, owner);
-        self.anchors.bind(owner.session, anchor, AnchorTarget::Flow(idx));
+        self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
         let flow = self.flows.get_mut(idx);
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;

@@ -10,6 +10,7 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{FlowEvent, Owner};
 use toe_abi::attach::FenceReason;
+use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
 
@@ -254,9 +255,23 @@ impl Engine {
                 self.app_close(now, idx, abort, host);
             }
             Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx, host),
-            Some(AnchorTarget::Unused(_)) => self.anchors.release(anchor),
-            None => {}
+            Some(AnchorTarget::Nothing) => {}
+            // Opened and closed before any use: its session may use it still.
+            Some(AnchorTarget::Unused(_)) | None => return,
         }
+        if let Some((home, queue_set)) = self.anchors.closed(anchor) {
+            self.answer(home, queue_set, Completion::AnchorFree { anchor });
+        }
+    }
+
+    /// Whether its session has not used the anchor since it was made, or last closed.
+    pub fn anchor_is_unused(&self, anchor: AnchorHandle) -> bool {
+        matches!(self.anchors.get(anchor), Some(AnchorTarget::Unused(_)) | None)
+    }
+
+    /// Whether the anchor holds a flow or a listener alive.
+    pub fn anchor_stands(&self, anchor: AnchorHandle) -> bool {
+        matches!(self.anchors.get(anchor), Some(AnchorTarget::Flow(_) | AnchorTarget::Listener(_)))
     }
 
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
@@ -282,7 +297,7 @@ impl Engine {
             self.hand_out(idx, host);
         }
         self.leave_channels(session, host);
-        self.anchors.release_unused_of(session);
+        self.anchors.forget_session(session);
     }
 
     /// Takes a flow from a session that is going away.

@@ -163,12 +163,23 @@ impl Engine {
         self.sessions.get_mut(session)?.add_queue_set()
     }
 
-    /// A new anchor for the session; the daemon makes the descriptors.
+    /// A new anchor for the session; the daemon makes the object.
     pub fn take_anchor(&mut self, session: SessionId) -> AnchorHandle {
         self.anchors.take(session)
     }
 
-    /// Its handle, once for each anchor whose descriptor the daemon is to close.
+    /// The anchor could not be made.
+    pub fn give_up_anchor(&mut self, anchor: AnchorHandle) {
+        self.share_anchor(anchor);
+        self.anchors.closed(anchor);
+    }
+
+    /// The anchor is not for its session alone any more: once it is closed it is not used again.
+    pub fn share_anchor(&mut self, anchor: AnchorHandle) {
+        self.anchors.leave_home(anchor);
+    }
+
+    /// Its handle, once for each anchor that stands for nothing any more.
     pub fn poll_released_anchor(&mut self) -> Option<AnchorHandle> {
         self.anchors.poll_released()
     }

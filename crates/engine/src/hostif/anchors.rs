@@ -1,10 +1,10 @@
-//! Anchors: the kernel objects whose last close ends a flow or a listener. The daemon owns the descriptors; the
-//! engine knows them by handle, and what each stands for.
+//! Anchors: the kernel objects whose last close ends a flow or a listener. The daemon owns them; the engine knows them by
+//! handle, and what each stands for.
 
 use crate::control::listen::ListenerIdx;
 use std::collections::{HashMap, VecDeque};
 use toe_abi::command::NO_HANDLE;
-use toe_base::{AnchorHandle, FlowIdx, SessionId};
+use toe_base::{AnchorHandle, FlowIdx, QueueSetId, SessionId};
 
 /// What an anchor holds alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +13,24 @@ pub enum AnchorTarget {
     Unused(SessionId),
     Flow(FlowIdx),
     Listener(ListenerIdx),
+    /// Nothing any more; somebody may have it open still.
+    Nothing,
 }
 
-/// All anchors by handle. Handles count up, so that those taken together are consecutive (as `Reply::Anchors` tells
-/// them) and none is given out again while its descriptor may still report.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    target: AnchorTarget,
+    /// The session that uses it again after its last close. `None`: it went to another one, or its own is gone.
+    home: Option<SessionId>,
+    /// Through which the home used it last, and hears that it is free.
+    queue_set: QueueSetId,
+}
+
+/// All anchors by handle. New handles count up, so that those taken together are consecutive (as `Reply::Anchors` tells
+/// them) and none means something else while it may still be open somewhere.
 #[derive(Debug, Default)]
 pub struct Anchors {
-    table: HashMap<u32, AnchorTarget>,
+    table: HashMap<u32, Anchor>,
     next: u32,
     released: VecDeque<AnchorHandle>,
 }
@@ -31,48 +42,79 @@ impl Anchors {
         }
         let handle = self.next;
         self.next = self.next.wrapping_add(1);
-        self.table.insert(handle, AnchorTarget::Unused(session));
+        let (target, queue_set) = (AnchorTarget::Unused(session), QueueSetId(0));
+        self.table.insert(handle, Anchor { target, home: Some(session), queue_set });
         AnchorHandle(handle)
     }
 
     pub fn get(&self, anchor: AnchorHandle) -> Option<AnchorTarget> {
-        self.table.get(&anchor.0).copied()
+        self.table.get(&anchor.0).map(|anchor| anchor.target)
     }
 
     /// Binds an unused anchor of `session`; `false` when it is not that.
-    pub fn bind(&mut self, session: SessionId, anchor: AnchorHandle, target: AnchorTarget) -> bool {
+    pub fn bind(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        anchor: AnchorHandle,
+        target: AnchorTarget,
+    ) -> bool {
         match self.table.get_mut(&anchor.0) {
-            Some(slot) if *slot == AnchorTarget::Unused(session) => {
-                *slot = target;
+            Some(slot) if slot.target == AnchorTarget::Unused(session) => {
+                slot.target = target;
+                slot.queue_set = queue_set;
                 true
             }
             _ => false,
         }
     }
 
-    /// Forgets the anchor; the daemon is told to close its end.
+    /// What the anchor stood for is gone; it may be open still.
     pub fn release(&mut self, anchor: AnchorHandle) {
-        if self.table.remove(&anchor.0).is_some() {
+        if let Some(slot) = self.table.get_mut(&anchor.0)
+            && slot.target != AnchorTarget::Nothing
+        {
+            slot.target = AnchorTarget::Nothing;
             self.released.push_back(anchor);
         }
     }
 
-    /// The next handle whose descriptor the daemon is to close.
+    /// The next anchor that stands for nothing any more.
     pub fn poll_released(&mut self) -> Option<AnchorHandle> {
         self.released.pop_front()
     }
 
-    /// Releases the unused anchors of a session that has gone.
-    pub fn release_unused_of(&mut self, session: SessionId) {
-        let unused = |(handle, target): (&u32, &AnchorTarget)| {
-            (*target == AnchorTarget::Unused(session)).then_some(AnchorHandle(*handle))
-        };
-        let mut all: Vec<AnchorHandle> = self.table.iter().filter_map(unused).collect();
-        // In a fixed order: the map's own differs from run to run.
-        all.sort();
-        for anchor in all {
-            self.release(anchor);
+    /// The session that it came from does not get it back.
+    pub fn leave_home(&mut self, anchor: AnchorHandle) {
+        if let Some(slot) = self.table.get_mut(&anchor.0) {
+            slot.home = None;
         }
+    }
+
+    /// Nobody has it open any more. It is its session's again, who is to be told; or it is forgotten.
+    pub fn closed(&mut self, anchor: AnchorHandle) -> Option<(SessionId, QueueSetId)> {
+        let slot = self.table.get_mut(&anchor.0)?;
+        match slot.home {
+            Some(home) => {
+                slot.target = AnchorTarget::Unused(home);
+                Some((home, slot.queue_set))
+            }
+            None => {
+                self.table.remove(&anchor.0);
+                None
+            }
+        }
+    }
+
+    /// A session has gone: what of its anchors stands for nothing is forgotten, the others have no home any more.
+    pub fn forget_session(&mut self, session: SessionId) {
+        self.table.retain(|_, anchor| {
+            let of_session = anchor.home == Some(session);
+            if of_session {
+                anchor.home = None;
+            }
+            !of_session || matches!(anchor.target, AnchorTarget::Flow(_) | AnchorTarget::Listener(_))
+        });
     }
 }
 
@@ -80,24 +122,48 @@ impl Anchors {
 mod tests {
     use super::*;
 
+    const QS: QueueSetId = QueueSetId(3);
+
     #[test]
-    fn handles_taken_together_are_consecutive_whatever_was_released() {
+    fn handles_taken_together_are_consecutive_whatever_was_closed() {
         let mut anchors = Anchors::default();
         let session = SessionId(1);
         let first: Vec<_> = (0..4).map(|_| anchors.take(session)).collect();
-        anchors.release(first[1]);
-        anchors.release(first[0]);
+        for &anchor in &first[..2] {
+            anchors.leave_home(anchor);
+            assert_eq!(anchors.closed(anchor), None);
+        }
         let again: Vec<_> = (0..3).map(|_| anchors.take(session).0).collect();
         assert_eq!(again, [4, 5, 6]);
     }
 
     #[test]
-    fn only_its_session_binds_an_anchor_and_only_once() {
+    fn only_its_session_binds_an_anchor_and_only_once_until_it_was_closed() {
         let mut anchors = Anchors::default();
         let anchor = anchors.take(SessionId(1));
         let target = AnchorTarget::Flow(FlowIdx(7));
-        assert!(!anchors.bind(SessionId(2), anchor, target));
-        assert!(anchors.bind(SessionId(1), anchor, target));
-        assert!(!anchors.bind(SessionId(1), anchor, target));
+        assert!(!anchors.bind(SessionId(2), QS, anchor, target));
+        assert!(anchors.bind(SessionId(1), QS, anchor, target));
+        assert!(!anchors.bind(SessionId(1), QS, anchor, target));
+        anchors.release(anchor);
+        assert_eq!(anchors.poll_released(), Some(anchor));
+        assert!(!anchors.bind(SessionId(1), QS, anchor, target), "somebody may have it open");
+        assert_eq!(anchors.closed(anchor), Some((SessionId(1), QS)));
+        assert!(anchors.bind(SessionId(1), QS, anchor, target));
+    }
+
+    #[test]
+    fn of_a_session_that_has_gone_only_what_others_hold_stays() {
+        let mut anchors = Anchors::default();
+        let session = SessionId(1);
+        let [held, released, unused] = [(); 3].map(|()| anchors.take(session));
+        for anchor in [held, released] {
+            assert!(anchors.bind(session, QS, anchor, AnchorTarget::Flow(FlowIdx(7))));
+        }
+        anchors.release(released);
+        anchors.forget_session(session);
+        assert_eq!([held, released, unused].map(|a| anchors.get(a).is_some()), [true, false, false]);
+        assert_eq!(anchors.closed(held), None, "its number may be another session's by now");
+        assert_eq!(anchors.get(held), None);
     }
 }

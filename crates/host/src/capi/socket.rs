@@ -95,9 +95,8 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
         return Err(Errno::EPROTONOSUPPORT);
     }
     let stack = Stack::attach()?;
-    let anchor = stack.take_anchor()?;
-    let fd = sys::dup_lowest(&anchor.fd, kind & libc::SOCK_CLOEXEC != 0)?;
-    let socket = Socket::fresh(stack, &anchor);
+    let fd = stack.anchors().placeholder(kind & libc::SOCK_CLOEXEC != 0)?;
+    let socket = Socket::allocate();
     socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
     fd_table::install(fd, socket);
     Ok(fd)

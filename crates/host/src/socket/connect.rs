@@ -1,9 +1,10 @@
 //! `connect`: asking the engine, and waiting for the peer.
 
+use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::stream::{self, ConnectTold};
 use crate::socket::{Kind, NO_SLOT, Socket};
-use crate::stack::{Anchor, Stack};
+use crate::stack::Stack;
 use crate::sys;
 use crate::wait::{BlockOn, block_on};
 use rustix::fd::RawFd;
@@ -38,10 +39,17 @@ impl Socket {
         }
     }
 
-    /// Connects a native socket `fd`, whose descriptor is the anchor.
+    /// Connects a native socket, whose descriptor `fd` becomes the anchor.
     pub(crate) fn connect_native(&'static self, remote: SocketAddr, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local;
-        self.connect_with(self.usable_anchor(fd)?, local, remote, fd)
+        let anchor = Anchor::take(Stack::get().ok_or(Errno::ENETDOWN)?)?;
+        match self.connect_with(anchor.handle.0, local, remote, fd) {
+            Ok(()) => anchor.open_in_place_of(fd),
+            Err(errno) => {
+                anchor.refused(errno);
+                Err(errno)
+            }
+        }
     }
 
     /// Connects this fresh socket, whose anchor is `anchor`.

@@ -4,10 +4,11 @@
 //! epoll set or polled, it posts accept credit to the engine, and one more for each connection taken. So a process that
 //! merely holds a listener (a master of worker processes) is handed nothing.
 
+use crate::anchor::Anchor;
 use crate::queue::QueueIo;
 use crate::socket::stream::{self};
 use crate::socket::{Kind, NO_FD, Socket};
-use crate::stack::{Anchor, Stack};
+use crate::stack::Stack;
 use crate::wait::{BlockOn, block_on};
 use crate::{fd_table, sys};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -101,7 +102,7 @@ pub struct AcceptHow<'a> {
     pub dont_wait: bool,
     /// Close the new descriptor on exec.
     pub cloexec: bool,
-    /// The new socket is non-blocking. (Kept in the socket; the kernel's flag of the descriptor is not touched.)
+    /// The new socket is non-blocking.
     pub nonblocking: bool,
     /// The kernel's listener on the same port: the program's descriptor.
     pub twin: Option<BorrowedFd<'a>>,
@@ -133,32 +134,33 @@ impl From<Errno> for AcceptError {
 static ACCEPTS: AtomicU32 = AtomicU32::new(0);
 
 impl Socket {
-    /// Listens at `local`. With a `twin` the engine is shown it (it holds the port) and the anchor stays hidden;
-    /// without, the program's descriptor `fd` is a copy of the anchor. Does not wait beyond the engine's answer.
+    /// Listens at `local`. The engine is shown the `twin`, the program's descriptor `fd` (it holds the port); the anchor
+    /// stays hidden. Does not wait beyond the engine's answer.
     pub fn listen(
         anchor: Anchor,
         local: SocketAddr,
         backlog: u32,
         twin: Option<BorrowedFd<'_>>,
         fd: RawFd,
-    ) -> Result<&'static Socket, (Errno, Anchor)> {
+    ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
-        match socket.listen_with(anchor.handle.0, local, backlog, twin, fd) {
-            Ok(()) => {
-                if twin.is_some() {
-                    socket.hide_anchor(anchor);
-                }
+        let hidden = match socket.listen_with(anchor.handle.0, local, backlog, twin, fd) {
+            Ok(()) => anchor.open_hidden(),
+            Err(errno) => {
+                anchor.refused(errno);
+                Err(errno)
+            }
+        };
+        match hidden {
+            Ok(hidden) => {
+                socket.hidden_anchor.store(hidden, Ordering::Release);
                 Ok(socket)
             }
             Err(errno) => {
                 socket.abandon();
-                Err((errno, anchor))
+                Err(errno)
             }
         }
-    }
-
-    fn hide_anchor(&self, anchor: Anchor) {
-        self.hidden_anchor.store(anchor.into_hidden(), Ordering::Release);
     }
 
     /// Makes this fresh socket a listener.
@@ -201,10 +203,17 @@ impl Socket {
         Ok(())
     }
 
-    /// Listens with a native socket `fd`, whose descriptor is the anchor.
+    /// Listens with a native socket, whose descriptor `fd` becomes the anchor.
     pub(crate) fn listen_native(&'static self, backlog: u32, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
-        self.listen_with(self.usable_anchor(fd)?, local, backlog, None, fd)
+        let anchor = Anchor::take(Stack::get().ok_or(Errno::ENETDOWN)?)?;
+        match self.listen_with(anchor.handle.0, local, backlog, None, fd) {
+            Ok(()) => anchor.open_in_place_of(fd),
+            Err(errno) => {
+                anchor.refused(errno);
+                Err(errno)
+            }
+        }
     }
 
     /// `listen` again.
@@ -320,10 +329,14 @@ impl Socket {
     /// Gives the connection in `slot` a socket and a descriptor.
     fn take_in(&'static self, slot: u32, how: AcceptHow<'_>) -> Result<Accepted, Errno> {
         let home = self.home().ok_or(Errno::EINVAL)?;
-        let made = home.stack.take_anchor().and_then(|anchor| {
-            let fd = sys::dup_lowest(&anchor.fd, how.cloexec)?;
-            Ok((anchor, fd))
-        });
+        let made =
+            Anchor::take(home.stack).and_then(|anchor| match anchor.open(how.cloexec, how.nonblocking) {
+                Ok(fd) => Ok((anchor, fd)),
+                Err(errno) => {
+                    anchor.put_back();
+                    Err(errno)
+                }
+            });
         let (anchor, fd) = match made {
             Ok(made) => made,
             Err(errno) => {
@@ -338,10 +351,13 @@ impl Socket {
             drop(queue);
             socket.retire();
             let _ = sys::close(fd);
+            // Not used again: the engine may hear of this close after it has heard of its next use.
+            anchor.opened();
             return Err(Errno::ECONNABORTED);
         };
         let flow = stream.flow;
         io.command_quietly(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
+        anchor.opened();
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
         socket.move_in(home, slot, Kind::Stream);

@@ -23,7 +23,6 @@ pub use transfer::{RecvFlags, SendFlags, Shutdown};
 use crate::epoll::EpollSet;
 use crate::lock::{Guard, Lock};
 use crate::queue::{Queue, QueueIo, QueueSet};
-use crate::stack::{Anchor, Stack};
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
 use options::Settings;
@@ -92,9 +91,6 @@ pub struct Socket {
     fd: AtomicI32,
     /// The hidden anchor of a listener whose descriptor is its twin.
     hidden_anchor: AtomicI32,
-    /// Handle of a native socket's anchor, and the session that it belongs to.
-    anchor: AtomicU32,
-    anchored_in: AtomicPtr<Stack>,
     /// Number of entries in `watch`.
     watched: AtomicU32,
     watch: Lock<Watch>,
@@ -143,8 +139,6 @@ impl Socket {
             send_timeout: AtomicU64::new(0),
             fd: AtomicI32::new(NO_FD),
             hidden_anchor: AtomicI32::new(NO_FD),
-            anchor: AtomicU32::new(0),
-            anchored_in: AtomicPtr::new(std::ptr::null_mut()),
             watched: AtomicU32::new(0),
             watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new() }),
             settings: Lock::new(Settings::default()),
@@ -167,31 +161,6 @@ impl Socket {
         // What poll shows of a socket that is neither connected nor listening.
         socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
         socket
-    }
-
-    /// A socket for the native calls, around the anchor whose copy is the program's descriptor.
-    pub fn fresh(stack: &'static Stack, anchor: &Anchor) -> &'static Socket {
-        let socket = Socket::allocate();
-        socket.remember_anchor(stack, anchor);
-        socket
-    }
-
-    fn remember_anchor(&self, stack: &'static Stack, anchor: &Anchor) {
-        self.anchor.store(anchor.handle.0, Ordering::Relaxed);
-        self.anchored_in.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Relaxed);
-    }
-
-    /// The anchor of a native socket that is to be used. One of another session (an engine that has ended, the parent
-    /// of this process) is of no use: then another takes its place behind `fd`.
-    fn usable_anchor(&self, fd: RawFd) -> Result<u32, Errno> {
-        let stack = Stack::get().ok_or(Errno::ENETDOWN)?;
-        if !std::ptr::eq(self.anchored_in.load(Ordering::Relaxed), stack) {
-            let anchor = stack.take_anchor()?;
-            let cloexec = crate::sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
-            crate::sys::dup_onto(&anchor.fd, fd, cloexec)?;
-            self.remember_anchor(stack, &anchor);
-        }
-        Ok(self.anchor.load(Ordering::Relaxed))
     }
 
     /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.
@@ -466,8 +435,10 @@ impl Socket {
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            let abort = abort || unread || stream.received.private() > 0;
-            io.command(Command::Close { flow: stream.flow, abort });
+            if abort || unread || stream.received.private() > 0 {
+                io.command(Command::Close { flow: stream.flow, abort: true });
+            }
+            // Else the close of the descriptor says it all.
         }
         queue.orphan(slot);
     }

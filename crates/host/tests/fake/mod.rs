@@ -2,7 +2,7 @@
 //! entries are taken and completions posted by hand.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use toe::{Socket, Stack, fd_table};
+use toe::{Anchor, Socket, Stack, fd_table};
 use toe_abi::attach::{Message, Reply, Request};
 use toe_abi::channel::Side;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
@@ -23,7 +23,7 @@ use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{QueueSetLayout, RegionLayout};
 use toe_abi::register::HostRegisters;
-use toe_base::{ChannelId, FlowId, ListenerId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
 use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region, irq_pair};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -45,7 +45,9 @@ pub struct Session {
 #[derive(Default)]
 struct Shared {
     sessions: Vec<Session>,
-    anchors: Vec<OwnedFd>,
+    /// The directory of all anchors.
+    anchors: PathBuf,
+    anchors_made: u32,
     /// What the next claims are answered.
     claims: Vec<Reply>,
     shown: u32,
@@ -100,7 +102,9 @@ impl Engine {
         // SAFETY: engines are made one at a time (the lock above), and nothing else in these programs reads or writes
         // the environment on another thread.
         unsafe { std::env::set_var("TOE_ENGINE", &path) };
-        let shared: Arc<Mutex<Shared>> = Arc::default();
+        let anchors = path.with_extension("anchors");
+        std::fs::create_dir(&anchors).expect("a directory");
+        let shared = Arc::new(Mutex::new(Shared { anchors, ..Shared::default() }));
         let listener = Arc::new(listener);
         let (for_thread, door) = (Arc::clone(&shared), Arc::clone(&listener));
         std::thread::spawn(move || {
@@ -291,10 +295,32 @@ impl Engine {
         });
     }
 
+    /// This process's descriptor of an anchor.
+    pub fn opened(&self, anchor: AnchorHandle) -> Option<i32> {
+        self.open_anchors().into_iter().find_map(|(handle, fd)| (handle == anchor).then_some(fd))
+    }
+
+    /// All anchors that this process has open, with the descriptors.
+    pub fn open_anchors(&self) -> Vec<(AnchorHandle, i32)> {
+        let anchors = lock(&self.shared).anchors.clone();
+        let number = |name: Option<&std::ffi::OsStr>| name?.to_str()?.parse::<u32>().ok();
+        let opened = |fd: std::fs::DirEntry| {
+            let open = std::fs::read_link(fd.path()).ok()?;
+            let handle = number(open.strip_prefix(&anchors).ok()?.file_name())?;
+            Some((AnchorHandle(handle), number(Some(&fd.file_name()))? as i32))
+        };
+        std::fs::read_dir("/proc/self/fd").expect("a list").flatten().filter_map(opened).collect()
+    }
+
+    /// The last descriptor of the last connection was closed, and that is all that the engine is told of it.
+    pub fn expect_closed(&self) {
+        assert_eq!(self.open_anchors(), []);
+        assert_eq!(self.try_command(0), None);
+    }
+
     /// Starts a connection up to the engine's answer to `Connect`.
     pub fn connecting(&self) -> Connection {
-        let anchor = Stack::attached().expect("attached").take_anchor().expect("an anchor");
-        let fd = toe::sys::dup_lowest(&anchor.fd, true).expect("a descriptor");
+        let anchor = Anchor::take(Stack::attached().expect("attached")).expect("an anchor");
         let remote: SocketAddr = "10.0.0.2:80".parse().expect("an address");
         let flow = self.new_flow();
         self.write_info(flow, "10.0.0.1:40000".parse().expect("an address"), remote);
@@ -310,9 +336,11 @@ impl Engine {
                 self.post(queue_set, result);
                 queue_set
             });
-            let socket = Socket::connect(&anchor, None, remote, fd).expect("the engine said yes");
+            let socket = Socket::connect(&anchor, None, remote, 9).expect("the engine said yes");
             (socket, engine.join().expect("the engine's part"))
         });
+        let fd = anchor.open(true, false).expect("a descriptor");
+        anchor.opened();
         fd_table::install(fd, socket);
         socket.set_nonblocking(true);
         Connection { socket, fd, flow, queue_set }
@@ -326,10 +354,10 @@ impl Engine {
         connection
     }
 
-    /// A native listener, non-blocking, that has not asked for connections yet.
+    /// A listener, non-blocking, that has not asked for connections yet.
     pub fn listening(&self) -> (Connection, ListenerId) {
-        let anchor = Stack::attached().expect("attached").take_anchor().expect("an anchor");
-        let fd = toe::sys::dup_lowest(&anchor.fd, true).expect("a descriptor");
+        let anchor = Anchor::take(Stack::attached().expect("attached")).expect("an anchor");
+        let fd = rustix::io::dup(std::io::stdin()).expect("a descriptor").into_raw_fd();
         let id = ListenerId(self.new_flow());
         let local: SocketAddr = "10.0.0.1:80".parse().expect("an address");
         let (socket, queue_set) = std::thread::scope(|scope| {
@@ -344,7 +372,7 @@ impl Engine {
                 self.post(queue_set, result);
                 queue_set
             });
-            let socket = Socket::listen(anchor, local, 10, None, fd).map_err(|(errno, _)| errno);
+            let socket = Socket::listen(anchor, local, 10, None, fd);
             (socket.expect("the engine said yes"), engine.join().expect("the engine's part"))
         });
         fd_table::install(fd, socket);
@@ -357,6 +385,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.kill();
         Stack::detach();
+        let _ = std::fs::remove_dir_all(&lock(&self.shared).anchors);
     }
 }
 
@@ -417,6 +446,7 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 let bell = EventFd::new().expect("an eventfd");
                 fds.insert(0, memory);
                 fds.insert(1, rustix::io::dup(&bell).expect("a descriptor"));
+                fds.insert(2, std::fs::File::open(&shared.anchors).expect("a directory").into());
                 shared.sessions.push(Session { bell, region, queue_sets: Vec::new(), receive_at: 0 });
                 mine = Some(session);
                 Reply::Welcome { session: session as u16, layout: LAYOUT }
@@ -432,17 +462,10 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 Reply::QueueSet { index }
             }
             Request::TakeAnchors { count } => {
-                let first = shared.anchors.len() as u32;
-                for at in 0..count as usize {
-                    let (engine_end, host_end) = rustix::net::socketpair(
-                        AddressFamily::UNIX,
-                        SocketType::STREAM,
-                        SocketFlags::CLOEXEC,
-                        None,
-                    )
-                    .expect("a pair");
-                    shared.anchors.push(engine_end);
-                    fds.insert(at, host_end);
+                let first = shared.anchors_made;
+                shared.anchors_made += count;
+                for anchor in first..shared.anchors_made {
+                    std::fs::create_dir(shared.anchors.join(anchor.to_string())).expect("an anchor");
                 }
                 Reply::Anchors { first, count }
             }

@@ -106,8 +106,11 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
         libc::F_GETFL => {
             let flags = call(argument);
             match fd_table::get(fd) {
-                Some(socket) if flags >= 0 && socket.nonblocking() => flags | libc::O_NONBLOCK,
-                Some(_) if flags >= 0 => flags & !libc::O_NONBLOCK,
+                Some(socket) if flags >= 0 => {
+                    let nonblocking = if socket.nonblocking() { libc::O_NONBLOCK } else { 0 };
+                    // What the anchor was opened with is not the program's to see.
+                    libc::O_RDWR | (flags & SOCKET_FLAGS) | nonblocking
+                }
                 _ => flags,
             }
         }
@@ -168,3 +171,5 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
 }
 
 const SIOCATMARK: c_ulong = 0x8905;
+/// File status flags that a socket can have beside O_NONBLOCK and the access mode.
+const SOCKET_FLAGS: c_int = libc::O_ASYNC | libc::O_APPEND | libc::O_NOATIME;

@@ -1,6 +1,5 @@
 //! The interposed calls, by family. Each is short: look the descriptor up, then the engine's way or the next
-//! definition's. What is left to the kernel, and works: pread, pwrite and lseek (ESPIPE on either kind of socket), fstat,
-//! mmap, socketpair, and all calls on descriptors that are no TCP sockets.
+//! definition's. What is left to the kernel, and works: mmap, socketpair, and all calls on descriptors that are no TCP sockets.
 //!
 //! Known gaps: calls that the C library makes inside itself do not come here. stdio is caught at fdopen
 //! ([`file`]); dprintf on an engine's socket, and stdin or stdout that came over exec as one, are not. Calls that block on
@@ -14,6 +13,7 @@ pub mod descriptor;
 pub mod epoll;
 pub mod file;
 pub mod fortify;
+pub mod metadata;
 pub mod open;
 pub mod option;
 pub mod poll;

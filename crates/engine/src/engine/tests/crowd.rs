@@ -90,6 +90,7 @@ impl Crowd {
             send_arena: Arena::new(layout.send_offset(), layout.send_len),
             result: None,
             frozen: false,
+            free_anchors: Vec::new(),
         });
     }
 
@@ -195,7 +196,7 @@ impl Crowd {
 
     pub(super) fn listen(&mut self, host: usize, process: usize, at: SocketAddr) {
         let h = &mut self.hosts[host];
-        let anchor = h.engine.take_anchor(h.processes[process].session);
+        let anchor = h.take_anchor(process);
         let args = ListenArgs {
             local: at.into(),
             backlog: 4,
@@ -251,7 +252,7 @@ impl Crowd {
 
     pub(super) fn connect(&mut self, host: usize, process: usize, to: SocketAddr) {
         let h = &mut self.hosts[host];
-        let anchor = h.engine.take_anchor(h.processes[process].session);
+        let anchor = h.take_anchor(process);
         let args = ConnectArgs { remote: to.into(), anchor: anchor.0, ..ConnectArgs::default() };
         match self.ask(host, process, Command::Connect { token: 2 }, args.as_bytes()) {
             Ok(id) => {
@@ -270,7 +271,7 @@ impl Crowd {
         let (host, id) = (self.sockets[at].host, self.sockets[at].id);
         let Some(process) = self.sockets[at].owner else { return };
         let h = &mut self.hosts[host];
-        let anchor = h.engine.take_anchor(h.processes[process].session);
+        let anchor = h.take_anchor(process);
         self.command(host, process, Command::Accept { flow: id, anchor, fd: 5 }, &[]);
         self.sockets[at].anchor = Some(anchor);
     }
@@ -455,6 +456,12 @@ impl Crowd {
             }
             Completion::Yield { flow } => {
                 self.relinquish(host, process, flow);
+                return;
+            }
+            Completion::AnchorFree { anchor } => {
+                let held = |s: &Socket| s.host == host && s.anchor == Some(anchor) && !s.gone;
+                assert!(!self.sockets.iter().any(held), "{anchor:?} is still a socket's");
+                self.hosts[host].processes[process].free_anchors.push(anchor);
                 return;
             }
             Completion::Connected { flow, .. }

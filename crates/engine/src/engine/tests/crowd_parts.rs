@@ -118,6 +118,8 @@ pub(super) struct Process {
     pub(super) result: Option<(Errno, u32)>,
     /// Takes no completions for now.
     pub(super) frozen: bool,
+    /// Anchors that it may use again.
+    pub(super) free_anchors: Vec<AnchorHandle>,
 }
 
 /// One end of a connection as programs see it.
@@ -167,6 +169,11 @@ pub(super) struct Host {
 }
 
 impl Host {
+    pub(super) fn take_anchor(&mut self, process: usize) -> AnchorHandle {
+        let process = &mut self.processes[process];
+        process.free_anchors.pop().unwrap_or_else(|| self.engine.take_anchor(process.session))
+    }
+
     pub(super) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
         self.engine.anchor_closed(now, anchor, &mut self.memory);
     }

@@ -1,0 +1,128 @@
+//! fstat and its relatives, lseek, pread, pwrite: what a program learns of a descriptor that is not for reading in order.
+//!
+//! To the kernel an engine's connection is an anchor, which is a directory; programs are told of a socket.
+
+use super::stream;
+use crate::ffi::fail;
+use crate::real;
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use libc::{iovec, off_t, size_t, ssize_t, stat, statx as Statx};
+use toe::Errno;
+
+/// What Linux shows of any socket.
+const SOCKET_MODE: u32 = libc::S_IFSOCK | 0o777;
+
+fn is_empty_path(path: *const c_char, flags: c_int) -> bool {
+    // SAFETY: needed to look at C's string; the kernel, asked before, has read it as a path.
+    flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && unsafe { *path } == 0
+}
+
+/// Corrects what the kernel has said of an engine's connection.
+fn correct(fd: c_int, result: c_int, found: *mut stat) -> c_int {
+    if result == 0 && stream(fd).is_some() {
+        // SAFETY: needed because the memory is C's; the kernel has just filled it in.
+        let found = unsafe { &mut *found };
+        found.st_mode = SOCKET_MODE;
+        (found.st_nlink, found.st_size, found.st_blocks) = (1, 0, 0);
+    }
+    result
+}
+
+macro_rules! of_descriptor {
+    ($($name:ident($($version:ident)?);)+) => {
+        $(
+            /// # Safety
+            /// As fstat(2). One structure for all: off_t has 64 bits on the systems that this library is for.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($version: c_int,)? fd: c_int, found: *mut stat) -> c_int {
+                $(let _ = $version;)?
+                // By the system call: which of these names the C library has depends on its age.
+                // SAFETY: the program's arguments, handed on.
+                correct(fd, unsafe { libc::syscall(libc::SYS_fstat, fd, found) } as c_int, found)
+            }
+        )+
+    };
+}
+
+of_descriptor! {
+    fstat();
+    fstat64();
+    __fxstat(version);
+    __fxstat64(version);
+}
+
+macro_rules! of_path {
+    ($($name:ident($($version:ident)?);)+) => {
+        $(
+            /// # Safety
+            /// As fstatat(2).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name(
+                $($version: c_int,)? fd: c_int, path: *const c_char, found: *mut stat, flags: c_int,
+            ) -> c_int {
+                $(let _ = $version;)?
+                // SAFETY: the program's arguments, handed on.
+                let result = unsafe { libc::syscall(libc::SYS_newfstatat, fd, path, found, flags) } as c_int;
+                if is_empty_path(path, flags) { correct(fd, result, found) } else { result }
+            }
+        )+
+    };
+}
+
+of_path! {
+    fstatat();
+    fstatat64();
+    __fxstatat(version);
+    __fxstatat64(version);
+}
+
+/// # Safety
+/// As statx(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn statx(
+    fd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    found: *mut Statx,
+) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    let result = unsafe { real::statx(fd, path, flags, mask, found) };
+    if result == 0 && is_empty_path(path, flags) && stream(fd).is_some() {
+        // SAFETY: needed because the memory is C's; the kernel has just filled it in.
+        let found = unsafe { &mut *found };
+        found.stx_mode = SOCKET_MODE as u16;
+        (found.stx_nlink, found.stx_size, found.stx_blocks) = (1, 0, 0);
+    }
+    result
+}
+
+macro_rules! not_on_sockets {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
+        $(
+            /// # Safety
+            /// As the call of this name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $type),*) -> $ret {
+                match stream(fd) {
+                    Some(_) => fail(Errno(libc::ESPIPE as u16)) as $ret,
+                    // SAFETY: the program's arguments, handed on.
+                    None => unsafe { real::$name(fd, $($arg),*) },
+                }
+            }
+        )+
+    };
+}
+
+not_on_sockets! {
+    lseek(offset: off_t, whence: c_int) -> off_t;
+    lseek64(offset: off_t, whence: c_int) -> off_t;
+    pread(buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    pread64(buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    pwrite(buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    pwrite64(buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    preadv(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    preadv64(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    pwritev(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    pwritev64(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+}
