@@ -39,8 +39,25 @@ pub fn count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Whether somebody says by [`note_shared_memory`] when a child may run in this process's memory, and whether one may.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+static MAY_BE_SHARED: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`note_shared_memory`] is called before every vfork.
+pub fn watch_shared_memory() {
+    WATCHED.store(true, Ordering::Relaxed);
+}
+
+/// A child may be made that runs in this process's memory.
+pub fn note_shared_memory() {
+    MAY_BE_SHARED.store(true, Ordering::SeqCst);
+}
+
 /// Whether this is a child of vfork, which runs in its parent's memory until it executes something.
 pub fn is_vfork_child() -> bool {
+    if WATCHED.load(Ordering::Relaxed) && !MAY_BE_SHARED.load(Ordering::Relaxed) {
+        return false;
+    }
     let pid = PID.load(Ordering::Relaxed);
     pid != 0 && pid != sys::pid()
 }

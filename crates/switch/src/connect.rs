@@ -9,7 +9,7 @@ use crate::ffi::{fail, family, last_errno, read_inet};
 use crate::proto_stacks::{self, Binding, Destinations, ProtoStack, ProtoStacks};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, hidden_twin, init, real};
+use crate::{fork, hidden_twin, init, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use libc::{sockaddr, sockaddr_in, socklen_t};
@@ -208,6 +208,7 @@ fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -
         true => sys::dup_to_high(sys::borrow(fd)).ok(),
         false => None,
     };
+    twin_pool::keep(fd, state, socket.nonblocking());
     if let Err(error) = anchor.open_as(fd, cloexec, socket.nonblocking()) {
         socket.abandon();
         return Err(error);
@@ -240,7 +241,7 @@ fn reopen(fd: c_int) -> Result<(), Errno> {
             return Err(last_errno());
         }
     }
-    socket_state::set(fd, State::TWIN);
+    twin_pool::note_new(fd);
     why::set(fd, On::Kernel, Reason::Undecided);
     Ok(())
 }

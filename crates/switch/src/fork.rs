@@ -9,16 +9,21 @@
 /// order, and ours needs what the host library has set right.
 pub fn install() {
     toe::fork::install_handlers();
+    toe::fork::watch_shared_memory();
     // SAFETY: registers a function of ours that stays loaded as long as the process; it touches atomics, memory files
     // and mappings only, which a child of a program with several threads may do.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
 extern "C" fn in_child() {
-    crate::ffi::guarded((), crate::why::after_fork);
+    crate::ffi::guarded((), || {
+        crate::twin_pool::clear();
+        crate::why::after_fork();
+    });
 }
 
-/// Whether the caller runs in a child of vfork. Costs a system call: asked only where one of our tables would change.
+/// Whether the caller runs in a child of vfork. Once there was one it costs a system call: asked only where one of our
+/// tables would change.
 pub fn in_vfork_child() -> bool {
     toe::fork::is_vfork_child()
 }

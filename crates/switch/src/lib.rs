@@ -30,4 +30,5 @@ mod listen;
 mod proto_stacks;
 mod real;
 mod socket_state;
+mod twin_pool;
 mod why;

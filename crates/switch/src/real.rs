@@ -6,8 +6,9 @@
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
-    FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
-    socklen_t, ssize_t, statx as Statx, timespec, timeval,
+    FILE, epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
+    posix_spawn_file_actions_t, posix_spawnattr_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+    statx as Statx, timespec, timeval, uid_t,
 };
 
 /// One looked-up symbol.
@@ -96,6 +97,18 @@ macro_rules! next_definitions {
     };
 }
 
+/// For calls that return twice or have any number of arguments: they are jumped to.
+static VFORK: Slot = Slot::new(c"vfork");
+static CLONE: Slot = Slot::new(c"clone");
+
+pub(crate) fn address_of_vfork() -> *const c_void {
+    VFORK.get()
+}
+
+pub(crate) fn address_of_clone() -> *const c_void {
+    CLONE.get()
+}
+
 next_definitions! {
     c"socket" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     c"bind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
@@ -141,6 +154,21 @@ next_definitions! {
     c"preadv64" fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     c"pwritev" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     c"pwritev64" fn pwritev64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    c"posix_spawn" fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    c"posix_spawnp" fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    c"system" fn system(command: *const c_char) -> c_int;
+    c"popen" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    c"setuid" fn setuid(uid: uid_t) -> c_int;
+    c"seteuid" fn seteuid(uid: uid_t) -> c_int;
+    c"setreuid" fn setreuid(real: uid_t, effective: uid_t) -> c_int;
+    c"setresuid" fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    c"setfsuid" fn setfsuid(uid: uid_t) -> c_int;
+    c"setgid" fn setgid(gid: gid_t) -> c_int;
+    c"setegid" fn setegid(gid: gid_t) -> c_int;
+    c"setregid" fn setregid(real: gid_t, effective: gid_t) -> c_int;
+    c"setresgid" fn setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    c"unshare" fn unshare(flags: c_int) -> c_int;
+    c"setns" fn setns(fd: c_int, kind: c_int) -> c_int;
     c"poll" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     c"ppoll" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     c"select" fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;

@@ -16,7 +16,7 @@ static STATES: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPT
 /// One more than the largest descriptor that ever had a state.
 static END: AtomicU32 = AtomicU32::new(0);
 
-/// The word: flags, and from [`OPTION_SHIFT`] on one bit for each of [`REPLAYED`].
+/// The word: flags, from [`OPTION_SHIFT`] on one bit for each of [`REPLAYED`], and from [`AGE_SHIFT`] on a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State(pub u32);
 
@@ -33,6 +33,28 @@ impl State {
     pub const REPORTED: State = State(16);
     /// Has a kernel socket behind it (`hidden_twin.rs`).
     pub const KEEPS_TWIN: State = State(32);
+    /// The program has changed something of the kernel's socket that is not noted here.
+    pub const TOUCHED: State = State(64);
+    /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
+    pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
+
+    /// A kernel socket as it was made just now.
+    pub fn new_twin() -> State {
+        State(State::TWIN.0 | crate::calls::process::made() << AGE_SHIFT)
+    }
+
+    const fn of_option(level: c_int, name: c_int) -> State {
+        let mut n = 0;
+        while REPLAYED[n].level != level || REPLAYED[n].name != name {
+            n += 1;
+        }
+        State(1 << (OPTION_SHIFT + n))
+    }
+
+    pub const fn without(self, flags: State) -> State {
+        State(self.0 & !flags.0)
+    }
 
     pub const fn has(self, flags: State) -> bool {
         self.0 & flags.0 == flags.0
@@ -53,6 +75,8 @@ impl State {
 }
 
 const OPTION_SHIFT: usize = 8;
+/// Above the options: how many processes had been made when the socket was, as far as that fits.
+const AGE_SHIFT: usize = 22;
 
 /// An option that is read from the twin and set on the engine's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +106,7 @@ const REPLAYED: [Replayed; 13] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= 32);
+const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= AGE_SHIFT);
 
 /// What setting an option on a twin means for the choice of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +177,13 @@ pub fn add(fd: c_int, flags: State) {
     if let Some(word) = word(fd) {
         word.fetch_or(flags.0, Ordering::Relaxed);
         END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// The program changes something of the kernel's socket.
+pub fn touch(fd: c_int) {
+    if get(fd).has(State::TWIN) {
+        add(fd, State::TOUCHED);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::stream;
 use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
-use crate::real;
+use crate::{real, socket_state};
 use crate::why::{self, Reason, Stack as On};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -279,6 +279,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
                         if let Some(passed) = fd_table::get(fd) {
                             passed.mark_shared();
                         }
+                        socket_state::touch(fd);
                     })
                 });
             }

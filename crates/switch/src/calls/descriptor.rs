@@ -115,7 +115,12 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             }
         }
         libc::F_SETFL => {
-            let Some(socket) = fd_table::get(fd) else { return call(argument) };
+            let Some(socket) = fd_table::get(fd) else {
+                if argument & !c_long::from(libc::O_NONBLOCK | libc::O_RDWR) != 0 {
+                    socket_state::touch(fd);
+                }
+                return call(argument);
+            };
             let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
             let twin = if listener(fd).is_some() { c_long::from(libc::O_NONBLOCK) } else { 0 };
             let result = call(argument | twin);
@@ -124,7 +129,11 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             }
             result
         }
-        _ => call(argument),
+        libc::F_GETFD | libc::F_SETFD => call(argument),
+        _ => {
+            socket_state::touch(fd);
+            call(argument)
+        }
     }
 }
 
@@ -133,6 +142,9 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
+        if !matches!(request, libc::FIONBIO | libc::FIONREAD) {
+            socket_state::touch(fd);
+        }
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::ioctl(fd, request, argument) };
     };

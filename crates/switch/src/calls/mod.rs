@@ -17,6 +17,7 @@ pub mod metadata;
 pub mod open;
 pub mod option;
 pub mod poll;
+pub mod process;
 
 use core::ffi::c_int;
 use toe::fd_table;

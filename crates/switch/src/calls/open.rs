@@ -3,7 +3,7 @@
 use crate::ffi::{guarded, set_errno};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, hidden_twin, init, real};
+use crate::{fork, hidden_twin, init, real, twin_pool};
 use core::ffi::{c_int, c_uint};
 use toe::stack::Stack;
 use toe::{epoll, fd_table, sys};
@@ -14,6 +14,12 @@ use toe::{epoll, fd_table, sys};
 /// None beyond socket(2)'s.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if domain == libc::AF_INET && matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        let used = guarded(None, || socket_again(kind));
+        if let Some(fd) = used {
+            return fd;
+        }
+    }
     // SAFETY: the call takes numbers only.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
@@ -25,6 +31,21 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     fd
 }
 
+/// A TCP socket that was not needed before; `None`: the kernel has to make one.
+fn socket_again(kind: c_int) -> Option<c_int> {
+    if kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != libc::SOCK_STREAM
+        || init::disabled()
+        || fork::in_vfork_child()
+    {
+        return None;
+    }
+    let fd = twin_pool::take(kind & libc::SOCK_CLOEXEC != 0, kind & libc::SOCK_NONBLOCK != 0)?;
+    is_new(fd);
+    twin_pool::note_new(fd);
+    why::set(fd, On::Kernel, Reason::Undecided);
+    Some(fd)
+}
+
 fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
     if fork::in_vfork_child() {
         return;
@@ -32,7 +53,7 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
     match verdict(domain, kind, protocol) {
         None if init::disabled() => why::set(fd, On::Kernel, Reason::Disabled),
         None => {
-            socket_state::set(fd, State::TWIN);
+            twin_pool::note_new(fd);
             why::set(fd, On::Kernel, Reason::Undecided);
         }
         Some((on, reason)) => why::set(fd, on, reason),

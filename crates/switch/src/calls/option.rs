@@ -45,7 +45,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
                 socket_state::decided(fd);
                 why::set(fd, On::Kernel, only_kernel_reason(level, name));
             }),
-            OptionKind::Indifferent => {}
+            OptionKind::Indifferent => socket_state::add(fd, State::TOUCHED),
         }
     }
     result

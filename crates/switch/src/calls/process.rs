@@ -1,0 +1,129 @@
+//! Calls that make processes past fork's handlers, and calls that change who the process is: they are let through and
+//! noted. A child may have copies of the program's descriptors, or share its memory until it executes something; a
+//! socket made before belongs to the user and the network namespace of before.
+
+use crate::{real, twin_pool};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+use libc::{FILE, gid_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, uid_t};
+
+/// Processes made by the calls below.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// Processes that this one has made so far, as far as known.
+pub fn made() -> u32 {
+    MADE.load(Ordering::Relaxed).wrapping_add(toe::fork::count())
+}
+
+pub fn note_new_process() {
+    MADE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Before vfork and clone: the child may run in this process's memory. Returns the address of the real call.
+extern "C" fn before_vfork() -> *const c_void {
+    note_new_process();
+    toe::fork::note_shared_memory();
+    real::address_of_vfork()
+}
+
+extern "C" fn before_clone() -> *const c_void {
+    note_new_process();
+    toe::fork::note_shared_memory();
+    real::address_of_clone()
+}
+
+/// vfork returns twice, and the parent's frame must still be there at the second time: so this jumps and does not call.
+///
+/// # Safety
+/// As vfork(2).
+#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    core::arch::naked_asm!("sub rsp, 8", "call {before}", "add rsp, 8", "jmp rax", before = sym before_vfork)
+}
+
+/// Its arguments stay where the caller put them, whatever their number.
+///
+/// # Safety
+/// As clone(2).
+#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn clone() -> c_int {
+    core::arch::naked_asm!(
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "jmp rax",
+        before = sym before_clone
+    )
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As vfork(2).
+#[cfg(target_arch = "aarch64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, -16]!", "bl {before}", "ldp x29, x30, [sp], 16", "br x0",
+        before = sym before_vfork
+    )
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As clone(2).
+#[cfg(target_arch = "aarch64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn clone() -> c_int {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, -80]!", "stp x0, x1, [sp, 16]", "stp x2, x3, [sp, 32]", "stp x4, x5, [sp, 48]",
+        "stp x6, x7, [sp, 64]",
+        "bl {before}", "mov x16, x0",
+        "ldp x6, x7, [sp, 64]", "ldp x4, x5, [sp, 48]", "ldp x2, x3, [sp, 32]", "ldp x0, x1, [sp, 16]",
+        "ldp x29, x30, [sp], 80", "br x16",
+        before = sym before_clone
+    )
+}
+
+macro_rules! noted {
+    ($note:path: $($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
+        $(
+            /// # Safety
+            /// As the call of this name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+                $note();
+                // SAFETY: the program's arguments, handed on.
+                unsafe { real::$name($($arg),*) }
+            }
+        )+
+    };
+}
+
+noted! { note_new_process:
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    system(command: *const c_char) -> c_int;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+}
+
+noted! { twin_pool::clear:
+    setuid(uid: uid_t) -> c_int;
+    seteuid(uid: uid_t) -> c_int;
+    setreuid(real: uid_t, effective: uid_t) -> c_int;
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    setfsuid(uid: uid_t) -> c_int;
+    setgid(gid: gid_t) -> c_int;
+    setegid(gid: gid_t) -> c_int;
+    setregid(real: gid_t, effective: gid_t) -> c_int;
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    unshare(flags: c_int) -> c_int;
+    setns(fd: c_int, kind: c_int) -> c_int;
+}
