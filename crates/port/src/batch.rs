@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use toe_base::limits::FRAME_MAX;
 use toe_wire::link::TxOffload;
 
+use crate::place;
 use crate::port::{PortCounter, PortCounters};
 use crate::virtio_net;
 
@@ -15,8 +16,6 @@ use crate::virtio_net;
 pub(crate) const BATCH_MAX: usize = 64;
 /// Octets of one batch: room for many large frames, and no more than a cache holds.
 const BATCH_BYTES: usize = 1 << 20;
-/// Frames start on their own cache line.
-const ALIGN: usize = 64;
 /// How soon to try again when the kernel had no room.
 const RETRY_US: u64 = 100;
 /// After this long without any room, waiting frames are dropped: TCP's own timers take over.
@@ -48,6 +47,8 @@ impl<'a> Packets<'a> {
 #[derive(Debug)]
 pub(crate) struct TxQueue {
     buffer: Box<[u8]>,
+    /// Where the first packet of a batch goes.
+    first: usize,
     packets: Vec<Range<usize>>,
     /// Packets before this one have been sent.
     sent: usize,
@@ -59,8 +60,10 @@ pub(crate) struct TxQueue {
 
 impl TxQueue {
     pub(crate) fn new() -> TxQueue {
+        let buffer = vec![0; BATCH_BYTES].into_boxed_slice();
         TxQueue {
-            buffer: vec![0; BATCH_BYTES].into_boxed_slice(),
+            first: place::first(&buffer),
+            buffer,
             packets: Vec::with_capacity(BATCH_MAX),
             sent: 0,
             open: None,
@@ -69,7 +72,7 @@ impl TxQueue {
     }
 
     fn next_place(&self, frame_len: usize) -> Option<Range<usize>> {
-        let start = self.packets.last().map_or(0, |last| last.end.next_multiple_of(ALIGN));
+        let start = self.packets.last().map_or(self.first, |last| place::next(self.first, last.end));
         let end = start + virtio_net::HEADER_LEN + frame_len;
         let fits = frame_len <= FRAME_MAX && self.packets.len() < BATCH_MAX && end <= self.buffer.len();
         fits.then_some(start..end)

@@ -11,6 +11,7 @@ pub mod memory;
 mod netdev;
 mod open;
 mod packet;
+mod place;
 mod port;
 mod spec;
 mod tap;

@@ -9,6 +9,7 @@ use std::slice;
 use toe_base::limits::FRAME_MAX;
 
 use crate::batch::{BATCH_MAX, Packets, Send as SendPackets};
+use crate::place;
 use crate::virtio_net;
 
 // From linux/if_packet.h.
@@ -141,8 +142,9 @@ pub(super) struct Packet<'a> {
 /// Places for received packets, and the lists that describe them to the kernel. The lists are written once.
 #[derive(Debug)]
 pub(super) struct ReceiveBatch {
-    /// `RECEIVE_BATCH` places of `SLOT` octets; owned, freed in drop.
+    /// `RECEIVE_BATCH` places of `SLOT` octets, the first of them at `first`; owned, freed in drop.
     places: NonNull<[u8]>,
+    first: usize,
     messages: Box<[libc::mmsghdr]>,
     /// Pointed to by `messages` and not touched again. A `Vec`, because a `Box` claims to be the only way to its
     /// contents whenever it moves.
@@ -156,17 +158,19 @@ unsafe impl Send for ReceiveBatch {}
 impl ReceiveBatch {
     pub(super) fn new() -> ReceiveBatch {
         // Zeroed memory of this size comes from the kernel page by page when it is first written.
-        let places = Box::into_raw(vec![0u8; RECEIVE_BATCH * SLOT].into_boxed_slice());
+        let places = vec![0u8; RECEIVE_BATCH * SLOT + place::SLACK].into_boxed_slice();
+        let first = place::first(&places);
+        let places = Box::into_raw(places);
         // SAFETY: a Box's pointer is never null.
         let places = unsafe { NonNull::new_unchecked(places) };
         let mut vectors: Vec<libc::iovec> = (0..RECEIVE_BATCH)
             .map(|n| libc::iovec {
-                iov_base: places.as_ptr().cast::<u8>().wrapping_add(n * SLOT).cast(),
+                iov_base: places.as_ptr().cast::<u8>().wrapping_add(first + n * SLOT).cast(),
                 iov_len: SLOT,
             })
             .collect();
         let messages = messages_over(&mut vectors);
-        ReceiveBatch { places, messages, _vectors: vectors }
+        ReceiveBatch { places, first, messages, _vectors: vectors }
     }
 
     /// Receives up to `wanted` packets; returns how many came, at least one.
@@ -193,10 +197,10 @@ impl ReceiveBatch {
         let first = self.places.as_ptr().cast::<u8>().cast_const();
         self.messages.iter().take(count).enumerate().map(move |(n, message)| {
             let len = (message.msg_len as usize).min(SLOT);
-            // SAFETY: place `n` is below RECEIVE_BATCH, for `messages` is that long, so its `len` <= SLOT octets are
-            // inside `places`; they are initialised (zeroed at first) and nothing writes them while `self` is
+            // SAFETY: place `n` is below RECEIVE_BATCH, for `messages` is that long, so its `len` <= SLOT octets, from
+            // `self.first` <= SLACK on, are inside `places`; they are initialised (zeroed at first) and nothing writes them while `self` is
             // borrowed.
-            let octets = unsafe { slice::from_raw_parts(first.add(n * SLOT), len) };
+            let octets = unsafe { slice::from_raw_parts(first.add(self.first + n * SLOT), len) };
             Packet { octets, truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 }
         })
     }

@@ -7,6 +7,7 @@
 mod sys;
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use toe_base::limits::{FRAME_MAX, SEGMENT_PAYLOAD_MAX};
@@ -15,6 +16,7 @@ use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use crate::batch::{TxQueue, is_link_gone};
 use crate::netdev::NetDevices;
 use crate::open::OpenError;
+use crate::place;
 use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;
 use crate::virtio_net;
@@ -29,6 +31,8 @@ pub(crate) struct TapPort {
     mtu: u32,
     device: sys::TapDevice,
     buffer: Box<[u8]>,
+    /// Where in it packets go.
+    place: Range<usize>,
     queue: TxQueue,
     counters: PortCounters,
 }
@@ -56,12 +60,15 @@ impl TapPort {
         // Saves the engine the kernel's multicast chatter, nothing more: it would drop that itself.
         let _ = device.receive_only(&[mac, MacAddr::BROADCAST]);
         devices.bring_up(interface).map_err(failed("bringing the interface up"))?;
+        let buffer = vec![0; BUFFER_LEN + place::SLACK].into_boxed_slice();
+        let first = place::first(&buffer);
         Ok(TapPort {
             name: interface.to_owned(),
             mac,
             mtu,
             device,
-            buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
+            place: first..first + BUFFER_LEN,
+            buffer,
             queue: TxQueue::new(),
             counters: PortCounters::default(),
         })
@@ -108,7 +115,7 @@ impl Port for TapPort {
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
         let mut delivered = 0;
         for _ in 0..budget {
-            let len = match self.device.read(&mut self.buffer) {
+            let len = match self.device.read(&mut self.buffer[self.place.clone()]) {
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -123,7 +130,7 @@ impl Port for TapPort {
                 self.counters.add(PortCounter::RxTruncated, 1);
                 continue;
             }
-            let offload = self.buffer[..len]
+            let offload = self.buffer[self.place.start..][..len]
                 .split_first_chunk::<{ virtio_net::HEADER_LEN }>()
                 .and_then(|(header, frame)| Some((frame, virtio_net::decode(header, frame.len()).ok()?)));
             let Some((frame, offload)) = offload else {

@@ -2,8 +2,8 @@
 
 use super::stream;
 use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
-use crate::{real, socket_state};
 use crate::why::{self, Reason, Stack as On};
+use crate::{real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
