@@ -20,8 +20,9 @@ use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;
 use crate::virtio_net;
 
-/// The socket's share of kernel memory: it must hold what arrives while the engine is busy elsewhere.
-const RECEIVE_MEMORY: i32 = 16 << 20;
+/// The socket's share of kernel memory, taken as it is used: it must hold what a thousand peers send at once (their
+/// windows together) while the engine is busy elsewhere. What it does not hold is lost until a retransmission time-out.
+const RECEIVE_MEMORY: i32 = 128 << 20;
 const SEND_MEMORY: i32 = 8 << 20;
 
 #[derive(Debug)]
