@@ -4,6 +4,7 @@
 //! The engine uses the interface's own hardware address. The kernel's stack sees the same frames, so the engine must
 //! have IPv4 addresses that the kernel does not have, or the kernel answers too.
 
+mod ring;
 mod sys;
 
 use std::cell::Cell;
@@ -13,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
+use self::ring::{Next, RxRing};
 use crate::batch::{TxQueue, is_link_gone};
 use crate::netdev::NetDevices;
 use crate::open::OpenError;
@@ -24,6 +26,8 @@ use crate::virtio_net;
 /// windows together) while the engine is busy elsewhere. What it does not hold is lost until a retransmission time-out.
 const RECEIVE_MEMORY: i32 = 128 << 20;
 const SEND_MEMORY: i32 = 8 << 20;
+/// An empty ring does not say that the link is gone: once in so many looks the socket is asked.
+const ERROR_EVERY: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct PacketPort {
@@ -31,6 +35,9 @@ pub(crate) struct PacketPort {
     mac: MacAddr,
     mtu: u32,
     socket: sys::PacketSocket,
+    /// `None`: the kernel had no memory for it; then every packet is received by a call.
+    ring: Option<RxRing>,
+    looks_in_vain: u32,
     receive: sys::ReceiveBatch,
     send: sys::SendBatch,
     queue: TxQueue,
@@ -51,6 +58,7 @@ impl PacketPort {
         let mtu = devices.mtu(interface).map_err(failed("asking for the MTU"))?;
         let socket = sys::PacketSocket::open().map_err(failed("opening a packet socket"))?;
         socket.configure(RECEIVE_MEMORY, SEND_MEMORY).map_err(failed("setting up the packet socket"))?;
+        let ring = socket.make_ring().ok();
         devices.bring_up(interface).map_err(failed("bringing the interface up"))?;
         socket.bind(index).map_err(failed("binding the packet socket"))?;
         Ok(PacketPort {
@@ -58,6 +66,8 @@ impl PacketPort {
             mac,
             mtu,
             socket,
+            ring,
+            looks_in_vain: 0,
             receive: sys::ReceiveBatch::new(),
             send: sys::SendBatch::new(),
             queue: TxQueue::new(),
@@ -66,29 +76,80 @@ impl PacketPort {
         })
     }
 
-    /// Hands the first `count` received packets on.
-    fn deliver(&mut self, count: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> usize {
-        let mut delivered = 0;
-        for packet in self.receive.packets(count) {
-            let split = packet.octets.split_first_chunk::<{ virtio_net::HEADER_LEN }>();
-            let Some((header, frame)) = split else {
-                self.counters.add(PortCounter::RxBadHeader, 1);
-                continue;
-            };
-            if packet.truncated {
-                self.counters.add(PortCounter::RxTruncated, 1);
-                continue;
+    /// Receives up to `wanted` packets by a call and hands them on: how many came, and how many of them were good.
+    fn receive_batch(
+        &mut self,
+        wanted: usize,
+        each: &mut dyn FnMut(&[u8], RxOffload),
+    ) -> io::Result<(usize, usize)> {
+        match self.receive.fill(&self.socket, wanted.min(sys::RECEIVE_BATCH)) {
+            Ok(count) => {
+                let packets = self.receive.packets(count);
+                let good = packets.filter(|packet| {
+                    let octets = (!packet.truncated).then_some(packet.octets);
+                    deliver(octets, &mut self.counters, each)
+                });
+                Ok((count, good.count()))
             }
-            let Ok(offload) = virtio_net::decode(header, frame.len()) else {
-                self.counters.add(PortCounter::RxBadHeader, 1);
-                continue;
-            };
-            self.counters.received(frame.len());
-            each(frame, offload);
-            delivered += 1;
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((0, 0)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok((0, 0)),
+            Err(error) if is_link_gone(&error) => Err(error),
+            // The kernel gives up a frame whose segmentation has no virtio-net name, and says so once.
+            Err(_) => {
+                self.counters.add(PortCounter::RxRefused, 1);
+                Ok((1, 0))
+            }
         }
-        delivered
     }
+
+    /// The next packets of the ring: how many places they took, none at its end, and how many packets were good.
+    fn receive_from_ring(
+        &mut self,
+        budget: usize,
+        each: &mut dyn FnMut(&[u8], RxOffload),
+    ) -> io::Result<(usize, usize)> {
+        let Some(ring) = &mut self.ring else { return Ok((0, 0)) };
+        let good = match ring.next() {
+            None => return Ok((0, 0)),
+            Some(Next::Frame(packet)) => deliver(Some(packet), &mut self.counters, each),
+            Some(Next::Lost) => deliver(None, &mut self.counters, each),
+            Some(Next::Queued) => {
+                let wanted = ring.queued(budget.min(sys::RECEIVE_BATCH));
+                let (came, good) = self.receive_batch(wanted, each)?;
+                // Each place has its packet in the queue; should the kernel not give one out, the place is free all the
+                // same.
+                let places = came.max(1);
+                if let Some(ring) = &mut self.ring {
+                    ring.release(places);
+                }
+                return Ok((places, good));
+            }
+        };
+        ring.release(1);
+        Ok((1, usize::from(good)))
+    }
+}
+
+/// Hands a received packet on; `None` when only a part of it came. Whether it was good.
+fn deliver(
+    packet: Option<&[u8]>,
+    counters: &mut PortCounters,
+    each: &mut dyn FnMut(&[u8], RxOffload),
+) -> bool {
+    let Some(octets) = packet else {
+        counters.add(PortCounter::RxTruncated, 1);
+        return false;
+    };
+    let decoded = octets
+        .split_first_chunk::<{ virtio_net::HEADER_LEN }>()
+        .and_then(|(header, frame)| Some((frame, virtio_net::decode(header, frame.len()).ok()?)));
+    let Some((frame, offload)) = decoded else {
+        counters.add(PortCounter::RxBadHeader, 1);
+        return false;
+    };
+    counters.received(frame.len());
+    each(frame, offload);
+    true
 }
 
 impl Port for PacketPort {
@@ -117,26 +178,23 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
-        let mut tried = 0;
-        let mut delivered = 0;
+        let (mut tried, mut delivered) = (0, 0);
         while tried < budget {
-            let wanted = (budget - tried).min(sys::RECEIVE_BATCH);
-            match self.receive.fill(&self.socket, wanted) {
-                Ok(count) => {
-                    delivered += self.deliver(count, each);
-                    tried += count;
-                    if count < wanted {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_link_gone(&error) => return Err(error),
-                // The kernel gives up a frame whose segmentation has no virtio-net name, and says so once.
-                Err(_) => {
-                    self.counters.add(PortCounter::RxRefused, 1);
-                    tried += 1;
-                }
+            let left = budget - tried;
+            let (taken, good) = match self.ring {
+                Some(_) => self.receive_from_ring(left, each)?,
+                None => self.receive_batch(left, each)?,
+            };
+            if taken == 0 {
+                break;
+            }
+            tried += taken;
+            delivered += good;
+        }
+        if tried == 0 && self.ring.is_some() {
+            self.looks_in_vain = self.looks_in_vain.wrapping_add(1);
+            if self.looks_in_vain.is_multiple_of(ERROR_EVERY) {
+                self.socket.take_error()?;
             }
         }
         Ok(delivered)

@@ -8,11 +8,16 @@ use std::slice;
 
 use toe_base::limits::FRAME_MAX;
 
+use super::ring::{self, RxRing};
 use crate::batch::{BATCH_MAX, Packets, Send as SendPackets};
 use crate::place;
 use crate::virtio_net;
 
 // From linux/if_packet.h.
+const PACKET_RX_RING: libc::c_int = 5;
+const PACKET_COPY_THRESH: libc::c_int = 7;
+const PACKET_VERSION: libc::c_int = 10;
+const TPACKET_V2: libc::c_int = 1;
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -51,6 +56,15 @@ impl PacketSocket {
         self.set_memory(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_memory)?;
         self.set_memory(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_memory)?;
         self.attach_filter()
+    }
+
+    /// Makes the receive ring; before the bind, and after `configure`.
+    pub(super) fn make_ring(&self) -> io::Result<RxRing> {
+        self.set(libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
+        // Any number but 0: frames that are too large for a place go to the queue besides.
+        self.set(libc::SOL_PACKET, PACKET_COPY_THRESH, &1i32)?;
+        self.set(libc::SOL_PACKET, PACKET_RX_RING, &ring::REQUEST)?;
+        RxRing::map(self.as_fd())
     }
 
     /// The forced form goes beyond the administrator's limit but needs CAP_NET_ADMIN.
@@ -104,6 +118,14 @@ impl PacketSocket {
         // SAFETY: the pointer and length describe `address`, which the kernel only reads, during the call.
         let result = unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(&address).cast(), len) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The error that waits, if any: the link is down or gone.
+    pub(super) fn take_error(&self) -> io::Result<()> {
+        match rustix::net::sockopt::socket_error(&self.fd)? {
+            Ok(()) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Frames lost to a full queue since the last time that this was asked.

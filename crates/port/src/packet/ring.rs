@@ -1,0 +1,157 @@
+//! Frames as they come in, in memory that the kernel fills (packet(7), PACKET_RX_RING, version 2): a look at it is a load,
+//! and a frame is read where it lies.
+//!
+//! A place holds a frame of a common link's size. Of a larger one (segments that the sender's kernel left together, or
+//! that this one joined) the kernel puts the whole into the socket's queue besides, to be received by a call as without
+//! a ring, and says so in the place; the two are in the same order. Used by [`super::PacketPort`] alone.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::virtio_net;
+
+/// Octets of a place: the kernel's header of it, some 80, and a frame of 1514.
+const PLACE: usize = 2048;
+const PLACES: usize = 8192;
+/// The kernel takes memory in pieces of this size.
+const BLOCK: usize = 128 << 10;
+
+// From linux/if_packet.h.
+const STATUS_KERNEL: u32 = 0;
+const STATUS_USER: u32 = 1;
+const STATUS_COPY: u32 = 2;
+
+/// `struct tpacket_req`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    block_size: u32,
+    block_nr: u32,
+    frame_size: u32,
+    frame_nr: u32,
+}
+
+/// What to ask the kernel for before [`RxRing::map`].
+pub(super) const REQUEST: Request = Request {
+    block_size: BLOCK as u32,
+    block_nr: (PLACES * PLACE / BLOCK) as u32,
+    frame_size: PLACE as u32,
+    frame_nr: PLACES as u32,
+};
+
+/// The beginning of `struct tpacket2_hdr`, which is where a place begins.
+#[repr(C)]
+#[derive(Debug)]
+struct Header {
+    status: AtomicU32,
+    len: u32,
+    snaplen: u32,
+    mac: u16,
+    net: u16,
+}
+
+/// What the next place holds.
+#[derive(Debug)]
+pub(super) enum Next<'a> {
+    /// virtio-net header and frame.
+    Frame(&'a [u8]),
+    /// The next packet of the socket's queue stands here.
+    Queued,
+    /// A frame that fits neither place nor queue: it is lost.
+    Lost,
+}
+
+/// The ring, mapped.
+#[derive(Debug)]
+pub(super) struct RxRing {
+    /// `PLACES` places of `PLACE` octets, shared with the kernel.
+    places: NonNull<u8>,
+    next: usize,
+    _owns: PhantomData<[u8]>,
+}
+
+// SAFETY: needed because of the pointer. The mapping belongs to this value alone, so moving it to another thread moves it.
+unsafe impl Send for RxRing {}
+
+impl RxRing {
+    const LEN: usize = PLACES * PLACE;
+
+    /// Maps the ring of `socket`, which the kernel has made as [`REQUEST`] says.
+    pub(super) fn map(socket: BorrowedFd<'_>) -> io::Result<RxRing> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: needed to share memory with the kernel. The address is the kernel's choice, so nothing else is there.
+        let at = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), Self::LEN, access, MapFlags::SHARED, socket.as_fd(), 0)
+        }?;
+        let places = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(RxRing { places, next: 0, _owns: PhantomData })
+    }
+
+    fn place(&self, n: usize) -> *const u8 {
+        self.places.as_ptr().wrapping_add(n % PLACES * PLACE)
+    }
+
+    /// The status word of place `n`.
+    fn status(&self, n: usize) -> &AtomicU32 {
+        // SAFETY: needed because the kernel writes it, too. The place lies in the mapping, which lives as long as `self`
+        // and is aligned to pages, as places are to `PLACE`; all access to this word is atomic.
+        unsafe { &*self.place(n).cast::<AtomicU32>() }
+    }
+
+    /// The place that is due, if the kernel has filled it.
+    pub(super) fn next(&self) -> Option<Next<'_>> {
+        // Acquire: what the kernel wrote before the status is seen after it.
+        let status = self.status(self.next).load(Ordering::Acquire);
+        if status & STATUS_USER == 0 {
+            return None;
+        }
+        if status & STATUS_COPY != 0 {
+            return Some(Next::Queued);
+        }
+        // SAFETY: needed to read what the kernel wrote. A place with this status is the reader's until `release`, which
+        // borrows `self` exclusively; a place begins with this header, which has the alignment of the place at most.
+        let header = unsafe { &*self.place(self.next).cast::<Header>() };
+        let (len, mac) = (header.snaplen as usize, usize::from(header.mac));
+        let begin = mac.checked_sub(virtio_net::HEADER_LEN).filter(|_| mac + len <= PLACE);
+        Some(match begin {
+            Some(begin) if header.len == header.snaplen => {
+                let from = self.place(self.next).wrapping_add(begin);
+                // SAFETY: as above; `begin + HEADER_LEN + len` is at most `PLACE`, so this lies in the place.
+                Next::Frame(unsafe { slice::from_raw_parts(from, virtio_net::HEADER_LEN + len) })
+            }
+            _ => Next::Lost,
+        })
+    }
+
+    /// How many places from the one that is due on, `most` at most, stand for packets of the socket's queue.
+    pub(super) fn queued(&self, most: usize) -> usize {
+        const QUEUED: u32 = STATUS_USER | STATUS_COPY;
+        let is_queued = |n: &usize| self.status(self.next + n).load(Ordering::Acquire) & QUEUED == QUEUED;
+        (0..most).take_while(is_queued).count()
+    }
+
+    /// Gives `count` places back to the kernel.
+    pub(super) fn release(&mut self, count: usize) {
+        for _ in 0..count {
+            // Release: the frame was read before the kernel may write the next one here.
+            self.status(self.next).store(STATUS_KERNEL, Ordering::Release);
+            self.next = (self.next + 1) % PLACES;
+        }
+    }
+}
+
+impl Drop for RxRing {
+    fn drop(&mut self) {
+        // SAFETY: needed to undo `map`; nothing refers to the mapping any more, as all that did borrowed `self`.
+        let _ = unsafe { rustix::mm::munmap(self.places.as_ptr().cast(), Self::LEN) };
+    }
+}
+
+const _: () = assert!((PLACES * PLACE).is_multiple_of(BLOCK) && BLOCK.is_multiple_of(PLACE));
+const _: () = assert!(size_of::<Header>() == 16);
