@@ -1,7 +1,7 @@
 //! Where packets lie in a buffer: so that the payload of a TCP segment begins on a cache line.
 //!
-//! The kernel copies packets with one string instruction. On some processors that takes three times as long when source
-//! or destination is not aligned, which a payload behind 76 octets of headers is not when the packet is.
+//! The kernel copies packets with one string instruction, which some processors do more slowly when source or destination
+//! is not aligned; and a payload behind 76 octets of headers is not when the packet is.
 
 use crate::virtio_net;
 use toe_wire::tcp;

@@ -4,6 +4,7 @@
 
 mod bench;
 mod death;
+mod descriptor;
 mod direct;
 mod lifecycle;
 mod load;
