@@ -7,6 +7,7 @@
 
 mod bench;
 mod client;
+mod explain;
 mod locate;
 mod run;
 mod spawn;

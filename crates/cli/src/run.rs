@@ -1,6 +1,7 @@
 //! `toe run`: runs a program under the switch layer, on a running engine or on a private one made for it.
 
 use crate::client::{Client, ClientError};
+use crate::explain::Tally;
 use crate::spawn::{self, Started};
 use crate::{Failure, locate};
 use nix::sys::signal::{SigSet, Signal};
@@ -15,6 +16,7 @@ use std::process::{Child, Command, ExitStatus};
 use toe_abi::attach::{ReportKind, Request};
 use toe_abi::place;
 use toe_abi::report::StatusReport;
+use toe_abi::why::TALLY_VARIABLE;
 
 const EXIT_TROUBLE: u8 = 125;
 const EXIT_CANNOT_RUN: u8 = 126;
@@ -39,6 +41,7 @@ EXIT STATUS:
 EXAMPLES:
   toe run -- nginx -g 'daemon off;'
   toe run --name web -- redis-server --port 6379
+  toe run --explain -- curl -s http://example.org/
   toe run --private -- sh -c 'python3 -m http.server 8000 & sleep 1; curl -s http://127.0.0.1:8000/'")]
 pub struct Args {
     /// Name of the engine; it must run
@@ -47,6 +50,9 @@ pub struct Args {
     /// Make an engine of the program's own even if one runs
     #[arg(long)]
     pub private: bool,
+    /// When the program has ended, say how many of its sockets went to the engine and how many did not, and why
+    #[arg(long)]
+    pub explain: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -54,20 +60,43 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let preload = preload(std::env::var_os("LD_PRELOAD").as_deref(), &switch_library()?)?;
+    let tally = args.explain.then(Tally::new).transpose()?;
+    let with_tally = |mut command: Command| {
+        if let Some(tally) = &tally {
+            command.env(TALLY_VARIABLE, tally.path());
+        }
+        command
+    };
     if let Some(socket) = running_engine(args)? {
-        let error = program(args, &preload, &socket).exec();
-        return Err(not_started(args, &error));
+        let mut command = with_tally(program(args, &preload, &socket));
+        if tally.is_none() {
+            let error = command.exec();
+            return Err(not_started(args, &error));
+        }
+        let child = command.spawn().map_err(|error| not_started(args, &error))?;
+        let done = wait(child);
+        explain(tally.as_ref())?;
+        return done;
     }
     let name = format!("run-{}", std::process::id());
     let engine_args = ["--name", &name, "--port", "local"].map(OsString::from);
     let engine = spawn::start(&engine_args, true)
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
-    let done = match program(args, &preload, &engine.socket).spawn() {
+    let done = match with_tally(program(args, &preload, &engine.socket)).spawn() {
         Ok(child) => wait(child),
         Err(error) => Err(not_started(args, &error)),
     };
     end_engine(engine);
+    explain(tally.as_ref())?;
     done
+}
+
+/// To the standard error output, as the standard output is the program's.
+fn explain(tally: Option<&Tally>) -> Result<(), Failure> {
+    if let Some(tally) = tally {
+        eprint!("toe run: TCP sockets of the program\n{}", tally.report()?);
+    }
+    Ok(())
 }
 
 /// The socket of an engine that runs and is meant; `None`: a private one is wanted.
@@ -247,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_127() {
-        let args = Args { name: None, private: true, command: vec!["no-such-program-here".into()] };
+        let args =
+            Args { name: None, private: true, explain: false, command: vec!["no-such-program-here".into()] };
         let error = program(&args, OsStr::new(""), Path::new("/x")).spawn().expect_err("not found");
         let failure = not_started(&args, &error);
         assert_eq!(failure.status(), 127);

@@ -30,5 +30,6 @@ mod listen;
 mod proto_stacks;
 mod real;
 mod socket_state;
+mod tally;
 mod twin_pool;
 mod why;

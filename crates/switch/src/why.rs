@@ -3,6 +3,7 @@
 
 use crate::debug;
 use crate::socket_state::{self, State};
+use crate::tally;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -25,6 +26,7 @@ const SETTLED: u8 = 2;
 
 /// A decision about `fd`.
 pub fn set(fd: c_int, stack: Stack, reason: Reason) {
+    tally::count(stack, reason);
     let Some(table) = table() else { return };
     if let Some(word) = word(table, fd) {
         word.store(encode(stack, reason), Ordering::Relaxed);

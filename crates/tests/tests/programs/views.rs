@@ -7,6 +7,7 @@ use toe_tests::lab::{KERNEL_PEER_ADDR, Lab, Side};
 use toe_tests::nginx::{Nginx, Options, PORT};
 use toe_tests::tools::On;
 use toe_tests::wait::{self, SOON};
+use toe_tests::{bins, child};
 
 #[test]
 fn ss_names_program_and_process() {
@@ -108,4 +109,24 @@ fn fd_in(line: &str) -> u32 {
         .next_back()
         .and_then(|word| word.parse().ok())
         .unwrap_or_else(|| panic!("a descriptor: {line:?}"))
+}
+
+#[test]
+fn explain_says_at_the_end_what_went_where() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let script = "import socket\n\
+        l = socket.create_server(('127.0.0.1', 7302))\n\
+        for _ in range(3): socket.create_connection(('127.0.0.1', 7302)).close(); l.accept()[0].close()\n\
+        socket.create_server(('::1', 0), family=socket.AF_INET6)\n";
+    let mut command = lab.command(Side::Server, &bins::path("toe"));
+    command.args(["run", "--name", engine.name(), "--explain", "--", "/usr/bin/python3", "-c", script]);
+    let said = child::run("toe run", &mut command, SOON).expect_success("toe run");
+    println!("{said}");
+    for line in
+        ["7 on the engine", "3 connect() was taken", "3 the connection came in", "1 on the kernel's stack"]
+    {
+        assert!(said.contains(line), "{line:?} in {said}");
+    }
+    assert!(said.contains("IPv6"), "{said}");
 }

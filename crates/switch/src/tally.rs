@@ -1,0 +1,50 @@
+//! Counts decisions for `toe run --explain` (`toe_abi::why::TALLY_VARIABLE`): in memory that `toe run` made and that all
+//! processes of the program share. Without it nothing is counted. Written by `why.rs`.
+
+use crate::why::{Reason, Stack};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use toe::sys;
+use toe_abi::why::{TALLY_ENTRIES, TALLY_LEN, TALLY_VARIABLE, tally_place};
+
+static COUNTS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Called once, when the library is loaded.
+pub fn open_if_wanted() {
+    let Some(path) = std::env::var_os(TALLY_VARIABLE) else { return };
+    // It may be gone, or another user's: then this program is not counted.
+    let Ok(memory) = open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(sys::Fd::from) else {
+        return;
+    };
+    if rustix::fs::fstat(&memory).is_ok_and(|stat| stat.st_size as usize != TALLY_LEN) {
+        return;
+    }
+    // SAFETY: needed to share memory with other processes. A new mapping over no existing one; it is never unmapped.
+    let counts = unsafe {
+        mmap(
+            core::ptr::null_mut(),
+            TALLY_LEN,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &memory,
+            0,
+        )
+    };
+    if let Ok(counts) = counts {
+        COUNTS.store(counts.cast(), Ordering::Release);
+    }
+}
+
+/// A socket's stack was decided.
+pub fn count(stack: Stack, reason: Reason) {
+    let counts = COUNTS.load(Ordering::Acquire);
+    if counts.is_null() || reason == Reason::Undecided {
+        return;
+    }
+    let place = tally_place(stack, reason);
+    debug_assert!(place < TALLY_ENTRIES);
+    // SAFETY: needed because the counts are shared memory. `counts` is a mapping of TALLY_ENTRIES words, and a place is
+    // below that; all access is atomic.
+    unsafe { &*counts.add(place) }.fetch_add(1, Ordering::Relaxed);
+}
