@@ -202,7 +202,10 @@ impl Anchors {
 
     fn forget(&mut self, handle: AnchorHandle) {
         let Some(anchor) = self.by_handle.remove(&handle) else { return };
-        self.by_identity.remove(&anchor.identity);
+        // The kernel may have given the number to another directory already.
+        if self.by_identity.get(&anchor.identity) == Some(&handle) {
+            self.by_identity.remove(&anchor.identity);
+        }
         if let Some(home) = anchor.home.and_then(|home| self.homes.get_mut(&home)) {
             home.anchors -= 1;
         }

@@ -74,6 +74,8 @@ macro_rules! next_definitions {
         /// Looks every symbol up, so that no later call has to.
         pub(crate) fn resolve_all() {
             $(slot::$name.get();)+
+            VFORK.get();
+            CLONE.get();
         }
 
         $(

@@ -119,7 +119,7 @@ fn explain_says_at_the_end_what_went_where() {
         l = socket.create_server(('127.0.0.1', 7302))\n\
         for _ in range(3): socket.create_connection(('127.0.0.1', 7302)).close(); l.accept()[0].close()\n\
         socket.create_server(('::1', 0), family=socket.AF_INET6)\n";
-    let mut command = lab.command(Side::Server, &bins::path("toe"));
+    let mut command = lab.command(Side::Server, bins::path("toe"));
     command.args(["run", "--name", engine.name(), "--explain", "--", "/usr/bin/python3", "-c", script]);
     let said = child::run("toe run", &mut command, SOON).expect_success("toe run");
     println!("{said}");
