@@ -1,18 +1,22 @@
 //! The directory under which an engine keeps its anchors: a new one for each engine, gone with it.
 //!
-//! It lies in shared memory, where making and opening an anchor touches no disk. The engine holds a lock on it; what an
-//! engine left behind that was killed has none, and the next engine removes it. Used by [`crate::anchors`].
+//! Programs get descriptors of what is in it, and from a directory one can go up. So it is the root of a file system in
+//! memory that is mounted nowhere: there is nothing above it, whatever root directory or mount namespace a program is
+//! confined to. That takes the right to mount. An engine without it makes a directory of its user's, in memory where it
+//! can; no other user gets through it, and a program of the same user that is confined could.
+//!
+//! Such a directory is locked. What an engine left behind that was killed has no lock, and the next one removes it.
+//! Used by [`crate::anchors`].
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Memory that every Linux system has as a file system.
-const SHARED_MEMORY: &str = "/dev/shm";
-/// What the names of these directories begin with.
+/// What the names of such directories begin with.
 const PREFIX: &str = "opentoe-anchors-";
 
 /// Directories of this process so far.
@@ -21,14 +25,17 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 /// The directory; dropping it removes it.
 #[derive(Debug)]
 pub struct AnchorRoot {
-    path: PathBuf,
-    /// Locked for as long as the engine lives.
-    _lock: OwnedFd,
+    dir: OwnedFd,
+    /// Where it is, unless it is nowhere. The descriptor holds the lock.
+    path: Option<PathBuf>,
 }
 
 impl AnchorRoot {
     pub fn make() -> std::io::Result<AnchorRoot> {
-        AnchorRoot::make_in(&base())
+        match mounted_nowhere() {
+            Ok(dir) => Ok(AnchorRoot { dir, path: None }),
+            Err(_) => AnchorRoot::make_in(&base()),
+        }
     }
 
     fn make_in(base: &Path) -> std::io::Result<AnchorRoot> {
@@ -36,48 +43,65 @@ impl AnchorRoot {
         loop {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let path = base.join(format!("{PREFIX}{}-{number}", std::process::id()));
-            // Nobody but the engine's user comes in this way; hosts are handed a descriptor of what is theirs.
             match rustix::fs::mkdir(&path, Mode::RWXU) {
                 // Another process-id namespace may have had the same number here.
                 Err(Errno::EXIST) => continue,
                 other => other?,
             }
-            if let Some(lock) = try_lock(&path) {
-                return Ok(AnchorRoot { path, _lock: lock });
+            if let Some(dir) = try_lock(&path) {
+                return Ok(AnchorRoot { dir, path: Some(path) });
             }
             // Another engine, starting at this very moment, took it for abandoned.
         }
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// A path that leads to `name` in it, for calls that take no directory's descriptor.
+    pub fn path_to(&self, name: &str) -> String {
+        format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd())
     }
 }
 
 impl Drop for AnchorRoot {
     fn drop(&mut self) {
-        // If something stays, the next engine tries again.
-        let _ = std::fs::remove_dir_all(&self.path);
+        if let Some(path) = &self.path {
+            // If something stays, the next engine tries again.
+            let _ = std::fs::remove_dir_all(path);
+        }
     }
 }
 
-fn base() -> PathBuf {
-    let usable = |path: &Path| {
-        let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-        let read_only =
-            rustix::fs::statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY));
-        writable && !read_only
-    };
-    let shared = PathBuf::from(SHARED_MEMORY);
-    if usable(&shared) { shared } else { std::env::temp_dir() }
+/// The root of a new file system in memory.
+fn mounted_nowhere() -> rustix::io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // Nobody but the engine's user comes in this way; hosts are handed a descriptor of what is theirs.
+    rustix::mount::fsconfig_set_string(context.as_fd(), "mode", "0700")?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(&mount, ".", flags, Mode::empty())
 }
 
-/// The lock on the directory at `path`, unless somebody has it or the directory is gone.
+/// Where a directory is made: in memory that is the user's, in memory that all have, or where temporary files are.
+fn base() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let writable = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    runtime.into_iter().chain([PathBuf::from("/dev/shm")]).find(writable).unwrap_or_else(std::env::temp_dir)
+}
+
+/// The directory at `path`, locked, unless somebody has the lock or it is gone.
 fn try_lock(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
     rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let (ours, there) = (rustix::fs::fstat(&dir).ok()?, rustix::fs::stat(path).ok()?);
+    let ours = rustix::fs::fstat(&dir).ok()?;
+    let there = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (ours.st_ino == there.st_ino && ours.st_dev == there.st_dev).then_some(dir)
 }
 
@@ -111,11 +135,23 @@ mod tests {
         let others = base.path().join("something-else");
         std::fs::create_dir(&others).expect("made");
         let second = AnchorRoot::make_in(base.path()).expect("made");
-        assert!(living.path().is_dir() && second.path().is_dir() && others.is_dir());
+        let path = living.path.clone().expect("a path");
+        assert!(path.is_dir() && second.path.as_ref().is_some_and(|path| path.is_dir()) && others.is_dir());
         assert!(!dead.exists(), "nobody has its lock");
-        let path = living.path().to_path_buf();
         std::fs::create_dir(path.join("1")).expect("made");
         drop(living);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn there_is_no_way_up_from_one_that_is_mounted_nowhere() {
+        let Ok(dir) = mounted_nowhere() else {
+            println!("not tried: no right to mount");
+            return;
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let up = rustix::fs::openat(&dir, "../../../..", flags, Mode::empty()).expect("opened");
+        let (here, there) = (rustix::fs::fstat(&dir).expect("stat"), rustix::fs::fstat(&up).expect("stat"));
+        assert_eq!((here.st_dev, here.st_ino), (there.st_dev, there.st_ino));
     }
 }

@@ -281,7 +281,7 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)?;
-        self.share_anchor(now, anchor);
+        self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow) => {
                 let kept = self.unread.remove(&anchor);

@@ -224,8 +224,7 @@ impl Daemon {
         self.connections.close(connection);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
-        let lost = self.anchors.close_home(id, |anchor| self.engine.anchor_stands(anchor));
-        lost.into_iter().for_each(|anchor| self.anchor_closed(now, anchor));
+        self.anchors.leave_home(id);
     }
 
     /// Nobody has the anchor open any more.
@@ -235,11 +234,11 @@ impl Daemon {
     }
 
     /// The anchor is no longer for the session alone that it was made for.
-    pub(crate) fn share_anchor(&mut self, now: Instant, anchor: AnchorHandle) {
+    pub(crate) fn share_anchor(&mut self, anchor: AnchorHandle) {
         self.engine.share_anchor(anchor);
         if !self.anchors.remove_name(anchor) {
-            tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
-            self.anchor_closed(now, anchor);
+            // It is still reported by name, for which the first session has to be trusted.
+            tracing::warn!("an anchor cannot be watched by itself: raise fs.inotify.max_user_watches");
         }
     }
 

@@ -17,6 +17,8 @@ const QUIET_AFTER: u32 = 64;
 /// How often a quiet port is looked at. Each look is a system call, which rounds of local traffic need not pay; and a
 /// frame that waits so long has waited longer in its sender's interrupt.
 const QUIET_LOOK_US: u64 = 10;
+/// How often ports are tended that want it.
+const TEND_EVERY_US: u64 = 1_000_000;
 /// How long a port that failed is left alone.
 const RETRY_AFTER_US: u64 = 1_000_000;
 
@@ -46,6 +48,8 @@ impl std::fmt::Debug for PortSlot {
 #[derive(Debug, Default)]
 pub struct Ports {
     pub slots: Vec<PortSlot>,
+    /// When those that want it are tended next.
+    tend_at: Instant,
 }
 
 impl Ports {
@@ -93,6 +97,10 @@ impl Ports {
         sessions: &mut Sessions,
         poller: &Poller,
     ) -> usize {
+        if now >= self.tend_at {
+            self.tend_at = now.after_us(TEND_EVERY_US);
+            self.slots.iter_mut().filter(|slot| slot.port.needs_tending()).for_each(|slot| slot.port.tend());
+        }
         let mut frames = 0;
         for slot in &mut self.slots {
             if !slot.may_try(now, poller) || now < slot.look_at {
@@ -143,6 +151,7 @@ impl Ports {
         let of = |slot: &PortSlot| match (slot.retry_at, slot.port.next_deadline_us()) {
             (Some(retry), _) => retry,
             (None, Some(us)) => now.after_us(us),
+            (None, None) if slot.port.needs_tending() => self.tend_at,
             (None, None) => Instant::FAR_FUTURE,
         };
         self.slots.iter().map(of).min().unwrap_or(Instant::FAR_FUTURE)

@@ -22,8 +22,9 @@ const LOCAL_PER_ROUND: usize = 512;
 const FAREWELL_ROUNDS: usize = 64;
 /// Connections accepted before anything else gets its turn.
 const ACCEPTS_PER_TURN: usize = 32;
-/// Anchors looked after in one turn when reports were lost.
+/// Anchors looked after in one turn, and when the next turn comes at the latest.
 const DOUBTS_PER_TURN: usize = 64;
+const DOUBTS_AGAIN_US: u64 = 100;
 /// How long accepting rests when there are no descriptors.
 const ACCEPT_AGAIN_AFTER_US: u64 = 100_000;
 
@@ -171,8 +172,8 @@ impl Daemon {
 
     /// The next time at which there is something to do even if nothing comes in.
     fn next_deadline(&self, now: Instant) -> Instant {
-        if self.anchors.has_doubtful() {
-            return now;
+        if self.anchors.doubts() > 0 {
+            return now.after_us(DOUBTS_AGAIN_US);
         }
         self.engine
             .poll_timeout()
@@ -323,12 +324,26 @@ impl Daemon {
         self.closed_anchors = closed;
     }
 
-    /// Makes sure of anchors whose end may have gone unreported. One that its session has not used since cannot be open.
+    /// Looks after some anchors whose session is gone or whose end may have gone unreported.
     fn resolve_doubts(&mut self, now: Instant) {
-        for _ in 0..DOUBTS_PER_TURN {
+        for _ in 0..DOUBTS_PER_TURN.min(self.anchors.doubts()) {
             let Some(anchor) = self.anchors.next_doubtful() else { break };
-            if !self.engine.anchor_is_unused(anchor) {
-                self.share_anchor(now, anchor);
+            let left = self.anchors.is_left(anchor);
+            if !self.engine.anchor_stands(anchor) {
+                if left {
+                    self.anchors.remove(anchor);
+                } else if !self.engine.anchor_is_unused(anchor) {
+                    self.share_anchor(anchor);
+                }
+            } else if !left && self.engine.anchor_connects(anchor) {
+                // Its host opens it only once it is connected, and then it must still have a name.
+                self.anchors.doubt(anchor);
+            } else if left && !self.anchors.remove_name(anchor) {
+                tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
+                self.anchors.remove(anchor);
+                self.engine.anchor_closed(now, anchor, &mut self.sessions);
+            } else if !left {
+                self.share_anchor(anchor);
             }
         }
     }

@@ -65,11 +65,14 @@ impl Anchor {
     /// One that is not in use; the engine is asked for many at a time.
     pub fn take(stack: &'static Stack) -> Result<Anchor, Errno> {
         let pool = &stack.anchors().stock;
-        if let Some(handle) = pool.lock().free.pop() {
+        let (free, spoiled) = {
+            let mut stock = pool.lock();
+            (stock.free.pop(), std::mem::take(&mut stock.spoiled))
+        };
+        spoiled.into_iter().for_each(|handle| drop(Anchor { handle, stack }));
+        if let Some(handle) = free {
             return Ok(Anchor { handle, stack });
         }
-        let spoiled = std::mem::take(&mut pool.lock().spoiled);
-        spoiled.into_iter().for_each(|handle| drop(Anchor { handle, stack }));
         // Others may have been closed by threads that have not looked at their completions since.
         stack.queue_sets().for_each(QueueSet::drain);
         if let Some(handle) = pool.lock().free.pop() {

@@ -10,7 +10,7 @@ use crate::epoll;
 use crate::socket::{self, Socket};
 use crate::stack::{self, Stack};
 use crate::{fd_table, sys, wait};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
 static HANDLERS: Once = Once::new();
@@ -43,9 +43,45 @@ pub fn count() -> u32 {
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static MAY_BE_SHARED: AtomicBool = AtomicBool::new(false);
 
+/// A word that is 1 here and that the kernel wipes in the child of any fork, also of one that no handler sees.
+static NOT_WIPED: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
 /// From now on [`note_shared_memory`] is called before every vfork.
 pub fn watch_shared_memory() {
-    WATCHED.store(true, Ordering::Relaxed);
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    const PAGE: usize = 4096;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: needed for a page that the kernel wipes in a child. A new private mapping, at an address of the kernel's
+    // choice, that is never unmapped; the advice changes nothing in this process.
+    let page = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), PAGE, access, MapFlags::PRIVATE)
+            .and_then(|page| madvise(page, PAGE, Advice::LinuxWipeOnFork).map(|()| page))
+    };
+    if let Ok(page) = page {
+        NOT_WIPED.store(page.cast(), Ordering::Release);
+        set_not_wiped();
+        WATCHED.store(true, Ordering::Release);
+    }
+}
+
+fn not_wiped() -> Option<&'static AtomicU32> {
+    let word = NOT_WIPED.load(Ordering::Acquire);
+    // SAFETY: needed because the address is in an atomic. It is null or that of a page that stays mapped, and all access
+    // to the word is atomic.
+    (!word.is_null()).then(|| unsafe { &*word })
+}
+
+fn set_not_wiped() {
+    if let Some(word) = not_wiped() {
+        word.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether this process certainly is the one that [`install_handlers`] or the handler in the child saw.
+fn is_known_process() -> bool {
+    WATCHED.load(Ordering::Acquire)
+        && !MAY_BE_SHARED.load(Ordering::Relaxed)
+        && not_wiped().is_some_and(|word| word.load(Ordering::Relaxed) == 1)
 }
 
 /// A child may be made that runs in this process's memory.
@@ -55,7 +91,7 @@ pub fn note_shared_memory() {
 
 /// Whether this is a child of vfork, which runs in its parent's memory until it executes something.
 pub fn is_vfork_child() -> bool {
-    if WATCHED.load(Ordering::Relaxed) && !MAY_BE_SHARED.load(Ordering::Relaxed) {
+    if is_known_process() {
         return false;
     }
     let pid = PID.load(Ordering::Relaxed);
@@ -119,6 +155,7 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
     PID.store(sys::pid(), Ordering::Relaxed);
+    set_not_wiped();
     unlock();
     wait::after_fork_in_child();
     socket::after_fork_in_child();

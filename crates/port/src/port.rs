@@ -28,6 +28,14 @@ pub trait Port: Send {
     /// frame is held back, or the kernel had no room for one. `None`: no need.
     fn next_deadline_us(&self) -> Option<u64>;
 
+    /// Whether [`Port::tend`] is to be called once a second, also when the link is quiet.
+    fn needs_tending(&self) -> bool {
+        false
+    }
+
+    /// Looks after what nothing else reports.
+    fn tend(&mut self) {}
+
     /// Hands at most `budget` frames (duplicates made by a wrapper not counted) to `each`; returns how many `each`
     /// saw. An error says that the link is gone or down: worth telling, and calling again is allowed.
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize>;
@@ -58,6 +66,8 @@ counters! {
         RxBadHeader = "rx_bad_header",
         /// The kernel could not describe the frame to us.
         RxRefused = "rx_refused",
+        /// The kernel had stopped filling the receive ring, and a new one was made.
+        RxRestarts = "rx_restarts",
         /// A flush found the kernel without room; nothing was lost by that.
         TxBusy = "tx_busy",
         /// The kernel had no room for too long.

@@ -278,11 +278,13 @@ fn tagged_and_foreign_frames_stay_out() {
         let mut port = open_port("packet:near");
         let mut far = open_port("packet:far");
         let (near_mac, far_mac) = (port.mac(), far.mac());
-        let mut send = |dst, ethertype, mark: u8| {
+        let (tcp, udp) = (6, 17);
+        let mut send = |dst, ethertype, protocol: u8, mark: u8| {
             let frame = far.transmit().frame(64).expect("room");
             frame.fill(mark);
             EthRepr { dst, src: far_mac, ethertype }.emit(frame);
             frame[14..18].copy_from_slice(&[0, 12, 8, 0]);
+            frame[23] = protocol;
             far.transmit().commit(TxOffload::default());
             far.flush().expect("the link is up");
         };
@@ -290,12 +292,14 @@ fn tagged_and_foreign_frames_stay_out() {
         let deadline = Instant::now() + PATIENCE;
         while !marks.contains(&6) {
             assert!(Instant::now() < deadline, "the last frame never came");
-            send(near_mac, EtherType::Vlan, 1);
-            send(MacAddr([2, 9, 9, 9, 9, 9]), EtherType::Ipv4, 2);
-            send(MacAddr([0x33, 0x33, 0, 0, 0, 1]), EtherType::Ipv6, 3);
-            send(near_mac, EtherType::Other(0x88b5), 4);
-            send(near_mac, EtherType::Ipv4, 5);
-            send(MacAddr::BROADCAST, EtherType::Ipv4, 6);
+            send(near_mac, EtherType::Vlan, tcp, 1);
+            send(MacAddr([2, 9, 9, 9, 9, 9]), EtherType::Ipv4, tcp, 2);
+            send(MacAddr([0x33, 0x33, 0, 0, 0, 1]), EtherType::Ipv6, tcp, 3);
+            send(near_mac, EtherType::Other(0x88b5), tcp, 4);
+            // A frame that the engine has no use for does not take its room.
+            send(near_mac, EtherType::Ipv4, udp, 4);
+            send(near_mac, EtherType::Ipv4, tcp, 5);
+            send(MacAddr::BROADCAST, EtherType::Ipv4, tcp, 6);
             wait_readable(&*port, RESEND);
             // The kernel may say something of its own on the link.
             let mut keep =

@@ -208,10 +208,14 @@ fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -
         true => sys::dup_to_high(sys::borrow(fd)).ok(),
         false => None,
     };
-    twin_pool::keep(fd, state, socket.nonblocking());
+    // As it is now: another thread may have done something to it while this one waited.
+    let spare = twin_pool::spare(fd, socket_state::get(fd), is_nonblocking(fd));
     if let Err(error) = anchor.open_as(fd, cloexec, socket.nonblocking()) {
         socket.abandon();
         return Err(error);
+    }
+    if let Some(spare) = spare {
+        spare.keep();
     }
     fd_table::install(fd, socket);
     epoll::replace(fd, socket);

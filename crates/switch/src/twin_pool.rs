@@ -3,11 +3,11 @@
 //! Making and closing a kernel socket costs more than all else that a short connection of an engine's costs. One is kept
 //! only as new: no option set but such as are taken back here, never bound, in no epoll set, and no process was made since
 //! it was (a child might have it, too). What belongs to a socket from its making on, its user and its network
-//! namespace, may change by calls that [`crate::calls::process`] sees: then all are closed.
+//! namespace, may change by calls that [`crate::calls::process`] sees: after such a call none is kept any more.
 
 use crate::socket_state::{self, State};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use rustix::fd::AsFd;
 use rustix::net::sockopt;
 use toe::{fd_table, sys};
@@ -16,6 +16,9 @@ use toe::{fd_table, sys};
 const PLACES: usize = 2;
 /// One more than the number; zero: none. First those that block, then those that do not.
 static KEPT: [[AtomicI32; PLACES]; 2] = [const { [const { AtomicI32::new(0) }; PLACES] }; 2];
+
+/// None is kept any more.
+static CLOSED: AtomicBool = AtomicBool::new(false);
 
 fn places(nonblocking: bool) -> &'static [AtomicI32; PLACES] {
     &KEPT[usize::from(nonblocking)]
@@ -35,26 +38,46 @@ pub fn take(cloexec: bool, nonblocking: bool) -> Option<c_int> {
     sys::dup_lowest(&twin, cloexec).ok()
 }
 
-/// Keeps the twin `fd`, of which this `state` is known, if it is as new and there is a place. The program's number is
-/// about to mean something else.
-pub fn keep(fd: c_int, state: State, nonblocking: bool) {
+/// A twin on its way into the pool. Dropped, it is closed.
+#[derive(Debug)]
+pub struct Spare {
+    twin: sys::Fd,
+    nonblocking: bool,
+}
+
+/// A copy of the twin `fd`, of which this `state` is known, if it is as new and there is a place for it. The program's
+/// number is about to mean something else; only after that is the copy to be kept.
+pub fn spare(fd: c_int, state: State, nonblocking: bool) -> Option<Spare> {
     let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED);
-    if state.without(harmless) != State::new_twin() {
-        return;
+    if state.without(harmless) != State::new_twin()
+        || CLOSED.load(Ordering::Relaxed)
+        || places(nonblocking).iter().all(|place| place.load(Ordering::Relaxed) != 0)
+    {
+        return None;
     }
-    let Some(place) = places(nonblocking).iter().find(|place| place.load(Ordering::Relaxed) == 0) else {
-        return;
-    };
-    let Ok(twin) = sys::dup_to_high(sys::borrow(fd)) else { return };
-    if take_back(&twin, state).is_err() {
-        return;
-    }
-    let number = twin.into_raw();
-    fd_table::mark_internal(number);
-    let taken = place.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Relaxed);
-    if taken.is_err() {
-        fd_table::forget_internal(number);
-        let _ = sys::close(number);
+    let twin = sys::dup_to_high(sys::borrow(fd)).ok()?;
+    take_back(&twin, state).ok()?;
+    Some(Spare { twin, nonblocking })
+}
+
+impl Spare {
+    /// It is nobody else's now: keeps it for the next socket.
+    pub fn keep(self) {
+        let number = self.twin.raw();
+        let free = |place: &&AtomicI32| {
+            place.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        // Marked first: the moment that it is in its place another thread may take it out and unmark it.
+        fd_table::mark_internal(number);
+        match places(self.nonblocking).iter().find(free) {
+            Some(_) => {
+                self.twin.into_raw();
+            }
+            None => fd_table::forget_internal(number),
+        }
+        if CLOSED.load(Ordering::SeqCst) {
+            clear();
+        }
     }
 }
 
@@ -72,6 +95,12 @@ fn take_back(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
 /// Closes all.
 pub fn clear() {
     KEPT.iter().flatten().for_each(|place| drop(take_from(place)));
+}
+
+/// Closes all, and keeps none any more: from here on sockets of one process may differ in whose they are.
+pub fn close() {
+    CLOSED.store(true, Ordering::SeqCst);
+    clear();
 }
 
 /// What `socket_state` is to hold of a socket that [`take`] gave, or the kernel made.
@@ -100,11 +129,10 @@ mod tests {
         let twin = socket();
         let (fd, new) = (twin.as_raw_fd(), State::new_twin());
         for touched in [State::TOUCHED, State::BOUND, State::IN_EPOLL, State::ENGINE_ADDRESS] {
-            keep(fd, new.with(touched), false);
-            assert_eq!(take(true, false), None, "{touched:?}");
+            assert!(spare(fd, new.with(touched), false).is_none(), "{touched:?}");
         }
         sockopt::set_tcp_nodelay(&twin, true).unwrap();
-        keep(fd, new.with(State::NO_DELAY).with(State::REPORTED), false);
+        spare(fd, new.with(State::NO_DELAY).with(State::REPORTED), false).expect("as new").keep();
         assert_eq!(take(true, true), None, "it blocks");
         let known = cookie(&twin);
         drop(twin);
@@ -113,10 +141,13 @@ mod tests {
         assert_eq!(sockopt::tcp_nodelay(&again), Ok(false));
         assert_eq!(take(true, false), None);
 
-        keep(again.raw(), new, false);
+        drop(spare(again.raw(), new, false).expect("as new"));
+        assert_eq!(take(true, false), None, "not kept after all");
+        spare(again.raw(), new, false).expect("as new").keep();
         crate::calls::process::note_new_process();
-        keep(again.raw(), new, false);
-        clear();
+        assert!(spare(again.raw(), new, false).is_none(), "a child may have it");
+        close();
         assert_eq!(take(true, false), None);
+        assert!(spare(again.raw(), State::new_twin(), false).is_none(), "none any more");
     }
 }

@@ -39,6 +39,11 @@ impl Engine {
         engine
     }
 
+    /// An engine on an interface that something else made in the server's namespace.
+    pub fn on_interface(lab: &Lab, interface: &str) -> Engine {
+        Engine::start(lab, Side::Server, Some((format!("packet:{interface}"), TAP_ENGINE_ADDR)))
+    }
+
     fn start(lab: &Lab, side: Side, port: Option<(String, &str)>) -> Engine {
         Engine(must(engine::Engine::start(lab, &Options { spot: side.into(), port })))
     }

@@ -106,7 +106,7 @@ impl Engine {
                 session.listeners.remove(holder.id.0);
             }
         }
-        self.anchors.release(listener.anchor);
+        self.anchors.release(listener.anchor, AnchorTarget::Listener(idx));
         let orphans: Vec<FlowIdx> =
             self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
         for flow in orphans {

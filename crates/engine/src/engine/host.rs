@@ -55,7 +55,14 @@ impl Engine {
                 self.accept_credit(session, queue_set, listener, count, host);
                 Ok(())
             }
-            Command::Accept { flow, anchor, fd } => self.accept(session, queue_set, flow, anchor, fd),
+            Command::Accept { flow, anchor, fd } => {
+                self.accept(session, queue_set, flow, anchor, fd)?;
+                if self.anchors.take_closed_early(anchor) {
+                    // The entry waited for room in the host while its program closed the descriptor.
+                    self.anchor_closed(now, anchor, host);
+                }
+                Ok(())
+            }
             Command::CloseListener { listener, last } => {
                 self.drop_listener_holder(now, session, listener, last, host);
                 Ok(())
@@ -272,7 +279,8 @@ impl Engine {
         anchor: AnchorHandle,
         fd: u32,
     ) -> Result<(), FenceReason> {
-        let Some(idx) = self.flow_of(session, id) else {
+        let there = self.flow_of(session, id).filter(|idx| !self.flows.get(*idx).conn.app_closed);
+        let Some(idx) = there else {
             // The connection went away in the meantime.
             return self.accept_nothing(session, queue_set, id, anchor);
         };
@@ -306,6 +314,9 @@ impl Engine {
             return Err(FenceReason::UnknownHandle);
         }
         self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
+        if self.sessions.answers_are_full(session, queue_set) {
+            return Err(FenceReason::CompletionOverflow);
+        }
         Ok(())
     }
 

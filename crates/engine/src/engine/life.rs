@@ -117,7 +117,7 @@ impl Engine {
         flow.conn.app_closed = true;
         let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.anchor.take() {
-            self.anchors.release(anchor);
+            self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get_mut(idx);
@@ -212,7 +212,7 @@ impl Engine {
             self.index.remove(&key);
         }
         if let Some(anchor) = anchor {
-            self.anchors.release(anchor);
+            self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
         self.flows.free(idx);
@@ -256,8 +256,8 @@ impl Engine {
             }
             Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx, host),
             Some(AnchorTarget::Nothing) => {}
-            // Opened and closed before any use: its session may use it still.
-            Some(AnchorTarget::Unused(_)) | None => return,
+            Some(AnchorTarget::Unused(_)) => return self.anchors.note_closed_early(anchor),
+            None => return,
         }
         if let Some((home, queue_set)) = self.anchors.closed(anchor) {
             self.answer(home, queue_set, Completion::AnchorFree { anchor });
@@ -267,6 +267,16 @@ impl Engine {
     /// Whether its session has not used the anchor since it was made, or last closed.
     pub fn anchor_is_unused(&self, anchor: AnchorHandle) -> bool {
         matches!(self.anchors.get(anchor), Some(AnchorTarget::Unused(_)) | None)
+    }
+
+    /// Whether it is that of a flow that is not connected yet.
+    pub fn anchor_connects(&self, anchor: AnchorHandle) -> bool {
+        match self.anchors.get(anchor) {
+            Some(AnchorTarget::Flow(idx)) => {
+                matches!(self.flows.get(idx).conn.state, TcpState::SynSent | TcpState::SynReceived)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the anchor holds a flow or a listener alive.

@@ -24,6 +24,8 @@ struct Anchor {
     home: Option<SessionId>,
     /// Through which the home used it last, and hears that it is free.
     queue_set: QueueSetId,
+    /// Opened and closed again while it stood for nothing yet: what it is bound to next has no descriptor.
+    closed_early: bool,
 }
 
 /// All anchors by handle. New handles count up, so that those taken together are consecutive (as `Reply::Anchors` tells
@@ -43,7 +45,8 @@ impl Anchors {
         let handle = self.next;
         self.next = self.next.wrapping_add(1);
         let (target, queue_set) = (AnchorTarget::Unused(session), QueueSetId(0));
-        self.table.insert(handle, Anchor { target, home: Some(session), queue_set });
+        let anchor = Anchor { target, home: Some(session), queue_set, closed_early: false };
+        self.table.insert(handle, anchor);
         AnchorHandle(handle)
     }
 
@@ -69,10 +72,10 @@ impl Anchors {
         }
     }
 
-    /// What the anchor stood for is gone; it may be open still.
-    pub fn release(&mut self, anchor: AnchorHandle) {
+    /// `target`, which the anchor stood for, is gone; it may be open still.
+    pub fn release(&mut self, anchor: AnchorHandle, target: AnchorTarget) {
         if let Some(slot) = self.table.get_mut(&anchor.0)
-            && slot.target != AnchorTarget::Nothing
+            && slot.target == target
         {
             slot.target = AnchorTarget::Nothing;
             self.released.push_back(anchor);
@@ -82,6 +85,18 @@ impl Anchors {
     /// The next anchor that stands for nothing any more.
     pub fn poll_released(&mut self) -> Option<AnchorHandle> {
         self.released.pop_front()
+    }
+
+    /// It was closed while it stood for nothing: its session may have a command under way that binds it.
+    pub fn note_closed_early(&mut self, anchor: AnchorHandle) {
+        if let Some(slot) = self.table.get_mut(&anchor.0) {
+            slot.closed_early = true;
+        }
+    }
+
+    /// Whether it had been closed before it was bound; told once.
+    pub fn take_closed_early(&mut self, anchor: AnchorHandle) -> bool {
+        self.table.get_mut(&anchor.0).is_some_and(|slot| core::mem::take(&mut slot.closed_early))
     }
 
     /// The session that it came from does not get it back.
@@ -97,6 +112,7 @@ impl Anchors {
         match slot.home {
             Some(home) => {
                 slot.target = AnchorTarget::Unused(home);
+                slot.closed_early = false;
                 Some((home, slot.queue_set))
             }
             None => {
@@ -145,7 +161,9 @@ mod tests {
         assert!(!anchors.bind(SessionId(2), QS, anchor, target));
         assert!(anchors.bind(SessionId(1), QS, anchor, target));
         assert!(!anchors.bind(SessionId(1), QS, anchor, target));
-        anchors.release(anchor);
+        anchors.release(anchor, AnchorTarget::Nothing);
+        assert_eq!(anchors.poll_released(), None, "it stands for something else");
+        anchors.release(anchor, target);
         assert_eq!(anchors.poll_released(), Some(anchor));
         assert!(!anchors.bind(SessionId(1), QS, anchor, target), "somebody may have it open");
         assert_eq!(anchors.closed(anchor), Some((SessionId(1), QS)));
@@ -160,7 +178,7 @@ mod tests {
         for anchor in [held, released] {
             assert!(anchors.bind(session, QS, anchor, AnchorTarget::Flow(FlowIdx(7))));
         }
-        anchors.release(released);
+        anchors.release(released, AnchorTarget::Flow(FlowIdx(7)));
         anchors.forget_session(session);
         assert_eq!([held, released, unused].map(|a| anchors.get(a).is_some()), [true, false, false]);
         assert_eq!(anchors.closed(held), None, "its number may be another session's by now");

@@ -117,6 +117,14 @@ impl Port for FaultPort {
         own.chain(self.inner.next_deadline_us()).min()
     }
 
+    fn needs_tending(&self) -> bool {
+        self.inner.needs_tending()
+    }
+
+    fn tend(&mut self) {
+        self.inner.tend();
+    }
+
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
         let now = (self.clock)();
         let mut delivered = 0;

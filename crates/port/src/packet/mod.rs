@@ -26,8 +26,8 @@ use crate::virtio_net;
 /// windows together) while the engine is busy elsewhere. What it does not hold is lost until a retransmission time-out.
 const RECEIVE_MEMORY: i32 = 128 << 20;
 const SEND_MEMORY: i32 = 8 << 20;
-/// An empty ring does not say that the link is gone: once in so many looks the socket is asked.
-const ERROR_EVERY: u32 = 64;
+/// An empty ring does not say that the link is gone: after so many looks in a row that found nothing the socket is asked.
+const LOOKS_IN_VAIN_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct PacketPort {
@@ -38,6 +38,8 @@ pub(crate) struct PacketPort {
     /// `None`: the kernel had no memory for it; then every packet is received by a call.
     ring: Option<RxRing>,
     looks_in_vain: u32,
+    /// Frames received when the port was last tended.
+    tended_at: u64,
     receive: sys::ReceiveBatch,
     send: sys::SendBatch,
     queue: TxQueue,
@@ -68,6 +70,7 @@ impl PacketPort {
             socket,
             ring,
             looks_in_vain: 0,
+            tended_at: 0,
             receive: sys::ReceiveBatch::new(),
             send: sys::SendBatch::new(),
             queue: TxQueue::new(),
@@ -191,9 +194,12 @@ impl Port for PacketPort {
             tried += taken;
             delivered += good;
         }
-        if tried == 0 && self.ring.is_some() {
-            self.looks_in_vain = self.looks_in_vain.wrapping_add(1);
-            if self.looks_in_vain.is_multiple_of(ERROR_EVERY) {
+        if tried > 0 {
+            self.looks_in_vain = 0;
+        } else if self.ring.is_some() {
+            self.looks_in_vain += 1;
+            if self.looks_in_vain == LOOKS_IN_VAIN_MAX {
+                self.looks_in_vain = 0;
                 self.socket.take_error()?;
             }
         }
@@ -210,6 +216,26 @@ impl Port for PacketPort {
         }
         let mut out = sys::Sender { socket: &self.socket, batch: &mut self.send };
         self.queue.flush(&mut out, &mut self.counters)
+    }
+
+    fn needs_tending(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Makes a new ring when frames were lost for want of room since the last time, and yet none came: then the old one
+    /// stands still ([`sys::PacketSocket::remove_ring`]), and nothing else would ever say so.
+    fn tend(&mut self) {
+        let lost = self.socket.take_drops();
+        self.queue_full.set(self.queue_full.get() + lost);
+        let received = self.counters.get(PortCounter::RxFrames);
+        let none_came = received == std::mem::replace(&mut self.tended_at, received);
+        let is_empty = self.ring.as_ref().is_some_and(|ring| ring.next().is_none());
+        if lost > 0 && none_came && is_empty {
+            self.counters.add(PortCounter::RxRestarts, 1);
+            self.ring = None;
+            self.socket.remove_ring();
+            self.ring = self.socket.make_ring().ok();
+        }
     }
 
     fn counters(&self) -> PortCounters {

@@ -45,6 +45,9 @@ pub(super) const REQUEST: Request = Request {
     frame_nr: PLACES as u32,
 };
 
+/// What undoes [`REQUEST`].
+pub(super) const NO_RING: Request = Request { block_size: 0, block_nr: 0, frame_size: 0, frame_nr: 0 };
+
 /// The beginning of `struct tpacket2_hdr`, which is where a place begins.
 #[repr(C)]
 #[derive(Debug)]

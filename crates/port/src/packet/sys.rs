@@ -64,7 +64,15 @@ impl PacketSocket {
         // Any number but 0: frames that are too large for a place go to the queue besides.
         self.set(libc::SOL_PACKET, PACKET_COPY_THRESH, &1i32)?;
         self.set(libc::SOL_PACKET, PACKET_RX_RING, &ring::REQUEST)?;
-        RxRing::map(self.as_fd())
+        RxRing::map(self.as_fd()).inspect_err(|_| self.remove_ring())
+    }
+
+    /// Undoes [`PacketSocket::make_ring`] once the ring is unmapped: frames go to the queue again.
+    ///
+    /// Needed when the ring stands still: Linux does not give a place back in which it was to put a frame that the
+    /// virtio-net header cannot describe, and drops all that follow.
+    pub(super) fn remove_ring(&self) {
+        let _ = self.set(libc::SOL_PACKET, PACKET_RX_RING, &ring::NO_RING);
     }
 
     /// The forced form goes beyond the administrator's limit but needs CAP_NET_ADMIN.
@@ -80,25 +88,32 @@ impl PacketSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets only untagged IPv4 and ARP frames in that are sent to this interface or to all. Without it every frame
-    /// on a shared link would be copied to the engine just to be dropped; and the kernel hides the tag of a VLAN
-    /// frame, which must not pass for an untagged one.
+    /// Lets only untagged ARP, TCP and ICMP frames in that are sent to this interface or to all. Without it every frame
+    /// on a shared link would be copied to the engine just to be dropped; the kernel hides the tag of a VLAN frame, which
+    /// must not pass for an untagged one; and a frame of another protocol that is segmented in a way that the
+    /// virtio-net header has no name for would stop the ring (see [`PacketSocket::remove_ring`]).
     fn attach_filter(&self) -> io::Result<()> {
         const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
         const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+        const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+        /// Behind the Ethernet header.
+        const IPV4_PROTOCOL: u32 = 14 + 9;
         const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
         const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
         let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
         let ancillary = |what: libc::c_int| (libc::SKF_AD_OFF + what) as u32;
         let mut program = [
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT)),
-            op(JUMP_IF, 0, 7, 0),
+            op(JUMP_IF, 0, 10, 0),
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)),
             op(JUMP_IF, 1, 0, PACKET_HOST),
-            op(JUMP_IF, 0, 4, PACKET_BROADCAST),
+            op(JUMP_IF, 0, 7, PACKET_BROADCAST),
             op(LOAD_HALF, 0, 0, 12),
-            op(JUMP_IF, 1, 0, libc::ETH_P_IP as u32),
-            op(JUMP_IF, 0, 1, libc::ETH_P_ARP as u32),
+            op(JUMP_IF, 4, 0, libc::ETH_P_ARP as u32),
+            op(JUMP_IF, 0, 4, libc::ETH_P_IP as u32),
+            op(LOAD_BYTE, 0, 0, IPV4_PROTOCOL),
+            op(JUMP_IF, 1, 0, libc::IPPROTO_TCP as u32),
+            op(JUMP_IF, 0, 1, libc::IPPROTO_ICMP as u32),
             op(RETURN, 0, 0, u32::MAX),
             op(RETURN, 0, 0, 0),
         ];

@@ -40,6 +40,7 @@ unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_
     if !wanted.is_some_and(|wanted| listening::engine_has(wanted, fd)) {
         return fail(Errno::EADDRNOTAVAIL);
     }
+    socket_state::touch(fd);
     // SAFETY: the caller's promise.
     let result = unsafe { listening::bind_freely(fd, addr, len) };
     if result == 0 {
@@ -158,6 +159,8 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
+        // Even one that fails leaves its mark on a socket.
+        socket_state::touch(fd);
         // SAFETY: the call takes numbers only.
         return unsafe { real::shutdown(fd, how) };
     };

@@ -273,15 +273,8 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
         // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
         unsafe {
             let result = real::sendmsg(fd, message, flags);
-            if result >= 0 && (*message).msg_controllen != 0 {
-                guarded((), || {
-                    each_passed_fd(message, |fd| {
-                        if let Some(passed) = fd_table::get(fd) {
-                            passed.mark_shared();
-                        }
-                        socket_state::touch(fd);
-                    })
-                });
+            if result >= 0 {
+                note_passed(message);
             }
             return result;
         }
@@ -293,6 +286,28 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
     guarded(-1, || unsafe {
         length(transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags))
     })
+}
+
+/// The descriptors that went with a message are another process's, too.
+///
+/// # Safety
+/// The kernel has taken `message`.
+unsafe fn note_passed(message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    if unsafe { (*message).msg_controllen } == 0 {
+        return;
+    }
+    guarded((), || {
+        // SAFETY: as above.
+        unsafe {
+            each_passed_fd(message, |fd| {
+                if let Some(passed) = fd_table::get(fd) {
+                    passed.mark_shared();
+                }
+                socket_state::touch(fd);
+            })
+        }
+    });
 }
 
 /// Calls `each` with the descriptors that go or came with a message (SCM_RIGHTS).
@@ -359,8 +374,13 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on.
-        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+        // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
+        return unsafe {
+            let sent = real::sendmmsg(fd, messages, count, flags);
+            (0..usize::try_from(sent).unwrap_or(0))
+                .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
+            sent
+        };
     };
     guarded(-1, || {
         each_message(messages, count, |message| {

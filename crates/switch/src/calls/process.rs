@@ -101,7 +101,10 @@ macro_rules! noted {
             pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
                 $note();
                 // SAFETY: the program's arguments, handed on.
-                unsafe { real::$name($($arg),*) }
+                let result = unsafe { real::$name($($arg),*) };
+                // Once more, for what other threads did in between.
+                $note();
+                result
             }
         )+
     };
@@ -114,7 +117,7 @@ noted! { note_new_process:
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }
 
-noted! { twin_pool::clear:
+noted! { twin_pool::close:
     setuid(uid: uid_t) -> c_int;
     seteuid(uid: uid_t) -> c_int;
     setreuid(real: uid_t, effective: uid_t) -> c_int;

@@ -1,8 +1,9 @@
 //! Between the engine and a kernel peer over a veth: small answers, and large files that must arrive unchanged.
 
 use std::time::Duration;
+use toe_tests::child::Program;
 use toe_tests::engine::Engine;
-use toe_tests::lab::{Lab, Side};
+use toe_tests::lab::{Lab, Side, TAP_ENGINE_ADDR};
 use toe_tests::nginx::{Nginx, Options, PORT};
 use toe_tests::tools::{On, WrkReport, rate};
 use toe_tests::wait::SOON;
@@ -132,4 +133,20 @@ fn assert_faults_happened(engine: &Engine, faults: &str) {
     let dropped: u64 = counters.iter().filter(|(name, _)| name.contains("fault")).map(|(_, n)| n).sum();
     println!("frames that the fault wrapper touched: {dropped}");
     assert_eq!(dropped > 0, !faults.is_empty(), "{counters:?}");
+}
+
+#[test]
+fn a_frame_that_linux_cannot_describe_stops_a_port_for_a_second_only() {
+    let lab = Lab::new();
+    let script = lab.dir().join("stuck_ring.py");
+    std::fs::write(&script, include_str!("stuck_ring.py")).expect("stuck_ring.py");
+    let mut command = lab.command(Side::Server, "/usr/bin/python3");
+    command.arg(&script).arg(TAP_ENGINE_ADDR);
+    let mut peer = Program::spawn("stuck_ring", &mut command);
+    peer.wait_for_line("up", SOON);
+    let engine = Engine::on_interface(&lab, "toestuck");
+    peer.tell("go");
+    assert!(peer.wait(SOON).expect_success("stuck_ring").trim().ends_with("same"));
+    println!("{:?}", engine.status().counters);
+    assert_eq!(engine.status().counters["port0_rx_restarts"], 1);
 }

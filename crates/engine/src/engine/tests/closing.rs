@@ -114,6 +114,16 @@ fn the_last_close_of_a_descriptor_ends_the_flow_whoever_held_it() {
 }
 
 #[test]
+fn a_descriptor_that_was_closed_before_the_engine_heard_of_it_ends_the_flow() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].closes_early = true;
+    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].eof), "FIN, as at any last close");
+}
+
+#[test]
 fn closing_a_listener_resets_what_nobody_took() {
     let mut world = World::new();
     let now = world.now;

@@ -119,6 +119,8 @@ pub(super) struct Side {
     pub(super) reads: bool,
     /// Leave completions in their ring.
     pub(super) deaf: bool,
+    /// Programs close what they accepted before the engine has the entry that says so.
+    pub(super) closes_early: bool,
     outbox: Outbox,
     send_at: u64,
 }
@@ -142,6 +144,7 @@ impl Side {
             last_result: None,
             reads: true,
             deaf: false,
+            closes_early: false,
             outbox: Outbox::default(),
             send_at: 0,
         }
@@ -251,6 +254,9 @@ impl Side {
             Completion::Accepted { flow, listener } => {
                 self.plain(now, Command::AcceptCredit { listener, count: 1 });
                 let anchor = self.engine.take_anchor(self.session);
+                if self.closes_early {
+                    self.engine.anchor_closed(now, anchor, &mut self.memory);
+                }
                 self.plain(now, Command::Accept { flow, anchor, fd: 9 });
                 self.conns.push(Conn { id: flow, established: true, anchor, ..Conn::default() });
             }
