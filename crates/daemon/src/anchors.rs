@@ -44,6 +44,8 @@ struct Anchor {
     home: HomeId,
     /// Present when it has no name any more and is watched by itself.
     watch: Option<i32>,
+    /// In the list of those to be looked after.
+    doubted: bool,
 }
 
 /// The directory of a session's anchors. It stays until the last anchor in it has lost its name.
@@ -139,7 +141,7 @@ impl Anchors {
             home.anchors += 1;
             home.named += 1;
         }
-        self.by_handle.insert(handle, Anchor { identity, home: id, watch: None });
+        self.by_handle.insert(handle, Anchor { identity, home: id, watch: None, doubted: false });
         self.by_identity.insert(identity, handle);
         Ok(())
     }
@@ -192,11 +194,14 @@ impl Anchors {
     fn recover(&mut self, closed: &mut Vec<AnchorHandle>) {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.reports.as_raw_fd()));
         let info = info.unwrap_or_default();
-        let number = |line: &str| line.strip_prefix("inotify wd:")?.split(' ').next()?.parse().ok();
-        let live: HashSet<i32> = info.lines().filter_map(number).collect();
-        for (&handle, anchor) in &self.by_handle {
+        let live: HashSet<i32> = info.lines().filter_map(watch_in).collect();
+        for (&handle, anchor) in &mut self.by_handle {
             match anchor.watch {
-                None => self.doubtful.push_back(handle),
+                None if anchor.doubted => {}
+                None => {
+                    anchor.doubted = true;
+                    self.doubtful.push_back(handle);
+                }
                 // Some watch there is, that of a home at least; without any, nothing was told.
                 Some(watch) if !live.is_empty() && !live.contains(&watch) => {
                     // It may also have been reported after all.
@@ -211,12 +216,20 @@ impl Anchors {
 
     /// The next anchor to look after.
     pub fn next_doubtful(&mut self) -> Option<AnchorHandle> {
-        self.doubtful.pop_front()
+        let handle = self.doubtful.pop_front()?;
+        if let Some(anchor) = self.by_handle.get_mut(&handle) {
+            anchor.doubted = false;
+        }
+        Some(handle)
     }
 
-    /// Looks after it once more, later.
+    /// It is to be looked after, if it still is there.
     pub fn doubt(&mut self, handle: AnchorHandle) {
-        self.doubtful.push_back(handle);
+        if let Some(anchor) = self.by_handle.get_mut(&handle)
+            && !std::mem::replace(&mut anchor.doubted, true)
+        {
+            self.doubtful.push_back(handle);
+        }
     }
 
     pub fn doubts(&self) -> usize {
@@ -301,7 +314,8 @@ impl Anchors {
             home.open = false;
         }
         let named = self.by_handle.iter().filter(|(_, a)| a.home == id && a.watch.is_none());
-        self.doubtful.extend(named.map(|(handle, _)| *handle));
+        let named: Vec<AnchorHandle> = named.map(|(handle, _)| *handle).collect();
+        named.into_iter().for_each(|handle| self.doubt(handle));
         self.remove_left_home(id);
     }
 
@@ -326,9 +340,21 @@ impl Anchors {
     }
 }
 
+/// The watch that a line of an inotify descriptor's fdinfo is about; it is in hexadecimal.
+fn watch_in(line: &str) -> Option<i32> {
+    let number = line.strip_prefix("inotify wd:")?.split(' ').next()?;
+    i32::from_str_radix(number, 16).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_writes_watches_in_hexadecimal() {
+        assert_eq!(watch_in("inotify wd:1f ino:9e7e sdev:800013 mask:800afce ignored_mask:0"), Some(31));
+        assert_eq!(watch_in("pos:\t0"), None);
+    }
 
     const SESSION: SessionId = SessionId(3);
 
