@@ -34,6 +34,7 @@ EXAMPLES:
   toe run -- nginx                       run a program on an engine; without one, on a private one
   toe start --port packet:veth0 --addr 10.0.0.2/24
   toe ss                                 which sockets the engine has, and who holds them
+  toe why 1234                           which stack each socket of process 1234 is on, and why
   toe why 1234 7                         which stack descriptor 7 of process 1234 is on, and why
 
 EXIT STATUS:

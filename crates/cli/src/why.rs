@@ -1,30 +1,32 @@
-//! `toe why PID FD`: which stack a descriptor is on, and the reason. It reads the table that the switch layer keeps
+//! `toe why PID [FD]`: which stack a descriptor is on, and the reason; without FD, of each socket. It reads the table that the switch layer keeps
 //! in each program, and `/proc` for all that the table does not say.
 
 use crate::{Failure, print, print_json};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use toe_abi::why::{self, Reason, Stack};
 
-/// Say which stack a descriptor is on, and why
+/// Say which stack a descriptor is on, or each socket of a process, and why
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 EXAMPLES:
+  toe why 1234                         every socket of the process
   toe why 1234 7
   toe why $(pgrep -o nginx) 6 --json
 
 --json gives pid, fd, program, descriptor (what /proc says it is), stack (engine, kernel or none), reason, text and
-remedy. You need the right to look at the process: be its user, or root.")]
+remedy; without FD, an array of these. You need the right to look at the process: be its user, or root.")]
 pub struct Args {
     /// Process id
     #[arg(value_name = "PID")]
     pid: u32,
-    /// Number of the descriptor in that process
+    /// Number of a descriptor in that process; all of its sockets if it is left out
     #[arg(value_name = "FD")]
-    fd: u32,
+    fd: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,7 +46,7 @@ struct Explanation {
 }
 
 /// What `/proc` knows of a descriptor that the switch layer has no word on.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     NoSocket(&'static str),
     Tcp,
@@ -56,7 +58,12 @@ enum Kind {
 }
 
 pub fn why(args: &Args) -> Result<u8, Failure> {
-    let explanation = explain(args.pid, args.fd)?;
+    let process = Process::open(args.pid)?;
+    let Some(fd) = args.fd else {
+        let sockets = process.sockets()?;
+        return if args.json { print_json(&sockets) } else { print(&process.table_of(&sockets)) };
+    };
+    let explanation = process.explain(fd)?;
     if args.json {
         return print_json(&explanation);
     }
@@ -69,36 +76,110 @@ pub fn why(args: &Args) -> Result<u8, Failure> {
     print(&text)
 }
 
-fn explain(pid: u32, fd: u32) -> Result<Explanation, Failure> {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    let no_process = |_| Failure::new(format!("there is no process {pid}; see 'ps' for those that run"));
-    let program = std::fs::read_to_string(process.join("comm")).map_err(no_process)?;
-    let link = std::fs::read_link(process.join(format!("fd/{fd}"))).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(format!("process {pid} is somebody else's; run this as its user, or as root"))
+/// A process and what is known of its descriptors, read once.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    program: String,
+    /// Its directory in `/proc`.
+    dir: PathBuf,
+    /// The switch layer's, if it is there.
+    table: Option<File>,
+    /// Sockets of its network namespace by inode number.
+    kinds: HashMap<String, Kind>,
+}
+
+impl Process {
+    fn open(pid: u32) -> Result<Process, Failure> {
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let no_process = |_| Failure::new(format!("there is no process {pid}; see 'ps' for those that run"));
+        let program = std::fs::read_to_string(dir.join("comm")).map_err(no_process)?;
+        let (table, kinds) = (open_table(&dir), kinds_in(&dir));
+        Ok(Process { pid, program: program.trim_end().to_owned(), dir, table, kinds })
+    }
+
+    fn link(&self, fd: u32) -> Result<String, Failure> {
+        let pid = self.pid;
+        let link =
+            std::fs::read_link(self.dir.join(format!("fd/{fd}"))).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => self.not_ours(),
+                _ => Failure::new(format!(
+                    "process {pid} has no descriptor {fd}; 'ls -l /proc/{pid}/fd' lists them"
+                )),
+            })?;
+        Ok(link.to_string_lossy().into_owned())
+    }
+
+    fn not_ours(&self) -> Failure {
+        Failure::new(format!("process {} is somebody else's; run this as its user, or as root", self.pid))
+    }
+
+    fn recorded(&self, fd: u32) -> Option<(Stack, Reason)> {
+        let found = self.table.as_ref().and_then(|table| entry(table, fd));
+        found.filter(|&(stack, _)| stack != Stack::None)
+    }
+
+    fn explain(&self, fd: u32) -> Result<Explanation, Failure> {
+        let link = self.link(fd)?;
+        let (stack, reason, text, remedy) = match self.recorded(fd) {
+            Some((stack, reason)) => {
+                (stack, format!("{reason:?}"), reason.text().to_owned(), reason.remedy().to_owned())
+            }
+            None => unrecorded(self.kind_of(&link), self.table.is_some()),
+        };
+        Ok(Explanation {
+            pid: self.pid,
+            fd,
+            program: self.program.clone(),
+            descriptor: link,
+            stack: stack.name(),
+            reason: kebab(&reason),
+            text,
+            remedy,
+        })
+    }
+
+    /// Every descriptor that is a socket, or stands for one.
+    fn sockets(&self) -> Result<Vec<Explanation>, Failure> {
+        let entries = std::fs::read_dir(self.dir.join("fd")).map_err(|_| self.not_ours())?;
+        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+        let mut fds: Vec<u32> = entries.flatten().filter_map(number).collect();
+        fds.sort_unstable();
+        // One that was closed meanwhile is left out.
+        let is_socket = |fd: &u32| {
+            self.link(*fd).is_ok_and(|link| link.starts_with("socket:[") || self.recorded(*fd).is_some())
+        };
+        Ok(fds.into_iter().filter(is_socket).filter_map(|fd| self.explain(fd).ok()).collect())
+    }
+
+    fn table_of(&self, sockets: &[Explanation]) -> String {
+        if sockets.is_empty() {
+            return format!("{} (process {}) has no sockets\n", self.program, self.pid);
         }
-        _ => Failure::new(format!("process {pid} has no descriptor {fd}; 'ls -l /proc/{pid}/fd' lists them")),
-    })?;
-    let link = link.to_string_lossy().into_owned();
-    let table = open_table(&process);
-    let recorded =
-        table.as_ref().and_then(|table| entry(table, fd)).filter(|&(stack, _)| stack != Stack::None);
-    let (stack, reason, text, remedy) = match recorded {
-        Some((stack, reason)) => {
-            (stack, format!("{reason:?}"), reason.text().to_owned(), reason.remedy().to_owned())
+        let mut text =
+            format!("{} (process {})\n{:>8}  {:<7} reason\n", self.program, self.pid, "fd", "stack");
+        for socket in sockets {
+            text += &format!("{:>8}  {:<7} {}\n", socket.fd, socket.stack, socket.text);
         }
-        None => unrecorded(kind_of(&process, &link), table.is_some()),
-    };
-    Ok(Explanation {
-        pid,
-        fd,
-        program: program.trim_end().to_owned(),
-        descriptor: link,
-        stack: stack.name(),
-        reason: kebab(&reason),
-        text,
-        remedy,
-    })
+        text
+    }
+
+    /// What a descriptor is, from its link in `/proc`.
+    fn kind_of(&self, link: &str) -> Kind {
+        let Some(inode) = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) else {
+            return Kind::NoSocket(match link {
+                _ if link.starts_with("pipe:") => "a pipe",
+                "anon_inode:[eventpoll]" => "an epoll set",
+                "anon_inode:[eventfd]" => "an eventfd",
+                _ if link.starts_with("anon_inode:") => "a kernel object",
+                _ if link.starts_with("/memfd:") => "a memory file",
+                _ if link.starts_with("/dev/") => "a device",
+                _ => "a file",
+            });
+        };
+        // A TCP socket that is neither bound nor connected is in no table, and neither are other families.
+        self.kinds.get(inode).copied().unwrap_or(Kind::OtherSocket)
+    }
 }
 
 /// The explanation of a descriptor that the switch layer has no word on.
@@ -148,19 +229,8 @@ fn entry(table: &File, fd: u32) -> Option<(Stack, Reason)> {
     why::decode(u32::from_le_bytes(word))
 }
 
-/// What a descriptor is, from its link in `/proc` and the socket tables of its process's network namespace.
-fn kind_of(process: &Path, link: &str) -> Kind {
-    let Some(inode) = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) else {
-        return Kind::NoSocket(match link {
-            _ if link.starts_with("pipe:") => "a pipe",
-            "anon_inode:[eventpoll]" => "an epoll set",
-            "anon_inode:[eventfd]" => "an eventfd",
-            _ if link.starts_with("anon_inode:") => "a kernel object",
-            _ if link.starts_with("/memfd:") => "a memory file",
-            _ if link.starts_with("/dev/") => "a device",
-            _ => "a file",
-        });
-    };
+/// The sockets in the tables of a process's network namespace.
+fn kinds_in(process: &Path) -> HashMap<String, Kind> {
     // The column of the inode in each table.
     let tables = [
         ("tcp", 9, Kind::Tcp),
@@ -171,18 +241,13 @@ fn kind_of(process: &Path, link: &str) -> Kind {
         ("raw6", 9, Kind::Raw),
         ("unix", 6, Kind::Unix),
     ];
+    let mut kinds = HashMap::new();
     for (table, column, kind) in tables {
         let text = std::fs::read_to_string(process.join("net").join(table)).unwrap_or_default();
-        if lists_inode(&text, column, inode) {
-            return kind;
-        }
+        let inodes = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(column));
+        kinds.extend(inodes.map(|inode| (inode.to_owned(), kind)));
     }
-    // A TCP socket that is neither bound nor connected is in no table, and neither are other families.
-    Kind::OtherSocket
-}
-
-fn lists_inode(table: &str, column: usize, inode: &str) -> bool {
-    table.lines().skip(1).any(|line| line.split_whitespace().nth(column) == Some(inode))
+    kinds
 }
 
 /// `NoRoute` as `no-route`.
@@ -204,8 +269,12 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
     use std::os::fd::AsRawFd;
 
+    fn own() -> Process {
+        Process::open(std::process::id()).expect("this process")
+    }
+
     fn of_own(fd: &impl AsRawFd) -> Explanation {
-        explain(std::process::id(), fd.as_raw_fd() as u32).expect("an explanation")
+        own().explain(fd.as_raw_fd() as u32).expect("an explanation")
     }
 
     #[test]
@@ -220,6 +289,12 @@ mod tests {
         let tcp = of_own(&tcp);
         assert_eq!(tcp.stack, "kernel");
         assert!(tcp.descriptor.starts_with("socket:["));
+
+        let all = own().sockets().expect("a list");
+        let listed = |fd: &dyn AsRawFd| all.iter().any(|e| e.fd == fd.as_raw_fd() as u32);
+        assert!(listed(&udp) && listed(&unix) && !listed(&file));
+        assert!(own().table_of(&all).contains("kernel"));
+        assert!(own().table_of(&[]).contains("no sockets"));
     }
 
     #[test]
@@ -243,9 +318,9 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let error = explain(u32::MAX, 0).expect_err("no such process").to_string();
+        let error = Process::open(u32::MAX).expect_err("no such process").to_string();
         assert!(error.contains("there is no process"), "{error}");
-        let error = explain(std::process::id(), 1 << 30).expect_err("no such descriptor").to_string();
+        let error = own().explain(1 << 30).expect_err("no such descriptor").to_string();
         assert!(error.contains("has no descriptor"), "{error}");
     }
 

@@ -60,6 +60,18 @@ fn why_says_which_stack_and_the_reason() {
     println!("an IPv6 listener: {}", said.trim());
     assert!(said.contains("kernel"), "{said}");
 
+    let said = child::run(
+        "toe why",
+        lab.command(Side::Server, bins::path("toe")).arg("why").arg(client.pid().to_string()),
+        SOON,
+    )
+    .expect_success("toe why");
+    println!("all sockets of that program: {}", said.trim());
+    assert!(
+        said.lines().any(|line| line.contains(" engine ") && line.contains("connect() was taken")),
+        "{said}"
+    );
+
     let listener = engine.wait_for_listener(PORT);
     let user =
         listener.users.iter().find(|user| nginx.workers().contains(&user.pid) || user.pid == nginx.master());
