@@ -172,11 +172,11 @@ impl Daemon {
 
     /// The next time at which there is something to do even if nothing comes in.
     fn next_deadline(&self, now: Instant) -> Instant {
-        if self.anchors.doubts() > 0 {
-            return now.after_us(DOUBTS_AGAIN_US);
-        }
+        let doubts = self.anchors.doubts() > 0;
+        let doubts_again = if doubts { now.after_us(DOUBTS_AGAIN_US) } else { Instant::FAR_FUTURE };
         self.engine
             .poll_timeout()
+            .min(doubts_again)
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
             .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))

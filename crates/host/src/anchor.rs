@@ -8,6 +8,7 @@ use crate::errno::from_os;
 use crate::fd_table;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
+use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::fd::{IntoRawFd, RawFd};
@@ -126,10 +127,19 @@ impl Anchor {
         sys::dup_onto(&opened, fd, cloexec)
     }
 
-    /// Opens it in the place of a native socket's descriptor.
-    pub(crate) fn open_in_place_of(self, fd: RawFd) -> Result<(), Errno> {
-        let cloexec = sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
-        self.open_as(fd, cloexec, false)
+    /// Opens it in the place of a native socket's descriptor, and of the copies that the program has made of that: the
+    /// connection lives until the last of them is closed.
+    pub(crate) fn open_in_place_of(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
+        let cloexec = |fd| Ok(sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0);
+        self.open_as(fd, cloexec(fd)?, false)?;
+        let mut outcome = Ok(());
+        fd_table::for_each(0, RawFd::MAX, |copy| {
+            if copy != fd && fd_table::get(copy).is_some_and(|other| std::ptr::eq(other, socket)) {
+                let placed = cloexec(copy).and_then(|on| sys::dup_onto(sys::borrow(fd), copy, on));
+                outcome = outcome.and(placed);
+            }
+        });
+        outcome
     }
 
     /// Opens it at a high number, for a socket to keep from the program.

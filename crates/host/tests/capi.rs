@@ -115,6 +115,27 @@ fn a_connection_from_c() {
 }
 
 #[test]
+fn a_copy_that_was_made_before_connect_holds_the_connection_too() {
+    let engine = Engine::start();
+    assert_eq!(toe_init(), 0);
+    let fd = toe_socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    let copy = toe_fcntl(fd, libc::F_DUPFD_CLOEXEC, 0);
+    assert!(fd >= 0 && copy >= 0);
+    std::thread::scope(|scope| {
+        let engine_side = scope.spawn(|| {
+            let (queue_set, flow, _) = answer_connect(&engine);
+            engine.post(queue_set, Completion::Connected { flow, errno: Errno::OK });
+        });
+        assert_eq!(connect(fd, &address(80)), 0);
+        engine_side.join().expect("the engine's part")
+    });
+    assert_eq!(toe_close(fd), 0);
+    assert_eq!(engine.open_anchors().len(), 1, "the copy is left");
+    assert_eq!(toe_close(copy), 0);
+    engine.expect_closed();
+}
+
+#[test]
 fn errors_of_c_programs() {
     let _engine = Engine::attached();
     assert_eq!((toe_socket(libc::AF_INET6, libc::SOCK_STREAM, 0), errno()), (-1, libc::EAFNOSUPPORT));

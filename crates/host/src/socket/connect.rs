@@ -44,7 +44,7 @@ impl Socket {
         let local = self.settings.lock().local;
         let anchor = Anchor::take(Stack::get().ok_or(Errno::ENETDOWN)?)?;
         match self.connect_with(anchor.handle.0, local, remote, fd) {
-            Ok(()) => anchor.open_in_place_of(fd),
+            Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
                 Err(errno)

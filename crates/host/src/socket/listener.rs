@@ -208,7 +208,7 @@ impl Socket {
         let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
         let anchor = Anchor::take(Stack::get().ok_or(Errno::ENETDOWN)?)?;
         match self.listen_with(anchor.handle.0, local, backlog, None, fd) {
-            Ok(()) => anchor.open_in_place_of(fd),
+            Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
                 Err(errno)
