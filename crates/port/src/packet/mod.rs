@@ -38,8 +38,8 @@ pub(crate) struct PacketPort {
     /// `None`: the kernel had no memory for it; then every packet is received by a call.
     ring: Option<RxRing>,
     looks_in_vain: u32,
-    /// Frames received when the port was last tended.
-    tended_at: u64,
+    /// Frames received, and frames lost to a full queue, when the port was last tended.
+    at_last_tending: (u64, u64),
     receive: sys::ReceiveBatch,
     send: sys::SendBatch,
     queue: TxQueue,
@@ -70,7 +70,7 @@ impl PacketPort {
             socket,
             ring,
             looks_in_vain: 0,
-            tended_at: 0,
+            at_last_tending: (0, 0),
             receive: sys::ReceiveBatch::new(),
             send: sys::SendBatch::new(),
             queue: TxQueue::new(),
@@ -225,12 +225,12 @@ impl Port for PacketPort {
     /// Makes a new ring when frames were lost for want of room since the last time, and yet none came: then the old one
     /// stands still ([`sys::PacketSocket::remove_ring`]), and nothing else would ever say so.
     fn tend(&mut self) {
-        let lost = self.socket.take_drops();
-        self.queue_full.set(self.queue_full.get() + lost);
-        let received = self.counters.get(PortCounter::RxFrames);
-        let none_came = received == std::mem::replace(&mut self.tended_at, received);
+        // Totals: what the kernel counts is reset by whoever asks, also for a report.
+        let counters = self.counters();
+        let now = (counters.get(PortCounter::RxFrames), counters.get(PortCounter::RxQueueFull));
+        let before = std::mem::replace(&mut self.at_last_tending, now);
         let is_empty = self.ring.as_ref().is_some_and(|ring| ring.next().is_none());
-        if lost > 0 && none_came && is_empty {
+        if now.0 == before.0 && now.1 > before.1 && is_empty {
             self.counters.add(PortCounter::RxRestarts, 1);
             self.ring = None;
             self.socket.remove_ring();
