@@ -117,6 +117,8 @@ reasons! {
         "stop the other program, or let both set SO_REUSEPORT";
     Disabled = 23, "offload is switched off for this program (TOE_DISABLE)", "unset TOE_DISABLE";
     Inherited = 24, "a kernel socket that was there when the program started", "";
+    SharedTwin = 25, "the process forked between socket() and connect() or listen(), so two may have the socket",
+        "fork before socket(), or after connect() or listen()";
 }
 
 /// One word of the table.

@@ -144,6 +144,7 @@ fn registers() {
         ("IRQ_MODE", HostRegisters::IRQ_MODE),
         ("IRQ_COUNT", HostRegisters::IRQ_COUNT),
         ("IRQ_AFTER_US", HostRegisters::IRQ_AFTER_US),
+        ("BUSY", HostRegisters::BUSY),
     ];
     assert_eq!(numbered("Host registers"), expected(host));
 }

@@ -1,7 +1,8 @@
-//! What `toe run --explain` prints when the program has ended: how many of its sockets went where, and why.
+//! What `toe run --explain` tells when the program has ended: how many of its sockets went where, and why.
 
 use crate::Failure;
 use rustix::fs::MemfdFlags;
+use serde::Serialize;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -29,44 +30,81 @@ impl Tally {
         format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd())
     }
 
-    /// The table for people.
-    pub fn report(&self) -> Result<String, Failure> {
+    /// What was counted so far.
+    pub fn explanation(&self) -> Result<Explanation, Failure> {
         let mut octets = [0; TALLY_LEN];
         self.memory
             .read_exact_at(&mut octets, 0)
             .map_err(|error| Failure::new(format!("cannot read what --explain counted: {error}")))?;
-        let count = |stack, reason| {
+        Ok(Explanation::of(|stack, reason| {
             let at = tally_place(stack, reason) * 8;
             octets.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes)
-        };
-        Ok(table(count))
+        }))
     }
 }
 
-fn table(count: impl Fn(Stack, Reason) -> u64) -> String {
-    let mut text = String::new();
-    for stack in [Stack::Engine, Stack::Kernel, Stack::None] {
-        let mut lines: Vec<(u64, Reason)> = Reason::ALL.iter().map(|&r| (count(stack, r), r)).collect();
-        lines.retain(|(n, _)| *n > 0);
-        lines.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
-        let what = match stack {
-            Stack::Engine => "on the engine",
-            Stack::Kernel => "on the kernel's stack",
-            Stack::None => "not for an engine",
+/// Where a program's sockets went: what `--explain` prints and `--explain-json` writes.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    pub stacks: Vec<StackShare>,
+}
+
+/// The sockets on one stack.
+#[derive(Debug, Serialize)]
+pub struct StackShare {
+    /// engine, kernel, or none: not a stream socket.
+    pub stack: &'static str,
+    pub sockets: u64,
+    /// Most first.
+    pub reasons: Vec<ReasonShare>,
+}
+
+/// The sockets that are there for one reason.
+#[derive(Debug, Serialize)]
+pub struct ReasonShare {
+    pub reason: &'static str,
+    pub sockets: u64,
+    /// What to do to get another decision; empty when there is nothing to do.
+    pub remedy: &'static str,
+}
+
+impl Explanation {
+    fn of(count: impl Fn(Stack, Reason) -> u64) -> Explanation {
+        let share = |stack: Stack| {
+            let of = |&reason: &Reason| ReasonShare {
+                reason: reason.text(),
+                sockets: count(stack, reason),
+                remedy: reason.remedy(),
+            };
+            let mut reasons: Vec<ReasonShare> =
+                Reason::ALL.iter().map(of).filter(|share| share.sockets > 0).collect();
+            reasons.sort_by_key(|share| std::cmp::Reverse(share.sockets));
+            let sockets = reasons.iter().map(|share| share.sockets).sum();
+            StackShare { stack: stack.name(), sockets, reasons }
         };
-        let sum: u64 = lines.iter().map(|(n, _)| n).sum();
-        if sum == 0 && stack == Stack::None {
-            continue;
-        }
-        text += &format!("{sum:>9} {what}\n");
-        for (n, reason) in lines {
-            text += &format!("{n:>19} {}\n", reason.text());
-            if !reason.remedy().is_empty() {
-                text += &format!("{:>19} to change that: {}\n", "", reason.remedy());
+        Explanation { stacks: [Stack::Engine, Stack::Kernel, Stack::None].map(share).into() }
+    }
+
+    /// The table for people.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        for share in &self.stacks {
+            let what = match share.stack {
+                "engine" => "on the engine",
+                "kernel" => "on the kernel's stack",
+                _ if share.sockets == 0 => continue,
+                _ => "not for an engine",
+            };
+            text += &format!("{:>9} {what}\n", share.sockets);
+            for ReasonShare { reason, sockets, remedy } in &share.reasons {
+                text += &format!("{sockets:>19} {reason}\n");
+                if !remedy.is_empty() {
+                    text += &format!("{:>19} to change that: {remedy}\n", "");
+                }
             }
         }
+        text
     }
-    text
 }
 
 #[cfg(test)]
@@ -75,11 +113,15 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_told_with_its_remedy() {
-        let text = table(|stack, reason| match (stack, reason) {
+        let told = Explanation::of(|stack, reason| match (stack, reason) {
             (Stack::Engine, Reason::Accepted) => 12,
             (Stack::Kernel, Reason::Ipv6) => 3,
             _ => 0,
         });
+        let json = serde_json::to_value(&told).expect("plain data");
+        assert_eq!(json["stacks"][1]["reasons"][0]["sockets"], 3);
+        assert_eq!(json["stacks"][1]["stack"], "kernel");
+        let text = told.table();
         assert!(text.starts_with("       12 on the engine\n"), "{text}");
         assert!(text.contains("        3 on the kernel's stack\n"), "{text}");
         assert!(text.contains(Reason::Ipv6.remedy()), "{text}");
@@ -90,7 +132,7 @@ mod tests {
     fn a_new_tally_is_empty() {
         let tally = Tally::new().expect("memory");
         assert_eq!(
-            tally.report().expect("a table"),
+            tally.explanation().expect("a table").table(),
             "        0 on the engine\n        0 on the kernel's stack\n"
         );
     }

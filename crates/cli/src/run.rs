@@ -53,6 +53,9 @@ pub struct Args {
     /// When the program has ended, say how many of its sockets went to the engine and how many did not, and why
     #[arg(long)]
     pub explain: bool,
+    /// The same as JSON, into a file
+    #[arg(long, value_name = "FILE")]
+    pub explain_json: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -60,7 +63,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let preload = preload(std::env::var_os("LD_PRELOAD").as_deref(), &switch_library()?)?;
-    let tally = args.explain.then(Tally::new).transpose()?;
+    let tally = (args.explain || args.explain_json.is_some()).then(Tally::new).transpose()?;
     let with_tally = |mut command: Command| {
         if let Some(tally) = &tally {
             command.env(TALLY_VARIABLE, tally.path());
@@ -75,7 +78,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         }
         let child = command.spawn().map_err(|error| not_started(args, &error))?;
         let done = wait(child);
-        explain(tally.as_ref())?;
+        explain(args, tally.as_ref())?;
         return done;
     }
     let name = format!("run-{}", std::process::id());
@@ -87,14 +90,22 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Err(error) => Err(not_started(args, &error)),
     };
     end_engine(engine);
-    explain(tally.as_ref())?;
+    explain(args, tally.as_ref())?;
     done
 }
 
-/// To the standard error output, as the standard output is the program's.
-fn explain(tally: Option<&Tally>) -> Result<(), Failure> {
-    if let Some(tally) = tally {
-        eprint!("toe run: TCP sockets of the program\n{}", tally.report()?);
+/// To the standard error output, as the standard output is the program's; and to the file that was asked for.
+fn explain(args: &Args, tally: Option<&Tally>) -> Result<(), Failure> {
+    let Some(explanation) = tally.map(Tally::explanation).transpose()? else { return Ok(()) };
+    if args.explain {
+        eprint!("toe run: TCP sockets of the program\n{}", explanation.table());
+    }
+    if let Some(file) = &args.explain_json {
+        let failed = |error: std::io::Error| {
+            Failure::new(format!("cannot write {}: {error}; give another file", file.display()))
+        };
+        let text = serde_json::to_vec_pretty(&explanation).map_err(|error| failed(error.into()))?;
+        std::fs::write(file, text).map_err(failed)?;
     }
     Ok(())
 }
@@ -276,8 +287,13 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_127() {
-        let args =
-            Args { name: None, private: true, explain: false, command: vec!["no-such-program-here".into()] };
+        let args = Args {
+            name: None,
+            private: true,
+            explain: false,
+            explain_json: None,
+            command: vec!["no-such-program-here".into()],
+        };
         let error = program(&args, OsStr::new(""), Path::new("/x")).spawn().expect_err("not found");
         let failure = not_started(&args, &error);
         assert_eq!(failure.status(), 127);

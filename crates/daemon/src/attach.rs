@@ -15,9 +15,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
-use toe_base::{ChannelId, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
+use toe_engine::control::listen::Twin;
 use toe_ring::{EngineQueueSet, irq_pair};
+
+/// Looks at a host that is in the middle of something with a flow that it has to let go of: some tens of µs. It copies at
+/// most what a window holds; if its thread stands still meanwhile, the claim comes again.
+const BUSY_LOOKS: u32 = 1000;
 
 /// Requests answered for one connection before others get their turn.
 const REQUESTS_PER_TURN: usize = 16;
@@ -258,7 +263,10 @@ impl Daemon {
         if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_in_own_namespace(&twin) {
             return Err(Errno::EACCES);
         }
-        Ok((Reply::Handle { handle: self.engine.add_twin(id, local) }, Vec::new()))
+        let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;
+        let shares_port = sockopt::socket_reuseport(&twin).unwrap_or(false);
+        let twin = Twin { local, identity, shares_port };
+        Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
     }
 
     fn claim(
@@ -274,6 +282,7 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let anchor = self.anchors.recognise(&shown).ok_or(Errno::ENOENT)?;
+        self.make_holder_let_go(id, anchor)?;
         // What the last holder has published must count before the flow changes hands.
         self.take_all_entries(now);
         let session_lives = self.sessions.get(id).is_some();
@@ -293,6 +302,21 @@ impl Daemon {
                 Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
             }
         }
+    }
+
+    /// Whoever has the flow learns that it loses it; afterwards it is not at the flow any more. EAGAIN: it is still, or does
+    /// not take its completions.
+    fn make_holder_let_go(&mut self, claimer: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
+        let Some((holder, queue_set)) = self.engine.begin_claim(claimer, anchor) else { return Ok(()) };
+        let is_told = self.engine.post_answers_to(holder, &mut self.sessions);
+        let queue_set =
+            self.sessions.get(holder).and_then(|session| session.queue_sets.get(queue_set.index()));
+        let Some(queue_set) = queue_set else { return Ok(()) };
+        let is_done = (0..BUSY_LOOKS).any(|_| {
+            core::hint::spin_loop();
+            !queue_set.is_busy()
+        });
+        if is_told && is_done { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
     /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.

@@ -416,7 +416,11 @@ impl Queue {
         if stream.must_yield {
             return;
         }
-        let outcome = stream.take_unread(&mut self.io, place).and_then(|unread| {
+        let unread = stream.take_unread(&mut self.io, place);
+        // Credit that the engine does not know of would bring octets a second time.
+        self.settle_owed();
+        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let outcome = unread.and_then(|unread| {
             self.io.ring();
             let flow = stream.flow.raw();
             let memory = (!unread.is_empty()).then(|| crate::sys::memory_with(&unread)).transpose()?;

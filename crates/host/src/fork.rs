@@ -9,7 +9,7 @@
 use crate::epoll;
 use crate::socket::{self, Socket};
 use crate::stack::{self, Stack};
-use crate::{fd_table, sys, wait};
+use crate::{fd_table, signals, sys, wait};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
@@ -108,6 +108,7 @@ pub fn is_forking() -> bool {
 }
 
 extern "C" fn prepare() {
+    signals::before_fork();
     FORKING.store(true, Ordering::Release);
     for queue in Stack::attached().iter().flat_map(|stack| stack.queue_sets()) {
         queue.lock().leave_all();
@@ -149,6 +150,7 @@ extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
     unlock();
+    signals::after_fork(false);
 }
 
 extern "C" fn in_child() {
@@ -163,55 +165,18 @@ extern "C" fn in_child() {
     if let Some(stack) = at_fork() {
         stack.abandon_in_child();
     }
+    signals::after_fork(true);
 }
 
-/// Takes over the flow or listener of a descriptor that this process got from elsewhere (over exec, or in a message):
-/// shows it to the engine and installs it. `None`: it is none of the engine's.
+/// The socket for a descriptor that this process got from elsewhere (over exec, or in a message): shows it to the engine
+/// and installs it. `None`: it is none of the engine's.
 pub fn adopt(fd: i32) -> Option<&'static Socket> {
     let stack = Stack::get()?;
-    let socket = socket::claim::claim_unknown(stack, fd).ok()?;
+    let inode = rustix::fs::fstat(sys::borrow(fd)).ok()?.st_ino;
+    let socket = match Socket::find_shared(inode) {
+        Some(known) => known,
+        None => socket::claim::claim_unknown(stack, fd).ok()?,
+    };
     fd_table::install(fd, socket);
     Some(socket)
-}
-
-/// After exec under `toe run`: finds the anchors among the descriptors that came along.
-pub fn adopt_inherited() {
-    if std::env::var_os("TOE_ENGINE").is_none() {
-        return;
-    }
-    // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
-    let mut adopted: Vec<((u64, u64), i32)> = Vec::new();
-    for fd in open_directories() {
-        if fd_table::get(fd).is_some() || fd_table::is_internal(fd) {
-            continue;
-        }
-        let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { continue };
-        let identity = (stat.st_dev, stat.st_ino);
-        match adopted.iter().find(|(known, _)| *known == identity) {
-            Some(&(_, first)) => fd_table::duplicate(first, fd),
-            None if adopt(fd).is_some() => adopted.push((identity, fd)),
-            None => {}
-        }
-    }
-}
-
-/// Descriptors of this process that are directories, as anchors are.
-fn open_directories() -> Vec<i32> {
-    use rustix::fs::{FileType, Mode, OFlags, RawDir};
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(dir) = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map(sys::Fd::from) else {
-        return Vec::new();
-    };
-    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
-    let mut entries = RawDir::new(&dir, &mut buffer);
-    let mut found = Vec::new();
-    while let Some(Ok(entry)) = entries.next() {
-        let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
-        let Some(fd) = number.filter(|fd| *fd != dir.raw()) else { continue };
-        let stat = rustix::fs::fstat(sys::borrow(fd));
-        if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
-            found.push(fd);
-        }
-    }
-    found
 }

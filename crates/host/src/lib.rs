@@ -2,8 +2,8 @@
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
-//! sockets), [`channel`] (octets from another session), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`], and [`capi`] (the
-//! `toe_` functions of `include/toe.h`).
+//! sockets), [`channel`] (octets from another session), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`],
+//! [`signals`], and [`capi`] (the `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
@@ -18,7 +18,9 @@ pub mod fork;
 pub mod lock;
 pub mod poll;
 pub mod queue;
+mod queue_io;
 pub mod send_memory;
+pub mod signals;
 pub mod socket;
 pub mod stack;
 pub mod sys;

@@ -1,8 +1,8 @@
 //! A mutual exclusion lock that survives fork: it can be taken before the fork and given back on both sides of it.
 //!
 //! Every lock of the library is one of these. The order in which they are taken is: registry, queue set, socket
-//! watch list, epoll set, the rest (each of those alone). A signal handler that calls into the library while its
-//! own thread is inside a call on the *same* queue set would wait for itself; handlers should not do that.
+//! watch list, epoll set, the rest (each of those alone). A signal handler that came while its own thread holds one would
+//! wait for itself; see [`crate::signals`].
 
 use rustix::thread::futex;
 use std::cell::UnsafeCell;

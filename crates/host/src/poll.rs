@@ -1,7 +1,9 @@
 //! `poll` over both worlds: the program's kernel descriptors and its sockets on the engine in one array.
 
+use crate::epoll::wait::LEFT_TO_OTHERS;
 use crate::fd_table;
 use crate::queue::QueueSet;
+use crate::signals;
 use crate::socket::{Kind, Socket, stream};
 use crate::sys;
 use crate::wait::{ParkOn, Waiter, park, spin};
@@ -27,7 +29,7 @@ pub fn poll(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     if !has_toe(fds) {
-        return sys::ppoll(fds, timeout, sigmask);
+        return signals::asleep(|| sys::ppoll(fds, timeout, sigmask)).unwrap_or(Err(Errno::EINTR));
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
@@ -44,18 +46,18 @@ pub fn poll(
     if spun.is_some() {
         return with_kernel(fds);
     }
-    let me = Waiter::mine()?;
+    let me = Waiter::take()?;
     let watch = |on: bool| {
         for socket in &sockets {
-            if on { socket.add_waiter(me) } else { socket.remove_waiter(me) }
+            if on { socket.add_waiter(&me) } else { socket.remove_waiter(&me) }
         }
         for set in fds_epoll(fds) {
-            if on { set.add_waiter(me) } else { set.remove_waiter(me) }
+            if on { set.add_waiter(&me) } else { set.remove_waiter(&me) }
         }
     };
     watch(true);
     let mut seen = fds.to_vec();
-    let outcome = parked(&mut seen, deadline, sigmask);
+    let outcome = parked(&mut seen, &me, deadline, sigmask);
     watch(false);
     fds.copy_from_slice(&seen);
     outcome
@@ -130,14 +132,17 @@ fn with_kernel(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
 
 fn parked(
     fds: &mut [libc::pollfd],
+    waiter: &'static Waiter,
     deadline: Option<Duration>,
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     loop {
         let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+        let moved = moved_sockets(fds).next().map(|_| LEFT_TO_OTHERS);
+        let until = timeout.into_iter().chain(moved).min();
         let queues = homes(fds);
         let mut kernel = for_kernel(fds);
-        let on = ParkOn { queues: &queues, fds: &mut kernel, timeout, sigmask };
+        let on = ParkOn { waiter, queues: &queues, fds: &mut kernel, timeout: until, sigmask };
         let outcome = park(on, &mut || mark(fds) > 0);
         mark(fds);
         let ready = merge(fds, &kernel);
@@ -148,5 +153,13 @@ fn parked(
             return Ok(0);
         }
         outcome?;
+        for socket in moved_sockets(fds) {
+            let _ = socket.settle();
+        }
     }
+}
+
+/// Those of the sockets that are not this process's for now.
+fn moved_sockets(fds: &[libc::pollfd]) -> impl Iterator<Item = &'static Socket> {
+    fds.iter().filter_map(|polled| fd_table::get(polled.fd)).filter(|socket| socket.is_moved())
 }

@@ -4,26 +4,30 @@
 //! lock; threads that wait ([`crate::wait`], [`crate::epoll`], [`crate::poll`]) drain it. A stream belongs to the
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
-use crate::channel::Channel;
 use crate::lock::{Guard, Lock};
+pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
 use crate::socket::listener::Listener;
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
+use crate::sys;
 use crate::wait::Parking;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
-use toe_abi::entry::{Command, Completion, ReceiveCredit, Send};
+use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{ChannelId, FlowId, ListenerId};
-use toe_ring::{HostQueueSet, Region};
+use toe_base::{FlowId, ListenerId};
+use toe_ring::HostQueueSet;
 
 /// Completions that one drain takes before it gives others the lock.
 const DRAIN_MAX: usize = 4096;
+/// How long entries wait for room before a flow that they may be about is given up all the same.
+const ROOM_WITHIN: Duration = Duration::from_millis(100);
 /// Drains of a thread that never sleeps until memory lent to peers is looked at.
 const SWEEP_EVERY: u32 = 64;
 /// Operations in a row that do without a drain.
@@ -109,67 +113,6 @@ struct Pending {
     result: Option<Result<u32, Errno>>,
     /// Nobody waits any more: undo what it brings.
     abandoned: bool,
-}
-
-/// The host's ends of the rings, and what did not fit into them yet.
-#[derive(Debug)]
-pub struct QueueIo {
-    pub(crate) stack: &'static Stack,
-    pub ring: HostQueueSet,
-    pub region: Region,
-    pub blocks: Blocks,
-    /// To other sessions; boxed, because they are large and few.
-    pub channels: Vec<Box<Channel>>,
-    /// Commands for which there was no room, in order.
-    deferred: VecDeque<Command>,
-    /// Slots of streams with credit for which there was no room.
-    owing: Vec<u32>,
-}
-
-impl QueueIo {
-    /// Rings the doorbell if the engine sleeps. Once after each batch of entries.
-    pub fn ring(&self) {
-        let _ = self.stack.doorbell().ring_if_wanted();
-    }
-
-    /// Publishes a command, after all that still wait.
-    pub fn command(&mut self, command: Command) {
-        self.command_quietly(command);
-        self.ring();
-    }
-
-    /// The same, when another command follows at once.
-    pub fn command_quietly(&mut self, command: Command) {
-        if self.stack.is_foreign() || !self.stack.alive() {
-            return;
-        }
-        if !self.deferred.is_empty() || !self.owing.is_empty() || self.ring.push_command(command).is_err() {
-            self.deferred.push_back(command);
-        }
-    }
-
-    /// A channel by its number.
-    pub fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
-        self.channels.iter_mut().find(|channel| channel.id == id).map(|channel| &mut **channel)
-    }
-
-    /// Publishes data; `false` when there is no room now.
-    pub fn send(&mut self, send: Send) -> bool {
-        self.ring.push_send(send).is_ok()
-    }
-
-    /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, slot: u32, stream: &mut Stream) {
-        if stream.credit_owed == 0 {
-            return;
-        }
-        let credit = ReceiveCredit { flow: stream.flow, len: stream.credit_owed };
-        if self.ring.push_credit(credit).is_ok() {
-            stream.credit_owed = 0;
-        } else if !self.owing.contains(&slot) {
-            self.owing.push(slot);
-        }
-    }
 }
 
 /// What the lock of a queue set guards.
@@ -414,7 +357,33 @@ impl Queue {
         taken
     }
 
+    /// Publishes what found no room in the rings, before a flow that it may concern goes elsewhere: an engine that lives
+    /// makes room at once. One that does not within a moment is left to find out by itself.
+    pub(crate) fn settle_owed(&mut self) {
+        let end =
+            (!self.io.owing.is_empty() || !self.io.deferred.is_empty()).then(|| sys::now() + ROOM_WITHIN);
+        while end.is_some_and(|end| sys::now() < end)
+            && (!self.io.owing.is_empty() || !self.io.deferred.is_empty())
+        {
+            rustix::thread::sched_yield();
+            self.retry_entries();
+        }
+    }
+
     fn retry(&mut self) {
+        self.retry_entries();
+        self.retry_channels();
+        self.sweep_lent();
+        if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
+            for slot in std::mem::take(&mut self.starved) {
+                if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
+                    stream.on_supply();
+                }
+            }
+        }
+    }
+
+    fn retry_entries(&mut self) {
         for slot in std::mem::take(&mut self.io.owing) {
             if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
                 self.io.credit(slot, stream);
@@ -427,15 +396,6 @@ impl Queue {
             self.io.deferred.pop_front();
         }
         self.io.ring();
-        self.retry_channels();
-        self.sweep_lent();
-        if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
-            for slot in std::mem::take(&mut self.starved) {
-                if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
-                    stream.on_supply();
-                }
-            }
-        }
     }
 
     fn apply(&mut self, completion: Completion) {

@@ -213,6 +213,13 @@ pub fn raise_sigpipe() {
     let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, libc::SIGPIPE as usize, 0, 0, 0]);
 }
 
+/// Sends the calling thread a signal, as `info` describes it. Its handler has run when this returns, unless it is blocked.
+pub fn queue_signal(signal: usize, info: &crate::signals::Info) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let at = std::ptr::from_ref(info) as usize;
+    let _ = syscall(libc::SYS_rt_tgsigqueueinfo, [pid() as usize, thread as usize, signal, at, 0, 0]);
+}
+
 /// Whether an interrupted call that Linux restarts under SA_RESTART should go on waiting.
 ///
 /// The kernel restarts `recv`, `send`, `accept` and `connect` after a handler that was installed with SA_RESTART; a

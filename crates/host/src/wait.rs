@@ -13,12 +13,13 @@
 use crate::attach::is_hangup;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
+use crate::signals;
 use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -35,11 +36,36 @@ const RUNNING: u32 = 0;
 const PARKED: u32 = 1;
 const KICKED: u32 = 2;
 
-/// A thread's bell. Never freed; a thread that ends leaves its waiter to the next one.
+/// A thread's bell for one wait. Never freed; a thread that ends leaves its waiter to the next one.
 #[derive(Debug)]
 pub struct Waiter {
     fd: Fd,
     state: AtomicU32,
+    /// Which thread waits with it: an address that is the thread's own.
+    thread: AtomicUsize,
+}
+
+/// A waiter for the length of a wait. A signal's handler that waits while its thread does gets another one.
+#[derive(Debug)]
+pub struct Bell(&'static Waiter);
+
+impl std::ops::Deref for Bell {
+    type Target = &'static Waiter;
+
+    fn deref(&self) -> &&'static Waiter {
+        &self.0
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let kept = MINE.try_with(|mine| mine.0.replace(Some(self.0)));
+        match kept {
+            Ok(None) => {}
+            Ok(Some(other)) => SPARE.lock().push(other),
+            Err(_) => SPARE.lock().push(self.0),
+        }
+    }
 }
 
 static SPARE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
@@ -77,19 +103,17 @@ pub fn spare_lock() -> &'static Lock<Vec<&'static Waiter>> {
 }
 
 impl Waiter {
-    /// This thread's.
-    pub fn mine() -> Result<&'static Waiter, Errno> {
-        let have = MINE.try_with(|mine| mine.0.get()).ok().flatten();
-        if let Some(waiter) = have {
-            return Ok(waiter);
-        }
-        let spare = SPARE.lock().pop();
-        let waiter = match spare {
+    /// One that this thread does not wait with.
+    pub fn take() -> Result<Bell, Errno> {
+        let (kept, thread) =
+            MINE.try_with(|mine| (mine.0.take(), std::ptr::from_ref(mine).addr())).unwrap_or_default();
+        let waiter = match kept.or_else(|| SPARE.lock().pop()) {
             Some(waiter) => waiter,
             None => Waiter::make()?,
         };
-        let _ = MINE.try_with(|mine| mine.0.set(Some(waiter)));
-        Ok(waiter)
+        waiter.thread.store(thread, Ordering::Relaxed);
+        waiter.state.store(RUNNING, Ordering::SeqCst);
+        Ok(Bell(waiter))
     }
 
     fn make() -> Result<&'static Waiter, Errno> {
@@ -97,7 +121,8 @@ impl Waiter {
             .map_err(crate::errno::from_os)?;
         let fd = sys::move_to_high(Fd::from(fd));
         crate::fd_table::mark_internal(fd.raw());
-        Ok(Box::leak(Box::new(Waiter { fd, state: AtomicU32::new(RUNNING) })))
+        let (state, thread) = (AtomicU32::new(RUNNING), AtomicUsize::new(0));
+        Ok(Box::leak(Box::new(Waiter { fd, state, thread })))
     }
 
     /// Wakes the thread if it is parked, and keeps it from parking if it is about to. `true`: it was parked.
@@ -126,15 +151,25 @@ fn is(a: &'static Waiter, b: &'static Waiter) -> bool {
 }
 
 impl QueueSet {
-    /// Registers as parked; `true`: as the leader.
+    /// Registers as parked; `true`: as the leader. A leader of the same thread stands still until this wait is over:
+    /// it was interrupted by a signal, and this is its handler.
     fn enter(&self, me: &'static Waiter) -> bool {
         let mut parking = self.parking.lock();
-        if parking.leader.is_none() {
-            parking.leader = Some(me);
-            return true;
+        match parking.leader {
+            None => {
+                parking.leader = Some(me);
+                true
+            }
+            Some(leader) if leader.thread.load(Ordering::Relaxed) == me.thread.load(Ordering::Relaxed) => {
+                parking.leader = Some(me);
+                parking.followers.push(leader);
+                true
+            }
+            Some(_) => {
+                parking.followers.push(me);
+                false
+            }
         }
-        parking.followers.push(me);
-        false
     }
 
     fn leave(&self, me: &'static Waiter) {
@@ -155,6 +190,7 @@ impl QueueSet {
 /// What a thread parks on.
 #[derive(Debug)]
 pub struct ParkOn<'a> {
+    pub waiter: &'static Waiter,
     pub queues: &'a [&'static QueueSet],
     /// Descriptors of the call itself; `revents` is filled in.
     pub fds: &'a mut [libc::pollfd],
@@ -166,7 +202,7 @@ pub struct ParkOn<'a> {
 /// after everything is armed: `true` means do not sleep. EINTR when a signal came; nothing else is told, the caller
 /// looks again.
 pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno> {
-    let me = Waiter::mine()?;
+    let me = on.waiter;
     me.state.store(PARKED, Ordering::SeqCst);
     let mut polled = Vec::with_capacity(on.queues.len() * 2 + 2 + on.fds.len());
     let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
@@ -193,7 +229,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let outcome = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
         Ok(0)
     } else {
-        sys::ppoll(&mut polled, timeout, on.sigmask)
+        signals::asleep(|| sys::ppoll(&mut polled, timeout, on.sigmask)).unwrap_or(Err(Errno::EINTR))
     };
     me.state.store(RUNNING, Ordering::SeqCst);
     for queue in on.queues {
@@ -245,16 +281,17 @@ pub fn block_on<T>(
     if let Some(outcome) = spin(attempt)? {
         return Ok(outcome);
     }
-    let me = Waiter::mine()?;
+    let me = Waiter::take()?;
     let generation = on.socket.generation();
-    on.socket.add_waiter(me);
-    let outcome = parked(&on, generation, attempt);
-    on.socket.remove_waiter(me);
+    on.socket.add_waiter(&me);
+    let outcome = parked(&on, &me, generation, attempt);
+    on.socket.remove_waiter(&me);
     outcome
 }
 
 fn parked<T>(
     on: &BlockOn<'_>,
+    waiter: &'static Waiter,
     generation: u32,
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
@@ -269,6 +306,7 @@ fn parked<T>(
         let mut twin = on.twin;
         let result = park(
             ParkOn {
+                waiter,
                 queues: live.as_slice(),
                 fds: twin.as_mut_slice(),
                 // Another process has the flow now: give it some time before taking it back.

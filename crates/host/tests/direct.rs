@@ -439,7 +439,7 @@ fn closing_a_copy_leaves_what_was_not_read_to_whoever_has_the_other() {
     peer.begin(0);
     peer.send(b"for the other");
     assert_eq!(c.recv(4), Ok(b"for ".to_vec()));
-    c.socket.mark_shared();
+    c.socket.mark_shared(c.fd);
     let flow = c.flow;
     c.close();
     assert_eq!(engine.relinquished(), [(flow.raw(), b"the other".to_vec())]);

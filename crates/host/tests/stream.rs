@@ -151,6 +151,7 @@ fn a_connect_goes_through_its_answers() {
 fn a_refused_connect_shows_everywhere_and_is_closed() {
     let engine = Engine::attached();
     let c = engine.connecting();
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EINPROGRESS));
     engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::ECONNREFUSED });
     assert_eq!(c.ready(), IN | OUT | ERR | HUP | RDHUP);
     assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: false });

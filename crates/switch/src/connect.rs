@@ -2,8 +2,9 @@
 //! Called by `calls::address`; asks `proto_stacks` for the order.
 //!
 //! While the engine is asked, the program's descriptor stays the kernel's twin, so that a refusal leaves it as it
-//! was. When the engine has taken the connection, the anchor is put over the program's number, and from then on the
-//! flow lives as long as the anchor does.
+//! was. When the engine has begun to connect, the anchor is put over the program's number, so that other threads see the
+//! socket that this one waits for; from then on the flow lives as long as the anchor does. The twin is put back when
+//! the peer cannot be reached.
 
 use crate::ffi::{fail, family, last_errno, read_inet};
 use crate::proto_stacks::{self, Binding, Destinations, ProtoStack, ProtoStacks};
@@ -52,6 +53,9 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         _ => remote,
     };
     let state = socket_state::get(fd);
+    if state.is_older_than_fork() {
+        return Verdict::Kernel(Reason::SharedTwin);
+    }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
     let engine_address = state.has(State::ENGINE_ADDRESS);
@@ -106,6 +110,9 @@ pub fn kernel_answered(fd: c_int, result: c_int, reason: Reason) {
     if result == 0 || matches!(error, Errno::EINPROGRESS | Errno::EINTR) {
         socket_state::decided(fd);
         why::set(fd, On::Kernel, reason);
+    } else {
+        // It keeps the port that it was to connect from.
+        socket_state::touch(fd);
     }
     crate::ffi::set_errno(c_int::from(error.0));
 }
@@ -178,18 +185,23 @@ fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: Socke
     let nonblocking = is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
-    if nonblocking {
-        return Attempt::Answered(
-            take_over(fd, anchor, socket, state).and_then(|()| socket.wait_connected(true)),
-        );
+    let twin = match take_over(fd, anchor, socket, state) {
+        Ok(twin) => twin,
+        Err(error) => return Attempt::Answered(Err(error)),
+    };
+    let result = socket.wait_connected(nonblocking);
+    if !is_still(fd, socket) {
+        // Another thread has closed the descriptor.
+        return Attempt::Answered(result);
     }
-    match socket.wait_connected(false) {
+    match result {
         // Interrupted or timed out: the attempt goes on, and the program asks for it with this descriptor.
-        result @ (Ok(()) | Err(Errno::EINTR | Errno::EINPROGRESS)) => {
-            Attempt::Answered(take_over(fd, anchor, socket, state).and(result))
+        Ok(()) | Err(Errno::EINTR | Errno::EINPROGRESS) => {
+            twin.keep(fd);
+            Attempt::Answered(result)
         }
         Err(error) => {
-            socket.abandon();
+            twin.put_back(fd);
             if error == Errno::ECONNREFUSED && remote.ip().is_loopback() {
                 return Attempt::Refused(Reason::NobodyListensInEngine, error);
             }
@@ -198,33 +210,60 @@ fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: Socke
     }
 }
 
+fn is_still(fd: c_int, socket: &'static Socket) -> bool {
+    fd_table::get(fd).is_some_and(|now| core::ptr::eq(now, socket))
+}
+
+/// The kernel's socket whose place an engine's has taken.
+struct Twin {
+    /// `None`: there was no descriptor free to keep it by, or the kernel must forget it.
+    socket: Option<sys::Fd>,
+    state: State,
+    nonblocking: bool,
+}
+
 /// Puts the anchor in the place of the twin: the program's descriptor is the engine's from now on.
-fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -> Result<(), Errno> {
+fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -> Result<Twin, Errno> {
     let cloexec =
         rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
-    // It holds the port that the program bound. One that is in an epoll set has to go all the same, or the kernel would
-    // go on reporting it.
-    let twin = match state.has(State::BOUND) && !state.has(State::IN_EPOLL) {
-        true => sys::dup_to_high(sys::borrow(fd)).ok(),
-        false => None,
-    };
-    // As it is now: another thread may have done something to it while this one waited.
-    let spare = twin_pool::spare(fd, socket_state::get(fd), is_nonblocking(fd));
+    // The kernel would go on reporting one that is in an epoll set.
+    let kept = if state.has(State::IN_EPOLL) { None } else { sys::dup_to_high(sys::borrow(fd)).ok() };
+    let twin = Twin { socket: kept, state: socket_state::get(fd), nonblocking: socket.nonblocking() };
     if let Err(error) = anchor.open_as(fd, cloexec, socket.nonblocking()) {
         socket.abandon();
         return Err(error);
     }
-    if let Some(spare) = spare {
-        spare.keep();
-    }
     fd_table::install(fd, socket);
     epoll::replace(fd, socket);
     socket_state::set(fd, State::default());
-    if let Some(twin) = twin {
-        hidden_twin::keep(fd, twin);
-    }
     why::set(fd, On::Engine, Reason::Connected);
-    Ok(())
+    Ok(twin)
+}
+
+impl Twin {
+    /// It is not needed for this connection any more, but to hold the port that the program bound.
+    fn keep(self, fd: c_int) {
+        let Some(socket) = self.socket else { return };
+        if self.state.has(State::BOUND) {
+            hidden_twin::keep(fd, socket);
+        } else if let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking) {
+            spare.keep();
+        }
+    }
+
+    /// The program's descriptor is the kernel's again, as it was before.
+    fn put_back(self, fd: c_int) {
+        let Some(twin) = self.socket else {
+            let _ = reopen(fd);
+            return;
+        };
+        let cloexec = rustix::io::fcntl_getfd(sys::borrow(fd));
+        fd_table::remove(fd);
+        let cloexec = cloexec.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let _ = sys::dup_onto(&twin, fd, cloexec);
+        socket_state::set(fd, self.state);
+        why::set(fd, On::Kernel, Reason::Undecided);
+    }
 }
 
 /// Gives the program a new kernel socket in the place of an engine's that has failed or was disconnected.

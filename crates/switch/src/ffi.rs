@@ -6,6 +6,7 @@ use libc::{iovec, sockaddr, sockaddr_in, socklen_t, ssize_t};
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 use toe::Errno;
+use toe::signals::Inside;
 
 /// Most buffers in one vector (Linux: UIO_MAXIOV).
 pub const IOV_MAX: usize = 1024;
@@ -20,7 +21,10 @@ pub fn set_errno(number: c_int) {
 
 /// Runs the part of a call that is not the kernel's, so that a defect in it fails that call and not the program:
 /// a panic must not unwind into C.
+///
+/// Signals that come meanwhile are kept until it is over (`toe::signals`).
 pub fn guarded<T>(failed: T, call: impl FnOnce() -> T) -> T {
+    let _inside = Inside::enter();
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
         Ok(value) => value,
         Err(_) => {

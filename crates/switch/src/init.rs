@@ -2,12 +2,18 @@
 //! sockets that came over exec are claimed when there are any. The engine is attached to at the first TCP socket
 //! that it could serve, so that a program without sockets pays nothing.
 
-use crate::why::{self, Reason, Stack as On};
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// TOE_DISABLE: every socket stays on the kernel's stack.
 static DISABLED: AtomicBool = AtomicBool::new(false);
+
+/// TOE_ENGINE: the program runs under `toe run`.
+static HAS_ENGINE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program was given an engine, attached or not.
+pub fn has_engine() -> bool {
+    HAS_ENGINE.load(Ordering::Relaxed)
+}
 
 pub fn disabled() -> bool {
     DISABLED.load(Ordering::Relaxed)
@@ -21,13 +27,9 @@ extern "C" fn on_load() {
         crate::tally::open_if_wanted();
         toe::attach::engine_paths();
         crate::fork::install();
-        if !disabled() && std::env::var_os("TOE_ENGINE").is_some() {
-            toe::fork::adopt_inherited();
-            toe::fd_table::for_each(0, c_int::MAX, |fd| {
-                if toe::fd_table::get(fd).is_some() {
-                    why::set(fd, On::Engine, Reason::Claimed);
-                }
-            });
+        HAS_ENGINE.store(std::env::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
+        if !disabled() && has_engine() {
+            crate::adopt::inherited();
         }
     });
 }

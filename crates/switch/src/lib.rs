@@ -12,6 +12,7 @@
 //! | [`real`] | the next definition of each call |
 //! | [`proto_stacks`], [`socket_state`] | which stacks to try (Table 1 of the paper); what is known of an undecided socket |
 //! | [`connect`], [`listen`] | the decisions themselves |
+//! | [`adopt`] | descriptors that came over exec or in a message |
 //! | [`hidden_twin`] | the kernel socket that keeps a bound port taken |
 //! | [`why`] | the report of the decisions, for `toe why` |
 //! | [`calls`] | the interposed calls |
@@ -19,6 +20,7 @@
 //! Nothing here may use the standard library's files, sockets or pipes: they would call back what is defined here. System
 //! calls go through rustix, `toe::sys` or [`real`].
 
+mod adopt;
 pub mod calls;
 mod connect;
 mod debug;

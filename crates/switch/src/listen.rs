@@ -3,11 +3,10 @@
 //! A listener is a kernel listener always (the program's descriptor is the twin, which holds the port) and, when an
 //! engine serves its address, a listener of the engine too. The twin is then non-blocking in the kernel whatever the
 //! program set; the program's own flag is kept in the engine's socket, and waiting is done for both stacks at once. The
-//! listener's anchor does not go over exec: what the next program inherits is the kernel's listener.
+//! listener's anchor does not go over exec: what the next program inherits is the twin, by which it becomes a holder of
+//! the engine's listener, too (`adopt.rs`).
 
-use crate::connect::{
-    KNOWN, engine, is_nonblocking, reason_of, replay_options, set_kernel_nonblocking, stacks, twin_address,
-};
+use crate::connect::{KNOWN, engine, reason_of, replay_options, stacks, twin_address};
 use crate::ffi::{fail, last_errno, write_inet};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
@@ -16,8 +15,9 @@ use crate::{calls, fork, real};
 use core::ffi::c_int;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use libc::{sockaddr, socklen_t};
+use rustix::fs::OFlags;
 use toe::socket::{AcceptError, AcceptHow, Socket};
-use toe::{Anchor, Errno, epoll, fd_table, sys};
+use toe::{Anchor, Errno, epoll, fd_table, signals, sys};
 
 /// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
 pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
@@ -46,6 +46,11 @@ pub fn undecided(fd: c_int, backlog: c_int) -> Result<(), Errno> {
         return Ok(());
     }
     let state = socket_state::get(fd);
+    if state.is_older_than_fork() {
+        socket_state::decided(fd);
+        why::set(fd, On::Kernel, Reason::SharedTwin);
+        return Ok(());
+    }
     let Some(local) = twin_address(fd) else { return Ok(()) };
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(Some(*local.ip()), engine_address, &KNOWN, sys::coarse_ms());
@@ -83,8 +88,8 @@ fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Re
             return Err(refused(error));
         }
     };
-    socket.set_nonblocking(is_nonblocking(fd));
-    set_kernel_nonblocking(fd, true);
+    socket.set_nonblocking(wants_nonblocking(fd));
+    hold_nonblocking(fd, socket.nonblocking());
     replay_options(fd, state, socket);
     fd_table::install(fd, socket);
     if state.has(State::IN_EPOLL) {
@@ -93,6 +98,41 @@ fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Re
     socket_state::decided(fd);
     why::set(fd, On::Engine, Reason::Listening);
     Ok(())
+}
+
+/// The mark on a twin that it is non-blocking for our sake: the program's own flag is clear. It is kept in the file
+/// status flags, which a program after exec and one that is sent the descriptor inherit; O_APPEND does nothing to a
+/// socket.
+const OURS: OFlags = OFlags::APPEND;
+
+/// Whether the program wants this kernel socket to be non-blocking.
+fn wants_nonblocking(fd: c_int) -> bool {
+    rustix::fs::fcntl_getfl(sys::borrow(fd))
+        .is_ok_and(|flags| flags.contains(OFlags::NONBLOCK) && !flags.contains(OURS))
+}
+
+/// Makes a listener's twin non-blocking, and notes on it what the program `wants`.
+pub fn hold_nonblocking(fd: c_int, wants: bool) {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(sys::borrow(fd)) {
+        let mut wanted = flags | OFlags::NONBLOCK;
+        wanted.set(OURS, !wants);
+        if wanted != flags {
+            let _ = rustix::fs::fcntl_setfl(sys::borrow(fd), wanted);
+        }
+    }
+}
+
+/// The backlog of a kernel socket that listens.
+pub fn backlog_now(fd: c_int) -> c_int {
+    let mut info = [0u8; 32];
+    let mut len = info.len() as socklen_t;
+    // SAFETY: a local buffer of `len` octets.
+    let result = unsafe {
+        real::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &mut len)
+    };
+    // tcpi_sacked, which of a listener is its backlog.
+    let backlog = info.get(28..32).and_then(|word| word.try_into().ok()).map_or(0, c_int::from_ne_bytes);
+    if result == 0 { backlog } else { 0 }
 }
 
 /// A backlog as Linux reads it: a negative one is as large as can be.
@@ -149,7 +189,8 @@ pub unsafe fn accept(
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.
             let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            if let Err(error) = sys::ppoll(&mut twin, None, None) {
+            let waited = signals::asleep(|| sys::ppoll(&mut twin, None, None));
+            if let Err(error) = waited.unwrap_or(Err(Errno::EINTR)) {
                 return fail(error);
             }
         }
@@ -200,5 +241,19 @@ mod tests {
         assert_eq!(backlog_of(-1), u32::MAX);
         assert_eq!(backlog_of(0), 0);
         assert_eq!(backlog_of(511), 511);
+    }
+
+    #[test]
+    fn a_twin_remembers_what_the_program_wants() {
+        use std::os::fd::AsRawFd;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let fd = listener.as_raw_fd();
+        assert!(!wants_nonblocking(fd));
+        hold_nonblocking(fd, false);
+        assert!(!wants_nonblocking(fd) && crate::connect::is_nonblocking(fd));
+        hold_nonblocking(fd, true);
+        assert!(wants_nonblocking(fd));
+        assert_eq!(backlog_now(fd), 4096.min(backlog_now(fd)));
+        assert!(backlog_now(fd) >= 1);
     }
 }

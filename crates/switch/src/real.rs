@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    statx as Statx, timespec, timeval, uid_t,
+    posix_spawn_file_actions_t, posix_spawnattr_t, sigaction as Action, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
 };
 
 /// One looked-up symbol.
@@ -156,6 +156,10 @@ next_definitions! {
     c"preadv64" fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     c"pwritev" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     c"pwritev64" fn pwritev64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    c"preadv2" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    c"preadv64v2" fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    c"pwritev2" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    c"pwritev64v2" fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     c"posix_spawn" fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     c"posix_spawnp" fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     c"system" fn system(command: *const c_char) -> c_int;
@@ -181,6 +185,8 @@ next_definitions! {
     c"epoll_pwait2" fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     c"epoll_create1" fn epoll_create1(flags: c_int) -> c_int;
     c"epoll_create" fn epoll_create(size: c_int) -> c_int;
+    c"sigaction" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
+    c"siginterrupt" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
     c"fclose" fn fclose(stream: *mut FILE) -> c_int;
     c"fileno" fn fileno(stream: *mut FILE) -> c_int;
     c"fdopen" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;

@@ -5,20 +5,20 @@
 //! Written by `calls` (socket, setsockopt, bind, dup, close); read by `connect.rs` and `listen.rs`.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Descriptors that have a word; one beyond is left to the kernel.
 const DESCRIPTORS: usize = 1 << 20;
 
 /// Lies in .bss: the kernel gives memory only to the pages in use.
-static STATES: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+static STATES: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
 /// One more than the largest descriptor that ever had a state.
 static END: AtomicU32 = AtomicU32::new(0);
 
-/// The word: flags, from [`OPTION_SHIFT`] on one bit for each of [`REPLAYED`], and from [`AGE_SHIFT`] on a count.
+/// The word: flags, from [`OPTION_SHIFT`] on one bit for each of [`REPLAYED`], and from [`FORKS_SHIFT`] on two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State(pub u32);
+pub struct State(pub u64);
 
 impl State {
     /// An undecided AF_INET stream socket.
@@ -41,7 +41,18 @@ impl State {
 
     /// A kernel socket as it was made just now.
     pub fn new_twin() -> State {
-        State(State::TWIN.0 | crate::calls::process::made() << AGE_SHIFT)
+        let (forks, others) = (toe::fork::count(), crate::calls::process::made_otherwise());
+        State(State::TWIN.0 | State::ages(forks, others))
+    }
+
+    /// The two counts, as far as they fit.
+    const fn ages(forks: u32, others: u32) -> u64 {
+        (forks as u16 as u64) << FORKS_SHIFT | (others as u16 as u64) << OTHERS_SHIFT
+    }
+
+    /// Whether a child of a fork has it, too. One that was made otherwise is to execute something at once.
+    pub fn is_older_than_fork(self) -> bool {
+        self.has(State::TWIN) && (self.0 >> FORKS_SHIFT) as u16 != toe::fork::count() as u16
     }
 
     const fn of_option(level: c_int, name: c_int) -> State {
@@ -75,8 +86,9 @@ impl State {
 }
 
 const OPTION_SHIFT: usize = 8;
-/// Above the options: how many processes had been made when the socket was, as far as that fits.
-const AGE_SHIFT: usize = 22;
+/// How often the process had forked when the socket was made, and how many processes it had made otherwise.
+const FORKS_SHIFT: usize = 32;
+const OTHERS_SHIFT: usize = 48;
 
 /// An option that is read from the twin and set on the engine's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +118,7 @@ const REPLAYED: [Replayed; 13] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= AGE_SHIFT);
+const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);
 
 /// What setting an option on a twin means for the choice of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +167,7 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     if kernel_only { OptionKind::KernelOnly } else { OptionKind::Indifferent }
 }
 
-fn word(fd: c_int) -> Option<&'static AtomicU32> {
+fn word(fd: c_int) -> Option<&'static AtomicU64> {
     STATES.get(usize::try_from(fd).ok()?)
 }
 
@@ -228,7 +240,7 @@ mod tests {
     fn option_bits_and_flags_are_apart() {
         let flags = State::TWIN.with(State::BOUND).with(State::ENGINE_ADDRESS).with(State::IN_EPOLL);
         assert_eq!(flags.options().count(), 0);
-        assert_eq!(State(u32::MAX).options().count(), REPLAYED.len());
+        assert_eq!(State(u64::MAX).options().count(), REPLAYED.len());
     }
 
     #[test]

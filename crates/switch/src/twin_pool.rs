@@ -45,9 +45,9 @@ pub struct Spare {
     nonblocking: bool,
 }
 
-/// A copy of the twin `fd`, of which this `state` is known, if it is as new and there is a place for it. The program's
-/// number is about to mean something else; only after that is the copy to be kept.
-pub fn spare(fd: c_int, state: State, nonblocking: bool) -> Option<Spare> {
+/// This twin, of which this `state` is known and which is not the program's any more, if it is as new and there is a
+/// place for it.
+pub fn spare(twin: sys::Fd, state: State, nonblocking: bool) -> Option<Spare> {
     let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED);
     if state.without(harmless) != State::new_twin()
         || CLOSED.load(Ordering::Relaxed)
@@ -55,7 +55,6 @@ pub fn spare(fd: c_int, state: State, nonblocking: bool) -> Option<Spare> {
     {
         return None;
     }
-    let twin = sys::dup_to_high(sys::borrow(fd)).ok()?;
     take_back(&twin, state).ok()?;
     Some(Spare { twin, nonblocking })
 }
@@ -125,29 +124,27 @@ mod tests {
     /// One test, as the pool is the process's.
     #[test]
     fn only_a_socket_that_is_as_new_is_used_again() {
-        use rustix::fd::AsRawFd;
-        let twin = socket();
-        let (fd, new) = (twin.as_raw_fd(), State::new_twin());
+        let new = State::new_twin();
         for touched in [State::TOUCHED, State::BOUND, State::IN_EPOLL, State::ENGINE_ADDRESS] {
-            assert!(spare(fd, new.with(touched), false).is_none(), "{touched:?}");
+            assert!(spare(sys::Fd::from(socket()), new.with(touched), false).is_none(), "{touched:?}");
         }
+        let twin = sys::Fd::from(socket());
         sockopt::set_tcp_nodelay(&twin, true).unwrap();
-        spare(fd, new.with(State::NO_DELAY).with(State::REPORTED), false).expect("as new").keep();
-        assert_eq!(take(true, true), None, "it blocks");
         let known = cookie(&twin);
-        drop(twin);
+        spare(twin, new.with(State::NO_DELAY).with(State::REPORTED), false).expect("as new").keep();
+        assert_eq!(take(true, true), None, "it blocks");
         let again = take(true, false).map(sys::Fd::from_raw).expect("kept");
         assert_eq!(cookie(&again), known);
         assert_eq!(sockopt::tcp_nodelay(&again), Ok(false));
         assert_eq!(take(true, false), None);
 
-        drop(spare(again.raw(), new, false).expect("as new"));
+        drop(spare(again, new, false).expect("as new"));
         assert_eq!(take(true, false), None, "not kept after all");
-        spare(again.raw(), new, false).expect("as new").keep();
+        spare(sys::Fd::from(socket()), new, false).expect("as new").keep();
         crate::calls::process::note_new_process();
-        assert!(spare(again.raw(), new, false).is_none(), "a child may have it");
+        assert!(spare(sys::Fd::from(socket()), new, false).is_none(), "a child may have it");
         close();
         assert_eq!(take(true, false), None);
-        assert!(spare(again.raw(), State::new_twin(), false).is_none(), "none any more");
+        assert!(spare(sys::Fd::from(socket()), State::new_twin(), false).is_none(), "none any more");
     }
 }

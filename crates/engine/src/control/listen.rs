@@ -1,6 +1,6 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, ListenerId, QueueSetId, SessionId};
@@ -9,10 +9,11 @@ use toe_base::{AnchorHandle, FlowIdx, ListenerId, QueueSetId, SessionId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerIdx(pub u32);
 
-/// A session that holds the listener.
+/// A session that holds the listener, by one of its anchors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub session: SessionId,
+    pub anchor: AnchorHandle,
     pub queue_set: QueueSetId,
     pub id: ListenerId,
     /// Connections that it may still be handed.
@@ -24,13 +25,33 @@ pub struct Holder {
 pub const CREDIT_MAX: u32 = 4096;
 /// Longest backlog; longer ones count as this.
 pub const BACKLOG_MAX: u32 = 4096;
+/// Most anchors that hold one listener.
+const ANCHORS_MAX: usize = 4096;
+
+/// A kernel socket that a session has shown: it holds the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twin {
+    pub local: SocketAddr,
+    /// The same for every descriptor of this socket, in whatever process (Linux: SO_COOKIE).
+    pub identity: u64,
+    /// Others may be bound to the same port (SO_REUSEPORT).
+    pub shares_port: bool,
+}
+
+/// Who listens, as far as it decides who else may listen at the same address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    pub twin: Option<Twin>,
+    pub uid: u32,
+}
 
 /// One listener.
 #[derive(Debug)]
 pub struct Listener {
     pub local: SocketAddrV4,
     pub backlog: u32,
-    pub anchor: AnchorHandle,
+    /// It lives as long as one of these is open. Each came with what is known of who opened it.
+    anchors: Vec<(AnchorHandle, Evidence)>,
     pub holders: Vec<Holder>,
     /// Whose turn it is.
     turn: usize,
@@ -62,13 +83,35 @@ impl Listener {
         None
     }
 
-    pub fn holder_mut(&mut self, session: SessionId) -> Option<&mut Holder> {
-        self.holders.iter_mut().find(|h| h.session == session)
+    /// Whether somebody with this evidence may take connections here, too: it has a descriptor of the same kernel
+    /// socket, or one that Linux lets share the port, which takes the same user (SO_REUSEPORT in socket(7)).
+    fn admits(&self, other: &Evidence) -> bool {
+        let Some(theirs) = other.twin else { return false };
+        self.anchors.iter().any(|(_, known)| {
+            known.twin.is_some_and(|ours| {
+                ours.identity == theirs.identity
+                    || ours.shares_port && theirs.shares_port && known.uid == other.uid
+            })
+        })
     }
 
-    /// Removes a session from the holders.
-    pub fn drop_holder(&mut self, session: SessionId) {
-        self.holders.retain(|h| h.session != session);
+    pub fn holder_mut(&mut self, session: SessionId, id: ListenerId) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|h| h.session == session && h.id == id)
+    }
+
+    /// Removes those holders that `is_gone` says.
+    pub fn drop_holders(&mut self, is_gone: impl Fn(&Holder) -> bool) {
+        self.holders.retain(|h| !is_gone(h));
+    }
+
+    /// The anchor holds the listener no more. `true`: no other does.
+    pub fn drop_anchor(&mut self, anchor: AnchorHandle) -> bool {
+        self.anchors.retain(|(known, _)| *known != anchor);
+        self.anchors.is_empty()
+    }
+
+    pub fn anchors(&self) -> impl Iterator<Item = AnchorHandle> {
+        self.anchors.iter().map(|(anchor, _)| *anchor)
     }
 }
 
@@ -80,15 +123,23 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// A new listener at `local`, without holders yet.
+    /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more, when that
+    /// admits who comes.
     pub fn open(
         &mut self,
         local: SocketAddrV4,
         backlog: u32,
         anchor: AnchorHandle,
+        evidence: Evidence,
     ) -> Result<ListenerIdx, Errno> {
-        if self.by_addr.contains_key(&local) {
-            return Err(Errno::EADDRINUSE);
+        if let Some(&idx) = self.by_addr.get(&local) {
+            let there = self.get_mut(idx).filter(|listener| listener.admits(&evidence));
+            let listener = there.ok_or(Errno::EADDRINUSE)?;
+            if listener.anchors.len() >= ANCHORS_MAX {
+                return Err(Errno::EMFILE);
+            }
+            listener.anchors.push((anchor, evidence));
+            return Ok(idx);
         }
         let slot = match self.records.iter().position(Option::is_none) {
             Some(slot) => slot,
@@ -100,7 +151,7 @@ impl Listeners {
         let listener = Listener {
             local,
             backlog: backlog.clamp(1, BACKLOG_MAX),
-            anchor,
+            anchors: vec![(anchor, evidence)],
             holders: Vec::new(),
             turn: 0,
             waiting: VecDeque::new(),
@@ -150,9 +201,10 @@ mod tests {
     #[test]
     fn the_bound_address_goes_before_any_address() {
         let mut listeners = Listeners::default();
-        let any = listeners.open(at([0; 4], 80), 5, AnchorHandle(1)).expect("free");
-        let one = listeners.open(at([10, 0, 0, 2], 80), 5, AnchorHandle(2)).expect("free");
-        assert_eq!(listeners.open(at([0; 4], 80), 5, AnchorHandle(3)), Err(Errno::EADDRINUSE));
+        let mut open = |ip, anchor| listeners.open(at(ip, 80), 5, AnchorHandle(anchor), Evidence::default());
+        let any = open([0; 4], 1).expect("free");
+        let one = open([10, 0, 0, 2], 2).expect("free");
+        assert_eq!(open([0; 4], 3), Err(Errno::EADDRINUSE));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(one));
         assert_eq!(listeners.find(at([10, 0, 0, 3], 80)), Some(any));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None);
@@ -161,13 +213,37 @@ mod tests {
     }
 
     #[test]
+    fn the_same_kernel_socket_or_a_shared_port_lets_another_in() {
+        let evidence = |identity, shares_port, uid| {
+            let local = SocketAddr::V4(at([0; 4], 80));
+            Evidence { twin: Some(Twin { local, identity, shares_port }), uid }
+        };
+        let mut listeners = Listeners::default();
+        let mut open = |anchor, evidence| listeners.open(at([0; 4], 80), 5, AnchorHandle(anchor), evidence);
+        let idx = open(1, evidence(7, false, 10)).expect("free");
+        assert_eq!(open(2, evidence(8, true, 10)), Err(Errno::EADDRINUSE), "the first does not share");
+        assert_eq!(open(2, Evidence { twin: None, uid: 10 }), Err(Errno::EADDRINUSE));
+        assert_eq!(open(2, evidence(7, false, 99)), Ok(idx), "whoever has the descriptor has the right");
+        let listener = listeners.get_mut(idx).expect("open");
+        assert!(!listener.drop_anchor(AnchorHandle(1)) && listener.drop_anchor(AnchorHandle(2)));
+
+        listeners.close(idx);
+        let mut open = |anchor, evidence| listeners.open(at([0; 4], 80), 5, AnchorHandle(anchor), evidence);
+        let idx = open(1, evidence(7, true, 10)).expect("free");
+        assert_eq!(open(2, evidence(8, true, 10)), Ok(idx));
+        assert_eq!(open(3, evidence(9, true, 11)), Err(Errno::EADDRINUSE), "another user");
+        assert_eq!(open(3, evidence(9, false, 10)), Err(Errno::EADDRINUSE), "does not share");
+    }
+
+    #[test]
     fn connections_go_round_the_holders_that_asked_for_some() {
         let mut listeners = Listeners::default();
-        let idx = listeners.open(at([0; 4], 80), 5, AnchorHandle(1)).expect("free");
-        let listener = listeners.get_mut(idx).expect("open");
+        let opened = listeners.open(at([0; 4], 80), 5, AnchorHandle(1), Evidence::default());
+        let listener = listeners.get_mut(opened.expect("free")).expect("open");
         for (session, credit) in [(1, 2), (2, 0), (3, 2)] {
             listener.holders.push(Holder {
                 session: SessionId(session),
+                anchor: AnchorHandle(1),
                 queue_set: QueueSetId(0),
                 id: ListenerId::default(),
                 credit,

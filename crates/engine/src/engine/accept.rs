@@ -35,7 +35,7 @@ impl Engine {
             if !self.hand_to(idx, &holder, host) {
                 // Its quota is used up: what waits goes to others, and it must ask again.
                 if let Some(h) =
-                    self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session))
+                    self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session, holder.id))
                 {
                     h.credit = 0;
                 }
@@ -62,6 +62,7 @@ impl Engine {
         self.own(idx, Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX });
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = Some(holder.id);
+        flow.conn.handed_to = holder.id;
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
         self.tell_flow_info(idx, host);
@@ -106,7 +107,9 @@ impl Engine {
                 session.listeners.remove(holder.id.0);
             }
         }
-        self.anchors.release(listener.anchor, AnchorTarget::Listener(idx));
+        for anchor in listener.anchors() {
+            self.anchors.release(anchor, AnchorTarget::Listener(idx));
+        }
         let orphans: Vec<FlowIdx> =
             self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
         for flow in orphans {
@@ -114,6 +117,25 @@ impl Engine {
             conn.listener = None;
             conn.came_in = None;
             self.app_close(now, flow, true, host);
+        }
+    }
+
+    /// The last descriptor of one of a listener's anchors was closed.
+    pub(super) fn close_listener_anchor<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: ListenerIdx,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) {
+        let Some(listener) = self.listeners.get_mut(idx) else { return };
+        if listener.drop_anchor(anchor) {
+            self.close_listener(now, idx, host);
+            return;
+        }
+        let gone: Vec<Holder> = listener.holders.iter().filter(|h| h.anchor == anchor).copied().collect();
+        for holder in gone {
+            self.drop_listener_holder(now, holder.session, holder.id, false, host);
         }
     }
 
@@ -132,12 +154,14 @@ impl Engine {
             return;
         };
         let mine: Vec<FlowIdx> = record.flows.values().collect();
+        let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
-            listener.drop_holder(session);
+            anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
+            listener.drop_holders(|h| h.session == session && h.id == id);
         }
         for flow in mine {
             let conn = &self.flows.get(flow).conn;
-            if conn.came_in != Some(idx) {
+            if conn.came_in != Some(idx) || conn.handed_to != id {
                 continue;
             }
             if conn.listener.is_none() {
@@ -153,12 +177,43 @@ impl Engine {
             }
         }
         // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
-        // that hold the listener know better than the one that says it was the last.
-        if last && self.listeners.get(idx).is_some_and(|l| l.holders.is_empty()) {
-            self.close_listener(now, idx, host);
-        } else {
-            self.hand_out(idx, host);
+        // that hold the listener by the same anchor know better than the one that says it was the last.
+        let listener = self.listeners.get_mut(idx).filter(|_| last);
+        if let Some((listener, anchor)) = listener.zip(anchor)
+            && listener.holders.iter().all(|holder| holder.anchor != anchor)
+        {
+            self.anchors.release(anchor, AnchorTarget::Listener(idx));
+            if listener.drop_anchor(anchor) {
+                self.close_listener(now, idx, host);
+                return;
+            }
         }
+        self.hand_out(idx, host);
+    }
+
+    /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is
+    /// told (`Moved`), and this says who it is: the caller posts that and waits until the owner is not busy any more
+    /// ([`toe_abi::register::HostRegisters::BUSY`]), then takes its entries, then calls [`Engine::claim`].
+    pub fn begin_claim(
+        &mut self,
+        session: SessionId,
+        anchor: AnchorHandle,
+    ) -> Option<(SessionId, QueueSetId)> {
+        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return None };
+        let conn = &self.flows.get(idx).conn;
+        let owner = conn.owner;
+        let must_yield = conn.direct.is_some() || conn.carried;
+        let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
+        if owner.is_nobody() || !is_open || owner.session == session && !conn.leaving || must_yield {
+            return None;
+        }
+        if self.sessions.answers_are_full(owner.session, owner.queue_set) {
+            return None;
+        }
+        if !core::mem::replace(&mut self.flows.get_mut(idx).conn.leaving, true) {
+            self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
+        }
+        Some((owner.session, owner.queue_set))
     }
 
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
@@ -179,7 +234,9 @@ impl Engine {
         self.counters.add(Counter::Claims);
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
-                self.hold_listener(session, queue_set, fd, idx).map(Claimed::Listener)
+                let id = ListenerId::default();
+                let holder = Holder { session, anchor, queue_set, id, credit: 0, fd };
+                self.hold_listener(holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => self
                 .claim_flow(now, Owner { session, queue_set, flow_id: FlowId::default(), fd }, idx, host)
@@ -188,21 +245,21 @@ impl Engine {
         }
     }
 
+    /// A session holds the listener from now on, and by this name; one that does so by the same anchor has it already.
     pub(super) fn hold_listener(
         &mut self,
-        session: SessionId,
-        queue_set: QueueSetId,
-        fd: u32,
+        mut holder: Holder,
         idx: ListenerIdx,
     ) -> Result<ListenerId, Errno> {
         let listener = self.listeners.get_mut(idx).ok_or(Errno::EBADF)?;
-        if let Some(holder) = listener.holder_mut(session) {
-            return Ok(holder.id);
+        let same = |known: &&Holder| known.session == holder.session && known.anchor == holder.anchor;
+        if let Some(known) = listener.holders.iter().find(same) {
+            return Ok(known.id);
         }
-        let record = self.sessions.get_mut(session).ok_or(Errno::EBADF)?;
-        let id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
-        listener.holders.push(Holder { session, queue_set, id, credit: 0, fd });
-        Ok(id)
+        let record = self.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
+        holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
+        listener.holders.push(holder);
+        Ok(holder.id)
     }
 
     fn claim_flow<H: HostSide>(
@@ -213,7 +270,8 @@ impl Engine {
         host: &mut H,
     ) -> Result<FlowId, Errno> {
         let old = self.flows.get(idx).conn.owner;
-        if old.session == owner.session {
+        let told = self.flows.get(idx).conn.leaving;
+        if old.session == owner.session && !told {
             // It has it already, and with it all that was announced.
             return Ok(old.flow_id);
         }
@@ -237,11 +295,15 @@ impl Engine {
         }
         if !old.is_nobody() {
             self.return_send_memory(idx);
-            self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
+            if !told {
+                self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
+            }
             self.disown(idx);
         }
         self.own(idx, owner);
         let flow = self.flows.get_mut(idx);
+        // The session may be the one that was told to let go, and has thrown away what was announced to it.
+        flow.receive.announce_anew();
         flow.conn.accepted = true;
         flow.conn.prefix_unread = false;
         // A channel counts from the connection's first octet, which this owner has not seen.

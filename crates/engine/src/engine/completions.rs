@@ -59,6 +59,11 @@ impl Engine {
         }
     }
 
+    /// Posts a session's answers. `false`: its ring has no room for all.
+    pub fn post_answers_to<H: HostSide>(&mut self, session: SessionId, host: &mut H) -> bool {
+        self.post_answers_of(session, host)
+    }
+
     fn post_answers_of<H: HostSide>(&mut self, id: SessionId, host: &mut H) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return true };
         let mut all = true;

@@ -4,7 +4,7 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
-use crate::control::listen::CREDIT_MAX;
+use crate::control::listen::{CREDIT_MAX, Evidence, Holder};
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
@@ -223,18 +223,23 @@ impl Engine {
         }
         let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
         let twin = record.twins.get(args.twin as usize).filter(|_| args.twin != NO_HANDLE);
-        let vouched = twin.is_some_and(|twin| twin.port() == local.port());
+        let vouched = twin.is_some_and(|twin| twin.local.port() == local.port());
         if local.port() < PRIVILEGED && record.uid != 0 && !vouched {
             return Err(Errno::EACCES);
         }
-        let idx = self.listeners.open(local, args.backlog, anchor)?;
-        match self.hold_listener(session, queue_set, args.fd, idx) {
+        // A twin that is bound to another port is no evidence for this one.
+        let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.uid };
+        let idx = self.listeners.open(local, args.backlog, anchor, evidence)?;
+        let holder = Holder { session, anchor, queue_set, id: ListenerId::default(), credit: 0, fd: args.fd };
+        match self.hold_listener(holder, idx) {
             Ok(id) => {
                 self.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
                 Ok(id)
             }
             Err(errno) => {
-                self.listeners.close(idx);
+                if self.listeners.get_mut(idx).is_some_and(|listener| listener.drop_anchor(anchor)) {
+                    self.listeners.close(idx);
+                }
                 Err(errno)
             }
         }
@@ -264,7 +269,7 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session)) {
+        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
             holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
             holder.queue_set = queue_set;
         }

@@ -55,6 +55,26 @@ impl Engine {
         self.closed(idx, errno);
     }
 
+    /// Ends the connection with RST, behind what the peer takes at once: of Linux it would have got that when it was
+    /// sent, and may read it yet.
+    fn abort_behind_data(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.state.is_synchronized() && flow.queue_end() != flow.snd.nxt {
+            flow.conn.abort_when_idle = true;
+        } else {
+            self.abort(idx, Errno::OK);
+        }
+    }
+
+    /// A flow had its turn to send and has nothing more to send now.
+    pub(super) fn abort_if_due(&mut self, idx: FlowIdx) {
+        if self.flows.is_used(idx) && self.flows.get(idx).conn.abort_when_idle {
+            self.flows.get_mut(idx).conn.abort_when_idle = false;
+            self.abort(idx, Errno::OK);
+            self.after(idx);
+        }
+    }
+
     /// Octets of the stream are lost: nobody may take what follows for the whole of it.
     fn abort_with_hole(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
@@ -71,6 +91,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let was_connecting = !flow.snd.syn_acked && flow.conn.listener.is_none();
         flow.conn.state = TcpState::Closed;
+        flow.conn.abort_when_idle = false;
         flow.timers.stop_all();
         flow.rcv.ack_now = false;
         if was_connecting {
@@ -126,7 +147,7 @@ impl Engine {
         match flow.conn.state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
-            _ if abort || unread => self.abort(idx, Errno::OK),
+            _ if abort || unread => self.abort_behind_data(idx),
             _ => {
                 tcp::shutdown_send(flow);
                 flow.held.clear();
@@ -181,6 +202,7 @@ impl Engine {
         flow.report.sent = 0;
         flow.report.sent_behind = 0;
         flow.conn.asked_to_yield = false;
+        flow.conn.leaving = false;
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);
         }
@@ -254,7 +276,7 @@ impl Engine {
                 let abort = self.flows.get(idx).conn.abort_at_close;
                 self.app_close(now, idx, abort, host);
             }
-            Some(AnchorTarget::Listener(idx)) => self.close_listener(now, idx, host),
+            Some(AnchorTarget::Listener(idx)) => self.close_listener_anchor(now, idx, anchor, host),
             Some(AnchorTarget::Nothing) => {}
             Some(AnchorTarget::Unused(_)) => return self.anchors.note_closed_early(anchor),
             None => return,
@@ -302,7 +324,7 @@ impl Engine {
         }
         for idx in listeners {
             if let Some(listener) = self.listeners.get_mut(idx) {
-                listener.drop_holder(session);
+                listener.drop_holders(|holder| holder.session == session);
             }
             self.hand_out(idx, host);
         }

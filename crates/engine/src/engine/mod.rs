@@ -24,7 +24,7 @@ mod tests;
 pub use report::{SessionView, SocketView};
 
 use crate::control::arp::Neighbours;
-use crate::control::listen::Listeners;
+use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
 use crate::counter::Counters;
 use crate::flow::key::{FlowIndex, FlowKey};
@@ -38,7 +38,7 @@ use crate::hostif::session::Sessions;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::{ControlFrame, Link, Path, Segment};
-use core::net::{Ipv4Addr, SocketAddr};
+use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
@@ -184,9 +184,9 @@ impl Engine {
         self.anchors.poll_released()
     }
 
-    /// The session showed a kernel socket that is bound to `local`; the answer is its handle.
-    pub fn add_twin(&mut self, session: SessionId, local: SocketAddr) -> u32 {
-        self.sessions.get_mut(session).map_or(toe_abi::command::NO_HANDLE, |s| s.add_twin(local))
+    /// The session showed a kernel socket; the answer is its handle.
+    pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> u32 {
+        self.sessions.get_mut(session).map_or(toe_abi::command::NO_HANDLE, |s| s.add_twin(twin))
     }
 
     // ---- shared by the files of this folder ----

@@ -103,6 +103,7 @@ impl Engine {
             }
         }
         self.settle(now, idx);
+        self.abort_if_due(idx);
         (units, TurnEnd::Idle)
     }
 
@@ -187,6 +188,7 @@ impl Engine {
             }
             let Some(tx) = self.next_unit(now, idx) else {
                 self.settle(now, idx);
+                self.abort_if_due(idx);
                 return unit;
             };
             let flow = self.flows.get_mut(idx);

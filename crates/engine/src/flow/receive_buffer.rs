@@ -273,6 +273,11 @@ impl ReceiveBuffer {
         }
     }
 
+    /// What is not consumed is to be announced once more.
+    pub fn announce_anew(&mut self) {
+        self.published = self.consumed;
+    }
+
     /// Moves what is not consumed to another session's memory, where all of it is to be announced anew.
     pub fn move_to<H: HostSide>(
         &mut self,

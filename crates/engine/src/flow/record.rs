@@ -16,7 +16,7 @@ use toe_abi::errno::Errno;
 use toe_base::arena::Block;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
-use toe_base::{AnchorHandle, ChannelId, Instant, SeqNum, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Instant, ListenerId, SeqNum, SessionId};
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,12 @@ pub struct Conn {
     pub listener: Option<ListenerIdx>,
     /// The listener that it came in at, until it is accepted: when that is closed, nobody can accept it any more.
     pub came_in: Option<ListenerIdx>,
+    /// The name by which the holder that was handed it knows that listener.
+    pub handed_to: ListenerId,
+    /// Its owner has been told that it goes to another session, which has not got it yet.
+    pub leaving: bool,
+    /// RST follows what can be sent now.
+    pub abort_when_idle: bool,
     /// The program has let go: the engine finishes alone.
     pub app_closed: bool,
     /// When the program lets go, the peer is to get RST (SO_LINGER with time 0).
@@ -354,6 +360,9 @@ impl Flow {
                 anchor: None,
                 listener: None,
                 came_in: None,
+                handed_to: ListenerId::default(),
+                leaving: false,
+                abort_when_idle: false,
                 app_closed: false,
                 abort_at_close: false,
                 accepted: false,

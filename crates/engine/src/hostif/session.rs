@@ -1,7 +1,7 @@
 //! Sessions: one attached process each, its memory and what it may name.
 
 use crate::control::listen::ListenerIdx;
-use core::net::SocketAddr;
+use crate::control::listen::Twin;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
@@ -79,7 +79,7 @@ pub struct Session {
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
     /// Kernel sockets shown as evidence of a bound address.
-    pub twins: Vec<SocketAddr>,
+    pub twins: Vec<Twin>,
     /// The receive part of the region.
     pub arena: Arena,
     /// Answers and notices that belong to no live flow.
@@ -185,13 +185,13 @@ impl Session {
         Some(QueueSetId(self.queue_sets - 1))
     }
 
-    pub fn add_twin(&mut self, local: SocketAddr) -> u32 {
+    pub fn add_twin(&mut self, twin: Twin) -> u32 {
         if self.twins.len() < TWINS_MAX {
-            self.twins.push(local);
+            self.twins.push(twin);
             return self.twins.len() as u32 - 1;
         }
         let at = self.twins.len() - 1;
-        self.twins[at] = local;
+        self.twins[at] = twin;
         at as u32
     }
 

@@ -88,6 +88,8 @@ pub struct EpollSet {
     turn: AtomicU32,
     /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
     idle_listeners: AtomicBool,
+    /// One of its sockets went to another process, or was given back to the engine before a fork, since the last wait.
+    moved: AtomicBool,
 }
 
 /// All sets that were ever made, and those that can be used again.
@@ -127,6 +129,7 @@ pub fn after_fork_in_child() {
         inner.waiters.clear();
         set.kernel_waiters.store(0, Ordering::Relaxed);
         set.idle_listeners.store(true, Ordering::Relaxed);
+        set.moved.store(true, Ordering::Relaxed);
         set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
         for (place, interest) in inner.interests.iter().enumerate() {
             if let Some(interest) = interest {
@@ -158,6 +161,7 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
                 kernel_waiters: AtomicU32::new(0),
                 turn: AtomicU32::new(0),
                 idle_listeners: AtomicBool::new(false),
+                moved: AtomicBool::new(false),
             }));
             registry.all.push(set);
             set
@@ -485,6 +489,32 @@ impl EpollSet {
         sockets.into_iter().filter(|socket| socket.kind() == Kind::Listener).for_each(Socket::activate);
     }
 
+    /// A socket in it is not this process's for now.
+    pub(crate) fn note_moved(&self) {
+        self.moved.store(true, Ordering::Release);
+        self.inner.lock().waiters.iter().for_each(|waiter| {
+            waiter.kick();
+        });
+    }
+
+    fn has_moved(&self) -> bool {
+        self.moved.load(Ordering::Acquire)
+    }
+
+    /// Whoever waits for a socket wants its events: those that are not this process's are claimed. In the child of a fork
+    /// that is all of them.
+    fn take_back_moved(&self) {
+        if !self.has_moved() || !self.moved.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let of = |interest: &Option<Interest>| interest.map(|interest| interest.socket);
+        let sockets: Vec<&'static Socket> = self.inner.lock().interests.iter().filter_map(of).collect();
+        for socket in sockets.into_iter().filter(|socket| socket.is_moved()) {
+            // A claim that fails shows as readiness.
+            let _ = socket.settle();
+        }
+    }
+
     pub(crate) fn add_reference(&self) {
         self.references.fetch_add(1, Ordering::AcqRel);
     }
@@ -505,6 +535,7 @@ impl EpollSet {
         self.sockets.store(0, Ordering::SeqCst);
         self.kernel_fds.store(false, Ordering::SeqCst);
         self.idle_listeners.store(false, Ordering::Relaxed);
+        self.moved.store(false, Ordering::Relaxed);
         self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
         REGISTRY.lock().free.push(self);
     }

@@ -3,6 +3,7 @@
 use super::{EpollSet, WAKE_TAG};
 use crate::fd_table;
 use crate::queue::QueueSet;
+use crate::signals;
 use crate::sys;
 use crate::wait::{ParkOn, Waiter, park, spin};
 use rustix::event::EventfdFlags;
@@ -15,6 +16,10 @@ use toe_abi::errno::Errno;
 /// While sockets on the engine keep a wait busy, the kernel is asked once in so many waits.
 const KERNEL_EVERY: u32 = 16;
 
+/// How long a socket that another process has claimed while this one waits is left to it. Both wait for its events, as
+/// they may, but only one at a time gets them.
+pub const LEFT_TO_OTHERS: Duration = Duration::from_millis(10);
+
 /// `epoll_pwait2`. `timeout` `None`: no limit. EINTR: a signal came; EINVAL: no room in `events`.
 ///
 /// With something ready on the engine it makes no system call, but every 16th time.
@@ -25,7 +30,8 @@ pub fn wait(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let Some(set) = fd_table::epoll_set(epfd) else {
-        return sys::epoll_pwait(epfd, events, timeout, sigmask);
+        return signals::asleep(|| sys::epoll_pwait(epfd, events, timeout, sigmask))
+            .unwrap_or(Err(Errno::EINTR));
     };
     if events.is_empty() {
         return Err(Errno::EINVAL);
@@ -40,6 +46,7 @@ pub fn wait(
             }
         }
         set.wake_listeners();
+        set.take_back_moved();
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
             set.homes().for_each(|home| home.stack.look());
@@ -89,7 +96,8 @@ impl EpollSet {
         let outcome = if self.has_sockets() {
             Ok(None)
         } else {
-            sys::epoll_pwait(epfd, events, timeout, sigmask).map(|found| {
+            let waited = signals::asleep(|| sys::epoll_pwait(epfd, events, timeout, sigmask));
+            waited.unwrap_or(Err(Errno::EINTR)).map(|found| {
                 let kept = without_wake(epfd, events, found);
                 (found == 0 || kept > 0).then_some(kept)
             })
@@ -113,15 +121,16 @@ impl EpollSet {
         if let Some(found) = spun {
             return Ok(found);
         }
-        let me = Waiter::mine()?;
-        self.add_waiter(me);
-        let outcome = self.parked(epfd, events, deadline, sigmask);
-        self.remove_waiter(me);
+        let me = Waiter::take()?;
+        self.add_waiter(&me);
+        let outcome = self.parked(&me, epfd, events, deadline, sigmask);
+        self.remove_waiter(&me);
         outcome
     }
 
     fn parked(
         &self,
+        waiter: &'static Waiter,
         epfd: RawFd,
         events: &mut [libc::epoll_event],
         deadline: Option<Duration>,
@@ -130,12 +139,15 @@ impl EpollSet {
         loop {
             // Listed as a waiter by now: of a listener that is added from here on it is told by a kick.
             self.wake_listeners();
+            let moved = self.has_moved().then_some(LEFT_TO_OTHERS);
             let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+            let until = timeout.into_iter().chain(moved).min();
             let homes: Vec<&'static QueueSet> = self.homes().collect();
             let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
             let in_kernel = usize::from(self.kernel_fds.load(Ordering::SeqCst));
             let mut found = 0;
-            let on = ParkOn { queues: &homes, fds: &mut kernel[..in_kernel], timeout, sigmask };
+            let on =
+                ParkOn { waiter, queues: &homes, fds: &mut kernel[..in_kernel], timeout: until, sigmask };
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
                 found > 0
@@ -147,6 +159,9 @@ impl EpollSet {
                 return Ok(found);
             }
             outcome?;
+            if moved.is_some() {
+                self.take_back_moved();
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
+use crate::lock::Lock;
 use crate::queue::QueueSet;
 use crate::socket::listener::Listener;
 use crate::socket::stream::{self, Stream};
@@ -20,8 +21,20 @@ use toe_base::{FlowId, ListenerId};
 const YIELD_LOOKS: u32 = 10_000;
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
+/// One claim at a time: of two threads that come to a socket at once, the second finds it claimed.
+static CLAIMING: Lock<()> = Lock::new(());
+
+/// In the child of a fork: a thread that was claiming is not there any more.
+pub fn after_fork_in_child() {
+    CLAIMING.free_after_fork();
+}
+
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
+    let _claiming = CLAIMING.lock();
+    if !socket.is_moved() {
+        return Ok(());
+    }
     let outcome = Stack::get()
         .ok_or(Errno::ECONNRESET)
         .and_then(|stack| socket.anchor_fd().map(|fd| (stack, fd)).ok_or(Errno::EBADF))
@@ -34,6 +47,7 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 
 /// Makes a socket for `fd`, if it is an anchor of the engine's.
 pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket, Errno> {
+    let _claiming = CLAIMING.lock();
     let socket = Socket::allocate();
     socket.fd.store(fd, Ordering::Relaxed);
     let outcome = take_over(stack, socket, fd);
@@ -41,7 +55,7 @@ pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket
     socket.fd.store(super::NO_FD, Ordering::Relaxed);
     match outcome {
         Ok(()) => {
-            socket.mark_shared();
+            socket.mark_shared(fd);
             Ok(socket)
         }
         Err(errno) => {

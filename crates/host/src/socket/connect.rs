@@ -147,13 +147,18 @@ impl Socket {
             result.transpose()
         };
         if nonblocking {
-            if let Some(()) = attempt()? {
-                return Ok(());
+            // Linux says so even when the peer has answered by then; there are programs that count on it.
+            let first = self.peek_stream(|stream| {
+                let first = stream.told == ConnectTold::Nothing;
+                if first {
+                    stream.told = ConnectTold::InProgress;
+                }
+                first
+            });
+            if first == Some(true) {
+                return Err(Errno::EINPROGRESS);
             }
-            let told =
-                self.peek_stream(|stream| std::mem::replace(&mut stream.told, ConnectTold::InProgress));
-            let again = told == Some(ConnectTold::InProgress);
-            return Err(if again { Errno::EALREADY } else { Errno::EINPROGRESS });
+            return attempt()?.ok_or(Errno::EALREADY);
         }
         let on = BlockOn {
             socket: self,

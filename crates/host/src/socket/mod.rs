@@ -81,6 +81,8 @@ pub struct Socket {
     needs_claim: AtomicBool,
     /// Another process may hold it.
     shared: AtomicBool,
+    /// The inode of its anchor, once it is shared with a process that may send it back.
+    identity: AtomicU64,
     /// [`fork::count`] when it was made.
     forks: AtomicU32,
     nonblocking: AtomicBool,
@@ -113,6 +115,7 @@ pub fn registry_lock() -> &'static Lock<Registry> {
 
 /// In the child of a fork: every socket in use is the parent's until it is claimed; nobody watches or waits.
 pub fn after_fork_in_child() {
+    claim::after_fork_in_child();
     let registry = REGISTRY.lock();
     for socket in &registry.all {
         socket.forget_watchers();
@@ -133,6 +136,7 @@ impl Socket {
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            identity: AtomicU64::new(0),
             forks: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             receive_timeout: AtomicU64::new(0),
@@ -172,6 +176,7 @@ impl Socket {
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
+        self.identity.store(0, Ordering::Relaxed);
         self.nonblocking.store(false, Ordering::Relaxed);
         self.receive_timeout.store(0, Ordering::Relaxed);
         self.send_timeout.store(0, Ordering::Relaxed);
@@ -242,13 +247,25 @@ impl Socket {
         f: impl FnOnce(&mut QueueIo, &mut Stream, u32) -> R,
     ) -> Option<R> {
         let (mut queue, slot) = self.lock_home()?;
+        let shared = self.is_shared();
+        if shared {
+            // Whether it still is this session's is told by a completion: looked for below.
+            queue.io.ring.begin_busy();
+        }
         let ready = queue.stream(slot, self).is_some_and(|(_, stream)| has(stream));
-        if !ready || queue.is_drain_due() {
+        if !ready || shared || queue.is_drain_due() {
             queue.drain();
         }
-        let (io, stream) = queue.stream(slot, self)?;
-        let result = f(io, stream, slot);
-        if stream.is_starved() {
+        let result = queue.stream(slot, self).map(|(io, stream)| {
+            let result = f(io, stream, slot);
+            (result, stream.is_starved())
+        });
+        if shared {
+            queue.settle_owed();
+            queue.io.ring.end_busy();
+        }
+        let (result, starved) = result?;
+        if starved {
             queue.starve(slot);
         }
         Some(result)
@@ -267,6 +284,9 @@ impl Socket {
 
     pub(crate) fn set_moved(&self) {
         self.needs_claim.store(true, Ordering::Release);
+        for watcher in &self.watch.lock().sets {
+            watcher.set.note_moved();
+        }
     }
 
     /// Makes it usable in this process: claims it if need be.
@@ -385,9 +405,18 @@ impl Socket {
         self.shared.load(Ordering::Relaxed) || self.forks.load(Ordering::Relaxed) != fork::count()
     }
 
-    /// Its descriptor went to another process.
-    pub fn mark_shared(&self) {
+    /// Its descriptor `fd` went to another process, or came from one.
+    pub fn mark_shared(&self, fd: RawFd) {
         self.shared.store(true, Ordering::Relaxed);
+        let identity = rustix::fs::fstat(crate::sys::borrow(fd)).map_or(0, |stat| stat.st_ino);
+        self.identity.store(identity, Ordering::Relaxed);
+    }
+
+    /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode`.
+    pub fn find_shared(inode: u64) -> Option<&'static Socket> {
+        let registry = REGISTRY.lock();
+        let same = |socket: &&&Socket| socket.identity.load(Ordering::Relaxed) == inode;
+        registry.all.iter().filter(|_| inode != 0).find(same).copied()
     }
 
     /// Ends a socket that never got a descriptor.
@@ -473,7 +502,7 @@ impl Socket {
 
     /// ENOTCONN unless established.
     pub fn peer_addr(&self) -> Result<SocketAddr, Errno> {
-        let peer = self.peek_stream(|stream| match stream.link {
+        let peer = self.with_stream(|_, stream, _| match stream.link {
             Link::Open | Link::Moved => stream.addrs.map(|(_, remote)| remote),
             Link::Connecting | Link::Closed => None,
         });

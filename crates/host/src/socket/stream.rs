@@ -477,7 +477,8 @@ impl Stream {
     }
 
     pub fn on_data(&mut self, data: MemRange) {
-        if data.len == 0 || self.let_go {
+        // What comes for a stream that has moved is announced again to whoever has it next.
+        if data.len == 0 || self.let_go || self.link == Link::Moved {
             return;
         }
         // One range may hold octets from before the channel's and from after them.

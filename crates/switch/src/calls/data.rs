@@ -2,14 +2,12 @@
 
 use super::stream;
 use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
-use crate::why::{self, Reason, Stack as On};
-use crate::{real, socket_state};
+use crate::{adopt, real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
 use toe::socket::{RecvFlags, SendFlags, Socket};
-use toe::stack::Stack;
-use toe::{Errno, fd_table, fork, sys};
+use toe::{Errno, fd_table, sys};
 
 fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
     if flags & libc::MSG_OOB != 0 {
@@ -221,8 +219,8 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
         unsafe {
             let result = real::recvmsg(fd, message, flags);
-            if result >= 0 && (*message).msg_controllen != 0 {
-                guarded((), || each_passed_fd(message, adopt));
+            if result >= 0 {
+                note_received(message);
             }
             return result;
         }
@@ -231,17 +229,16 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     guarded(-1, || length(unsafe { receive_message(socket, message, flags) }))
 }
 
-/// A descriptor has come with a message: it may be an engine's. Only a process that has to do with one asks.
-fn adopt(fd: c_int) {
-    use rustix::net::{AddressFamily, SocketType, sockopt};
-    super::open::is_new(fd);
-    let descriptor = sys::borrow(fd);
-    if Stack::attached().is_some()
-        && sockopt::socket_domain(descriptor) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
-        && fork::adopt(fd).is_some()
-    {
-        why::set(fd, On::Engine, Reason::Claimed);
+/// The descriptors that came with a message may be an engine's.
+///
+/// # Safety
+/// The kernel has filled `message`.
+unsafe fn note_received(message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*message).msg_controllen != 0 {
+            guarded((), || each_passed_fd(message, adopt::received));
+        }
     }
 }
 
@@ -302,7 +299,7 @@ unsafe fn note_passed(message: *const msghdr) {
         unsafe {
             each_passed_fd(message, |fd| {
                 if let Some(passed) = fd_table::get(fd) {
-                    passed.mark_shared();
+                    passed.mark_shared(fd);
                 }
                 socket_state::touch(fd);
             })
@@ -342,8 +339,14 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        // SAFETY: the program's arguments, handed on; messages that the kernel says to have filled are valid.
+        return unsafe {
+            let came = real::recvmmsg(fd, messages, count, flags, timeout);
+            for n in 0..usize::try_from(came).unwrap_or(0) {
+                note_received(&raw const (*messages.add(n)).msg_hdr);
+            }
+            came
+        };
     };
     guarded(-1, || {
         let one_is_enough = flags & libc::MSG_WAITFORONE != 0;

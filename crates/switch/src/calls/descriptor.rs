@@ -4,6 +4,7 @@ use super::open::{forget, is_known, is_new};
 use super::{listener, stream};
 use crate::connect::set_kernel_nonblocking;
 use crate::ffi::{fail, guarded};
+use crate::listen::hold_nonblocking;
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, real};
@@ -122,10 +123,14 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                 return call(argument);
             };
             let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
-            let twin = if listener(fd).is_some() { c_long::from(libc::O_NONBLOCK) } else { 0 };
+            let is_listener = listener(fd).is_some();
+            let twin = if is_listener { c_long::from(libc::O_NONBLOCK) } else { 0 };
             let result = call(argument | twin);
             if result == 0 {
                 socket.set_nonblocking(nonblocking);
+                if is_listener {
+                    hold_nonblocking(fd, nonblocking);
+                }
             }
             result
         }
@@ -153,17 +158,16 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     let count = match (request, value) {
         (libc::FIONBIO, Some(on)) => {
             socket.set_nonblocking(*on != 0);
-            guarded((), || {
-                if stream(fd).is_some() {
-                    set_kernel_nonblocking(fd, *on != 0);
-                }
+            guarded((), || match stream(fd) {
+                Some(_) => set_kernel_nonblocking(fd, *on != 0),
+                None => hold_nonblocking(fd, *on != 0),
             });
             return 0;
         }
+        (libc::FIONREAD | libc::TIOCOUTQ, _) if stream(fd).is_none() => return fail(Errno::EINVAL),
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK | libc::FIONBIO, None) => {
             return fail(crate::ffi::errno(libc::EFAULT));
         }
-        (libc::FIONREAD | libc::TIOCOUTQ, Some(_)) if stream(fd).is_none() => return fail(Errno::EINVAL),
         (libc::FIONREAD, Some(count)) => guarded(None, || Some((count, socket.unread()))),
         (libc::TIOCOUTQ, Some(count)) => guarded(None, || Some((count, socket.unsent()))),
         // There is no urgent data: the mark is nowhere.
@@ -184,4 +188,4 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
 
 const SIOCATMARK: c_ulong = 0x8905;
 /// File status flags that a socket can have beside O_NONBLOCK and the access mode.
-const SOCKET_FLAGS: c_int = libc::O_ASYNC | libc::O_APPEND | libc::O_NOATIME;
+const SOCKET_FLAGS: c_int = libc::O_ASYNC | libc::O_NOATIME;

@@ -97,15 +97,20 @@ pub unsafe extern "C-unwind" fn statx(
     result
 }
 
+/// Linux looks at the offset before it looks at what the descriptor is.
+fn not_seekable(offset: off_t) -> Errno {
+    if offset < 0 { Errno::EINVAL } else { Errno(libc::ESPIPE as u16) }
+}
+
 macro_rules! not_on_sockets {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
+    ($($name:ident[$offset:expr]($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
         $(
             /// # Safety
             /// As the call of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $type),*) -> $ret {
                 match stream(fd) {
-                    Some(_) => fail(Errno(libc::ESPIPE as u16)) as $ret,
+                    Some(_) => fail(not_seekable($offset)) as $ret,
                     // SAFETY: the program's arguments, handed on.
                     None => unsafe { real::$name(fd, $($arg),*) },
                 }
@@ -115,14 +120,45 @@ macro_rules! not_on_sockets {
 }
 
 not_on_sockets! {
-    lseek(offset: off_t, whence: c_int) -> off_t;
-    lseek64(offset: off_t, whence: c_int) -> off_t;
-    pread(buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
-    pread64(buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
-    pwrite(buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
-    pwrite64(buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
-    preadv(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    preadv64(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    pwritev(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    pwritev64(iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    lseek[0](offset: off_t, whence: c_int) -> off_t;
+    lseek64[0](offset: off_t, whence: c_int) -> off_t;
+    pread[offset](buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    pread64[offset](buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    pwrite[offset](buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    pwrite64[offset](buf: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    preadv[offset](iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    preadv64[offset](iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    pwritev[offset](iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    pwritev64[offset](iov: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+}
+
+macro_rules! anywhere_in_a_stream {
+    ($($name:ident = $plain:path;)+) => {
+        $(
+            /// On a socket the offset -1, which means the file's own position, is the only good one.
+            ///
+            /// # Safety
+            /// As the call of this name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name(
+                fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int,
+            ) -> ssize_t {
+                // SAFETY: the program's arguments, handed on.
+                unsafe {
+                    match stream(fd) {
+                        None => real::$name(fd, iov, count, offset, flags),
+                        Some(_) if offset == -1 => $plain(fd, iov, count),
+                        Some(_) => fail(not_seekable(offset)) as ssize_t,
+                    }
+                }
+            }
+        )+
+    };
+}
+
+anywhere_in_a_stream! {
+    preadv2 = super::data::readv;
+    preadv64v2 = super::data::readv;
+    pwritev2 = super::data::writev;
+    pwritev64v2 = super::data::writev;
 }

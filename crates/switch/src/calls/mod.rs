@@ -18,6 +18,7 @@ pub mod open;
 pub mod option;
 pub mod poll;
 pub mod process;
+pub mod signal;
 
 use core::ffi::c_int;
 use toe::fd_table;

@@ -135,7 +135,8 @@ fn internal_fds(from: c_int, to: c_int) -> Vec<c_uint> {
     found.into_iter().map(|fd| fd as c_uint).collect()
 }
 
-fn open_fds() -> Option<Vec<c_int>> {
+/// The numbers of all open descriptors, without that of the call itself.
+pub fn open_fds() -> Option<Vec<c_int>> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let directory = sys::Fd::from(openat(CWD, c"/proc/self/fd", flags, Mode::empty()).ok()?);
@@ -145,6 +146,7 @@ fn open_fds() -> Option<Vec<c_int>> {
     while let Some(entry) = entries.next() {
         fds.extend(entry.ok()?.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok()));
     }
+    fds.retain(|&fd| fd != directory.raw());
     Some(fds)
 }
 

@@ -200,7 +200,8 @@ fn as_plain_socket(level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize
             | libc::SO_BUSY_POLL
             | libc::SO_ZEROCOPY,
         ) => 0,
-        (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_OPTIONS | libc::IP_FREEBIND) => 0,
+        (libc::IPPROTO_IP, libc::IP_OPTIONS) => return Ok(0),
+        (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_FREEBIND) => 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => 64,
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
         (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => 1,

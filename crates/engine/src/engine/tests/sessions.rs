@@ -1,6 +1,7 @@
 //! Sessions come and go: what they shared lives on, what only they held ends, and nobody touches a neighbour.
 
 use super::world::{A, B, LAYOUT, World, addr, pattern};
+use crate::control::listen::Twin;
 use crate::{Claimed, Counter, HostSide};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -172,7 +173,10 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
         other => panic!("{other:?}"),
     };
     assert_eq!(errno(listen(&mut world, NO_HANDLE)), toe_abi::errno::Errno::EACCES);
-    let twin = world.sides[B].engine.add_twin(user, "0.0.0.0:443".parse().expect("an address"));
+    let twin = world.sides[B].engine.add_twin(
+        user,
+        Twin { local: "0.0.0.0:443".parse().expect("an address"), identity: 1, shares_port: false },
+    );
     assert_eq!(errno(listen(&mut world, twin)), toe_abi::errno::Errno::OK);
 }
 

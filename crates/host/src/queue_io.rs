@@ -1,0 +1,72 @@
+//! The host's ends of a queue set's rings: entries out, and those that wait for room. Part of [`crate::queue`], behind its
+//! lock.
+
+use crate::channel::Channel;
+use crate::send_memory::Blocks;
+use crate::socket::stream::Stream;
+use crate::stack::Stack;
+use std::collections::VecDeque;
+use toe_abi::entry::{Command, ReceiveCredit, Send};
+use toe_base::ChannelId;
+use toe_ring::{HostQueueSet, Region};
+
+/// The host's ends of the rings, and what did not fit into them yet.
+#[derive(Debug)]
+pub struct QueueIo {
+    pub(crate) stack: &'static Stack,
+    pub ring: HostQueueSet,
+    pub region: Region,
+    pub blocks: Blocks,
+    /// To other sessions; boxed, because they are large and few.
+    pub channels: Vec<Box<Channel>>,
+    /// Commands for which there was no room, in order.
+    pub(crate) deferred: VecDeque<Command>,
+    /// Slots of streams with credit for which there was no room.
+    pub(crate) owing: Vec<u32>,
+}
+
+impl QueueIo {
+    /// Rings the doorbell if the engine sleeps. Once after each batch of entries.
+    pub fn ring(&self) {
+        let _ = self.stack.doorbell().ring_if_wanted();
+    }
+
+    /// Publishes a command, after all that still wait.
+    pub fn command(&mut self, command: Command) {
+        self.command_quietly(command);
+        self.ring();
+    }
+
+    /// The same, when another command follows at once.
+    pub fn command_quietly(&mut self, command: Command) {
+        if self.stack.is_foreign() || !self.stack.alive() {
+            return;
+        }
+        if !self.deferred.is_empty() || !self.owing.is_empty() || self.ring.push_command(command).is_err() {
+            self.deferred.push_back(command);
+        }
+    }
+
+    /// A channel by its number.
+    pub fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.channels.iter_mut().find(|channel| channel.id == id).map(|channel| &mut **channel)
+    }
+
+    /// Publishes data; `false` when there is no room now.
+    pub fn send(&mut self, send: Send) -> bool {
+        self.ring.push_send(send).is_ok()
+    }
+
+    /// Publishes the credit that `stream` owes, or remembers to.
+    pub fn credit(&mut self, slot: u32, stream: &mut Stream) {
+        if stream.credit_owed == 0 {
+            return;
+        }
+        let credit = ReceiveCredit { flow: stream.flow, len: stream.credit_owed };
+        if self.ring.push_credit(credit).is_ok() {
+            stream.credit_owed = 0;
+        } else if !self.owing.contains(&slot) {
+            self.owing.push(slot);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Descriptors that came from elsewhere: over exec when the program was loaded, or in a message. Holding a descriptor is
+//! the right to the socket, so a connection of the engine's is claimed, and a kernel socket that listens is listened with
+//! in the engine, too: whoever else does so with it goes on, and connections go to all (`toe_engine::control::listen`).
+//! Called by `init.rs` and `calls::data`.
+
+use crate::listen;
+use crate::socket_state::{self, State};
+use crate::why::{self, Reason, Stack as On};
+use crate::{calls, init};
+use core::ffi::c_int;
+use rustix::fs::FileType;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use toe::{fd_table, fork, sys};
+
+/// What a descriptor may turn out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    /// A directory, as anchors are.
+    Anchor,
+    /// A TCP socket of the kernel's that listens.
+    Listener,
+    Other,
+}
+
+/// Looks at all descriptors that the program has from the one before it.
+pub fn inherited() {
+    // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
+    let mut first: Vec<((u64, u64), c_int)> = Vec::new();
+    for fd in calls::open::open_fds().unwrap_or_default() {
+        if calls::open::is_known(fd) || fd_table::is_internal(fd) {
+            continue;
+        }
+        let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { continue };
+        let identity = (stat.st_dev, stat.st_ino);
+        match first.iter().find(|(known, _)| *known == identity) {
+            Some(&(_, copied)) => {
+                fd_table::duplicate(copied, fd);
+                why::copy(copied, fd);
+            }
+            None if adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode))) => {
+                first.push((identity, fd))
+            }
+            None => {}
+        }
+    }
+}
+
+/// A descriptor has come in a message.
+pub fn received(fd: c_int) {
+    calls::open::is_new(fd);
+    if init::disabled() || !init::has_engine() {
+        return;
+    }
+    if let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) {
+        adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode)));
+    }
+}
+
+fn kind_of(fd: c_int, file: FileType) -> Came {
+    let descriptor = sys::borrow(fd);
+    let listens = || {
+        sockopt::socket_acceptconn(descriptor) == Ok(true)
+            && sockopt::socket_domain(descriptor) == Ok(AddressFamily::INET)
+            && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
+    };
+    match file {
+        FileType::Directory => Came::Anchor,
+        FileType::Socket if listens() => Came::Listener,
+        _ => Came::Other,
+    }
+}
+
+/// `true`: it is an engine's socket now.
+fn adopt(fd: c_int, kind: Came) -> bool {
+    match kind {
+        Came::Anchor if fork::adopt(fd).is_some() => why::set(fd, On::Engine, Reason::Claimed),
+        Came::Listener => {
+            // What else the program before has set on it cannot be known; these can be asked for, and are inherited.
+            let known = State::TWIN.with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
+            socket_state::set(fd, known.with(State::TOUCHED));
+            let _ = listen::undecided(fd, listen::backlog_now(fd));
+        }
+        _ => {}
+    }
+    fd_table::get(fd).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_may_be_the_engines_is_told_from_the_rest() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(kind_of(listener.as_raw_fd(), FileType::Socket), Came::Listener);
+        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(kind_of(datagrams.as_raw_fd(), FileType::Socket), Came::Other);
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(kind_of(client.as_raw_fd(), FileType::Socket), Came::Other);
+        assert_eq!(kind_of(client.as_raw_fd(), FileType::Directory), Came::Anchor);
+    }
+}
