@@ -60,6 +60,13 @@ pub enum Request {
     /// End the engine when the last session has gone (no session needed; its own user or root only).
     /// Answer: [`Reply::Done`].
     StopWhenUnused,
+    /// A child process is about to get copies of the session's descriptors: none of its flows begins to use a channel from
+    /// here on, those that do are announced before the answer, and its listeners are asked for each connection
+    /// ([`crate::entry::Command::TakeConnection`]). Answer: [`Reply::Done`], or EAGAIN when an announcement has no room.
+    Share,
+    /// With a descriptor [anything]: is it an anchor of this engine? Answer: [`Reply::Done`] for a flow's,
+    /// [`Reply::Handle`] for a listener's, or ENOENT.
+    Recognise,
 }
 
 /// What an engine answers.
@@ -191,6 +198,8 @@ const REQ_STOP: u16 = 7;
 const REQ_STOP_WHEN_UNUSED: u16 = 8;
 const REQ_OPEN_CHANNEL: u16 = 9;
 const REQ_RELINQUISH: u16 = 10;
+const REQ_SHARE: u16 = 11;
+const REQ_RECOGNISE: u16 = 12;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -246,6 +255,8 @@ impl Request {
             ),
             Request::Stop => Message::new(REQ_STOP, [0; 5]),
             Request::StopWhenUnused => Message::new(REQ_STOP_WHEN_UNUSED, [0; 5]),
+            Request::Share => Message::new(REQ_SHARE, [0; 5]),
+            Request::Recognise => Message::new(REQ_RECOGNISE, [0; 5]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
             Request::Relinquish { flow, unread } => {
                 Message::new(REQ_RELINQUISH, [flow as u64, unread as u64, 0, 0, 0])
@@ -274,6 +285,8 @@ impl Request {
             },
             REQ_STOP => Request::Stop,
             REQ_STOP_WHEN_UNUSED => Request::StopWhenUnused,
+            REQ_SHARE => Request::Share,
+            REQ_RECOGNISE => Request::Recognise,
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
             REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
             other => return Err(BadMessage::UnknownKind(other)),

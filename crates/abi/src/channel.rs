@@ -131,12 +131,15 @@ pub enum ChannelEntry {
     Want { slot: u32, generation: u16 },
     /// The answer: look at [`SlotLine::READ`].
     Space { slot: u32, generation: u16 },
+    /// The last octet of the `Data` entry before is urgent.
+    Urgent { slot: u32, generation: u16 },
 }
 
 const CHN_BEGIN: u8 = 0x61;
 const CHN_DATA: u8 = 0x62;
 const CHN_WANT: u8 = 0x63;
 const CHN_SPACE: u8 = 0x64;
+const CHN_URGENT: u8 = 0x65;
 
 impl ChannelEntry {
     pub const fn encode(self) -> RawEntry {
@@ -149,6 +152,7 @@ impl ChannelEntry {
             }
             ChannelEntry::Want { slot, generation } => RawEntry::new(CHN_WANT, 0, generation, slot, 0),
             ChannelEntry::Space { slot, generation } => RawEntry::new(CHN_SPACE, 0, generation, slot, 0),
+            ChannelEntry::Urgent { slot, generation } => RawEntry::new(CHN_URGENT, 0, generation, slot, 0),
         }
     }
 
@@ -162,6 +166,7 @@ impl ChannelEntry {
             CHN_DATA => ChannelEntry::Data { slot, generation, data: MemRange::from_word(raw.word1) },
             CHN_WANT => ChannelEntry::Want { slot, generation },
             CHN_SPACE => ChannelEntry::Space { slot, generation },
+            CHN_URGENT => ChannelEntry::Urgent { slot, generation },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }
@@ -172,7 +177,8 @@ impl ChannelEntry {
             ChannelEntry::Begin { slot, generation, .. }
             | ChannelEntry::Data { slot, generation, .. }
             | ChannelEntry::Want { slot, generation }
-            | ChannelEntry::Space { slot, generation } => (slot, generation),
+            | ChannelEntry::Space { slot, generation }
+            | ChannelEntry::Urgent { slot, generation } => (slot, generation),
         }
     }
 }

@@ -129,6 +129,9 @@ pub enum Command {
     SetOption { flow: FlowId, option: FlowOption, value: u32 },
     /// The channel that [`Completion::OfferChannel`] named is mapped: connections may use it.
     ChannelReady { channel: ChannelId },
+    /// Of a listener that several processes take from ([`Completion::ConnectionsWait`]): hand this session one connection
+    /// now. Answered by [`Completion::Accepted`] or [`Completion::NothingWaits`].
+    TakeConnection { listener: ListenerId },
 }
 
 /// Options of a flow (`SetOption`).
@@ -190,6 +193,7 @@ const CMD_CLOSE: u8 = 0x07;
 const CMD_CLOSE_LISTENER: u8 = 0x08;
 const CMD_SET_OPTION: u8 = 0x09;
 const CMD_CHANNEL_READY: u8 = 0x0a;
+const CMD_TAKE_CONNECTION: u8 = 0x0b;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -215,6 +219,9 @@ impl Command {
                 RawEntry::new(CMD_SET_OPTION, 0, option.to_raw(), flow.raw(), value as u64)
             }
             Command::ChannelReady { channel } => RawEntry::new(CMD_CHANNEL_READY, 0, 0, channel.0, 0),
+            Command::TakeConnection { listener } => {
+                RawEntry::new(CMD_TAKE_CONNECTION, 0, 0, listener.0.raw(), 0)
+            }
         }
     }
 
@@ -239,6 +246,7 @@ impl Command {
                 None => return Err(BadEntry::UnknownArgument),
             },
             CMD_CHANNEL_READY => Command::ChannelReady { channel: ChannelId(raw.id()) },
+            CMD_TAKE_CONNECTION => Command::TakeConnection { listener: ListenerId(flow) },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }
@@ -257,16 +265,19 @@ pub struct Send {
     pub data: MemRange,
     /// More will follow at once: a partial segment may wait for it (MSG_MORE).
     pub more: bool,
+    /// The last octet is urgent (MSG_OOB).
+    pub urgent: bool,
 }
 
 const SND_DATA: u8 = 0x21;
 const FLAG_MORE: u8 = 1;
+const FLAG_URGENT: u8 = 2;
 
 impl Send {
     pub const fn encode(self) -> RawEntry {
         RawEntry::new(
             SND_DATA,
-            if self.more { FLAG_MORE } else { 0 },
+            if self.more { FLAG_MORE } else { 0 } | if self.urgent { FLAG_URGENT } else { 0 },
             0,
             self.flow.raw(),
             self.data.to_word(),
@@ -279,6 +290,7 @@ impl Send {
                 flow: FlowId::from_raw(raw.id()),
                 data: MemRange::from_word(raw.word1),
                 more: raw.flags() & FLAG_MORE != 0,
+                urgent: raw.flags() & FLAG_URGENT != 0,
             }),
             other => Err(BadEntry::UnknownType(other)),
         }
@@ -339,6 +351,13 @@ pub enum Completion {
     ChannelClosed { channel: ChannelId },
     /// The anchor stands for nothing and nobody has it open: the session may use it again.
     AnchorFree { anchor: AnchorHandle },
+    /// Connections wait at a listener that several processes take from: [`Command::TakeConnection`].
+    ConnectionsWait { listener: ListenerId },
+    /// No connection waits any more; the next one is announced again. `answer`: to [`Command::TakeConnection`].
+    NothingWaits { listener: ListenerId, answer: bool },
+    /// The peer has something urgent: the octet that comes after `ahead` more than have been announced by `Data` so far
+    /// (RFC 9293 section 3.8.5, read as RFC 6093 says hosts do).
+    Urgent { flow: FlowId, ahead: u32 },
 }
 
 const CPL_COMMAND_RESULT: u8 = 0x41;
@@ -354,6 +373,10 @@ const CPL_DIRECT: u8 = 0x4a;
 const CPL_YIELD: u8 = 0x4b;
 const CPL_CHANNEL_CLOSED: u8 = 0x4c;
 const CPL_ANCHOR_FREE: u8 = 0x4d;
+const CPL_CONNECTIONS_WAIT: u8 = 0x4e;
+const CPL_NOTHING_WAITS: u8 = 0x4f;
+const CPL_URGENT: u8 = 0x50;
+const FLAG_ANSWER: u8 = 1;
 
 impl Completion {
     /// Whether a host that sleeps is left asleep: it finds this when something else wakes it.
@@ -382,6 +405,13 @@ impl Completion {
             Completion::Yield { flow } => RawEntry::new(CPL_YIELD, 0, 0, flow.raw(), 0),
             Completion::ChannelClosed { channel } => RawEntry::new(CPL_CHANNEL_CLOSED, 0, 0, channel.0, 0),
             Completion::AnchorFree { anchor } => RawEntry::new(CPL_ANCHOR_FREE, 0, 0, anchor.0, 0),
+            Completion::ConnectionsWait { listener } => {
+                RawEntry::new(CPL_CONNECTIONS_WAIT, 0, 0, listener.0.raw(), 0)
+            }
+            Completion::NothingWaits { listener, answer } => {
+                RawEntry::new(CPL_NOTHING_WAITS, if answer { FLAG_ANSWER } else { 0 }, 0, listener.0.raw(), 0)
+            }
+            Completion::Urgent { flow, ahead } => RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), ahead as u64),
         }
     }
 
@@ -414,6 +444,12 @@ impl Completion {
             CPL_YIELD => Completion::Yield { flow },
             CPL_CHANNEL_CLOSED => Completion::ChannelClosed { channel: ChannelId(raw.id()) },
             CPL_ANCHOR_FREE => Completion::AnchorFree { anchor: AnchorHandle(raw.id()) },
+            CPL_CONNECTIONS_WAIT => Completion::ConnectionsWait { listener: ListenerId(flow) },
+            CPL_NOTHING_WAITS => Completion::NothingWaits {
+                listener: ListenerId(flow),
+                answer: raw.flags() & FLAG_ANSWER != 0,
+            },
+            CPL_URGENT => Completion::Urgent { flow, ahead: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -127,6 +127,12 @@ impl Daemon {
             Request::Relinquish { flow, unread } => {
                 self.relinquish(now, place, FlowId::from_raw(flow), unread, fd)
             }
+            Request::Share => self.share(now, place),
+            Request::Recognise => {
+                let anchor = self.anchors.recognise(fd.ok_or(Errno::EBADF)?).ok_or(Errno::ENOENT)?;
+                let listens = self.engine.anchor_listens(anchor);
+                Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
+            }
             Request::Report { what } => self.make_report(now, what),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
@@ -356,6 +362,14 @@ impl Daemon {
         if let Some(unread) = unread {
             self.unread.insert(anchor, unread);
         }
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    /// What the session has published so far counts before its listeners and flows change.
+    fn share(&mut self, now: Instant, place: u32) -> Answer {
+        let id = self.session_of(place)?;
+        self.take_all_entries(now);
+        self.engine.share(now, id, &mut self.sessions)?;
         Ok((Reply::Done, Vec::new()))
     }
 

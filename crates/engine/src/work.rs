@@ -41,6 +41,8 @@ pub struct Segment {
     pub window_scale: Option<WindowScale>,
     /// (TSval, TSecr), RFC 7323.
     pub timestamps: Option<(u32, u32)>,
+    /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
+    pub urgent: Option<u16>,
     /// Payload octets.
     pub len: u32,
 }

@@ -302,10 +302,12 @@ impl Queue {
             }
             std::cmp::Ordering::Equal => {}
         }
-        let Some(stream) = channel.stream_of(slot) else { return };
-        let Some(stream) = self.streams.get_mut(stream as usize).and_then(Option::as_mut) else { return };
+        let Some(place) = channel.stream_of(slot) else { return };
+        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
         if !stream.on_channel_entry(channel, entry) {
             self.break_channel(at);
+        } else if stream.is_unwanted {
+            self.reset_stream(place);
         }
     }
 
@@ -320,7 +322,7 @@ impl Queue {
     }
 
     /// Ends a connection whose octets are lost.
-    fn reset_stream(&mut self, place: u32) {
+    pub(crate) fn reset_stream(&mut self, place: u32) {
         let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
         if let Some(direct) = &mut stream.direct {
             direct.let_go();
@@ -474,6 +476,10 @@ impl Stream {
                     self.on_direct_data(data);
                 }
                 is_sane
+            }
+            ChannelEntry::Urgent { .. } => {
+                self.on_direct_urgent();
+                true
             }
             ChannelEntry::Want { .. } => {
                 direct.on_want(channel);

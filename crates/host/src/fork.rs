@@ -12,11 +12,13 @@ use crate::stack::{self, Stack};
 use crate::{fd_table, signals, sys, wait};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
+use toe_abi::attach::{Reply, Request};
+use toe_abi::errno::Errno;
 
 static HANDLERS: Once = Once::new();
 /// This process, to know the child of a vfork by.
 static PID: AtomicI32 = AtomicI32::new(0);
-/// Counts forks. A socket that is older than the last one is shared.
+/// Counts forks.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Between the preparations for a fork and its end.
 static FORKING: AtomicBool = AtomicBool::new(false);
@@ -37,6 +39,47 @@ pub fn install_handlers() {
 /// How many forks there were.
 pub fn count() -> u32 {
     FORKS.load(Ordering::Relaxed)
+}
+
+/// Counts children that may have copies of this process's descriptors, made by fork or otherwise. A socket that is older
+/// than the last one is shared.
+static CHILDREN: AtomicU32 = AtomicU32::new(0);
+
+/// How many such children there were.
+pub fn children() -> u32 {
+    CHILDREN.load(Ordering::Relaxed)
+}
+
+/// A child is about to be made in another way than by fork; it gets copies of descriptors all the same.
+pub fn before_child() {
+    CHILDREN.fetch_add(1, Ordering::Relaxed);
+    share_all();
+}
+
+/// How often the engine is asked again when it had no room to tell of all that changes.
+const SHARE_TRIES: u32 = 100;
+
+/// Before a child: what is only in this process's reach goes back to the engine, and nothing new gets there that a child
+/// could come to need.
+fn share_all() {
+    let Some(stack) = Stack::attached() else { return };
+    if stack.queue_sets().all(|queue| queue.lock().is_unused()) {
+        return;
+    }
+    for _ in 0..SHARE_TRIES {
+        let outcome = stack.request(Request::Share, &[]);
+        stack.queue_sets().for_each(|queue| {
+            queue.lock().drain();
+        });
+        if outcome != Err(Errno::EAGAIN) {
+            break;
+        }
+    }
+    for queue in stack.queue_sets() {
+        let mut queue = queue.lock();
+        queue.give_back_connections();
+        queue.leave_all();
+    }
 }
 
 /// Whether somebody says by [`note_shared_memory`] when a child may run in this process's memory, and whether one may.
@@ -110,9 +153,7 @@ pub fn is_forking() -> bool {
 extern "C" fn prepare() {
     signals::before_fork();
     FORKING.store(true, Ordering::Release);
-    for queue in Stack::attached().iter().flat_map(|stack| stack.queue_sets()) {
-        queue.lock().leave_all();
-    }
+    share_all();
     stack::attach_lock().lock_raw();
     socket::registry_lock().lock_raw();
     epoll::registry_lock().lock_raw();
@@ -148,6 +189,7 @@ fn unlock() {
 
 extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
     unlock();
     signals::after_fork(false);
@@ -155,6 +197,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
     PID.store(sys::pid(), Ordering::Relaxed);
     set_not_wiped();
@@ -168,14 +211,17 @@ extern "C" fn in_child() {
     signals::after_fork(true);
 }
 
-/// The socket for a descriptor that this process got from elsewhere (over exec, or in a message): shows it to the engine
-/// and installs it. `None`: it is none of the engine's.
+/// The socket for a descriptor that this process got from elsewhere (over exec, or in a message): asks the engine and
+/// installs it. `None`: it is none of the engine's. A connection stays with whoever has it until it is used here.
 pub fn adopt(fd: i32) -> Option<&'static Socket> {
     let stack = Stack::get()?;
     let inode = rustix::fs::fstat(sys::borrow(fd)).ok()?.st_ino;
     let socket = match Socket::find_shared(inode) {
         Some(known) => known,
-        None => socket::claim::claim_unknown(stack, fd).ok()?,
+        None => match stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()? {
+            Reply::Handle { .. } => socket::claim::claim_unknown(stack, fd).ok()?,
+            _ => Socket::of_another_process(fd),
+        },
     };
     fd_table::install(fd, socket);
     Some(socket)

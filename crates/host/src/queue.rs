@@ -429,6 +429,16 @@ impl Queue {
                 self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
             }
             Completion::Moved { flow } => self.with_flow(flow, |_, s| s.on_moved()),
+            Completion::ConnectionsWait { listener } => {
+                self.with_listener(listener, Listener::on_connections_wait);
+            }
+            Completion::NothingWaits { listener, answer } => {
+                self.with_listener(listener, |found| found.on_nothing_waits(answer));
+            }
+            Completion::Urgent { flow, ahead } => {
+                self.catch_up(flow);
+                self.with_flow(flow, |_, stream| stream.on_urgent(ahead));
+            }
             Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
             Completion::OfferChannel { .. }
             | Completion::Direct { .. }
@@ -456,7 +466,9 @@ impl Queue {
             stream.let_go = true;
             self.io.command(Command::Close { flow, abort: false });
         }
-        if stream.socket.is_none() && !stream.waits_in_listener {
+        if stream.is_unwanted {
+            self.reset_stream(slot);
+        } else if stream.socket.is_none() && !stream.waits_in_listener {
             self.orphan(slot);
         }
     }
@@ -490,6 +502,28 @@ impl Queue {
         }
         self.pending[at].result = Some(result);
         socket.kick_waiters();
+    }
+
+    fn with_listener(&mut self, id: ListenerId, f: impl FnOnce(&mut Listener)) {
+        if let Some(listener) = self.listeners.iter_mut().flatten().find(|listener| listener.id == id) {
+            f(listener);
+        }
+    }
+
+    /// The engine has taken back what was handed to this session's listeners and not accepted yet.
+    pub(crate) fn give_back_connections(&mut self) {
+        self.listeners.iter_mut().flatten().for_each(Listener::give_back);
+        let untaken = |slot: &u32| {
+            let stream = self.streams.get(*slot as usize).and_then(Option::as_ref);
+            stream.is_some_and(|stream| stream.waits_in_listener)
+        };
+        let untaken: Vec<u32> = (0..self.streams.len() as u32).filter(untaken).collect();
+        untaken.into_iter().for_each(|slot| self.remove_stream(slot));
+    }
+
+    /// Whether there is nothing here that another process could come to share.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.by_flow.is_empty() && self.listeners.iter().all(Option::is_none)
     }
 
     fn on_accepted(&mut self, id: ListenerId, flow: FlowId) {

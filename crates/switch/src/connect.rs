@@ -10,7 +10,7 @@ use crate::ffi::{fail, family, last_errno, read_inet};
 use crate::proto_stacks::{self, Binding, Destinations, ProtoStack, ProtoStacks};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, hidden_twin, init, real, twin_pool};
+use crate::{fork, hidden_twin, init, listen, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use libc::{sockaddr, sockaddr_in, socklen_t};
@@ -40,24 +40,26 @@ pub enum Verdict {
 pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
     // SAFETY: the caller's promise.
     let Some(remote) = (unsafe { read_inet(addr, len) }) else { return Verdict::Pass };
-    if remote.port() == 0
-        || remote.ip().is_multicast()
-        || remote.ip().is_broadcast()
-        || fork::in_vfork_child()
-    {
+    if fork::in_vfork_child() {
         return Verdict::Pass;
     }
-    // Linux takes INADDR_ANY as a destination for "this host".
-    let remote = match *remote.ip() {
-        Ipv4Addr::UNSPECIFIED => SocketAddrV4::new(Ipv4Addr::LOCALHOST, remote.port()),
-        _ => remote,
-    };
+    if remote.port() == 0 || remote.ip().is_multicast() || remote.ip().is_broadcast() {
+        return Verdict::Kernel(Reason::NoRoute);
+    }
     let state = socket_state::get(fd);
     if state.is_older_than_fork() {
         return Verdict::Kernel(Reason::SharedTwin);
     }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
+    // Linux takes INADDR_ANY as a destination for "this host": the socket's own address if it has one.
+    let remote = match *remote.ip() {
+        Ipv4Addr::UNSPECIFIED => {
+            let own = local.map(|local| *local.ip()).filter(|own| !own.is_unspecified());
+            SocketAddrV4::new(own.unwrap_or(Ipv4Addr::LOCALHOST), remote.port())
+        }
+        _ => remote,
+    };
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(local.map(|l| *l.ip()), engine_address, &KNOWN, now_ms);
     let mut reason = match binding {
@@ -86,11 +88,20 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
 /// # Safety
 /// As [`undecided`].
 pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, len: socklen_t) -> Verdict {
-    if matches!(socket.kind(), Kind::Listener) {
-        return Verdict::Done(fail(Errno::EISCONN));
-    }
     // SAFETY: the caller's promise.
-    if unsafe { family(addr, len) } == Some(libc::AF_UNSPEC) {
+    let disconnects = unsafe { family(addr, len) } == Some(libc::AF_UNSPEC);
+    if matches!(socket.kind(), Kind::Listener) {
+        if !disconnects {
+            return Verdict::Done(fail(Errno::EISCONN));
+        }
+        // SAFETY: as above.
+        let result = unsafe { real::connect(fd, addr, len) };
+        if result == 0 {
+            listen::end(socket);
+        }
+        return Verdict::Done(result);
+    }
+    if disconnects {
         return Verdict::Done(crate::ffi::status(reopen(fd)));
     }
     match socket.wait_connected(socket.nonblocking()) {

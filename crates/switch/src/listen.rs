@@ -16,7 +16,7 @@ use core::ffi::c_int;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
-use toe::socket::{AcceptError, AcceptHow, Socket};
+use toe::socket::{AcceptError, AcceptHow, Shutdown, Socket};
 use toe::{Anchor, Errno, epoll, fd_table, signals, sys};
 
 /// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
@@ -122,6 +122,15 @@ pub fn hold_nonblocking(fd: c_int, wants: bool) {
     }
 }
 
+/// The twin is no listener's any more: its flag is what the program wants.
+fn release_nonblocking(fd: c_int, wants: bool) {
+    if let Ok(mut flags) = rustix::fs::fcntl_getfl(sys::borrow(fd)) {
+        flags.set(OFlags::NONBLOCK, wants);
+        flags.remove(OURS);
+        let _ = rustix::fs::fcntl_setfl(sys::borrow(fd), flags);
+    }
+}
+
 /// The backlog of a kernel socket that listens.
 pub fn backlog_now(fd: c_int) -> c_int {
     let mut info = [0u8; 32];
@@ -138,6 +147,25 @@ pub fn backlog_now(fd: c_int) -> c_int {
 /// A backlog as Linux reads it: a negative one is as large as can be.
 pub fn backlog_of(backlog: c_int) -> u32 {
     u32::try_from(backlog).unwrap_or(u32::MAX)
+}
+
+/// The kernel's socket listens no more (shutdown(2), or connect(2) to nowhere): in the engine it does not either, and all
+/// of the program's descriptors for it are of an undecided socket again.
+pub fn end(listener: &'static Socket) {
+    let _ = listener.shutdown(Shutdown::Both);
+    let mut descriptors = Vec::new();
+    fd_table::for_each(0, c_int::MAX, |fd| {
+        if fd_table::get(fd).is_some_and(|other| core::ptr::eq(other, listener)) {
+            descriptors.push(fd);
+        }
+    });
+    for fd in descriptors {
+        let wants = listener.nonblocking();
+        fd_table::remove(fd);
+        release_nonblocking(fd, wants);
+        socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND));
+        why::set(fd, On::Kernel, Reason::Undecided);
+    }
 }
 
 /// accept on a listener that both stacks serve.

@@ -187,6 +187,8 @@ next_definitions! {
     c"epoll_create" fn epoll_create(size: c_int) -> c_int;
     c"sigaction" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
     c"siginterrupt" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    c"fsync" fn fsync(fd: c_int) -> c_int;
+    c"fdatasync" fn fdatasync(fd: c_int) -> c_int;
     c"fclose" fn fclose(stream: *mut FILE) -> c_int;
     c"fileno" fn fileno(stream: *mut FILE) -> c_int;
     c"fdopen" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;

@@ -102,9 +102,10 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 13] = [
+const REPLAYED: [Replayed; 14] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
+    replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
     replayed(libc::SOL_SOCKET, libc::SO_RCVBUF),
     replayed(libc::SOL_SOCKET, libc::SO_SNDBUF),
     replayed(libc::SOL_SOCKET, libc::SO_RCVTIMEO),

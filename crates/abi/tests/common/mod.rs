@@ -41,13 +41,15 @@ pub fn commands() -> Vec<Command> {
         Command::CloseListener { listener: LISTENER, last: false },
         Command::CloseListener { listener: LISTENER, last: true },
         Command::ChannelReady { channel: CHANNEL },
+        Command::TakeConnection { listener: LISTENER },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all
 }
 
 pub fn sends() -> Vec<Send> {
-    vec![Send { flow: FLOW, data: RANGE, more: false }, Send { flow: FLOW, data: RANGE, more: true }]
+    let send = |more, urgent| Send { flow: FLOW, data: RANGE, more, urgent };
+    vec![send(false, false), send(true, false), send(false, true)]
 }
 
 pub fn credits() -> Vec<ReceiveCredit> {
@@ -74,6 +76,10 @@ pub fn completions() -> Vec<Completion> {
         Completion::Yield { flow: FLOW },
         Completion::ChannelClosed { channel: CHANNEL },
         Completion::AnchorFree { anchor: AnchorHandle(0x1020_3040) },
+        Completion::ConnectionsWait { listener: LISTENER },
+        Completion::NothingWaits { listener: LISTENER, answer: false },
+        Completion::NothingWaits { listener: LISTENER, answer: true },
+        Completion::Urgent { flow: FLOW, ahead: 0x0403_0201 },
     ]
 }
 
@@ -84,6 +90,7 @@ pub fn channel_entries() -> Vec<ChannelEntry> {
         ChannelEntry::Data { slot, generation, data: RANGE },
         ChannelEntry::Want { slot, generation },
         ChannelEntry::Space { slot, generation },
+        ChannelEntry::Urgent { slot, generation },
     ]
 }
 
@@ -100,6 +107,8 @@ pub fn requests() -> Vec<Request> {
         Request::StopWhenUnused,
         Request::OpenChannel { channel: CHANNEL.0 },
         Request::Relinquish { flow: FLOW.raw(), unread: 0x0076_5432 },
+        Request::Share,
+        Request::Recognise,
     ]
 }
 

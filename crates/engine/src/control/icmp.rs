@@ -55,6 +55,7 @@ pub fn reset(seq: SeqNum, ack: Option<SeqNum>) -> Segment {
         mss: None,
         window_scale: None,
         timestamps: None,
+        urgent: None,
         len: 0,
     }
 }

@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowIdx, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
 /// The place of a listener's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,8 @@ pub struct Holder {
     pub id: ListenerId,
     /// Connections that it may still be handed.
     pub credit: u32,
+    /// It knows that connections wait, where they are asked for.
+    pub told: bool,
     pub fd: u32,
 }
 
@@ -53,6 +55,11 @@ pub struct Listener {
     /// It lives as long as one of these is open. Each came with what is known of who opened it.
     anchors: Vec<(AnchorHandle, Evidence)>,
     pub holders: Vec<Holder>,
+    /// Several processes may take from it: each asks for a connection when its program wants one, or one that stands still
+    /// would keep it from the others. Otherwise connections are handed to who has credit, in advance.
+    pub is_asked: bool,
+    /// When all are told that connections wait, and not only one.
+    pub tell_all_at: Instant,
     /// Whose turn it is.
     turn: usize,
     /// Established connections that no session has been handed.
@@ -71,16 +78,23 @@ impl Listener {
 
     /// The next holder with credit, round robin; its credit is used up by one.
     pub fn next_taker(&mut self) -> Option<Holder> {
+        let holder = self.next(|holder| holder.credit > 0)?;
+        holder.credit -= 1;
+        Some(*holder)
+    }
+
+    /// The next holder to be told that connections wait.
+    pub fn next_untold(&mut self) -> Option<Holder> {
+        let holder = self.next(|holder| holder.credit > 0 && !holder.told)?;
+        holder.told = true;
+        Some(*holder)
+    }
+
+    fn next(&mut self, is_it: impl Fn(&Holder) -> bool) -> Option<&mut Holder> {
         let n = self.holders.len();
-        for step in 0..n {
-            let at = (self.turn + step) % n;
-            if self.holders[at].credit > 0 {
-                self.holders[at].credit -= 1;
-                self.turn = at + 1;
-                return Some(self.holders[at]);
-            }
-        }
-        None
+        let at = (0..n).map(|step| (self.turn + step) % n).find(|&at| is_it(&self.holders[at]))?;
+        self.turn = at + 1;
+        self.holders.get_mut(at)
     }
 
     /// Whether somebody with this evidence may take connections here, too: it has a descriptor of the same kernel
@@ -116,10 +130,18 @@ impl Listener {
 }
 
 /// All listeners of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Listeners {
     records: Vec<Option<Listener>>,
     by_addr: HashMap<SocketAddrV4, ListenerIdx>,
+    /// Not after any [`Listener::tell_all_at`].
+    next_due: Instant,
+}
+
+impl Default for Listeners {
+    fn default() -> Listeners {
+        Listeners { records: Vec::new(), by_addr: HashMap::new(), next_due: Instant::FAR_FUTURE }
+    }
 }
 
 impl Listeners {
@@ -153,6 +175,8 @@ impl Listeners {
             backlog: backlog.clamp(1, BACKLOG_MAX),
             anchors: vec![(anchor, evidence)],
             holders: Vec::new(),
+            is_asked: false,
+            tell_all_at: Instant::FAR_FUTURE,
             turn: 0,
             waiting: VecDeque::new(),
             half_open: 0,
@@ -177,6 +201,33 @@ impl Listeners {
 
     pub fn get_mut(&mut self, idx: ListenerIdx) -> Option<&mut Listener> {
         self.records.get_mut(idx.0 as usize)?.as_mut()
+    }
+
+    /// When all holders of a listener are to be told that connections wait.
+    pub fn set_tell_all(&mut self, idx: ListenerIdx, at: Instant) {
+        if let Some(listener) = self.get_mut(idx) {
+            listener.tell_all_at = at;
+        }
+        // Looked for again when it is due; most often it has moved on by then.
+        self.next_due = self.next_due.min(at);
+    }
+
+    /// No listener is due before this.
+    pub fn next_due(&self) -> Instant {
+        self.next_due
+    }
+
+    /// A listener whose time has come.
+    pub fn due(&mut self, now: Instant) -> Option<ListenerIdx> {
+        if self.next_due > now {
+            return None;
+        }
+        let due = self.iter().find(|(_, listener)| listener.tell_all_at <= now).map(|(idx, _)| idx);
+        if due.is_none() {
+            let ahead = self.iter().map(|(_, listener)| listener.tell_all_at).min();
+            self.next_due = ahead.unwrap_or(Instant::FAR_FUTURE);
+        }
+        due
     }
 
     /// The listener for a connection to `local`: one bound to the address goes before one bound to all.
@@ -247,10 +298,14 @@ mod tests {
                 queue_set: QueueSetId(0),
                 id: ListenerId::default(),
                 credit,
+                told: false,
                 fd: 3,
             });
         }
         let order: Vec<_> = std::iter::from_fn(|| listener.next_taker()).map(|h| h.session.0).collect();
         assert_eq!(order, [1, 3, 1, 3]);
+        listener.holders.iter_mut().for_each(|holder| holder.credit = 1);
+        let told: Vec<_> = std::iter::from_fn(|| listener.next_untold()).map(|h| h.session.0).collect();
+        assert_eq!(told, [1, 2, 3], "each once");
     }
 }

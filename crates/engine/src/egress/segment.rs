@@ -22,6 +22,7 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
         (segment.rst, TcpFlags::RST),
         (segment.psh, TcpFlags::PSH),
         (segment.ack.is_some(), TcpFlags::ACK),
+        (segment.urgent.is_some(), TcpFlags::URG),
     ] {
         if set {
             flags = flags.with(flag);
@@ -34,7 +35,7 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
         ack: segment.ack,
         flags,
         window: segment.window,
-        urgent: 0,
+        urgent: segment.urgent.unwrap_or(0),
         options: TcpOptions {
             mss: segment.mss,
             window_scale: segment.window_scale,

@@ -13,9 +13,12 @@ use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
+/// How long a connection waits for the one that was told of it before all are.
+const TELL_ALL_AFTER_US: u64 = 1000;
+
 impl Engine {
     /// The handshake of a flow is complete.
-    pub(super) fn established<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+    pub(super) fn established<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         let Some(listener_idx) = self.flows.get(idx).conn.listener else {
             self.flows.get_mut(idx).report.connected = Some(Errno::OK);
             self.tell_flow_info(idx, host);
@@ -24,11 +27,15 @@ impl Engine {
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         listener.half_open -= 1;
         listener.waiting.push_back(idx);
-        self.hand_out(listener_idx, host);
+        self.hand_out(now, listener_idx, host);
     }
 
-    /// Gives waiting connections to holders with credit.
-    pub(super) fn hand_out<H: HostSide>(&mut self, listener_idx: ListenerIdx, host: &mut H) {
+    /// Gives waiting connections to holders with credit, or says that they wait.
+    pub(super) fn hand_out<H: HostSide>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
+        if self.listeners.get(listener_idx).is_some_and(|listener| listener.is_asked) {
+            self.tell_waiting(now, listener_idx, false);
+            return;
+        }
         while let Some(listener) = self.listeners.get_mut(listener_idx) {
             let Some(idx) = listener.waiting.front().copied() else { return };
             let Some(holder) = listener.next_taker() else { return };
@@ -47,6 +54,135 @@ impl Engine {
             }
             self.after(idx);
         }
+    }
+
+    /// Tells one more holder that connections wait: most often it takes them, and the others sleep on. When one waits
+    /// still after a moment, all are told.
+    fn tell_waiting(&mut self, now: Instant, listener_idx: ListenerIdx, all: bool) {
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        if listener.waiting.is_empty() {
+            return;
+        }
+        let mut told = Vec::new();
+        while let Some(holder) = listener.next_untold() {
+            told.push(holder);
+            if !all {
+                break;
+            }
+        }
+        if all {
+            self.listeners.set_tell_all(listener_idx, Instant::FAR_FUTURE);
+        } else if listener.tell_all_at.is_far_future() {
+            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
+        }
+        for holder in told {
+            let listener = holder.id;
+            self.answer(holder.session, holder.queue_set, Completion::ConnectionsWait { listener });
+        }
+    }
+
+    /// Listeners whose time has come.
+    pub(super) fn tell_waiting_when_due(&mut self, now: Instant) {
+        while let Some(idx) = self.listeners.due(now) {
+            self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+            self.tell_waiting(now, idx, true);
+        }
+    }
+
+    /// `Command::TakeConnection`.
+    pub(super) fn take_connection<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        queue_set: QueueSetId,
+        id: ListenerId,
+        host: &mut H,
+    ) {
+        let Some(idx) = self.sessions.get(session).and_then(|s| s.listener(id)) else {
+            self.counters.add(Counter::StaleEntries);
+            return;
+        };
+        let Some(listener) = self.listeners.get_mut(idx) else { return };
+        let waiting = listener.waiting.front().copied();
+        let Some(holder) = listener.holder_mut(session, id) else { return };
+        holder.queue_set = queue_set;
+        let holder = *holder;
+        let handed = waiting.filter(|flow| self.hand_to(*flow, &holder, host));
+        match handed {
+            Some(flow) => {
+                if let Some(listener) = self.listeners.get_mut(idx) {
+                    listener.waiting.pop_front();
+                    listener.handed += 1;
+                }
+                self.after(flow);
+            }
+            None => {
+                self.untell(idx, session, id);
+                self.answer(session, queue_set, Completion::NothingWaits { listener: id, answer: true });
+                if waiting.is_some() {
+                    // Its quota is used up: it is for the others, and later for this one.
+                    self.listeners.set_tell_all(idx, now.after_us(TELL_ALL_AFTER_US));
+                }
+            }
+        }
+        self.tell_nothing_waits(idx);
+    }
+
+    fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
+        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
+            holder.told = false;
+        }
+    }
+
+    /// When no connection waits any more, those who were told that one does need not ask.
+    fn tell_nothing_waits(&mut self, idx: ListenerIdx) {
+        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.is_asked && l.waiting.is_empty())
+        else {
+            return;
+        };
+        let told: Vec<Holder> = listener.holders.iter().filter(|holder| holder.told).copied().collect();
+        listener.holders.iter_mut().for_each(|holder| holder.told = false);
+        self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+        for holder in told {
+            let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
+            self.answer(holder.session, holder.queue_set, nothing);
+        }
+    }
+
+    /// A child process is about to get copies of all that the session has ([`toe_abi::attach::Request::Share`]). EAGAIN:
+    /// something is not announced yet for want of room.
+    pub fn share<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        host: &mut H,
+    ) -> Result<(), Errno> {
+        let record = self.sessions.get(session).ok_or(Errno::EINVAL)?;
+        let flows: Vec<FlowIdx> = record.flows.values().collect();
+        let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
+        for idx in listeners.iter().copied() {
+            if let Some(listener) = self.listeners.get_mut(idx) {
+                listener.is_asked = true;
+            }
+        }
+        for idx in flows.iter().copied() {
+            if self.flows.get(idx).conn.accepted {
+                self.flows.get_mut(idx).conn.no_direct = true;
+            } else {
+                self.disown(idx);
+                if !self.move_receive_memory(idx, SessionId(0), host) {
+                    self.abort(idx, Errno::ENOMEM);
+                }
+                self.return_to_listener(idx);
+                self.after(idx);
+            }
+        }
+        for idx in listeners {
+            self.hand_out(now, idx, host);
+        }
+        self.poll_completions(host);
+        let untold = |idx: &FlowIdx| self.flows.is_used(*idx) && self.flows.get(*idx).report.direct;
+        if flows.iter().any(untold) { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
@@ -188,7 +324,7 @@ impl Engine {
                 return;
             }
         }
-        self.hand_out(idx, host);
+        self.hand_out(now, idx, host);
     }
 
     /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is
@@ -235,7 +371,7 @@ impl Engine {
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
                 let id = ListenerId::default();
-                let holder = Holder { session, anchor, queue_set, id, credit: 0, fd };
+                let holder = Holder { session, anchor, queue_set, id, credit: 0, told: false, fd };
                 self.hold_listener(holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => self
@@ -259,6 +395,7 @@ impl Engine {
         let record = self.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
         holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
         listener.holders.push(holder);
+        listener.is_asked |= listener.holders.len() > 1;
         Ok(holder.id)
     }
 
@@ -304,6 +441,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.receive.announce_anew();
+        flow.report.urgent = flow.rcv.up;
         flow.conn.accepted = true;
         flow.conn.prefix_unread = false;
         // A channel counts from the connection's first octet, which this owner has not seen.

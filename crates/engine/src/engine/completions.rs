@@ -15,6 +15,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
         && (report.accepted.is_some()
             || report.connected.is_some()
             || report.direct
+            || report.urgent.is_some()
             || report.sent > 0
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
@@ -111,6 +112,15 @@ impl Engine {
         }
         if flow.conn.app_closed {
             flow.receive.published = flow.data_nxt();
+            flow.report.urgent = None;
+        }
+        if let Some(urgent) = flow.report.urgent {
+            // Before its data: a host that has the octet knows what it is.
+            let ahead = urgent.distance_from(flow.receive.published);
+            if urgent.at_or_after(flow.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
+                return false;
+            }
+            flow.report.urgent = None;
         }
         while let Some(data) = flow.receive.next_to_publish(flow.data_nxt()) {
             if !post(Completion::Data { flow: id, data }) {

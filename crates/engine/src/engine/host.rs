@@ -52,7 +52,7 @@ impl Engine {
                 self.answer_command(session, queue_set, token, command, result.map(FlowId::raw))
             }
             Command::AcceptCredit { listener, count } => {
-                self.accept_credit(session, queue_set, listener, count, host);
+                self.accept_credit(now, session, queue_set, listener, count, host);
                 Ok(())
             }
             Command::Accept { flow, anchor, fd } => {
@@ -83,6 +83,10 @@ impl Engine {
                 self.channel_ready(session, channel);
                 Ok(())
             }
+            Command::TakeConnection { listener } => {
+                self.take_connection(now, session, queue_set, listener, host);
+                Ok(())
+            }
         }
     }
 
@@ -101,6 +105,9 @@ impl Engine {
         } else {
             flow.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.snd.more = send.more;
+            if send.urgent {
+                flow.snd.up = Some(flow.queue_end());
+            }
         }
         self.after(idx);
         Ok(())
@@ -230,7 +237,15 @@ impl Engine {
         // A twin that is bound to another port is no evidence for this one.
         let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.uid };
         let idx = self.listeners.open(local, args.backlog, anchor, evidence)?;
-        let holder = Holder { session, anchor, queue_set, id: ListenerId::default(), credit: 0, fd: args.fd };
+        let holder = Holder {
+            session,
+            anchor,
+            queue_set,
+            id: ListenerId::default(),
+            credit: 0,
+            told: false,
+            fd: args.fd,
+        };
         match self.hold_listener(holder, idx) {
             Ok(id) => {
                 self.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
@@ -259,6 +274,7 @@ impl Engine {
 
     fn accept_credit<H: HostSide>(
         &mut self,
+        now: Instant,
         session: SessionId,
         queue_set: QueueSetId,
         id: ListenerId,
@@ -273,7 +289,7 @@ impl Engine {
             holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
             holder.queue_set = queue_set;
         }
-        self.hand_out(idx, host);
+        self.hand_out(now, idx, host);
     }
 
     fn accept(

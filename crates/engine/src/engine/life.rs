@@ -36,10 +36,10 @@ impl Engine {
     }
 
     /// What a segment or a timer did to a flow, for everybody else.
-    pub(super) fn apply<H: HostSide>(&mut self, idx: FlowIdx, event: FlowEvent, host: &mut H) {
+    pub(super) fn apply<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, event: FlowEvent, host: &mut H) {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
-            FlowEvent::Established => self.established(idx, host),
+            FlowEvent::Established => self.established(now, idx, host),
             FlowEvent::Closed(errno) => self.closed(idx, errno),
             FlowEvent::Abort(errno) => self.abort(idx, errno),
         }
@@ -301,6 +301,11 @@ impl Engine {
         }
     }
 
+    /// Whether it is that of a listener.
+    pub fn anchor_listens(&self, anchor: AnchorHandle) -> bool {
+        matches!(self.anchors.get(anchor), Some(AnchorTarget::Listener(_)))
+    }
+
     /// Whether the anchor holds a flow or a listener alive.
     pub fn anchor_stands(&self, anchor: AnchorHandle) -> bool {
         matches!(self.anchors.get(anchor), Some(AnchorTarget::Flow(_) | AnchorTarget::Listener(_)))
@@ -326,7 +331,7 @@ impl Engine {
             if let Some(listener) = self.listeners.get_mut(idx) {
                 listener.drop_holders(|holder| holder.session == session);
             }
-            self.hand_out(idx, host);
+            self.hand_out(now, idx, host);
         }
         self.leave_channels(session, host);
         self.anchors.forget_session(session);

@@ -136,7 +136,7 @@ impl Engine {
         if event == FlowEvent::Reject {
             self.reject(work.path, work.key, &work.segment);
         }
-        self.apply(idx, event, host);
+        self.apply(now, idx, event, host);
         if work.path == Path::Local && work.segment.len > 0 {
             self.local_unit_arrived(idx, host);
         }

@@ -9,7 +9,7 @@ impl Engine {
     /// When the engine wants [`Engine::handle_timeout`] called; `FAR_FUTURE` when nothing waits for time.
     pub fn poll_timeout(&self) -> Instant {
         let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
-        soonest(neighbours.chain([self.wheel.next_deadline()]))
+        soonest(neighbours.chain([self.wheel.next_deadline(), self.listeners.next_due()]))
     }
 
     /// Time has passed.
@@ -26,8 +26,9 @@ impl Engine {
                 let arena = self.sessions.arena(flow.receive.session);
                 flow.receive.release_if_empty(arena, host, &held, data_nxt);
             }
-            self.apply(idx, event, host);
+            self.apply(now, idx, event, host);
         }
+        self.tell_waiting_when_due(now);
         self.neighbours_timeout(now);
     }
 

@@ -142,6 +142,8 @@ impl Default for Earning {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendSequence {
     pub una: SeqNum,
+    /// One past the urgent octet, until that is acknowledged.
+    pub up: Option<SeqNum>,
     pub nxt: SeqNum,
     /// Highest sequence number ever sent plus one; differs from `nxt` after a retransmission time-out.
     pub max: SeqNum,
@@ -176,6 +178,8 @@ pub struct SendSequence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveSequence {
     pub nxt: SeqNum,
+    /// The last urgent octet that the peer has told of.
+    pub up: Option<SeqNum>,
     pub irs: SeqNum,
     /// Right edge of the window as last advertised; it never moves back.
     pub edge: SeqNum,
@@ -276,6 +280,8 @@ pub struct Report {
     pub sent: u32,
     /// The same, of octets that came too late to be sent: they come back behind those that are still in the queue.
     pub sent_behind: u32,
+    /// The urgent octet.
+    pub urgent: Option<SeqNum>,
     pub peer_closed: bool,
     pub peer_closed_told: bool,
     pub reset: Option<Errno>,

@@ -117,6 +117,7 @@ fn parse_tcp<'a>(
         mss: header.options.mss,
         window_scale: header.options.window_scale,
         timestamps: header.options.timestamps.map(|t| (t.value, t.echo)),
+        urgent: header.flags.contains(TcpFlags::URG).then_some(header.urgent),
         len: text.len() as u32,
     };
     Ok(Arrived::Tcp { from_mac, key, segment, payload: text })

@@ -232,7 +232,11 @@ pub extern "C" fn toe_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssiz
 }
 
 fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize_t {
-    let how = SendFlags { dont_wait: flags & libc::MSG_DONTWAIT != 0, more: flags & libc::MSG_MORE != 0 };
+    let how = SendFlags {
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        more: flags & libc::MSG_MORE != 0,
+        urgent: flags & libc::MSG_OOB != 0,
+    };
     let result = find(fd).and_then(|socket| {
         let iov = buffers_of(iov, buffers)?;
         with_copy(iov, |iov| {

@@ -182,6 +182,15 @@ impl Direct {
         !self.held.is_empty()
     }
 
+    /// Octets that come before the end of what is here, beyond those in order.
+    pub fn octets_ahead(&self, engine_arrived: u64) -> u64 {
+        if self.held.is_empty() {
+            return 0;
+        }
+        let held: u64 = self.held.iter().map(|data| u64::from(data.len)).sum();
+        held + self.after.saturating_sub(engine_arrived)
+    }
+
     /// Octets that came and that the program has not read.
     pub fn unread(&self) -> u64 {
         self.arrived - self.read

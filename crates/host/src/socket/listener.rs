@@ -15,6 +15,7 @@ use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::command::{ListenArgs, NO_HANDLE};
 use toe_abi::entry::Command;
@@ -23,6 +24,8 @@ use toe_base::{FlowId, ListenerId};
 
 /// Most connections that a session asks for ahead of `accept`.
 const CREDIT_MAX: u32 = 64;
+/// How long an engine may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 /// With connections waiting at both, every so many accepts the kernel's is taken.
 const KERNEL_EVERY: u32 = 8;
 
@@ -43,17 +46,40 @@ pub struct Listener {
     pub socket: &'static Socket,
     /// Streams of connections that came in, in order.
     waiting: VecDeque<u32>,
+    /// Of a listener that other processes take from, too: connections wait at the engine, to be asked for.
+    may_ask: bool,
+    /// One has been asked for, and there is no answer yet.
+    asked: bool,
+    /// Connections are asked for one by one.
+    is_shared: bool,
     pub closed: Closed,
+}
+
+/// What a look for a connection finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Stream(u32),
+    /// The engine has been asked for one.
+    Asked,
+    Nothing,
 }
 
 impl Listener {
     pub fn new(id: ListenerId, socket: &'static Socket) -> Listener {
-        Listener { id, socket, waiting: VecDeque::with_capacity(CREDIT_MAX as usize), closed: Closed::No }
+        Listener {
+            id,
+            socket,
+            waiting: VecDeque::with_capacity(CREDIT_MAX as usize),
+            may_ask: false,
+            asked: false,
+            is_shared: false,
+            closed: Closed::No,
+        }
     }
 
     fn ready(&self) -> u32 {
         match self.closed {
-            Closed::No if self.waiting.is_empty() => 0,
+            Closed::No if self.waiting.is_empty() && !self.may_ask => 0,
             Closed::No => stream::IN,
             Closed::Shut => stream::IN | stream::OUT | stream::HUP | stream::RDHUP,
             // The twin speaks for itself.
@@ -68,7 +94,45 @@ impl Listener {
 
     pub fn on_connection(&mut self, stream: u32) {
         self.waiting.push_back(stream);
+        self.asked = false;
         self.publish(stream::IN);
+    }
+
+    /// Connections wait at the engine.
+    pub fn on_connections_wait(&mut self) {
+        self.is_shared = true;
+        self.may_ask = true;
+        self.publish(stream::IN);
+    }
+
+    /// None waits there any more; `answer`: one had been asked for.
+    pub fn on_nothing_waits(&mut self, answer: bool) {
+        self.may_ask = false;
+        self.asked &= !answer;
+        self.publish(stream::DRAINED);
+    }
+
+    /// A child is about to have the listener, too: what was handed to this process has gone back.
+    pub fn give_back(&mut self) {
+        self.is_shared = true;
+        self.may_ask |= self.asked || !self.waiting.is_empty();
+        self.asked = false;
+        self.waiting.clear();
+        self.publish(stream::DRAINED);
+    }
+
+    fn look(&mut self, io: &mut QueueIo) -> Found {
+        if let Some(stream) = self.take_waiting() {
+            return Found::Stream(stream);
+        }
+        if !self.may_ask {
+            return Found::Nothing;
+        }
+        if !self.asked {
+            self.asked = true;
+            io.command(Command::TakeConnection { listener: self.id });
+        }
+        Found::Asked
     }
 
     pub fn on_death(&mut self) {
@@ -269,6 +333,16 @@ impl Socket {
     /// EAGAIN: none now (or SO_RCVTIMEO is over). EINVAL: not listening (any more). EMFILE, ENFILE: no descriptor is
     /// free; the connection waits on.
     pub fn accept(&'static self, how: AcceptHow<'_>) -> Result<Accepted, AcceptError> {
+        loop {
+            match self.accept_one(how) {
+                // It went back to the engine while this thread was about to take it, for a child to take.
+                Err(AcceptError::Errno(Errno::ECONNABORTED)) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn accept_one(&'static self, how: AcceptHow<'_>) -> Result<Accepted, AcceptError> {
         if self.kind() != Kind::Listener {
             return Err(Errno::EINVAL.into());
         }
@@ -277,33 +351,59 @@ impl Socket {
         let polled =
             how.twin.map(|twin| libc::pollfd { fd: twin.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         if let (Some(twin), 0) = (polled, ACCEPTS.fetch_add(1, Ordering::Relaxed) % KERNEL_EVERY)
-            && sys::ppoll(&mut [twin], Some(std::time::Duration::ZERO), None) == Ok(1)
+            && sys::ppoll(&mut [twin], Some(Duration::ZERO), None) == Ok(1)
         {
             return Err(AcceptError::KernelReady);
         }
         if how.dont_wait || self.nonblocking() {
             settled?;
-            let slot = self.try_take(how.twin.is_some())?.ok_or(Errno::EAGAIN)?;
+            let slot = match self.try_take(how.twin.is_some())? {
+                Found::Stream(slot) => slot,
+                Found::Asked => self.wait_for_answer(how.twin.is_some())?,
+                Found::Nothing => return Err(Errno::EAGAIN.into()),
+            };
             return self.take_in(slot, how).map_err(AcceptError::from);
         }
         let slot = self.wait_for_connection(polled)?;
         self.take_in(slot, how).map_err(AcceptError::from)
     }
 
-    fn try_take(&'static self, with_twin: bool) -> Result<Option<u32>, Errno> {
-        let taken = self.with_listener(|_, listener| match listener.closed {
+    fn try_take(&'static self, with_twin: bool) -> Result<Found, Errno> {
+        let found = self.with_listener(|io, listener| match listener.closed {
             Closed::Shut => Err(Errno::EINVAL),
             Closed::EngineGone if !with_twin => Err(Errno::ECONNRESET),
-            Closed::EngineGone => Ok(None),
-            Closed::No => Ok(listener.take_waiting()),
+            Closed::EngineGone => Ok(Found::Nothing),
+            Closed::No => Ok(listener.look(io)),
         });
-        let taken = taken.unwrap_or(Err(Errno::EINVAL))?;
-        if taken.is_none()
-            && let Some(home) = self.home()
-        {
+        let found = found.unwrap_or(Err(Errno::EINVAL))?;
+        if let (Found::Asked | Found::Nothing, Some(home)) = (found, self.home()) {
             home.stack.look();
         }
-        Ok(taken)
+        Ok(found)
+    }
+
+    /// For an accept that does not wait for connections: the engine says at once whether there is one.
+    fn wait_for_answer(&'static self, with_twin: bool) -> Result<u32, Errno> {
+        let deadline = sys::now() + ANSWER;
+        loop {
+            let on = BlockOn {
+                socket: self,
+                deadline: Some(deadline),
+                too_late: Errno::EAGAIN,
+                twin: None,
+                twin_ready: None,
+                restartable: false,
+            };
+            let outcome = block_on(on, &mut || match self.try_take(with_twin)? {
+                Found::Stream(slot) => Ok(Some(slot)),
+                Found::Asked => Ok(None),
+                Found::Nothing => Err(Errno::EAGAIN),
+            });
+            match outcome {
+                Err(Errno::EINTR) => {}
+                other => return other,
+            }
+        }
     }
 
     fn wait_for_connection(&'static self, twin: Option<libc::pollfd>) -> Result<u32, AcceptError> {
@@ -318,7 +418,7 @@ impl Socket {
             restartable: true,
         };
         let outcome = block_on(on, &mut || {
-            if let Some(slot) = self.try_take(has_twin)? {
+            if let Found::Stream(slot) = self.try_take(has_twin)? {
                 return Ok(Some(Some(slot)));
             }
             Ok(seen.get().then_some(None))
@@ -363,8 +463,12 @@ impl Socket {
         socket.move_in(home, slot, Kind::Stream);
         stream.publish(0);
         if let Some((io, listener)) = queue.listener(self.slot.load(Ordering::Acquire), self) {
-            let (listener, count) = (listener.id, 1);
-            io.command(Command::AcceptCredit { listener, count });
+            // Of one that is asked for each connection, the credit only says that it is wanted at all.
+            if !listener.is_shared {
+                let (listener, count) = (listener.id, 1);
+                io.command_quietly(Command::AcceptCredit { listener, count });
+            }
+            io.ring();
         }
         drop(queue);
         *socket.settings.lock() = settings;

@@ -16,6 +16,7 @@ pub mod received;
 pub mod slices;
 pub mod stream;
 pub mod transfer;
+pub mod urgent;
 
 pub use listener::{AcceptError, AcceptHow, Accepted};
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
@@ -83,7 +84,7 @@ pub struct Socket {
     shared: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     identity: AtomicU64,
-    /// [`fork::count`] when it was made.
+    /// [`fork::children`] when it was made.
     forks: AtomicU32,
     nonblocking: AtomicBool,
     /// Timeouts in µs; 0: none.
@@ -161,9 +162,19 @@ impl Socket {
             }
         };
         drop(registry);
-        socket.forks.store(fork::count(), Ordering::Relaxed);
+        socket.forks.store(fork::children(), Ordering::Relaxed);
         // What poll shows of a socket that is neither connected nor listening.
         socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
+        socket
+    }
+
+    /// A connection that another process has, and of which this one has the descriptor `fd`.
+    pub(crate) fn of_another_process(fd: RawFd) -> &'static Socket {
+        let socket = Socket::allocate();
+        socket.kind.store(Kind::Stream as u8, Ordering::Release);
+        socket.ready.store(0, Ordering::SeqCst);
+        socket.needs_claim.store(true, Ordering::Release);
+        socket.mark_shared(fd);
         socket
     }
 
@@ -402,7 +413,7 @@ impl Socket {
 
     /// Whether another process may hold its descriptor.
     pub fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed) || self.forks.load(Ordering::Relaxed) != fork::count()
+        self.shared.load(Ordering::Relaxed) || self.forks.load(Ordering::Relaxed) != fork::children()
     }
 
     /// Its descriptor `fd` went to another process, or came from one.
@@ -485,7 +496,13 @@ impl Socket {
     /// Octets received and not yet read (FIONREAD).
     pub fn unread(&'static self) -> usize {
         let _ = self.settle();
-        self.with_stream(|_, stream, _| stream.unread()).unwrap_or(0)
+        self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0)
+    }
+
+    /// Whether the next octet is the urgent one (SIOCATMARK).
+    pub fn is_at_mark(&'static self) -> bool {
+        let _ = self.settle();
+        self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false)
     }
 
     /// Octets sent and not yet acknowledged (SIOCOUTQ).
@@ -494,14 +511,16 @@ impl Socket {
         self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0)
     }
 
-    pub fn local_addr(&self) -> Result<SocketAddr, Errno> {
+    pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
+        let _ = self.settle();
         let of_stream = self.peek_stream(|stream| stream.addrs).flatten();
         let bound = self.settings.lock().local;
         Ok(of_stream.map(|(local, _)| local).or(bound).unwrap_or(UNBOUND))
     }
 
     /// ENOTCONN unless established.
-    pub fn peer_addr(&self) -> Result<SocketAddr, Errno> {
+    pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
+        let _ = self.settle();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             Link::Open | Link::Moved => stream.addrs.map(|(_, remote)| remote),
             Link::Connecting | Link::Closed => None,

@@ -15,11 +15,14 @@ use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
 
+/// Place of SO_OOBINLINE in [`REMEMBERED`].
+const OOB_INLINE: usize = 0;
+
 /// Remembered for the program, without effect on the engine (the kernel does most of these for its twin).
-const REMEMBERED: [(i32, i32); 12] = [
+const REMEMBERED: [(i32, i32); 13] = [
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_IP, libc::IP_TOS),
@@ -29,7 +32,18 @@ const REMEMBERED: [(i32, i32); 12] = [
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
 ];
+
+/// What of these is not 0 when nothing was set.
+const REMEMBERED_DEFAULTS: [((i32, i32), i32); 4] = [
+    ((libc::IPPROTO_IP, libc::IP_TTL), 64),
+    ((libc::IPPROTO_TCP, libc::TCP_QUICKACK), 1),
+    ((libc::IPPROTO_TCP, libc::TCP_SYNCNT), 6),
+    ((libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), -1),
+];
+/// What TCP_MAXSEG may be set to.
+const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
 /// Options that the engine acts on, with Linux's default.
 const OFFLOADED: [(i32, i32, FlowOption, u32); 7] = [
@@ -85,6 +99,7 @@ impl Settings {
         if let Some(low_water) = self.low_water {
             stream.low_water = low_water as usize;
         }
+        stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
     }
 }
 
@@ -170,7 +185,16 @@ impl Socket {
             return Ok(());
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
+        if name == libc::TCP_MAXSEG && level == libc::IPPROTO_TCP && !MAXSEG.contains(&value) {
+            return Err(Errno::EINVAL);
+        }
         self.settings.lock().remembered[at] = Some(value);
+        if at == OOB_INLINE {
+            self.with_stream(|_, stream, _| {
+                stream.urgent.inline = value != 0;
+                stream.publish(0);
+            });
+        }
         Ok(())
     }
 
@@ -215,7 +239,8 @@ impl Socket {
             return Ok(self.settings.lock().offloaded[at].unwrap_or(OFFLOADED[at].3) as i32);
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
-        Ok(self.settings.lock().remembered[at].unwrap_or(0))
+        let default = REMEMBERED_DEFAULTS.iter().find(|(option, _)| *option == (level, name));
+        Ok(self.settings.lock().remembered[at].unwrap_or(default.map_or(0, |(_, value)| *value)))
     }
 
     fn get_linger(&self, out: &mut [u8]) -> usize {

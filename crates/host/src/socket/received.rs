@@ -51,12 +51,30 @@ impl Copied {
     }
 }
 
+/// How octets are copied out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct How {
+    /// Octets to leave out at first; of a peek only.
+    pub skip: usize,
+    /// No more than this.
+    pub most: usize,
+    /// Everything stays as it is.
+    pub peek: bool,
+}
+
+impl How {
+    /// All that there is.
+    pub const ALL: How = How { skip: 0, most: usize::MAX, peek: false };
+}
+
 /// The octets.
 #[derive(Debug, Default)]
 pub struct Received {
     /// Neighbours are one piece.
     pieces: VecDeque<Piece>,
     len: usize,
+    /// Octets that ever came.
+    total: u64,
     carried: Vec<u8>,
 }
 
@@ -68,6 +86,16 @@ impl Received {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Octets that have been read.
+    pub fn read(&self) -> u64 {
+        self.total - self.len as u64
+    }
+
+    /// Octets that ever came.
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     pub fn pieces(&self) -> usize {
@@ -86,6 +114,7 @@ impl Received {
         let range = MemRange { offset: 0, len: octets.len() as u32 };
         if range.len > 0 {
             self.len += octets.len();
+            self.total += octets.len() as u64;
             self.carried = octets;
             self.pieces.push_front(Piece { source: Source::Carried, range });
         }
@@ -94,6 +123,7 @@ impl Received {
     /// Octets arrived, next in the stream.
     pub fn append(&mut self, source: Source, data: MemRange) {
         self.len += data.len as usize;
+        self.total += u64::from(data.len);
         match self.pieces.back_mut() {
             Some(Piece { source: last, range })
                 if *last == source
@@ -106,19 +136,38 @@ impl Received {
         }
     }
 
-    /// Copies into `into` what there is room for; a peek leaves everything as it is.
+    /// The octet that comes `place` octets after the next one; it stays.
+    pub fn octet_at(
+        &mut self,
+        io: &QueueIo,
+        direct: Option<&Direct>,
+        place: usize,
+    ) -> Result<Option<u8>, Errno> {
+        let mut octet = [0];
+        let mut slices = [std::io::IoSliceMut::new(&mut octet)];
+        let how = How { skip: place, most: 1, peek: true };
+        let copied = self.copy_out(io, direct, &mut Scatter::new(&mut slices), how)?;
+        Ok((copied.all() == 1).then_some(octet[0]))
+    }
+
+    /// Copies into `into` what there is room for.
     pub fn copy_out(
         &mut self,
         io: &QueueIo,
         direct: Option<&Direct>,
         into: &mut Scatter<'_, '_>,
-        peek: bool,
+        how: How,
     ) -> Result<Copied, Errno> {
+        let How { mut skip, mut most, peek } = how;
+        debug_assert!(peek || skip == 0, "what is left out of a read would stay behind it");
         let mut copied = Copied::default();
         let mut at = 0;
         while let Some(Piece { source, range }) = self.pieces.get_mut(at) {
-            let taken = into.fill(range.len as usize, |done, to| {
-                let from = range.offset + done as u64;
+            let skipped = skip.min(range.len as usize);
+            skip -= skipped;
+            let there = range.len as usize - skipped;
+            let taken = into.fill(there.min(most), |done, to| {
+                let from = range.offset + (skipped + done) as u64;
                 let outcome = match source {
                     Source::Engine => io.region.read(from, to),
                     Source::Channel => {
@@ -129,7 +178,8 @@ impl Received {
                 outcome.map_err(|OutOfRange| Errno::EIO)
             })? as u32;
             copied.add(*source, taken);
-            if taken < range.len {
+            most -= taken as usize;
+            if (taken as usize) < there || most == 0 && peek {
                 if !peek {
                     range.offset += u64::from(taken);
                     range.len -= taken;

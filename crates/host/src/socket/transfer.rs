@@ -31,6 +31,8 @@ pub struct SendFlags {
     pub dont_wait: bool,
     /// MSG_MORE.
     pub more: bool,
+    /// MSG_OOB: the last octet is urgent.
+    pub urgent: bool,
 }
 
 /// Which direction ends.
@@ -66,10 +68,8 @@ impl Socket {
             return self.discard(into.iter().map(|slice| slice.len()).sum(), flags);
         }
         let mut into = Scatter::new(into);
-        if into.left() == 0 {
-            return Ok(0);
-        }
-        let all = into.left();
+        // Of no octets it waits as of one: what counts is whether there is something.
+        let all = into.left().max(1);
         let mut got = 0;
         let mut attempt = || {
             let room = into.left();
@@ -108,6 +108,16 @@ impl Socket {
             Err(_) if got > 0 => Ok(got),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// MSG_OOB: the urgent octet, `None` at the end of the stream. Never waits (EAGAIN: announced, but not here yet). EINVAL:
+    /// there is none, it has been read, or SO_OOBINLINE leaves it in the stream.
+    pub fn recv_urgent(&'static self, peek: bool) -> Result<Option<u8>, Errno> {
+        if self.kind() != Kind::Stream {
+            return Err(Errno::ENOTCONN);
+        }
+        self.settle()?;
+        self.with_stream(|io, stream, _| stream.recv_urgent(io, peek)).unwrap_or(Err(Errno::ENOTCONN))
     }
 
     fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
@@ -152,7 +162,7 @@ impl Socket {
         let mut attempt = || {
             let has = stream::Stream::sends_directly;
             let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent > 0) {
-                Ok(true) => stream.send(io, &mut from, flags.more),
+                Ok(true) => stream.send(io, &mut from, flags.more, flags.urgent),
                 // Something went out before: the error is for the next call.
                 Ok(false) => Ok(Attempt::Done(0)),
                 Err(errno) => Err(errno),

@@ -61,7 +61,12 @@ fn the_blocks_of_a_full_command_queue_are_left_alone() {
 fn data_and_credit_and_completions_go_round() {
     let (mut host, mut engine) = pair(0);
     for n in 0..SND_ENTRIES {
-        let send = Send { flow: FLOW, data: MemRange { offset: u64::from(n), len: 1 }, more: n % 2 == 0 };
+        let send = Send {
+            flow: FLOW,
+            data: MemRange { offset: u64::from(n), len: 1 },
+            more: n % 2 == 0,
+            urgent: n % 3 == 0,
+        };
         host.push_send(send).unwrap();
         host.push_credit(ReceiveCredit { flow: FLOW, len: n }).unwrap();
     }

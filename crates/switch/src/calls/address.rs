@@ -170,11 +170,13 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         libc::SHUT_RDWR => Shutdown::Both,
         _ => return fail(Errno::EINVAL),
     };
-    let result = guarded(-1, || status(socket.shutdown(direction)));
-    if listener(fd).is_some() && how != libc::SHUT_WR {
-        // The twin ends too; the engine's part has woken those who wait in accept.
+    if listener(fd).is_some() {
         // SAFETY: as above.
-        return unsafe { real::shutdown(fd, how) };
+        let result = unsafe { real::shutdown(fd, how) };
+        if result == 0 && how != libc::SHUT_WR {
+            guarded((), || listening::end(socket));
+        }
+        return result;
     }
-    result
+    guarded(-1, || status(socket.shutdown(direction)))
 }

@@ -10,10 +10,6 @@ use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::{Errno, fd_table, sys};
 
 fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
-    if flags & libc::MSG_OOB != 0 {
-        // Linux says so when no urgent data waits; the engine has none, ever.
-        return Err(Errno::EINVAL);
-    }
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(Errno::EAGAIN);
     }
@@ -26,15 +22,37 @@ fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
 }
 
 fn send_flags(flags: c_int) -> Result<SendFlags, Errno> {
-    if flags & libc::MSG_OOB != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    Ok(SendFlags { dont_wait: flags & libc::MSG_DONTWAIT != 0, more: flags & libc::MSG_MORE != 0 })
+    Ok(SendFlags {
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        more: flags & libc::MSG_MORE != 0,
+        urgent: flags & libc::MSG_OOB != 0,
+    })
 }
 
 /// recv(2) of an engine's connection.
 pub fn receive(socket: &'static Socket, into: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+    if flags & libc::MSG_OOB != 0 {
+        return receive_urgent(socket, into, flags);
+    }
     socket.recv(into, recv_flags(flags)?)
+}
+
+/// One octet at most; with no room for it, it is taken all the same.
+fn receive_urgent(
+    socket: &'static Socket,
+    into: &mut [IoSliceMut<'_>],
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let Some(octet) = socket.recv_urgent(flags & libc::MSG_PEEK != 0)? else { return Ok(0) };
+    match into.iter_mut().find(|slice| !slice.is_empty()) {
+        Some(slice) => {
+            if flags & libc::MSG_TRUNC == 0 {
+                slice[0] = octet;
+            }
+            Ok(1)
+        }
+        None => Ok(0),
+    }
 }
 
 /// send(2) of an engine's connection: raises SIGPIPE as Linux does.
@@ -171,7 +189,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
         // SAFETY: the program's arguments, handed on.
         None => unsafe { real::readv(fd, iov, count) },
         // SAFETY: as above.
-        Some(socket) => guarded(-1, || length(unsafe { receive_vectors(socket, iov, count as usize, 0) })),
+        Some(socket) => guarded(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
     }
 }
 
@@ -185,6 +203,18 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
         // SAFETY: as above.
         Some(socket) => guarded(-1, || length(unsafe { transmit_vectors(socket, iov, count as usize, 0) })),
     }
+}
+
+/// A read of nothing is answered at once.
+///
+/// # Safety
+/// `iov` describes writable memory.
+unsafe fn read_vectors(socket: &'static Socket, iov: *const iovec, count: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let mut vectors = unsafe { Vectors::new(iov, count)? };
+    // SAFETY: as above.
+    let into = unsafe { vectors.buffers_mut() };
+    if into.iter().all(|part| part.is_empty()) { Ok(0) } else { receive(socket, into, 0) }
 }
 
 /// # Safety
@@ -259,6 +289,9 @@ unsafe fn receive_message(
     message.msg_namelen = 0;
     message.msg_controllen = 0;
     message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    if flags & libc::MSG_OOB != 0 && len > 0 {
+        message.msg_flags |= libc::MSG_OOB;
+    }
     Ok(len)
 }
 
@@ -353,8 +386,10 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         let mut flags = flags & !libc::MSG_WAITFORONE;
         // SAFETY: as the kernel reads it.
         let deadline = unsafe { timeout.as_ref() }.and_then(super::poll::duration_of).map(|d| sys::now() + d);
+        let mut first = true;
         each_message(messages, count, |message| {
-            if deadline.is_some_and(|deadline| sys::now() > deadline) {
+            // Linux looks at the time after each message.
+            if !core::mem::take(&mut first) && deadline.is_some_and(|deadline| sys::now() >= deadline) {
                 return Err(Errno::EAGAIN);
             }
             // SAFETY: the program's arguments, handed on.
@@ -409,10 +444,6 @@ fn each_message(
                 // SAFETY: as above.
                 unsafe { (*message).msg_len = len as c_uint };
                 done += 1;
-                // The end of the stream: no more messages will come.
-                if len == 0 {
-                    break;
-                }
             }
             Err(error) if done == 0 => return fail(error),
             Err(_) => break,
@@ -429,10 +460,9 @@ mod tests {
     fn flags_are_read_as_linux_does() {
         let flags = recv_flags(libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).unwrap();
         assert!(flags.peek && flags.dont_wait && !flags.wait_all && !flags.discard);
-        assert_eq!(recv_flags(libc::MSG_OOB).err(), Some(Errno::EINVAL));
         assert_eq!(recv_flags(libc::MSG_ERRQUEUE).err(), Some(Errno::EAGAIN));
         assert!(send_flags(libc::MSG_MORE).unwrap().more);
-        assert_eq!(send_flags(libc::MSG_OOB).err(), Some(Errno::EOPNOTSUPP));
+        assert!(send_flags(libc::MSG_OOB).unwrap().urgent);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
     // SAFETY: the call takes numbers only.
-    dup_over(from, to, || unsafe { real::dup2(from, to) })
+    dup_over(from, to, 0, || unsafe { real::dup2(from, to) })
 }
 
 /// # Safety
@@ -54,11 +54,11 @@ pub unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the call takes numbers only.
-    dup_over(from, to, || unsafe { real::dup3(from, to, flags) })
+    dup_over(from, to, flags, || unsafe { real::dup3(from, to, flags) })
 }
 
-fn dup_over(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if from == to {
+fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if from == to || flags & !libc::O_CLOEXEC != 0 {
         return call();
     }
     if Stack::is_internal_fd(to) || Stack::is_internal_fd(from) {
@@ -170,8 +170,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         }
         (libc::FIONREAD, Some(count)) => guarded(None, || Some((count, socket.unread()))),
         (libc::TIOCOUTQ, Some(count)) => guarded(None, || Some((count, socket.unsent()))),
-        // There is no urgent data: the mark is nowhere.
-        (SIOCATMARK, Some(count)) => Some((count, 0)),
+        (SIOCATMARK, Some(count)) => guarded(None, || Some((count, usize::from(socket.is_at_mark())))),
         _ => {
             // SAFETY: the program's arguments, handed on.
             return unsafe { real::ioctl(fd, request, argument) };

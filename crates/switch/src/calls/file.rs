@@ -66,7 +66,10 @@ fn send_file(
     }
     // Without an offset the file's position counts, and moves by what was sent.
     let descriptor = sys::borrow(file);
-    let position = rustix::fs::tell(descriptor).map_err(|_| Errno::EINVAL)?;
+    let position = rustix::fs::tell(descriptor).map_err(|error| match error {
+        rustix::io::Errno::BADF => Errno::EBADF,
+        _ => Errno::EINVAL,
+    })?;
     let sent = copy_file(file, position as off_t, count, put)?;
     let _ = rustix::fs::seek(descriptor, rustix::fs::SeekFrom::Start(position + sent as u64));
     Ok(sent)
@@ -90,7 +93,6 @@ fn copy_file(
             Ok(0) => break,
             Ok(got) => got,
             Err(_) if done > 0 => break,
-            Err(rustix::io::Errno::SPIPE) => return Err(Errno::EINVAL),
             Err(error) => return Err(toe::errno::from_os(error)),
         };
         match put(&chunk[..got], done + got < count && got == want) {

@@ -162,3 +162,22 @@ anywhere_in_a_stream! {
     pwritev2 = super::data::writev;
     pwritev64v2 = super::data::writev;
 }
+
+macro_rules! of_files {
+    ($($name:ident)+) => {
+        $(
+            /// # Safety
+            /// None beyond fsync(2)'s.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+                match stream(fd) {
+                    Some(_) => fail(Errno::EINVAL),
+                    // SAFETY: the call takes a number only.
+                    None => unsafe { real::$name(fd) },
+                }
+            }
+        )+
+    };
+}
+
+of_files! { fsync fdatasync }

@@ -75,6 +75,17 @@ unsafe fn set_on_stream(
     }
     // SAFETY: the caller's promise; not null.
     let value = unsafe { crate::ffi::slice(value, len as usize) };
+    if !matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP) {
+        return Err(Errno::ENOPROTOOPT);
+    }
+    // The options of IP take a single octet, and none as 0.
+    let widened = match value {
+        short if level == libc::IPPROTO_IP && short.len() < size_of::<c_int>() => {
+            Some(c_int::from(short.first().copied().unwrap_or(0)).to_ne_bytes())
+        }
+        _ => None,
+    };
+    let value = widened.as_ref().map_or(value, |widened| widened);
     match socket.set_option(level, name, value) {
         Err(Errno::ENOPROTOOPT) => without_effect(level, name, value),
         result => result,
@@ -90,10 +101,8 @@ fn without_effect(level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> 
                 | libc::SO_REUSEPORT
                 | libc::SO_BROADCAST
                 | libc::SO_DONTROUTE
-                | libc::SO_OOBINLINE
                 | libc::SO_PRIORITY
                 | libc::SO_MARK
-                | libc::SO_SNDLOWAT
                 | libc::SO_BUSY_POLL
                 | libc::SO_INCOMING_CPU
         ),
@@ -102,7 +111,11 @@ fn without_effect(level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> 
         }
         libc::IPPROTO_TCP => {
             if name == libc::TCP_CONGESTION {
-                return if value == b"reno" { Ok(()) } else { Err(errno(libc::ENOENT)) };
+                return match value {
+                    [] => Err(Errno::EINVAL),
+                    name if name.split(|octet| *octet == 0).next() == Some(b"reno") => Ok(()),
+                    _ => Err(errno(libc::ENOENT)),
+                };
             }
             matches!(
                 name,
@@ -159,6 +172,9 @@ unsafe fn get_from_stream(
     if room > c_int::MAX as socklen_t {
         return fail(Errno::EINVAL);
     }
+    if !matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP) {
+        return fail(Errno::EOPNOTSUPP);
+    }
     // Nothing that is asked of a TCP socket is longer than struct tcp_info.
     let mut answer = [0u8; 512];
     let result = match socket.get_option(level, name, &mut answer) {
@@ -194,7 +210,6 @@ fn as_plain_socket(level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize
             | libc::SO_REUSEPORT
             | libc::SO_BROADCAST
             | libc::SO_DONTROUTE
-            | libc::SO_OOBINLINE
             | libc::SO_PRIORITY
             | libc::SO_MARK
             | libc::SO_BUSY_POLL

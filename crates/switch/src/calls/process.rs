@@ -19,15 +19,21 @@ pub fn note_new_process() {
     MADE.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Before a child that may get copies of descriptors.
+fn before_child() {
+    note_new_process();
+    crate::ffi::guarded((), toe::fork::before_child);
+}
+
 /// Before vfork and clone: the child may run in this process's memory. Returns the address of the real call.
 extern "C" fn before_vfork() -> *const c_void {
-    note_new_process();
+    before_child();
     toe::fork::note_shared_memory();
     real::address_of_vfork()
 }
 
 extern "C" fn before_clone() -> *const c_void {
-    note_new_process();
+    before_child();
     toe::fork::note_shared_memory();
     real::address_of_clone()
 }
@@ -93,31 +99,31 @@ pub unsafe extern "C" fn clone() -> c_int {
 }
 
 macro_rules! noted {
-    ($note:path: $($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
+    ($before:path, $after:path: $($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
         $(
             /// # Safety
             /// As the call of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-                $note();
+                $before();
                 // SAFETY: the program's arguments, handed on.
                 let result = unsafe { real::$name($($arg),*) };
                 // Once more, for what other threads did in between.
-                $note();
+                $after();
                 result
             }
         )+
     };
 }
 
-noted! { note_new_process:
+noted! { before_child, note_new_process:
     posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }
 
-noted! { twin_pool::close:
+noted! { twin_pool::close, twin_pool::close:
     setuid(uid: uid_t) -> c_int;
     seteuid(uid: uid_t) -> c_int;
     setreuid(real: uid_t, effective: uid_t) -> c_int;

@@ -7,7 +7,7 @@ use super::crowd_parts::{
 use crate::work::Link;
 use crate::{Claimed, Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -27,6 +27,8 @@ pub(super) struct Crowd {
     pub(super) random: Random,
     pub(super) hosts: [Host; 2],
     pub(super) sockets: Vec<Socket>,
+    /// Listeners at which connections wait: host, process, name.
+    asking: HashSet<(usize, usize, ListenerId)>,
     pub(super) listeners: Vec<Listening>,
     /// Octets that each end has given to its engine, by (own address, peer's address).
     pub(super) sent: HashMap<(SocketAddr, SocketAddr), u64>,
@@ -61,6 +63,7 @@ impl Crowd {
             random,
             hosts: [host(1), host(2)],
             sockets: Vec::new(),
+            asking: HashSet::new(),
             listeners: Vec::new(),
             sent: HashMap::new(),
             faults: Faults::default(),
@@ -347,7 +350,9 @@ impl Crowd {
         h.memory.write(session, block.offset, &bytes);
         let data = MemRange { offset: block.offset, len };
         let more = self.random.one_in(5);
-        h.engine.handle_send(self.now, session, Send { flow: socket.id, data, more }).expect("in range");
+        h.engine
+            .handle_send(self.now, session, Send { flow: socket.id, data, more, urgent: false })
+            .expect("in range");
     }
 
     /// Reads up to `len` octets and compares them with what the peer must have sent.
@@ -443,9 +448,21 @@ impl Crowd {
                 let mine = |l: &Listening| l.host == host && l.ids.contains(&(process, listener));
                 if !self.listeners.iter().any(mine) {
                     self.sockets[last].disown_unaccepted();
+                } else if self.asking.contains(&(host, process, listener)) {
+                    self.command(host, process, Command::TakeConnection { listener }, &[]);
                 }
                 return;
             }
+            Completion::ConnectionsWait { listener } => {
+                self.asking.insert((host, process, listener));
+                self.command(host, process, Command::TakeConnection { listener }, &[]);
+                return;
+            }
+            Completion::NothingWaits { listener, .. } => {
+                self.asking.remove(&(host, process, listener));
+                return;
+            }
+            Completion::Urgent { .. } => panic!("nobody sends anything urgent"),
             Completion::Moved { .. } | Completion::ChannelClosed { .. } | Completion::Direct { .. } => return,
             Completion::OfferChannel { channel } => {
                 // Some hosts take none.

@@ -55,7 +55,7 @@ fn a_claimed_flow_moves_with_its_unread_data() {
     world.sides[B].memory.write(child, bytes.offset, b"child");
     world.sides[B]
         .engine
-        .handle_send(world.now, child, Send { flow: id, data: bytes, more: false })
+        .handle_send(world.now, child, Send { flow: id, data: bytes, more: false, urgent: false })
         .expect("fits");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].received == b"child"));
 }
@@ -99,13 +99,17 @@ fn connections_that_a_dead_session_did_not_take_go_to_the_next_holder() {
     let side = &mut world.sides[B];
     side.memory.ring_len = 64;
     side.engine.close_session(world.now, parent, &mut side.memory);
-    let credit = Command::AcceptCredit { listener, count: 1 };
     let queue_set = QueueSetId(0);
-    side.engine
-        .handle_command(world.now, child, queue_set, credit, &[0; 64], &mut side.memory)
-        .expect("fits");
+    for command in [Command::AcceptCredit { listener, count: 1 }, Command::TakeConnection { listener }] {
+        side.engine
+            .handle_command(world.now, child, queue_set, command, &[0; 64], &mut side.memory)
+            .expect("fits");
+    }
     let told = completions_of(&mut world, child);
-    assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Data { .. }]), "{told:?}");
+    let [Completion::ConnectionsWait { .. }, Completion::NothingWaits { .. }, rest @ ..] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert!(matches!(rest, [Completion::Accepted { .. }, Completion::Data { .. }]), "{told:?}");
 }
 
 #[test]
@@ -115,7 +119,7 @@ fn a_bad_entry_fences_its_session_and_no_other() {
     let bad = second_session(&mut world);
     let flow = FlowId::new(0, 0);
     let side = &mut world.sides[B];
-    let wild = Send { flow, data: MemRange { offset: 5, len: 5 }, more: false };
+    let wild = Send { flow, data: MemRange { offset: 5, len: 5 }, more: false, urgent: false };
     assert_eq!(side.engine.handle_send(world.now, bad, wild), Err(FenceReason::BadSendRange));
     let accept = Command::Accept { flow, anchor: side.conns[conns.1].anchor, fd: 1 };
     let result =
@@ -195,7 +199,9 @@ fn send_as(world: &mut World, session: SessionId, flow: FlowId, bytes: &[u8]) {
     let side = &mut world.sides[B];
     let data = MemRange { offset: LAYOUT.send_offset(), len: bytes.len() as u32 };
     side.memory.write(session, data.offset, bytes);
-    side.engine.handle_send(world.now, session, Send { flow, data, more: false }).expect("fits");
+    side.engine
+        .handle_send(world.now, session, Send { flow, data, more: false, urgent: false })
+        .expect("fits");
 }
 
 fn claim_as(world: &mut World, session: SessionId, conn: usize) -> FlowId {

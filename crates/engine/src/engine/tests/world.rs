@@ -215,7 +215,9 @@ impl Side {
         let data = MemRange { offset, len: bytes.len() as u32 };
         let flow = self.conns[conn].id;
         self.conns[conn].sent += bytes.len() as u64;
-        self.engine.handle_send(now, self.session, Send { flow, data, more: false }).expect("in range");
+        self.engine
+            .handle_send(now, self.session, Send { flow, data, more: false, urgent: false })
+            .expect("in range");
     }
 
     /// Reads everything that was announced.

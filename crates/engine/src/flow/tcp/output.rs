@@ -102,6 +102,9 @@ pub fn empty_seq(flow: &Flow) -> SeqNum {
 /// Octets of queued data that may go now from `snd.nxt` on.
 fn new_data_len(flow: &Flow, unit_max: u32) -> u32 {
     let mss = u32::from(flow.snd.mss);
+    // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
+    let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
+    let unit_max = if is_urgent && !flow.is_local() { mss } else { unit_max };
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
     let in_flight = flow.in_flight();
     let window_left = flow.snd.wnd.octets().saturating_sub(in_flight);
@@ -142,6 +145,7 @@ fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
     let window = WindowSize::new(offered_edge(flow).distance_from(flow.rcv.nxt));
     Segment {
         seq,
+        urgent: urgent_pointer(flow, seq),
         ack: (flow.conn.state != TcpState::SynSent).then_some(flow.rcv.nxt),
         syn: false,
         fin: false,
@@ -157,6 +161,13 @@ fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
         timestamps: flow.rcv.ts_recent.map(|recent| (timestamp(flow, now), recent)),
         len: 0,
     }
+}
+
+/// What leads from `seq` to the octet after the urgent one, while that is ahead. Farther than the field reaches, it says
+/// that there is something (RFC 9293 section 3.8.5: "as soon as possible").
+fn urgent_pointer(flow: &Flow, seq: SeqNum) -> Option<u16> {
+    let up = flow.snd.up.filter(|up| seq.before(*up))?;
+    Some(u16::try_from(up.distance_from(seq)).unwrap_or(u16::MAX))
 }
 
 /// TSval: the millisecond clock plus an offset per connection (RFC 7323 section 5.4), which the secret initial

@@ -104,6 +104,7 @@ fn advance<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, ack: SeqNum) {
         flow.snd.probe = false;
     }
     flow.snd.una = ack;
+    flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
     if flow.snd.nxt.before(ack) {
         flow.snd.nxt = ack;
     }

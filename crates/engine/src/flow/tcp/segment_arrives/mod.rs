@@ -10,6 +10,7 @@ mod fin;
 mod rst_syn;
 mod syn_sent;
 mod text;
+mod urgent;
 
 use crate::counter::Counter;
 use crate::flow::record::Flow;
@@ -66,6 +67,7 @@ fn synchronized<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &
         }
     }
     note_timestamp(flow, &segment);
+    urgent::note(flow, &segment);
     let event = match text::process(flow, cx, work) {
         Step::Continue => {
             fin::process(flow, cx);

@@ -12,14 +12,17 @@
 //! | reset, data left | data | errno once, then EPIPE | IN OUT ERR HUP RDHUP |
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
+mod recv;
+
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
-use crate::socket::received::{Copied, Received, Source};
-use crate::socket::slices::{Gather, Scatter};
-use std::io::IoSliceMut;
+use crate::socket::received::{Received, Source};
+use crate::socket::slices::Gather;
+use crate::socket::urgent::{Plan, Urgent};
 use std::net::SocketAddr;
+use toe_abi::channel::ChannelEntry;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
@@ -28,6 +31,8 @@ use toe_base::FlowId;
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 pub const ERR: u32 = libc::EPOLLERR as u32;
+/// Urgent data that can be read.
+pub const PRI: u32 = libc::EPOLLPRI as u32;
 pub const HUP: u32 = libc::EPOLLHUP as u32;
 pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 /// Everything: what a socket whose connection is gone wakes its watchers with.
@@ -114,10 +119,13 @@ pub struct Stream {
     draining: bool,
     /// What SO_ERROR says.
     error: Errno,
+    pub urgent: Urgent,
     /// Fewer unread octets than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
     pub read_shut: bool,
     pub write_shut: bool,
+    /// Octets came after both directions were shut: the peer is to learn of it by RST, as from Linux.
+    pub is_unwanted: bool,
     pub peer_closed: bool,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
 }
@@ -143,9 +151,11 @@ impl Stream {
             starved: false,
             draining: false,
             error: Errno::OK,
+            urgent: Urgent::default(),
             low_water: 1,
             read_shut: false,
             write_shut: false,
+            is_unwanted: false,
             peer_closed: false,
             addrs: None,
         }
@@ -167,9 +177,9 @@ impl Stream {
     pub fn claimed(flow: FlowId, socket: &'static Socket, info: &FlowInfo) -> Stream {
         let mut stream = Stream::new(flow, Link::Open, Some(socket));
         stream.told = ConnectTold::Result;
-        // Numbers of Linux: the states in which our, or the peer's, FIN has been seen.
+        // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
+        // octets that came before it.
         stream.write_shut = matches!(info.state, 4 | 5 | 6 | 9 | 11);
-        stream.peer_closed = matches!(info.state, 6 | 8 | 9 | 11);
         if info.state == 2 {
             stream.link = Link::Connecting;
         }
@@ -192,8 +202,14 @@ impl Stream {
         if read_over {
             bits |= IN | RDHUP;
         }
-        if self.received.len() >= self.low_water {
+        // Of an urgent octet that is next, only what comes after it can be read.
+        let unread = self.received.len();
+        let skips = self.urgent.plan(self.received.read(), unread) == Plan::Skip;
+        if unread >= self.low_water + usize::from(skips) {
             bits |= IN;
+        }
+        if self.urgent.is_here(self.received.read(), unread) {
+            bits |= PRI;
         }
         if write_over || self.has_room() {
             bits |= OUT;
@@ -287,57 +303,6 @@ impl Stream {
         Some(Ok(()))
     }
 
-    /// Reads into `into` what is there: up to its room, but nothing before `target` octets are there, unless no more
-    /// will come. A peek leaves everything as it is.
-    pub fn recv(
-        &mut self,
-        io: &mut QueueIo,
-        slot: u32,
-        into: &mut Scatter<'_, '_>,
-        target: usize,
-        peek: bool,
-    ) -> Result<Attempt, Errno> {
-        let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
-        if !self.received.is_empty() && (self.received.len() >= target || over) {
-            let copied = self.received.copy_out(io, self.direct.as_deref(), into, peek)?;
-            if !peek {
-                self.settle_read(io, slot, &copied);
-                self.publish(0);
-            }
-            let copied = copied.all();
-            return Ok(Attempt::Done(copied));
-        }
-        if !self.received.is_empty() || self.link == Link::Connecting {
-            return Ok(Attempt::Wait);
-        }
-        if self.peer_closed {
-            return Ok(Attempt::Done(0));
-        }
-        let error = self.take_error();
-        if !error.is_ok() {
-            return Err(error);
-        }
-        Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
-    }
-
-    /// Tells whoever lent the memory that what was in it has been read.
-    fn settle_read(&mut self, io: &mut QueueIo, slot: u32, copied: &Copied) {
-        if copied.engine > 0 {
-            self.credit_owed += copied.engine;
-            io.credit(slot, self);
-            self.quiet_credit = self.quiet_credit.saturating_add(copied.engine);
-            if self.quiet_credit >= self.quiet_credit_max {
-                self.quiet_credit = 0;
-                io.ring();
-            }
-        }
-        if copied.channel > 0
-            && let Some(direct) = &mut self.direct
-        {
-            direct.on_read(io.channel(direct.channel), copied.channel as usize);
-        }
-    }
-
     /// Puts back an error that was taken too early.
     pub fn put_error(&mut self, errno: Errno) {
         self.error = errno;
@@ -364,11 +329,12 @@ impl Stream {
         io: &mut QueueIo,
         from: &mut Gather<'_, '_>,
         more: bool,
+        urgent: bool,
     ) -> Result<Attempt, Errno> {
         if self.link != Link::Open {
             return Ok(Attempt::Wait);
         }
-        let mut sent = self.send_direct(io, from)?;
+        let mut sent = self.send_direct(io, from, urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 {
             if io.ring.send_room() == 0 {
@@ -388,7 +354,7 @@ impl Stream {
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // octets take up.
             let follows = if from.left() > 0 { self.send.has_room_behind(len) } else { more };
-            if !io.send(Send { flow: self.flow, data, more: follows }) {
+            if !io.send(Send { flow: self.flow, data, more: follows, urgent: urgent && from.left() == 0 }) {
                 self.starved = true;
                 break;
             }
@@ -402,13 +368,18 @@ impl Stream {
     }
 
     /// Sends through the channel while that is open: as much as there is room for.
-    fn send_direct(&mut self, io: &mut QueueIo, from: &mut Gather<'_, '_>) -> Result<usize, Errno> {
+    fn send_direct(
+        &mut self,
+        io: &mut QueueIo,
+        from: &mut Gather<'_, '_>,
+        urgent: bool,
+    ) -> Result<usize, Errno> {
         let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
         let mut sent = 0;
         while from.left() > 0 {
-            // One for the octets, perhaps one for `Begin`, one for `Want`.
-            if channel.end.room(3) < 3 {
+            // One for the octets, perhaps one for `Begin`, one for `Urgent`, one for `Want`.
+            if channel.end.room(4) < 4 {
                 self.starved = true;
                 break;
             }
@@ -427,6 +398,10 @@ impl Stream {
                 region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
             })?;
             direct.publish(channel, piece);
+            if urgent && from.left() == 0 {
+                let (slot, generation) = (direct.slot, direct.generation);
+                channel.push(ChannelEntry::Urgent { slot, generation });
+            }
         }
         if direct.send.outstanding() > 0 {
             channel.lend(direct);
@@ -494,6 +469,7 @@ impl Stream {
     }
 
     fn take_engine_data(&mut self, data: MemRange) {
+        self.is_unwanted |= self.read_shut && self.write_shut;
         self.engine_arrived += u64::from(data.len);
         self.received.append(Source::Engine, data);
         while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
@@ -506,20 +482,10 @@ impl Stream {
         let Some(direct) = &mut self.direct else { return };
         let in_order = direct.on_data(data, self.engine_arrived);
         if let Some(data) = in_order.filter(|_| !self.let_go) {
+            self.is_unwanted |= self.read_shut && self.write_shut;
             self.received.append(Source::Channel, data);
             self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
         }
-    }
-
-    /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
-    /// whoever claims the stream.
-    pub fn take_unread(&mut self, io: &mut QueueIo, slot: u32) -> Result<Vec<u8>, Errno> {
-        let mut octets = vec![0; self.received.private()];
-        let mut slices = [IoSliceMut::new(&mut octets)];
-        let mut into = Scatter::new(&mut slices);
-        let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, false)?;
-        self.settle_read(io, slot, &copied);
-        Ok(octets)
     }
 
     pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {

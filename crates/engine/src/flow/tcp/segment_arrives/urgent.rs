@@ -1,0 +1,20 @@
+//! Sixth, check the URG bit (RFC 9293 section 3.10.7.4). The pointer is read as hosts do (RFC 6093 section 3.1): it leads to
+//! the octet *after* the urgent one.
+
+use crate::flow::record::Flow;
+use crate::work::Segment;
+
+/// Notes where the urgent octet is, when that has not come yet; called before the segment's text is taken.
+pub(super) fn note(flow: &mut Flow, segment: &Segment) {
+    let Some(pointer) = segment.urgent.filter(|pointer| *pointer > 0) else { return };
+    if flow.rcv.fin.is_some() {
+        // Nothing comes after it.
+        return;
+    }
+    let octet = segment.seq.plus(u32::from(pointer) - 1);
+    let is_news = flow.rcv.up.is_none_or(|known| octet.after(known));
+    if octet.at_or_after(flow.rcv.nxt) && is_news {
+        flow.rcv.up = Some(octet);
+        flow.report.urgent = Some(octet);
+    }
+}

@@ -1,0 +1,139 @@
+//! Reading: what a stream has received goes to the program, or is shown to it, and whoever lent the memory gets it back.
+
+use super::{Attempt, IN, Link, PRI, Stream};
+use crate::queue::QueueIo;
+use crate::socket::received::{Copied, How};
+use crate::socket::slices::Scatter;
+use crate::socket::urgent::Plan;
+use std::io::IoSliceMut;
+use toe_abi::errno::Errno;
+
+impl Stream {
+    /// Reads into `into` what is there: up to its room, but nothing before `target` octets are there, unless no more
+    /// will come. A peek leaves everything as it is.
+    pub fn recv(
+        &mut self,
+        io: &mut QueueIo,
+        slot: u32,
+        into: &mut Scatter<'_, '_>,
+        target: usize,
+        peek: bool,
+    ) -> Result<Attempt, Errno> {
+        let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
+        let (most, skip) = self.heed_mark(io, slot, peek)?;
+        let there = self.received.len().min(most).saturating_sub(skip);
+        if there > 0 && (there >= target || over || most < usize::MAX) {
+            let how = How { skip, most, peek };
+            let copied = self.received.copy_out(io, self.direct.as_deref(), into, how)?;
+            if !peek {
+                self.settle_read(io, slot, &copied);
+                self.urgent.on_read(self.received.read());
+                self.publish(0);
+            }
+            let copied = copied.all();
+            return Ok(Attempt::Done(copied));
+        }
+        if !self.received.is_empty() || self.link == Link::Connecting {
+            return Ok(Attempt::Wait);
+        }
+        if self.peer_closed {
+            return Ok(Attempt::Done(0));
+        }
+        let error = self.take_error();
+        if !error.is_ok() {
+            return Err(error);
+        }
+        Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
+    }
+
+    /// How many octets a read may take and how many it leaves out at first; an urgent one that is next is dropped.
+    fn heed_mark(&mut self, io: &mut QueueIo, slot: u32, peek: bool) -> Result<(usize, usize), Errno> {
+        match self.urgent.plan(self.received.read(), self.received.len()) {
+            Plan::Free => Ok((usize::MAX, 0)),
+            Plan::Before(most) => Ok((most, 0)),
+            Plan::Skip if peek => Ok((usize::MAX, 1)),
+            Plan::Skip => {
+                let mut octet = [0];
+                let mut slices = [IoSliceMut::new(&mut octet)];
+                let mut into = Scatter::new(&mut slices);
+                let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
+                self.settle_read(io, slot, &copied);
+                self.urgent.on_read(self.received.read());
+                self.publish(0);
+                Ok((usize::MAX, 0))
+            }
+        }
+    }
+
+    /// MSG_OOB: the urgent octet, `None` at the stream's end. EINVAL: none has been announced, or it has been read.
+    pub fn recv_urgent(&mut self, io: &mut QueueIo, peek: bool) -> Result<Option<u8>, Errno> {
+        if !self.urgent.may_take() {
+            return Err(Errno::EINVAL);
+        }
+        match self.urgent.place(self.received.read(), self.received.len()) {
+            Some(place) => {
+                let octet = self.received.octet_at(io, self.direct.as_deref(), place)?;
+                if !peek {
+                    self.urgent.take();
+                    self.publish(0);
+                }
+                Ok(octet)
+            }
+            None if self.link == Link::Closed || self.read_shut || self.peer_closed => Ok(None),
+            None => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// The engine tells of an urgent octet, `ahead` octets after those that it has brought.
+    pub fn on_urgent(&mut self, ahead: u32) {
+        self.urgent.announce(self.received.total() + u64::from(ahead));
+        self.publish(PRI);
+    }
+
+    /// The peer has put the last octet of its last piece into the channel as an urgent one.
+    pub fn on_direct_urgent(&mut self) {
+        let held = self.direct.as_ref().map_or(0, |direct| direct.octets_ahead(self.engine_arrived));
+        if let Some(at) = (self.received.total() + held).checked_sub(1) {
+            self.urgent.announce(at);
+            self.publish(PRI | IN);
+        }
+    }
+
+    /// FIONREAD.
+    pub fn countable(&self) -> usize {
+        self.urgent.countable(self.received.read(), self.received.len())
+    }
+
+    pub fn is_at_mark(&self) -> bool {
+        self.urgent.is_at_mark(self.received.read())
+    }
+
+    /// Tells whoever lent the memory that what was in it has been read.
+    fn settle_read(&mut self, io: &mut QueueIo, slot: u32, copied: &Copied) {
+        if copied.engine > 0 {
+            self.credit_owed += copied.engine;
+            io.credit(slot, self);
+            self.quiet_credit = self.quiet_credit.saturating_add(copied.engine);
+            if self.quiet_credit >= self.quiet_credit_max {
+                self.quiet_credit = 0;
+                io.ring();
+            }
+        }
+        if copied.channel > 0
+            && let Some(direct) = &mut self.direct
+        {
+            direct.on_read(io.channel(direct.channel), copied.channel as usize);
+        }
+    }
+
+    /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
+    /// whoever claims the stream.
+    pub fn take_unread(&mut self, io: &mut QueueIo, slot: u32) -> Result<Vec<u8>, Errno> {
+        let mut octets = vec![0; self.received.private()];
+        let mut slices = [IoSliceMut::new(&mut octets)];
+        let mut into = Scatter::new(&mut slices);
+        let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
+        self.settle_read(io, slot, &copied);
+        Ok(octets)
+    }
+}

@@ -1,0 +1,117 @@
+//! Urgent data, as Linux shows it: one octet of the stream is marked, and is not part of what `recv` gives but of what
+//! `recv` with MSG_OOB gives, unless SO_OOBINLINE leaves it where it is. No read goes past the mark (`tcp_recvmsg`,
+//! `tcp_recv_urg` and `tcp_ioctl` of Linux, as observed).
+//!
+//! Owned by [`crate::socket::stream`]. Places count the octets that came in order, from the session's first one.
+
+/// The mark of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Urgent {
+    /// Where the urgent octet is, until it has been read past.
+    at: Option<u64>,
+    /// It has been read by MSG_OOB.
+    taken: bool,
+    /// SO_OOBINLINE.
+    pub inline: bool,
+}
+
+/// How a read is to go about the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// There is none in the way: any number of octets.
+    Free,
+    /// So many octets, then stop.
+    Before(usize),
+    /// The next octet is the urgent one and is to be left out.
+    Skip,
+}
+
+impl Urgent {
+    /// The peer has told of an urgent octet.
+    pub fn announce(&mut self, at: u64) {
+        self.at = Some(at);
+        self.taken = false;
+    }
+
+    /// Octets from the next one to be read to the urgent one.
+    fn ahead(&self, read: u64) -> Option<u64> {
+        self.at?.checked_sub(read)
+    }
+
+    /// The program has read up to `read`.
+    pub fn on_read(&mut self, read: u64) {
+        self.at = self.at.filter(|at| *at >= read);
+    }
+
+    /// How a read of the `unread` octets that are there is to go.
+    pub fn plan(&self, read: u64, unread: usize) -> Plan {
+        match self.ahead(read) {
+            Some(0) if !self.inline && unread > 0 => Plan::Skip,
+            Some(ahead) if ahead > 0 && ahead <= unread as u64 => Plan::Before(ahead as usize),
+            _ => Plan::Free,
+        }
+    }
+
+    /// What FIONREAD says of `unread` octets.
+    pub fn countable(&self, read: u64, unread: usize) -> usize {
+        match self.ahead(read) {
+            Some(ahead) if !self.inline && ahead < unread as u64 => ahead as usize,
+            _ => unread,
+        }
+    }
+
+    /// SIOCATMARK.
+    pub fn is_at_mark(&self, read: u64) -> bool {
+        self.ahead(read) == Some(0)
+    }
+
+    /// Whether the octet is there and has not been taken: EPOLLPRI.
+    pub fn is_here(&self, read: u64, unread: usize) -> bool {
+        !self.taken && self.ahead(read).is_some_and(|ahead| ahead < unread as u64)
+    }
+
+    /// Whether MSG_OOB has something to read or to wait for.
+    pub fn may_take(&self) -> bool {
+        !self.inline && !self.taken && self.at.is_some()
+    }
+
+    /// Where the octet is among the `unread` ones, if it is there.
+    pub fn place(&self, read: u64, unread: usize) -> Option<usize> {
+        self.ahead(read).filter(|ahead| *ahead < unread as u64).map(|ahead| ahead as usize)
+    }
+
+    /// MSG_OOB has read it.
+    pub fn take(&mut self) {
+        self.taken = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_stops_at_the_mark_and_then_leaves_it_out() {
+        let mut urgent = Urgent::default();
+        assert_eq!(urgent.plan(0, 10), Plan::Free);
+        urgent.announce(3);
+        assert_eq!(urgent.plan(0, 2), Plan::Free, "not there yet");
+        assert_eq!(urgent.plan(0, 10), Plan::Before(3));
+        assert_eq!((urgent.countable(0, 10), urgent.is_at_mark(0), urgent.is_here(0, 10)), (3, false, true));
+        assert_eq!(urgent.plan(3, 7), Plan::Skip);
+        assert!(urgent.is_at_mark(3) && urgent.may_take());
+        urgent.take();
+        assert!(!urgent.may_take() && !urgent.is_here(3, 7) && urgent.is_at_mark(3));
+        urgent.on_read(4);
+        assert_eq!((urgent.plan(4, 6), urgent.is_at_mark(4)), (Plan::Free, false));
+    }
+
+    #[test]
+    fn inline_it_is_read_like_the_others_but_reads_stop_before_it() {
+        let mut urgent = Urgent { inline: true, ..Urgent::default() };
+        urgent.announce(3);
+        assert_eq!(urgent.plan(0, 10), Plan::Before(3));
+        assert_eq!(urgent.plan(3, 7), Plan::Free);
+        assert_eq!((urgent.countable(0, 10), urgent.may_take()), (10, false));
+    }
+}
