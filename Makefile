@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance clean
+.PHONY: help build programs test lint demo bench acceptance compat clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +56,12 @@ acceptance: ## the heavy figures: a million requests, 1 GiB transfers, idle CPU,
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
 	@scripts/acceptance.sh
+
+compat: ## many programs and CPython's own tests on both stacks, as tables in docs/compatibility.md (root, about 20 minutes)
+	@scripts/setup.sh compat
+	@$(MAKE) --no-print-directory programs
+	@scripts/built.sh "$(TOE_BIN_DIR)"
+	compat/run.py --write
 
 clean: ## remove what was built
 	cargo clean

@@ -11,7 +11,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 say() { printf 'setup: %s\n' "$*"; }
 
-# "command:package" pairs for each target.
+# "command:package" pairs for each target. A path instead of a command is for packages that bring no command.
 case ${1:-} in
     build | lint) wanted=() ;;
     demo) wanted=(nginx:nginx wrk:wrk ip:iproute2 nsenter:util-linux) ;;
@@ -23,8 +23,17 @@ case ${1:-} in
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools memcached:memcached
             memcaslap:libmemcached-tools wrk:wrk ip:iproute2 nsenter:util-linux taskset:util-linux)
         ;;
+    compat)
+        wanted=(/usr/bin/python3:python3 /usr/lib/python3.11/test/test_socket.py:libpython3.11-testsuite
+            ip:iproute2 unshare:util-linux runuser:util-linux mount:mount openssl:openssl wrk:wrk ps:procps
+            nginx:nginx haproxy:haproxy redis-server:redis-server redis-benchmark:redis-tools memcached:memcached
+            /usr/share/doc/postgresql:postgresql psql:postgresql-client sshd:openssh-server ssh:openssh-client
+            curl:curl wget:wget socat:socat nc:netcat-openbsd iperf3:iperf3 rsync:rsync git:git
+            apache2:apache2 lighttpd:lighttpd vsftpd:vsftpd lftp:lftp h2load:nghttp2-client
+            node:nodejs java:default-jdk-headless systemd-socket-activate:systemd)
+        ;;
     *)
-        echo "usage: setup.sh build|test|lint|demo|bench [packages]" >&2
+        echo "usage: setup.sh build|test|lint|demo|bench|compat [packages]" >&2
         exit 2
         ;;
 esac
@@ -59,10 +68,17 @@ need_components() {
     rustup component add "${missing[@]}"
 }
 
+is_there() {
+    case $1 in
+        /*) [ -e "$1" ] ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+
 need_packages() {
     local pair missing=()
     for pair in "${wanted[@]}"; do
-        command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+        is_there "${pair%%:*}" || missing+=("${pair##*:}")
     done
     [ ${#missing[@]} -eq 0 ] && return
     if ! command -v apt-get >/dev/null; then

@@ -1,0 +1,48 @@
+"""What `toe run --explain-json` said: how many TCP connections went to which stack, and why."""
+
+import json
+
+NO_CONNECTION = ("the engine serves this address", "neither bound to an engine's address")
+"""How the reasons of sockets that are no connections begin."""
+
+
+def read(path):
+    """{"engine": {reason: sockets}, "kernel": {…}} of the connections; None if nothing was written."""
+    if not path.exists():
+        return None
+    found = {"engine": {}, "kernel": {}}
+    for stack in json.loads(path.read_text())["stacks"]:
+        if stack["stack"] not in found:
+            continue
+        for entry in stack["reasons"]:
+            if not entry["reason"].startswith(NO_CONNECTION):
+                found[stack["stack"]][entry["reason"]] = entry["sockets"]
+    return found
+
+
+def add(one, other):
+    """The sum of two counts; None counts nothing."""
+    total = {"engine": {}, "kernel": {}}
+    for part in filter(None, (one, other)):
+        for stack, reasons in part.items():
+            for reason, sockets in reasons.items():
+                total[stack][reason] = total[stack].get(reason, 0) + sockets
+    return total
+
+
+def cells(sockets):
+    """Two cells of the table: connections on the engine, and on the kernel's stack with the share of each reason."""
+    if sockets is None:
+        return "?", "?"
+    engine, kernel = (sum(sockets[stack].values()) for stack in ("engine", "kernel"))
+    every = engine + kernel
+    if not every:
+        return "0", "0"
+    reasons = sorted(sockets["kernel"].items(), key=lambda item: -item[1])
+    why = "; ".join(f"{reason} {percent(count, every)}" for reason, count in reasons)
+    return f"{engine} ({percent(engine, every)})", f"{kernel} ({why})" if kernel else "0"
+
+
+def percent(part, whole):
+    share = 100 * part / whole
+    return "< 0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"
