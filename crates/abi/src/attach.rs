@@ -31,8 +31,9 @@ const _: () = assert!(size_of::<Message>() == 64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
+    /// `room`: octets that the host can map, 0: no limit; the region is made smaller for it.
     /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the session's directory of anchors].
-    Hello,
+    Hello { room: u64 },
     /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [reading end of the interrupt
     /// pipe].
     AddQueueSet,
@@ -233,7 +234,7 @@ impl Message {
 impl Request {
     pub const fn encode(self) -> Message {
         match self {
-            Request::Hello => Message::new(REQ_HELLO, [0; 5]),
+            Request::Hello { room } => Message::new(REQ_HELLO, [room, 0, 0, 0, 0]),
             Request::AddQueueSet => Message::new(REQ_ADD_QUEUE_SET, [0; 5]),
             Request::TakeAnchors { count } => Message::new(REQ_TAKE_ANCHORS, [count as u64, 0, 0, 0, 0]),
             Request::ShowTwin => Message::new(REQ_SHOW_TWIN, [0; 5]),
@@ -268,7 +269,7 @@ impl Request {
         let args = &message.args;
         let small = |i: usize| u32::try_from(args[i]).map_err(|_| BadMessage::BadArgument);
         Ok(match message.kind {
-            REQ_HELLO => Request::Hello,
+            REQ_HELLO => Request::Hello { room: args[0] },
             REQ_ADD_QUEUE_SET => Request::AddQueueSet,
             REQ_TAKE_ANCHORS => Request::TakeAnchors { count: small(0)? },
             REQ_SHOW_TWIN => Request::ShowTwin,

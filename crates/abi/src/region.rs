@@ -90,6 +90,9 @@ pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"TOEREGN1");
 const _: () = assert!(size_of::<RegionHeader>() == 64);
 const _: () = assert!(DOORBELL_WANTED == 56 && FENCED == 60);
 
+/// What a data part has at least, if the host asks for little.
+const DATA_MIN: u64 = 1 << 20;
+
 /// The sizes that make a region; everything else follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
@@ -129,6 +132,24 @@ impl RegionLayout {
         false
     }
 
+    /// The same with data parts so much smaller that the region takes `room` octets at most; `None`: that leaves too little.
+    pub fn within(self, room: u64) -> Option<RegionLayout> {
+        let mut layout = self;
+        while layout.len() > room {
+            let half = |octets: u64| (octets / 2).next_multiple_of(PAGE).max(DATA_MIN);
+            let smaller = RegionLayout {
+                receive_len: half(layout.receive_len),
+                send_len: half(layout.send_len),
+                ..layout
+            };
+            if smaller.len() == layout.len() {
+                return None;
+            }
+            layout = smaller;
+        }
+        Some(layout)
+    }
+
     /// Whether all offsets are such that ring entries can carry them. What comes from elsewhere is checked by this
     /// before any of the above is asked.
     pub const fn is_addressable(&self) -> bool {
@@ -155,5 +176,21 @@ impl RegionLayout {
             doorbell_wanted: 0,
             fenced: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_shrinks_to_the_room_that_there_is() {
+        let layout = RegionLayout { queue_sets: 2, flows: 64, receive_len: 256 << 20, send_len: 256 << 20 };
+        assert_eq!(layout.within(layout.len()), Some(layout));
+        let small = layout.within(100 << 20).expect("it can");
+        assert!(small.len() <= 100 << 20 && small.len() > 50 << 20, "{small:?}");
+        assert_eq!((small.queue_sets, small.flows), (layout.queue_sets, layout.flows));
+        assert!(small.is_addressable() && small.send_offset().is_multiple_of(PAGE));
+        assert_eq!(layout.within(1 << 20), None);
     }
 }

@@ -151,7 +151,7 @@ fn every_message_comes_back_and_no_octets_make_one_panic() {
     }
     let mut random = Random(2);
     for round in 0..500_000u32 {
-        let mut message = Request::Hello.encode();
+        let mut message = Request::Hello { room: 0 }.encode();
         message.kind = if round % 2 == 0 { random.next() as u16 & 0x1ff } else { random.next() as u16 };
         // Small and large arguments in turn: the small ones pass more of the checks.
         message.args = core::array::from_fn(|_| random.next() >> (random.next() & 63));
@@ -168,7 +168,7 @@ fn every_message_comes_back_and_no_octets_make_one_panic() {
 
 #[test]
 fn a_message_of_another_version_is_told_apart_from_no_message() {
-    let mut message = Request::Hello.encode();
+    let mut message = Request::Hello { room: 0 }.encode();
     assert_eq!(Message::parse(&message.as_bytes()[..63]), Err(BadMessage::NotAMessage));
     assert_eq!(Message::parse(&[message.as_bytes(), &[0]].concat()), Err(BadMessage::NotAMessage));
     message.version = 9;

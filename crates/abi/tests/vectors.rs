@@ -133,7 +133,7 @@ fn the_vector_has_an_example_of_every_type() {
         }
     }
     for kind in 0..=u16::MAX {
-        let mut message = Request::Hello.encode();
+        let mut message = Request::Hello { room: 0 }.encode();
         message.kind = kind;
         if let Ok(request) = Request::decode(&message) {
             assert!(has("request", &name_of(&request)), "{request:?}");

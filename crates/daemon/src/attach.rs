@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
@@ -116,7 +117,7 @@ impl Daemon {
 
     fn execute(&mut self, now: Instant, place: u32, request: Request, fd: Option<OwnedFd>) -> Answer {
         match request {
-            Request::Hello => self.hello(now, place),
+            Request::Hello { room } => self.hello(now, place, room),
             Request::AddQueueSet => self.add_queue_set(place),
             Request::TakeAnchors { count } => self.take_anchors(place, count),
             Request::ShowTwin => self.show_twin(place, fd.ok_or(Errno::EBADF)?),
@@ -145,7 +146,7 @@ impl Daemon {
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 
-    fn hello(&mut self, now: Instant, place: u32) -> Answer {
+    fn hello(&mut self, now: Instant, place: u32, room: u64) -> Answer {
         let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
         let (pid, uid) = (connection.pid, connection.uid);
         if connection.session.is_some() {
@@ -158,7 +159,9 @@ impl Daemon {
             }
             return Err(Errno::EACCES);
         }
-        let Some(id) = self.engine.open_session(uid, self.policy.layout) else {
+        let wanted = self.policy.layout;
+        let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
+        let Some(id) = self.engine.open_session(uid, layout) else {
             self.counts.attach_refused += 1;
             if self.log_limit.allows(now) {
                 tracing::warn!(pid, uid, "host refused: the engine has no free session");
@@ -166,10 +169,10 @@ impl Daemon {
             return Err(Errno::ENOBUFS);
         };
         let peer = Peer { pid, uid, program: program_of(pid) };
-        match self.open_session(now, id, place, peer) {
+        match self.open_session(now, id, place, peer, layout) {
             Ok(fds) => {
                 self.counts.attached += 1;
-                Ok((Reply::Welcome { session: id.0, layout: self.policy.layout }, fds.into()))
+                Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
             Err(error) => {
                 self.counts.attach_refused += 1;
@@ -189,8 +192,9 @@ impl Daemon {
         id: SessionId,
         place: u32,
         peer: Peer,
+        layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 3]> {
-        let (session, [region, bell]) = Session::create(id, self.policy.layout, peer, place, now)?;
+        let (session, [region, bell]) = Session::create(id, layout, peer, place, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;

@@ -142,9 +142,10 @@ impl Anchor {
         outcome
     }
 
-    /// Opens it at a high number, for a socket to keep from the program.
+    /// Opens it at a high number, for a socket to keep from the program. A program after exec knows by O_NONBLOCK that it
+    /// was hidden from the one before.
     pub(crate) fn open_hidden(self) -> Result<RawFd, Errno> {
-        let fd = sys::move_to_high(Fd::from_raw(self.open(true, false)?));
+        let fd = sys::move_to_high(Fd::from_raw(self.open(true, true)?));
         self.opened();
         fd_table::mark_internal(fd.raw());
         Ok(fd.into_raw())

@@ -177,7 +177,7 @@ impl Queue {
     }
 
     fn open_channel(&mut self, id: ChannelId) {
-        if self.channel_at(id).is_some() {
+        if self.channel_at(id).is_some() || crate::confine::is_filtered() {
             return;
         }
         // Without the channel everything goes on through the engine.
@@ -244,7 +244,7 @@ impl Queue {
     }
 
     /// The stream is gone, and with it all that it had in the channel.
-    pub(crate) fn end_direct(&mut self, mut direct: Box<Direct>) {
+    pub(crate) fn end_direct(&mut self, direct: &mut Direct) {
         let Some(at) = self.channel_at(direct.channel) else { return };
         let channel = &mut self.io.channels[at];
         direct.send.release_all(&mut channel.blocks);

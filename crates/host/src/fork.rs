@@ -150,7 +150,8 @@ pub fn is_forking() -> bool {
     FORKING.load(Ordering::Acquire)
 }
 
-extern "C" fn prepare() {
+/// Before a fork. Called by the C library, or by whoever forks past it; then [`in_parent`] and [`in_child`], too.
+pub extern "C" fn prepare() {
     signals::before_fork();
     FORKING.store(true, Ordering::Release);
     share_all();
@@ -187,7 +188,8 @@ fn unlock() {
     stack::attach_lock().unlock_raw();
 }
 
-extern "C" fn in_parent() {
+/// After a fork, in the parent.
+pub extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
@@ -195,7 +197,8 @@ extern "C" fn in_parent() {
     signals::after_fork(false);
 }
 
-extern "C" fn in_child() {
+/// After a fork, in the child.
+pub extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
@@ -203,12 +206,18 @@ extern "C" fn in_child() {
     set_not_wiped();
     unlock();
     wait::after_fork_in_child();
+    crate::confine::after_fork_in_child();
     socket::after_fork_in_child();
     epoll::after_fork_in_child();
     if let Some(stack) = at_fork() {
         stack.abandon_in_child();
     }
     signals::after_fork(true);
+}
+
+/// Whether the program before this one did not see the anchor.
+fn is_hidden(fd: i32) -> bool {
+    sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
 /// The socket for a descriptor that this process got from elsewhere (over exec, or in a message): asks the engine and
@@ -219,6 +228,11 @@ pub fn adopt(fd: i32) -> Option<&'static Socket> {
     let socket = match Socket::find_shared(inode) {
         Some(known) => known,
         None => match stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()? {
+            Reply::Handle { .. } if is_hidden(fd) => {
+                // By now this process holds the listener by its twin, if it has that.
+                let _ = sys::close(fd);
+                return None;
+            }
             Reply::Handle { .. } => socket::claim::claim_unknown(stack, fd).ok()?,
             _ => Socket::of_another_process(fd),
         },

@@ -212,8 +212,8 @@ impl Queue {
                 self.by_flow.remove(&stream.flow.raw());
             }
             self.free.push(slot);
-            if let Some(direct) = stream.direct.take() {
-                self.end_direct(direct);
+            if let Some(mut direct) = stream.direct.take() {
+                self.end_direct(&mut direct);
             }
         }
     }

@@ -88,7 +88,8 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
         return false;
     }
     let held = KEPT.try_with(|kept| {
-        if kept.depth.get() == 0 {
+        // Where it could not be sent again it is not kept.
+        if kept.depth.get() == 0 || crate::confine::is_filtered() {
             return false;
         }
         let bit = 1 << (signal - 1);

@@ -128,7 +128,7 @@ impl Stack {
 
     /// Opens a session over `control`.
     pub fn open(control: Control) -> Result<Stack, Errno> {
-        let (reply, fds) = control.request(Request::Hello, &[])?;
+        let (reply, fds) = control.request(Request::Hello { room: sys::address_room() }, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
         let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let region = Region::map(&memory, layout.len()).map_err(from_os)?;
@@ -177,7 +177,9 @@ impl Stack {
     pub fn look(&'static self) {
         let now = sys::coarse_ms();
         let before = self.looked_at.load(Ordering::Relaxed);
-        if now.saturating_sub(before) < LOOK_MS || !self.alive() || self.is_foreign() {
+        // A filter may forbid the look; a thread that parks learns of the end by poll.
+        let is_due = now.saturating_sub(before) >= LOOK_MS && !crate::confine::is_filtered();
+        if !is_due || !self.alive() || self.is_foreign() {
             return;
         }
         self.looked_at.store(now, Ordering::Relaxed);
@@ -322,7 +324,7 @@ impl Stack {
     }
 
     /// In the child of a fork: the session is the parent's. Its descriptors are closed here, so that the parent's
-    /// death and closes count; its memory stays mapped.
+    /// death and closes count; its memory is unmapped.
     pub fn abandon_in_child(&self) {
         self.foreign.store(true, Ordering::Release);
         CURRENT.store(std::ptr::null_mut(), Ordering::Release);
@@ -333,6 +335,14 @@ impl Stack {
         }
         let _ = MINE.try_with(|mine| mine.0.take());
         let _ = CHOSEN.try_with(|chosen| chosen.set(None));
+        for queue in self.queue_sets() {
+            for channel in &queue.lock().io.channels {
+                // SAFETY: needed to give the memory back. The child of a fork has one thread, and it is here.
+                unsafe { channel.end.memory().region().abandon() };
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.region.abandon() };
     }
 }
 

@@ -1,7 +1,7 @@
 //! System calls that the library makes for itself, past anything that a switch layer may have put in their place.
 //!
-//! Everything goes through rustix (which makes the call itself) or `libc::syscall`: a function such as `close` or
-//! `ppoll` of the C library may be the switch layer's, which would call this library back. For the same reason a
+//! Everything goes through rustix or [`raw`], which make the call themselves: a function such as `close`, `ppoll` or even
+//! `syscall` of the C library may be the switch layer's, which would call this library back. For the same reason a
 //! descriptor is held as [`Fd`] and not as the standard library's `OwnedFd`, whose drop calls `close`.
 
 use crate::errno::from_os;
@@ -69,17 +69,48 @@ pub fn close(fd: RawFd) -> Result<(), Errno> {
     syscall(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]).map(|_| ())
 }
 
-fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+/// A system call, made by the machine's instruction: what the kernel returns, an error as its negative number.
+///
+/// # Safety
+/// As the call asks of its arguments.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn raw(number: libc::c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: needed for the calls that rustix has no safe form of (a signal mask beside a timeout; a descriptor by
-    // number). Each caller in this file passes pointers to live memory of the length that the call takes, or null.
-    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    if result >= 0 { Ok(result as usize) } else { Err(last_error()) }
+    let result: isize;
+    // SAFETY: needed because there is no other way past the C library. The kernel's convention: the number in rax, the
+    // arguments in these registers, rcx and r11 lost; what the call does with memory is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack),
+        );
+    }
+    result
 }
 
-fn last_error() -> Errno {
-    // SAFETY: needed to read errno; `__errno_location` returns this thread's own, always valid.
-    Errno(unsafe { *libc::__errno_location() } as u16)
+/// As on x86-64.
+///
+/// # Safety
+/// As the call asks of its arguments.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn raw(number: libc::c_long, args: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = args;
+    let result: isize;
+    // SAFETY: as on x86-64; the number in x8, the arguments from x0 on, where the result comes, too.
+    unsafe {
+        core::arch::asm!(
+            "svc 0", in("x8") number, inlateout("x0") a as isize => result, in("x1") b, in("x2") c, in("x3") d,
+            in("x4") e, in("x5") f, options(nostack),
+        );
+    }
+    result
+}
+
+fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: needed for the calls that rustix has no safe form of (a signal mask beside a timeout; a descriptor by
+    // number). Each caller in this file passes pointers to live memory of the length that the call takes, or null.
+    let result = unsafe { raw(number, args) };
+    usize::try_from(result).map_err(|_| Errno(result.unsigned_abs() as u16))
 }
 
 /// Sets the C library's `errno`: what a `toe_` function leaves behind.
@@ -211,6 +242,22 @@ pub fn pid() -> i32 {
 pub fn raise_sigpipe() {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, libc::SIGPIPE as usize, 0, 0, 0]);
+}
+
+/// Octets that this process may map for a session, when there is a limit to its address space (RLIMIT_AS): half of what is
+/// left, so that the program can go on growing. 0: no limit.
+pub fn address_room() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    let Some(limit) = getrlimit(Resource::As).current else { return 0 };
+    // The first number is the size of the address space in pages.
+    let mut text = [0; 32];
+    let read = rustix::fs::open(c"/proc/self/statm", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())
+        .map(Fd::from)
+        .and_then(|file| rustix::io::read(&file, &mut text));
+    let len = read.unwrap_or(0);
+    let number = text[..len].split(|octet| *octet == b' ').next().unwrap_or_default();
+    let pages: u64 = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
+    (limit.saturating_sub(pages * rustix::param::page_size() as u64) / 2).max(1)
 }
 
 /// Sends the calling thread a signal, as `info` describes it. Its handler has run when this returns, unless it is blocked.

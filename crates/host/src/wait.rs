@@ -19,7 +19,7 @@ use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -125,6 +125,10 @@ impl Waiter {
         Ok(Box::leak(Box::new(Waiter { fd, state, thread })))
     }
 
+    pub fn fd(&self) -> i32 {
+        self.fd.raw()
+    }
+
     /// Wakes the thread if it is parked, and keeps it from parking if it is about to. `true`: it was parked.
     pub fn kick(&self) -> bool {
         let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
@@ -221,6 +225,10 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
             timeout = Some(timeout.map_or(STUCK, |t| t.min(STUCK)));
         }
     }
+    let armed = Armed { me, timeout, sigmask: on.sigmask };
+    if let Some(bell) = crate::confine::bell(me) {
+        return armed.park_by(bell, on.queues, &led, &stacks, on.fds, ready);
+    }
     polled.extend(led.iter().map(|queue| entry(queue.irq_fd, libc::POLLIN)));
     polled.extend(stacks.iter().map(|stack| entry(stack.control_fd(), libc::POLLRDHUP)));
     let fds_at = polled.len();
@@ -253,6 +261,60 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         on.fds.copy_from_slice(&polled[fds_at..]);
     }
     outcome.map(|_| ())
+}
+
+/// A thread about to sleep.
+struct Armed<'a> {
+    me: &'static Waiter,
+    timeout: Option<Duration>,
+    sigmask: Option<&'a libc::sigset_t>,
+}
+
+impl Armed<'_> {
+    /// The rest of [`park`] for a thread that may poll few descriptors: one stands for all of the library's.
+    fn park_by(
+        &self,
+        bell: i32,
+        queues: &[&'static QueueSet],
+        led: &[&'static QueueSet],
+        stacks: &[&'static Stack],
+        fds: &mut [libc::pollfd],
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Errno> {
+        let mut polled = vec![libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 }];
+        polled.extend(fds.iter().filter(|polled| polled.fd >= 0));
+        let outcome = if ready() || self.me.state.load(Ordering::SeqCst) == KICKED {
+            Ok(0)
+        } else {
+            let sleep = || match sys::ppoll(&mut polled, self.timeout, self.sigmask) {
+                // Not even one descriptor may be polled (RLIMIT_NOFILE is 0); the program has none to wait for, then.
+                Err(Errno::EINVAL) => {
+                    let mut event = [libc::epoll_event { events: 0, u64: 0 }];
+                    let came = sys::epoll_pwait(bell, &mut event, self.timeout, self.sigmask);
+                    polled[0].revents = libc::POLLIN;
+                    came
+                }
+                outcome => outcome,
+            };
+            signals::asleep(sleep).unwrap_or(Err(Errno::EINTR))
+        };
+        self.me.state.store(RUNNING, Ordering::SeqCst);
+        queues.iter().for_each(|queue| queue.leave(self.me));
+        if polled[0].revents != 0 {
+            self.me.quiet();
+            led.iter().for_each(|queue| queue.quiet());
+            for stack in stacks {
+                let mut gone = [libc::pollfd { fd: stack.control_fd(), events: libc::POLLRDHUP, revents: 0 }];
+                if sys::ppoll(&mut gone, Some(Duration::ZERO), None).is_ok() && is_hangup(gone[0].revents) {
+                    stack.on_death();
+                }
+            }
+        }
+        for (polled, seen) in fds.iter_mut().filter(|polled| polled.fd >= 0).zip(&polled[1..]) {
+            polled.revents = seen.revents;
+        }
+        outcome.map(|_| ())
+    }
 }
 
 /// What a socket operation waits for.
@@ -341,6 +403,14 @@ fn parked<T>(
     }
 }
 
+/// Whether a thread that looks again gives the processor away in between.
+static YIELDS: AtomicBool = AtomicBool::new(true);
+
+/// From now on it only looks: the system call for the other may be forbidden.
+pub fn yield_no_more() {
+    YIELDS.store(false, Ordering::Relaxed);
+}
+
 /// Looks again for a short time, giving the processor away in between.
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
     let fruitless = FRUITLESS.try_with(Cell::get).unwrap_or(FRUITLESS_MAX);
@@ -350,7 +420,10 @@ pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<
     }
     let end = sys::now() + SPIN;
     loop {
-        rustix::thread::sched_yield();
+        if YIELDS.load(Ordering::Relaxed) {
+            rustix::thread::sched_yield();
+        }
+        std::hint::spin_loop();
         if let Some(outcome) = attempt()? {
             let _ = FRUITLESS.try_with(|f| f.set(0));
             return Ok(Some(outcome));

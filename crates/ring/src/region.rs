@@ -39,16 +39,21 @@ impl core::error::Error for OutOfRange {}
 struct Mapping {
     start: NonNull<u8>,
     len: NonZeroUsize,
+    /// Octets of it that may be used: all, or none once it is gone.
+    usable: AtomicU64,
 }
 
-// SAFETY: needed so that threads can share a region. A `Mapping` is an address and a length that never change; it
+// SAFETY: needed so that threads can share a region. A `Mapping` is an address and a length that never change, and an atomic; it
 // belongs to the process, not to a thread, and unmapping it from any thread is allowed.
 unsafe impl Send for Mapping {}
-// SAFETY: needed as above. `Mapping` has no methods that take `&self` besides reading its two constant fields.
+// SAFETY: needed as above. What can change is an atomic.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.usable.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         // SAFETY: needed to give the address range back. `start` and `len` are exactly what `mmap` returned, and no
         // pointer into the range is left: every `Region` that could make one holds this `Mapping` alive.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len.get()) };
@@ -59,9 +64,8 @@ impl Drop for Mapping {
 #[derive(Clone, Debug)]
 pub struct Region {
     start: NonNull<u8>,
-    len: u64,
     /// Keeps `start .. start + len` mapped.
-    _mapping: Arc<Mapping>,
+    mapping: Arc<Mapping>,
 }
 
 // SAFETY: needed so that a region can move to and be used by the threads of a process. The fields are constant;
@@ -118,22 +122,37 @@ impl Region {
             )?
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Region { start, len, _mapping: Arc::new(Mapping { start, len: size }) })
+        Ok(Region { start, mapping: Arc::new(Mapping { start, len: size, usable: AtomicU64::new(len) }) })
     }
 
     /// Octets in the region.
     pub fn len(&self) -> u64 {
-        self.len
+        self.mapping.usable.load(Ordering::Relaxed)
     }
 
-    /// A region is never empty.
+    /// Whether it has been given up.
     pub fn is_empty(&self) -> bool {
-        false
+        self.len() == 0
+    }
+
+    /// Gives the address range back, whoever else has a clone: to all of them every access is out of range from now on.
+    /// For the child of a fork, whose parent's regions would take up its address space.
+    ///
+    /// # Safety
+    /// No other thread is in a method of the region or a clone.
+    pub unsafe fn abandon(&self) {
+        if self.mapping.usable.swap(0, Ordering::Relaxed) == 0 {
+            return;
+        }
+        // SAFETY: needed to give the address range back. It is exactly what `mmap` returned; no pointer into it is in use,
+        // as nobody is in a method (the caller's promise), and none will be made, as every access is checked against 0.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapping.len.get()) };
     }
 
     /// Whether `len` octets from `offset` lie in the region.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
-        offset <= self.len && len <= self.len - offset
+        let usable = self.len();
+        offset <= usable && len <= usable - offset
     }
 
     /// The address of `offset`, good for `len` octets.
@@ -141,7 +160,7 @@ impl Region {
         if !self.contains(offset, len as u64) {
             return Err(OutOfRange);
         }
-        // SAFETY: needed to get from the checked offset to an address. `offset` is at most `self.len`, the length of
+        // SAFETY: needed to get from the checked offset to an address. `offset` is at most the length of
         // the one mapping that starts at `start`, so the result is within it or one past its end.
         Ok(unsafe { self.start.as_ptr().add(offset as usize) })
     }

@@ -24,22 +24,31 @@ enum Came {
 
 /// Looks at all descriptors that the program has from the one before it.
 pub fn inherited() {
-    // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
-    let mut first: Vec<((u64, u64), c_int)> = Vec::new();
+    let mut came: Vec<(Came, c_int)> = Vec::new();
     for fd in calls::open::open_fds().unwrap_or_default() {
         if calls::open::is_known(fd) || fd_table::is_internal(fd) {
             continue;
         }
+        let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { continue };
+        let kind = kind_of(fd, FileType::from_raw_mode(stat.st_mode));
+        if kind != Came::Other {
+            came.push((kind, fd));
+        }
+    }
+    // Listeners first: their anchors, which came along hidden, are let go of when they are held anew.
+    came.sort_by_key(|(kind, fd)| (*kind != Came::Listener, *fd));
+    // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
+    let mut first: Vec<((u64, u64), c_int)> = Vec::new();
+    for (kind, fd) in came {
         let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { continue };
         let identity = (stat.st_dev, stat.st_ino);
         match first.iter().find(|(known, _)| *known == identity) {
             Some(&(_, copied)) => {
                 fd_table::duplicate(copied, fd);
                 why::copy(copied, fd);
+                calls::stdio::follow(fd);
             }
-            None if adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode))) => {
-                first.push((identity, fd))
-            }
+            None if adopt(fd, kind) => first.push((identity, fd)),
             None => {}
         }
     }
@@ -82,6 +91,7 @@ fn adopt(fd: c_int, kind: Came) -> bool {
         }
         _ => {}
     }
+    calls::stdio::follow(fd);
     fd_table::get(fd).is_some()
 }
 

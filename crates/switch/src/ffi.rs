@@ -61,6 +61,20 @@ pub fn length(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
+/// A system call past the C library, and past what this library puts in the place of its functions: -1 with errno set.
+///
+/// # Safety
+/// As the call asks of its arguments.
+pub unsafe fn syscall(number: core::ffi::c_long, [a, b, c, d]: [usize; 4]) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { toe::sys::raw(number, [a, b, c, d, 0, 0]) };
+    if result < 0 {
+        set_errno(-result as c_int);
+        return -1;
+    }
+    result as c_int
+}
+
 /// An error number that `toe::Errno` has no name for.
 pub const fn errno(number: c_int) -> Errno {
     Errno(number as u16)

@@ -5,6 +5,8 @@
 //! change none of our tables, and is known by its process id. daemon() and system() need nothing: the one forks, the
 //! other spawns inside the C library.
 
+use core::ffi::{c_int, c_long};
+
 /// Called once, when the library is loaded. The host library's handlers come first: in the child they run in this
 /// order, and ours needs what the host library has set right.
 pub fn install() {
@@ -20,6 +22,21 @@ extern "C" fn in_child() {
         crate::twin_pool::clear();
         crate::why::after_fork();
     });
+}
+
+/// A fork that is made by system call, past the handlers: what `call` gives, in parent and child.
+pub fn around(call: impl FnOnce() -> c_long) -> c_long {
+    toe::fork::prepare();
+    let result = call();
+    let error = crate::ffi::last_errno();
+    if result == 0 {
+        toe::fork::in_child();
+        in_child();
+    } else {
+        toe::fork::in_parent();
+    }
+    crate::ffi::set_errno(c_int::from(error.0));
+    result
 }
 
 /// Whether the caller runs in a child of vfork. Once there was one it costs a system call: asked only where one of our

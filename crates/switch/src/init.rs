@@ -24,6 +24,7 @@ extern "C" fn on_load() {
     crate::ffi::guarded((), || {
         crate::debug::switch_on(std::env::var_os("TOE_DEBUG").is_some());
         DISABLED.store(std::env::var_os("TOE_DISABLE").is_some(), Ordering::Relaxed);
+        crate::calls::exec::remember();
         crate::tally::open_if_wanted();
         toe::attach::engine_paths();
         crate::fork::install();

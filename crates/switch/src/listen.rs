@@ -92,12 +92,27 @@ fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Re
     hold_nonblocking(fd, socket.nonblocking());
     replay_options(fd, state, socket);
     fd_table::install(fd, socket);
+    follow_cloexec(socket);
     if state.has(State::IN_EPOLL) {
         epoll::replace(fd, socket);
     }
     socket_state::decided(fd);
     why::set(fd, On::Engine, Reason::Listening);
     Ok(())
+}
+
+/// The hidden anchor goes over exec when one of the program's descriptors for the listener does, so that the listener and
+/// what waits there are still there when the next program comes to it.
+pub fn follow_cloexec(listener: &'static Socket) {
+    let mut keep = false;
+    fd_table::for_each(0, c_int::MAX, |fd| {
+        keep |= fd_table::get(fd).is_some_and(|other| core::ptr::eq(other, listener)) && goes_over_exec(fd);
+    });
+    listener.keep_over_exec(keep);
+}
+
+pub fn goes_over_exec(fd: c_int) -> bool {
+    rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
 /// The mark on a twin that it is non-blocking for our sake: the program's own flag is clear. It is kept in the file
@@ -236,7 +251,12 @@ unsafe fn accept_from_twin(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, 
         return fail(Errno::EAGAIN);
     }
     // SAFETY: the caller's promise; the kernel checks the pointers.
-    let new = unsafe { libc::syscall(libc::SYS_accept4, fd, addr, len, flags) } as c_int;
+    let new = unsafe {
+        crate::ffi::syscall(
+            libc::SYS_accept4,
+            [fd as usize, addr.expose_provenance(), len.expose_provenance(), flags as usize],
+        )
+    };
     if new >= 0 {
         calls::open::is_new(new);
         why::set(new, On::Kernel, Reason::AcceptedByKernel);

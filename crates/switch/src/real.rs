@@ -185,6 +185,12 @@ next_definitions! {
     c"epoll_pwait2" fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     c"epoll_create1" fn epoll_create1(flags: c_int) -> c_int;
     c"epoll_create" fn epoll_create(size: c_int) -> c_int;
+    c"syscall" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
+    c"prctl" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+    c"chroot" fn chroot(path: *const c_char) -> c_int;
+    c"execve" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    c"execvpe" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    c"fexecve" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     c"sigaction" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
     c"siginterrupt" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
     c"fsync" fn fsync(fd: c_int) -> c_int;

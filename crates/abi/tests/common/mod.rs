@@ -96,7 +96,8 @@ pub fn channel_entries() -> Vec<ChannelEntry> {
 
 pub fn requests() -> Vec<Request> {
     vec![
-        Request::Hello,
+        Request::Hello { room: 0 },
+        Request::Hello { room: 0x0102_0304_0506 },
         Request::AddQueueSet,
         Request::TakeAnchors { count: 0x0102_0304 },
         Request::ShowTwin,

@@ -24,7 +24,7 @@ fn a_host_gets_a_session_and_its_queue_sets() {
         assert_eq!((reply, fds.len()), (Reply::QueueSet { index }, 1));
     }
     assert_eq!(host.control.refusal(&mut daemon, Request::AddQueueSet), Errno::ENOBUFS);
-    assert_eq!(host.control.refusal(&mut daemon, Request::Hello), Errno::EALREADY);
+    assert_eq!(host.control.refusal(&mut daemon, Request::Hello { room: 0 }), Errno::EALREADY);
     let status = daemon.status_report();
     assert_eq!(status.sessions.len(), 1);
     assert_eq!(status.sessions[0].pid, std::process::id());
@@ -51,7 +51,7 @@ fn session_requests_need_a_session() {
 fn another_version_is_refused_and_told_which_one_it_needs() {
     let mut daemon = daemon();
     let control = Control::new(&mut daemon);
-    let message = Message { version: 0x7777, ..Request::Hello.encode() };
+    let message = Message { version: 0x7777, ..Request::Hello { room: 0 }.encode() };
     control.send(message.as_bytes(), &[]).expect("sent");
     settle(&mut daemon);
     let (packet, _) = control.receive().expect("an answer");
@@ -75,13 +75,13 @@ fn what_is_no_message_ends_the_connection() {
 fn an_unknown_request_is_refused_and_the_connection_goes_on() {
     let mut daemon = daemon();
     let control = Control::new(&mut daemon);
-    let message = Message { kind: 0x77, ..Request::Hello.encode() };
+    let message = Message { kind: 0x77, ..Request::Hello { room: 0 }.encode() };
     control.send(message.as_bytes(), &[]).expect("sent");
     settle(&mut daemon);
     let (packet, _) = control.receive().expect("an answer");
     let reply = Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply");
     assert!(matches!(reply, Reply::Refused { errno, .. } if errno == Errno::EINVAL.0));
-    assert!(matches!(control.ask(&mut daemon, Request::Hello).0, Reply::Welcome { .. }));
+    assert!(matches!(control.ask(&mut daemon, Request::Hello { room: 0 }).0, Reply::Welcome { .. }));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     let control = Control::new(&mut daemon);
     let (end, other) = std::io::pipe().expect("a pipe");
     let fds = [other.as_fd(); 8];
-    control.ask_with(&mut daemon, Request::Hello, &fds);
+    control.ask_with(&mut daemon, Request::Hello { room: 0 }, &fds);
     drop(other);
     // Had the engine kept a copy, this would wait for ever.
     assert_eq!(std::io::read_to_string(end).expect("the end"), "");

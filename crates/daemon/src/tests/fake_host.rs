@@ -121,7 +121,7 @@ pub(crate) struct FakeHost {
 impl FakeHost {
     pub(crate) fn attach(daemon: &mut Daemon) -> FakeHost {
         let control = Control::new(daemon);
-        let (reply, fds) = control.ask(daemon, Request::Hello);
+        let (reply, fds) = control.ask(daemon, Request::Hello { room: 0 });
         let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
         let [memory, bell, home] = <[OwnedFd; 3]>::try_from(fds).expect("three descriptors");
         let region = Region::map(&memory, layout.len()).expect("mapped");

@@ -147,7 +147,7 @@ fn random_control_messages_hurt_nobody_else() {
     for _ in 0..2000 {
         let control = Control::new(&mut daemon);
         for _ in 0..4 {
-            let mut packet = zerocopy::IntoBytes::as_bytes(&Request::Hello.encode()).to_vec();
+            let mut packet = zerocopy::IntoBytes::as_bytes(&Request::Hello { room: 0 }.encode()).to_vec();
             // The magic and the version are right, most of the time; Stop and StopWhenUnused are left out, as the
             // test runs as the engine's own user.
             let kind = [1u16, 2, 3, 4, 5, 6, 9, 0x101][random.next() as usize % 8];

@@ -60,6 +60,8 @@ pub struct Listener {
     pub is_asked: bool,
     /// When all are told that connections wait, and not only one.
     pub tell_all_at: Instant,
+    /// Since when connections wait and no session holds it: a process is about to come back to it, over exec perhaps.
+    pub orphan_since: Option<Instant>,
     /// Whose turn it is.
     turn: usize,
     /// Established connections that no session has been handed.
@@ -177,6 +179,7 @@ impl Listeners {
             holders: Vec::new(),
             is_asked: false,
             tell_all_at: Instant::FAR_FUTURE,
+            orphan_since: None,
             turn: 0,
             waiting: VecDeque::new(),
             half_open: 0,

@@ -16,6 +16,10 @@ use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, S
 /// How long a connection waits for the one that was told of it before all are.
 const TELL_ALL_AFTER_US: u64 = 1000;
 
+/// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
+/// ever; but that process may be one that knows nothing of the engine.
+const ORPHAN_FOR_US: u64 = 5_000_000;
+
 impl Engine {
     /// The handshake of a flow is complete.
     pub(super) fn established<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
@@ -32,7 +36,12 @@ impl Engine {
 
     /// Gives waiting connections to holders with credit, or says that they wait.
     pub(super) fn hand_out<H: HostSide>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
-        if self.listeners.get(listener_idx).is_some_and(|listener| listener.is_asked) {
+        let Some(listener) = self.listeners.get(listener_idx) else { return };
+        if listener.holders.is_empty() && !listener.waiting.is_empty() {
+            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
+            return;
+        }
+        if listener.is_asked {
             self.tell_waiting(now, listener_idx, false);
             return;
         }
@@ -82,11 +91,30 @@ impl Engine {
     }
 
     /// Listeners whose time has come.
-    pub(super) fn tell_waiting_when_due(&mut self, now: Instant) {
+    pub(super) fn tell_waiting_when_due<H: HostSide>(&mut self, now: Instant, host: &mut H) {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
-            self.tell_waiting(now, idx, true);
+            if !self.is_orphaned(now, idx) {
+                self.tell_waiting(now, idx, true);
+            } else if self
+                .listeners
+                .get(idx)
+                .and_then(|l| l.orphan_since)
+                .is_some_and(|since| now >= since.after_us(ORPHAN_FOR_US))
+            {
+                self.close_listener(now, idx, host);
+            } else {
+                self.listeners.set_tell_all(idx, now.after_us(ORPHAN_FOR_US));
+            }
         }
+    }
+
+    /// Whether connections wait at a listener that no session holds.
+    fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
+        let Some(listener) = self.listeners.get_mut(idx) else { return false };
+        let orphaned = listener.holders.is_empty() && !listener.waiting.is_empty();
+        listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
+        orphaned
     }
 
     /// `Command::TakeConnection`.
@@ -395,6 +423,7 @@ impl Engine {
         let record = self.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
         holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
         listener.holders.push(holder);
+        listener.orphan_since = None;
         listener.is_asked |= listener.holders.len() > 1;
         Ok(holder.id)
     }

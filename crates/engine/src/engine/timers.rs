@@ -28,7 +28,7 @@ impl Engine {
             }
             self.apply(now, idx, event, host);
         }
-        self.tell_waiting_when_due(now);
+        self.tell_waiting_when_due(now, host);
         self.neighbours_timeout(now);
     }
 

@@ -174,6 +174,15 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
     set
 }
 
+/// Whether a descriptor that the library does not know is one of an epoll set. EBADF, EINVAL: it is not.
+pub fn check(epfd: RawFd) -> Result<(), Errno> {
+    rustix::io::fcntl_getfd(sys::borrow(epfd)).map_err(crate::errno::from_os)?;
+    let name = rustix::fs::readlink(format!("/proc/self/fd/{epfd}"), Vec::new());
+    // Without /proc it gets the benefit of the doubt.
+    let is_other = name.is_ok_and(|name| name.as_bytes() != b"anon_inode:[eventpoll]");
+    if is_other { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
 /// The set of `epfd`, made now if the descriptor came from elsewhere (over exec), with who knows what in it.
 fn find_or_make(epfd: RawFd) -> &'static EpollSet {
     fd_table::epoll_set(epfd).unwrap_or_else(|| make(epfd, true))

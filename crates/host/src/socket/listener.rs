@@ -500,6 +500,18 @@ impl Socket {
         queue.remove_listener(slot);
     }
 
+    /// A hidden anchor goes over exec as the program's descriptors do.
+    pub fn keep_over_exec(&self, keep: bool) {
+        let hidden = self.hidden_anchor.load(Ordering::Acquire);
+        if hidden != NO_FD {
+            let _ = sys::fcntl(
+                hidden,
+                libc::F_SETFD,
+                if keep { 0 } else { libc::c_long::from(libc::FD_CLOEXEC) },
+            );
+        }
+    }
+
     /// The anchor to show for a claim: the hidden one, or a descriptor of the program's.
     pub(super) fn anchor_fd(&self) -> Option<RawFd> {
         let hidden = self.hidden_anchor.load(Ordering::Acquire);

@@ -441,7 +441,7 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
         let mut fds: HashMap<usize, OwnedFd> = HashMap::new();
         let mut shared = lock(shared);
         let reply = match request {
-            Request::Hello => {
+            Request::Hello { .. } => {
                 let session = shared.sessions.len();
                 let (region, memory) = Region::create_for(&LAYOUT, session as u16).expect("memory");
                 let bell = EventFd::new().expect("an eventfd");

@@ -4,7 +4,7 @@ use super::open::{forget, is_known, is_new};
 use super::{listener, stream};
 use crate::connect::set_kernel_nonblocking;
 use crate::ffi::{fail, guarded};
-use crate::listen::hold_nonblocking;
+use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, real};
@@ -15,11 +15,25 @@ use toe::{Errno, fd_table, sys};
 /// `new` is a copy of `old` that the kernel has just made.
 fn copied(old: c_int, new: c_int) {
     is_new(new);
-    if !is_known(old) || fork::in_vfork_child() {
+    copied_to(old, new);
+    if !fork::in_vfork_child() {
+        super::stdio::follow(new);
+    }
+}
+
+fn copied_to(old: c_int, new: c_int) {
+    if !is_known(old) {
+        return;
+    }
+    if fork::in_vfork_child() {
+        followed(new, old);
         return;
     }
     fd_table::duplicate(old, new);
     why::copy(old, new);
+    if let Some(listener) = listener(new) {
+        follow_cloexec(listener);
+    }
     if socket_state::get(old).has(State::TWIN) {
         // To move both to an engine later, all copies would have to be known; a shared kernel socket is simply kept.
         for fd in [old, new] {
@@ -94,6 +108,17 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_l
     control(fd, command, argument, |argument| unsafe { real::fcntl64(fd, command, argument) })
 }
 
+/// Whether `fd`, a descriptor of the same socket as `of`, goes over exec may have changed.
+fn followed(fd: c_int, of: c_int) {
+    let Some(listener) = listener(of) else { return };
+    // A child of vfork has descriptors of its own, and is about to execute something with them.
+    guarded((), || match fork::in_vfork_child() {
+        true if goes_over_exec(fd) => listener.keep_over_exec(true),
+        true => {}
+        false => follow_cloexec(listener),
+    });
+}
+
 #[inline]
 fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long) -> c_int) -> c_int {
     match command {
@@ -134,7 +159,12 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             }
             result
         }
-        libc::F_GETFD | libc::F_SETFD => call(argument),
+        libc::F_GETFD => call(argument),
+        libc::F_SETFD => {
+            let result = call(argument);
+            followed(fd, fd);
+            result
+        }
         _ => {
             socket_state::touch(fd);
             call(argument)
@@ -173,7 +203,11 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         (SIOCATMARK, Some(count)) => guarded(None, || Some((count, usize::from(socket.is_at_mark())))),
         _ => {
             // SAFETY: the program's arguments, handed on.
-            return unsafe { real::ioctl(fd, request, argument) };
+            let result = unsafe { real::ioctl(fd, request, argument) };
+            if matches!(request, libc::FIOCLEX | libc::FIONCLEX) {
+                followed(fd, fd);
+            }
+            return result;
         }
     };
     match count {

@@ -70,7 +70,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Result<(), Errno> {
     if fd_table::epoll_set(epoll).is_none() {
         // Not known to be one: the kernel says what is wrong with it, if something is.
-        rustix::io::fcntl_getfd(toe::sys::borrow(epoll)).map_err(toe::errno::from_os)?;
+        epoll::check(epoll)?;
     }
     if op == libc::EPOLL_CTL_DEL {
         return epoll::ctl_del(epoll, fd);

@@ -3,7 +3,7 @@
 //! To the kernel an engine's connection is an anchor, which is a directory; programs are told of a socket.
 
 use super::stream;
-use crate::ffi::fail;
+use crate::ffi::{fail, syscall};
 use crate::real;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, off_t, size_t, ssize_t, stat, statx as Statx};
@@ -38,7 +38,7 @@ macro_rules! of_descriptor {
                 $(let _ = $version;)?
                 // By the system call: which of these names the C library has depends on its age.
                 // SAFETY: the program's arguments, handed on.
-                correct(fd, unsafe { libc::syscall(libc::SYS_fstat, fd, found) } as c_int, found)
+                correct(fd, unsafe { syscall(libc::SYS_fstat, [fd as usize, found.expose_provenance(), 0, 0]) }, found)
             }
         )+
     };
@@ -62,7 +62,7 @@ macro_rules! of_path {
             ) -> c_int {
                 $(let _ = $version;)?
                 // SAFETY: the program's arguments, handed on.
-                let result = unsafe { libc::syscall(libc::SYS_newfstatat, fd, path, found, flags) } as c_int;
+                let result = unsafe { syscall(libc::SYS_newfstatat, [fd as usize, path.expose_provenance(), found.expose_provenance(), flags as usize]) };
                 if is_empty_path(path, flags) { correct(fd, result, found) } else { result }
             }
         )+

@@ -1,16 +1,17 @@
 //! The interposed calls, by family. Each is short: look the descriptor up, then the engine's way or the next
 //! definition's. What is left to the kernel, and works: mmap, socketpair, and all calls on descriptors that are no TCP sockets.
 //!
-//! Known gaps: calls that the C library makes inside itself do not come here. stdio is caught at fdopen
-//! ([`file`]); dprintf on an engine's socket, and stdin or stdout that came over exec as one, are not. Calls that block on
-//! an engine's socket are no points of thread cancellation. A listener that goes over exec is the kernel's alone in the
-//! next program. O_ASYNC gives no SIGIO, urgent data does not exist, and splice answers EINVAL.
+//! Known gaps: calls that the C library makes inside itself do not come here. stdio has streams of its own ([`stdio`]);
+//! dprintf on an engine's socket is not caught. Calls that block on an engine's socket are no points of thread cancellation.
+//! O_ASYNC gives no SIGIO, urgent data no SIGURG, and splice answers EINVAL.
 
 pub mod address;
 pub mod alias;
+pub mod confine;
 pub mod data;
 pub mod descriptor;
 pub mod epoll;
+pub mod exec;
 pub mod file;
 pub mod fortify;
 pub mod metadata;
@@ -19,6 +20,8 @@ pub mod option;
 pub mod poll;
 pub mod process;
 pub mod signal;
+pub mod stdio;
+pub mod syscall;
 
 use core::ffi::c_int;
 use toe::fd_table;

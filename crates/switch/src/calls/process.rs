@@ -5,7 +5,7 @@
 use crate::{real, twin_pool};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
-use libc::{FILE, gid_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, uid_t};
+use libc::{FILE, gid_t, pid_t, uid_t};
 
 /// Processes made by the calls below.
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -20,7 +20,7 @@ pub fn note_new_process() {
 }
 
 /// Before a child that may get copies of descriptors.
-fn before_child() {
+pub fn before_child() {
     note_new_process();
     crate::ffi::guarded((), toe::fork::before_child);
 }
@@ -117,8 +117,6 @@ macro_rules! noted {
 }
 
 noted! { before_child, note_new_process:
-    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
-    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }

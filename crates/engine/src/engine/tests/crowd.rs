@@ -225,7 +225,12 @@ impl Crowd {
         let h = &mut self.hosts[listener.host];
         let session = h.processes[process].session;
         let claimed = h.engine.claim(now, session, QS, 3, listener.anchor, &mut h.memory);
-        let Ok(Claimed::Listener(id)) = claimed else { panic!("{claimed:?}") };
+        let id = match claimed {
+            Ok(Claimed::Listener(id)) => id,
+            // Nobody held it, and connections waited in vain for long.
+            Err(Errno::ENOENT) if listener.ids.is_empty() => return,
+            other => panic!("{other:?}"),
+        };
         listener.ids.retain(|(p, _)| *p != process);
         listener.ids.push((process, id));
         if !listener.holders.contains(&process) {
