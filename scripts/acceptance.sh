@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The heavy figures, in one table: a million requests, 1 GiB files both ways on good and bad links, idle CPU, hostile
-# input. About a quarter of an hour; needs root. Ends with 1 when a figure misses its mark.
+# input, calls on both stacks compared. About a quarter of an hour; needs root. Ends with 1 when a figure misses its mark.
 #
-# acceptance.sh [requests|transfers|idle|hostile]...   only these parts
+# acceptance.sh [requests|transfers|idle|hostile|differ]...   only these parts
 # ACCEPTANCE_FILE_MIB sets the size of the file (1024).
 set -euo pipefail
 
@@ -139,10 +139,20 @@ part_hostile() {
     fi
 }
 
+part_differ() {
+    local log=$work/differ.log calls=100000
+    if (cd "$root_dir" && TOE_DIFFER_CALLS=$calls cargo test -p toe-tests --test differential the_kernel -- --nocapture) >"$log" 2>&1; then
+        row PASS "$calls random socket calls on both stacks" "$(grep -o 'connections of the engine: .*' "$log")"
+    else
+        row FAIL "$calls random socket calls on both stacks" "see below"
+        tail -60 "$log" >&2
+    fi
+}
+
 [ -x "$toe" ] || die "no $toe: run 'make build' first"
 is_root || die "needs root (network namespaces): sudo env PATH=\$PATH make acceptance"
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(requests transfers idle hostile)
+[ ${#parts[@]} -gt 0 ] || parts=(requests transfers idle hostile differ)
 make_lab
 for part in "${parts[@]}"; do "part_$part"; done
 

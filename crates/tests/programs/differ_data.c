@@ -1,0 +1,182 @@
+/* read, write, recv, send and all their relatives. Octets sent are a pattern; of octets received a sum is told. */
+#define _GNU_SOURCE
+#include "differ.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static unsigned char buffer[BUFFER_MAX];
+static struct iovec parts[PARTS_MAX];
+
+static size_t bounded(long length)
+{
+    return length < 0 || length > BUFFER_MAX ? BUFFER_MAX : (size_t)length;
+}
+
+/* Numbers from `first` on are the lengths of parts of the buffer; gives their count. */
+static int cut(const struct call *call, int first)
+{
+    size_t at = 0;
+    int count = 0;
+    for (int i = first; i < call->count && count < PARTS_MAX; i++, count++) {
+        size_t length = bounded(call->n[i]);
+        if (length > BUFFER_MAX - at)
+            length = BUFFER_MAX - at;
+        parts[count] = (struct iovec){buffer + at, length};
+        at += length;
+    }
+    return count;
+}
+
+static void received(ssize_t length)
+{
+    answer(length);
+    if (length > 0)
+        value("sum", (long)sum(buffer, length > BUFFER_MAX ? BUFFER_MAX : (size_t)length));
+}
+
+static void op_read(const struct call *call)
+{
+    received(read((int)call->n[0], buffer, bounded(call->n[1])));
+}
+
+static void op_readv(const struct call *call)
+{
+    int count = cut(call, 1);
+    received(readv((int)call->n[0], parts, count));
+}
+
+static void op_pread(const struct call *call)
+{
+    received(pread((int)call->n[0], buffer, bounded(call->n[1]), call->n[2]));
+}
+
+static void op_recv(const struct call *call)
+{
+    memset(buffer, 0, bounded(call->n[1]));
+    received(recv((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2]));
+}
+
+static void op_recvfrom(const struct call *call)
+{
+    struct sockaddr_in address;
+    socklen_t length = sizeof address;
+    received(recvfrom((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2], (struct sockaddr *)&address,
+                      &length));
+    value("length", length);
+}
+
+static void op_recvmsg(const struct call *call)
+{
+    char control[64];
+    struct sockaddr_in address;
+    int count = cut(call, 2);
+    struct msghdr message = {&address, sizeof address, parts, (size_t)count, control, sizeof control, 0};
+    ssize_t length = recvmsg((int)call->n[0], &message, (int)call->n[1]);
+    received(length);
+    if (length >= 0) {
+        value("name", message.msg_namelen);
+        value("control", (long)message.msg_controllen);
+        value("flags", message.msg_flags);
+    }
+}
+
+static void op_recvmmsg(const struct call *call)
+{
+    struct mmsghdr messages[PARTS_MAX] = {0};
+    struct timespec no_time = {0, 0};
+    int count = cut(call, 3);
+    for (int i = 0; i < count; i++)
+        messages[i].msg_hdr = (struct msghdr){.msg_iov = &parts[i], .msg_iovlen = 1};
+    int done = recvmmsg((int)call->n[0], messages, (unsigned)count, (int)call->n[1], call->n[2] ? &no_time : NULL);
+    answer(done);
+    for (int i = 0; i < done; i++) {
+        value("got", messages[i].msg_len);
+        value("sum", (long)sum(parts[i].iov_base, messages[i].msg_len));
+    }
+}
+
+static void op_write(const struct call *call)
+{
+    size_t length = bounded(call->n[1]);
+    fill(buffer, length, call->n[2]);
+    answer(write((int)call->n[0], buffer, length));
+}
+
+static void op_writev(const struct call *call)
+{
+    int count = cut(call, 2);
+    fill(buffer, sizeof buffer, call->n[1]);
+    answer(writev((int)call->n[0], parts, count));
+}
+
+static void op_pwrite(const struct call *call)
+{
+    size_t length = bounded(call->n[1]);
+    fill(buffer, length, call->n[3]);
+    answer(pwrite((int)call->n[0], buffer, length, call->n[2]));
+}
+
+static void op_send(const struct call *call)
+{
+    size_t length = bounded(call->n[1]);
+    fill(buffer, length, call->n[3]);
+    answer(send((int)call->n[0], buffer, length, (int)call->n[2]));
+}
+
+static void op_sendto(const struct call *call)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)call->n[4])};
+    size_t length = bounded(call->n[1]);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fill(buffer, length, call->n[3]);
+    answer(sendto((int)call->n[0], buffer, length, (int)call->n[2], (struct sockaddr *)&address, sizeof address));
+}
+
+static void op_sendmsg(const struct call *call)
+{
+    int count = cut(call, 3);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    fill(buffer, sizeof buffer, call->n[2]);
+    answer(sendmsg((int)call->n[0], &message, (int)call->n[1]));
+}
+
+static void op_sendmmsg(const struct call *call)
+{
+    struct mmsghdr messages[PARTS_MAX] = {0};
+    int count = cut(call, 3);
+    for (int i = 0; i < count; i++)
+        messages[i].msg_hdr = (struct msghdr){.msg_iov = &parts[i], .msg_iovlen = 1};
+    fill(buffer, sizeof buffer, call->n[2]);
+    int done = sendmmsg((int)call->n[0], messages, (unsigned)count, (int)call->n[1]);
+    answer(done);
+    for (int i = 0; i < done; i++)
+        value("put", messages[i].msg_len);
+}
+
+/* Offset -1: the file's own position. */
+static void op_sendfile(const struct call *call)
+{
+    off_t offset = call->n[2];
+    answer(sendfile((int)call->n[0], (int)call->n[1], call->n[2] < 0 ? NULL : &offset, (size_t)call->n[3]));
+    value("offset", offset);
+}
+
+static void op_splice(const struct call *call)
+{
+    answer(splice((int)call->n[0], NULL, (int)call->n[1], NULL, (size_t)call->n[2], (unsigned)call->n[3]));
+}
+
+const struct operation data_operations[] = {
+    {"read", op_read},         {"readv", op_readv},       {"pread", op_pread},       {"recv", op_recv},
+    {"recvfrom", op_recvfrom}, {"recvmsg", op_recvmsg},   {"recvmmsg", op_recvmmsg}, {"write", op_write},
+    {"writev", op_writev},     {"pwrite", op_pwrite},     {"send", op_send},         {"sendto", op_sendto},
+    {"sendmsg", op_sendmsg},   {"sendmmsg", op_sendmmsg}, {"sendfile", op_sendfile}, {"splice", op_splice},
+    {NULL, NULL},
+};

@@ -1,0 +1,44 @@
+//! The differential test: random sequences of socket calls, made by the same workers on the kernel's stack and on the
+//! engine. Results, error numbers, data and readiness are equal, or the difference is in docs/compatibility.md.
+//!
+//! | variable | is |
+//! |---|---|
+//! | `TOE_DIFFER_CALLS` | calls to make, about (5000) |
+//! | `TOE_DIFFER_SEED` | the first sequence's seed (1); each sequence has the next |
+//! | `TOE_DIFFER_GO_ON` | 1: each kind of difference is shown, not only the first |
+//! | `TOE_DIFFER_MENDED` | numbers of `unfixed.rs` with commas between: what they leave out is looked at |
+//! | `TOE_DIFFER_REPLAY` | a file of calls, one a line as a failure shows them, to be made instead |
+#![forbid(unsafe_code)]
+
+mod call;
+mod choose;
+mod choose_data;
+mod choose_rest;
+mod known;
+mod linux;
+mod pair;
+mod rng;
+mod sequence;
+mod stack;
+mod unfixed;
+mod world;
+
+use sequence::Test;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text:?}")))
+}
+
+#[test]
+fn the_kernel_and_the_engine_do_the_same() {
+    let mut test = Test::new();
+    if let Ok(path) = std::env::var("TOE_DIFFER_REPLAY") {
+        test.replay(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}")));
+        return;
+    }
+    test.run(
+        number("TOE_DIFFER_SEED", 1),
+        number("TOE_DIFFER_CALLS", 5000),
+        number("TOE_DIFFER_GO_ON", 0) != 0,
+    );
+}
