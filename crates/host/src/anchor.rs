@@ -131,7 +131,7 @@ impl Anchor {
     /// connection lives until the last of them is closed.
     pub(crate) fn open_in_place_of(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
         let cloexec = |fd| Ok(sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0);
-        self.open_as(fd, cloexec(fd)?, false)?;
+        self.open_as(fd, cloexec(fd)?, socket.nonblocking())?;
         let mut outcome = Ok(());
         fd_table::for_each(0, RawFd::MAX, |copy| {
             if copy != fd && fd_table::get(copy).is_some_and(|other| std::ptr::eq(other, socket)) {

@@ -53,6 +53,7 @@ pub fn poll(
         }
         for set in fds_epoll(fds) {
             if on { set.add_waiter(&me) } else { set.remove_waiter(&me) }
+            set.watch_nested(&me, on, 0);
         }
     };
     watch(true);

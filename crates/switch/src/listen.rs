@@ -115,10 +115,8 @@ pub fn goes_over_exec(fd: c_int) -> bool {
     rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
-/// The mark on a twin that it is non-blocking for our sake: the program's own flag is clear. It is kept in the file
-/// status flags, which a program after exec and one that is sent the descriptor inherit; O_APPEND does nothing to a
-/// socket.
-const OURS: OFlags = OFlags::APPEND;
+/// The mark on a twin that it is non-blocking for our sake.
+const OURS: OFlags = OFlags::from_bits_retain(toe::socket::TWIN_MARK as u32);
 
 /// Whether the program wants this kernel socket to be non-blocking.
 fn wants_nonblocking(fd: c_int) -> bool {

@@ -102,10 +102,14 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 14] = [
+const REPLAYED: [Replayed; 19] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    replayed(libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    replayed(libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    replayed(libc::SOL_SOCKET, libc::SO_BROADCAST),
+    replayed(libc::SOL_SOCKET, libc::SO_PRIORITY),
     replayed(libc::SOL_SOCKET, libc::SO_RCVBUF),
     replayed(libc::SOL_SOCKET, libc::SO_SNDBUF),
     replayed(libc::SOL_SOCKET, libc::SO_RCVTIMEO),
@@ -117,6 +121,7 @@ const REPLAYED: [Replayed; 14] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
     replayed(libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     replayed(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    replayed(libc::IPPROTO_TCP, libc::TCP_SYNCNT),
 ];
 
 const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);

@@ -16,6 +16,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
             || report.connected.is_some()
             || report.direct
             || report.urgent.is_some()
+            || report.state != flow.conn.state
             || report.sent > 0
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
@@ -89,8 +90,12 @@ impl Engine {
             // The answer that names the flow must come before what is said of it.
             return false;
         }
-        let mut post = |completion| host.post(owner.session, owner.queue_set, completion);
         let id = owner.flow_id;
+        if flow.report.state != flow.conn.state {
+            self.tell_flow_info(idx, host);
+        }
+        let flow = self.flows.get_mut(idx);
+        let mut post = |completion| host.post(owner.session, owner.queue_set, completion);
         if let Some(listener) = flow.report.accepted {
             if !post(Completion::Accepted { listener, flow: id }) {
                 return false;
@@ -151,7 +156,8 @@ impl Engine {
 
     /// Writes the flow's information record, which its owner reads.
     pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get_mut(idx);
+        flow.report.state = flow.conn.state;
         let owner = flow.conn.owner;
         if owner.is_nobody() {
             return;

@@ -282,6 +282,8 @@ pub struct Report {
     pub sent_behind: u32,
     /// The urgent octet.
     pub urgent: Option<SeqNum>,
+    /// The state that the flow information record shows.
+    pub state: TcpState,
     pub peer_closed: bool,
     pub peer_closed_told: bool,
     pub reset: Option<Errno>,

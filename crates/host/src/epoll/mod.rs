@@ -8,6 +8,7 @@
 //! reported and come back with the next event, as in Linux; one-shot ones are disarmed; of several exclusive ones one is
 //! woken.
 
+mod nested;
 pub mod wait;
 
 pub use wait::wait;
@@ -66,6 +67,8 @@ struct Inner {
     ready: VecDeque<u32>,
     /// Threads parked in [`wait`].
     waiters: Vec<&'static Waiter>,
+    /// Epoll sets in this one.
+    nested: Vec<nested::Nested>,
     /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
     kernel: HashMap<RawFd, (u32, u64)>,
 }
@@ -90,6 +93,10 @@ pub struct EpollSet {
     idle_listeners: AtomicBool,
     /// One of its sockets went to another process, or was given back to the engine before a fork, since the last wait.
     moved: AtomicBool,
+    /// It has other sets in it.
+    has_nested: AtomicBool,
+    /// Counts what its sockets have told of.
+    events: AtomicU32,
 }
 
 /// All sets that were ever made, and those that can be used again.
@@ -162,6 +169,8 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
                 turn: AtomicU32::new(0),
                 idle_listeners: AtomicBool::new(false),
                 moved: AtomicBool::new(false),
+                has_nested: AtomicBool::new(false),
+                events: AtomicU32::new(0),
             }));
             registry.all.push(set);
             set
@@ -240,6 +249,7 @@ fn has_twin(socket: &Socket) -> bool {
 /// there later.
 pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
     let set = find_or_make(epfd);
+    set.note_nested(fd, op, event);
     let mut inner = set.inner.lock();
     match (op, event) {
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
@@ -328,7 +338,7 @@ impl EpollSet {
         {
             interest.queued = true;
             inner.ready.push_back(place);
-            wake_one(&inner.waiters);
+            self.count_event(inner);
         }
     }
 
@@ -383,7 +393,7 @@ impl EpollSet {
             interest.queued = true;
             inner.ready.push_back(place);
         }
-        wake_one(&inner.waiters)
+        self.count_event(inner)
     }
 
     /// Takes what is ready into `out`; returns how many.
@@ -416,17 +426,27 @@ impl EpollSet {
 
     /// Whether a wait would find a socket ready: for polling the epoll descriptor itself.
     pub fn is_ready(&self) -> bool {
-        self.wake_listeners();
-        self.drain();
-        let inner = self.inner.lock();
-        inner.ready.iter().any(|place| {
-            inner.interests.get(*place as usize).is_some_and(|i| i.as_ref().is_some_and(|i| i.due() != 0))
-        })
+        self.is_ready_at(0)
     }
 
-    /// Whether it holds sockets on the engine.
+    fn is_ready_at(&self, depth: u32) -> bool {
+        self.wake_listeners();
+        self.drain();
+        let due = |interest: &Option<Interest>| interest.as_ref().is_some_and(|interest| interest.due() != 0);
+        let own = {
+            let inner = self.inner.lock();
+            inner.ready.iter().any(|place| inner.interests.get(*place as usize).is_some_and(due))
+        };
+        own || self.nested_are_ready(depth)
+    }
+
+    /// Whether it holds sockets on the engine, by itself or in a set within it.
     pub fn has_sockets(&self) -> bool {
-        self.sockets.load(Ordering::SeqCst) > 0
+        self.has_sockets_at(0)
+    }
+
+    fn has_sockets_at(&self, depth: u32) -> bool {
+        self.sockets.load(Ordering::SeqCst) > 0 || self.nested_have_sockets(depth)
     }
 
     /// Its sockets' completions come to `home`.
@@ -458,7 +478,12 @@ impl EpollSet {
 
     /// Calls `each` for every live queue set of its sockets.
     pub(crate) fn each_home(&self, each: &mut dyn FnMut(&'static QueueSet)) {
-        self.homes().for_each(each);
+        self.each_home_at(0, each);
+    }
+
+    fn each_home_at(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
+        self.homes().for_each(&mut *each);
+        self.each_nested_home(depth, each);
     }
 
     pub(crate) fn drain(&self) {
@@ -541,6 +566,8 @@ impl EpollSet {
             interest.socket.remove_watcher(self, place as u32);
         }
         *self.inner.lock() = Inner::default();
+        self.has_nested.store(false, Ordering::Release);
+        self.leave_outer_sets();
         self.sockets.store(0, Ordering::SeqCst);
         self.kernel_fds.store(false, Ordering::SeqCst);
         self.idle_listeners.store(false, Ordering::Relaxed);

@@ -73,7 +73,8 @@ impl EpollSet {
         if found == 0 {
             found = self.ask_kernel(epfd, events)?;
         }
-        Ok(found)
+        let (told, room) = events.split_at_mut(found);
+        Ok(found + self.harvest_nested(told, room))
     }
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
@@ -123,7 +124,9 @@ impl EpollSet {
         }
         let me = Waiter::take()?;
         self.add_waiter(&me);
+        self.watch_nested(&me, true, 0);
         let outcome = self.parked(&me, epfd, events, deadline, sigmask);
+        self.watch_nested(&me, false, 0);
         self.remove_waiter(&me);
         outcome
     }
@@ -142,7 +145,12 @@ impl EpollSet {
             let moved = self.has_moved().then_some(LEFT_TO_OTHERS);
             let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
             let until = timeout.into_iter().chain(moved).min();
-            let homes: Vec<&'static QueueSet> = self.homes().collect();
+            let mut homes: Vec<&'static QueueSet> = Vec::new();
+            self.each_home(&mut |home| {
+                if !homes.iter().any(|known| std::ptr::eq(*known, home)) {
+                    homes.push(home);
+                }
+            });
             let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
             let in_kernel = usize::from(self.kernel_fds.load(Ordering::SeqCst));
             let mut found = 0;
@@ -150,6 +158,9 @@ impl EpollSet {
                 ParkOn { waiter, queues: &homes, fds: &mut kernel[..in_kernel], timeout: until, sigmask };
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
+                if found == 0 {
+                    found = self.harvest_nested(&[], events);
+                }
                 found > 0
             });
             if found == 0 {

@@ -45,6 +45,10 @@ pub enum Kind {
     Listener = 2,
 }
 
+/// The file status flag of a listener's twin that says: non-blocking for the library's sake, the program's own flag is clear.
+/// A program after exec inherits it, and one that is sent the descriptor; O_APPEND does nothing to a socket.
+pub const TWIN_MARK: i32 = libc::O_APPEND;
+
 /// Not in any queue set.
 const NO_SLOT: u32 = u32::MAX;
 const NO_FD: RawFd = -1;
@@ -489,8 +493,20 @@ impl Socket {
         self.nonblocking.store(on, Ordering::Relaxed);
     }
 
+    /// What the program wants, whichever process has said so: the flag belongs to the open file, which several may share.
     pub fn nonblocking(&self) -> bool {
+        if self.is_shared() {
+            return self.shared_nonblocking();
+        }
         self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    fn shared_nonblocking(&self) -> bool {
+        let fd = self.fd.load(Ordering::Relaxed);
+        let flags = crate::sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        // A twin is non-blocking for the library's sake when it is marked so.
+        let for_library = self.kind() == Kind::Listener && flags & TWIN_MARK != 0;
+        flags & libc::O_NONBLOCK != 0 && !for_library
     }
 
     /// Octets received and not yet read (FIONREAD).
@@ -522,8 +538,11 @@ impl Socket {
     pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
         let peer = self.with_stream(|_, stream, _| match stream.link {
-            Link::Open | Link::Moved => stream.addrs.map(|(_, remote)| remote),
-            Link::Connecting | Link::Closed => None,
+            // With both directions closed there is nobody any more.
+            Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {
+                stream.addrs.map(|(_, remote)| remote)
+            }
+            _ => None,
         });
         peer.flatten().ok_or(Errno::ENOTCONN)
     }

@@ -19,10 +19,12 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
 const OOB_INLINE: usize = 0;
 
 /// Remembered for the program, without effect on the engine (the kernel does most of these for its twin).
-const REMEMBERED: [(i32, i32); 13] = [
+const REMEMBERED: [(i32, i32); 15] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_IP, libc::IP_TOS),
@@ -78,7 +80,15 @@ pub struct Settings {
 impl Settings {
     /// What an accepted connection takes over from its listener.
     pub fn for_accepted(&self) -> Settings {
-        Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() }
+        let mut settings =
+            Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
+        // What Linux gives every connection anew.
+        for (at, (_, _, option, _)) in OFFLOADED.iter().enumerate() {
+            if *option == FlowOption::UserTimeoutMs {
+                settings.offloaded[at] = None;
+            }
+        }
+        settings
     }
 
     /// Tells a new stream, and the engine, of everything that was set before there was one.
@@ -132,7 +142,8 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let on = int(value)? != 0;
                 let secs = value.get(4..).map(int).ok_or(Errno::EINVAL)??;
-                let time = Duration::from_secs(u64::try_from(secs).unwrap_or(0));
+                // Linux reads it as unsigned, and then it is longer than it ever waits.
+                let time = Duration::from_secs(u64::from(secs as u32));
                 self.settings.lock().linger = on.then_some(time);
             }
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
@@ -185,9 +196,14 @@ impl Socket {
             return Ok(());
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
-        if name == libc::TCP_MAXSEG && level == libc::IPPROTO_TCP && !MAXSEG.contains(&value) {
+        if level == libc::IPPROTO_TCP
+            && (name == libc::TCP_MAXSEG && !MAXSEG.contains(&value)
+                || name == libc::TCP_SYNCNT && !(1..=127).contains(&value))
+        {
             return Err(Errno::EINVAL);
         }
+        let is_flag = level == libc::SOL_SOCKET && !matches!(name, libc::SO_PRIORITY | libc::SO_MARK);
+        let value = if is_flag { i32::from(value != 0) } else { value };
         self.settings.lock().remembered[at] = Some(value);
         if at == OOB_INLINE {
             self.with_stream(|_, stream, _| {

@@ -71,11 +71,18 @@ impl Socket {
         // Of no octets it waits as of one: what counts is whether there is something.
         let all = into.left().max(1);
         let mut got = 0;
+        let nonblocking = self.nonblocking();
         let mut attempt = || {
             let room = into.left();
             let has = |stream: &stream::Stream| stream.unread() >= room;
             let step = self.with_ready_stream(has, |io, stream, slot| {
-                let at_least = if flags.wait_all { all } else { stream.low_water.clamp(1, all) };
+                let patient = flags.wait_all && !flags.dont_wait && !nonblocking;
+                let at_least = match flags.wait_all {
+                    true if patient || !flags.peek => all,
+                    // A peek that does not wait takes what is there.
+                    true => 1,
+                    false => stream.low_water.clamp(1, all),
+                };
                 // What was copied makes room for more to come; so all but a peek take it bit by bit.
                 let target = if flags.peek { at_least } else { 1 };
                 (stream.recv(io, slot, &mut into, target, flags.peek), at_least)
@@ -98,7 +105,7 @@ impl Socket {
                 Err(errno) => Err(errno),
             }
         };
-        let outcome = if flags.dont_wait || self.nonblocking() {
+        let outcome = if flags.dont_wait || nonblocking {
             attempt()?.ok_or(Errno::EAGAIN)
         } else {
             block_on(self.block(self.receive_timeout()), &mut attempt)
@@ -137,6 +144,10 @@ impl Socket {
                 break;
             }
             flags.dont_wait |= !flags.wait_all;
+            // The error that may be next is for the next call.
+            if self.peek_stream(|stream| stream.unread() == 0 && !stream.error().is_ok()) == Some(true) {
+                break;
+            }
         }
         Ok(done)
     }

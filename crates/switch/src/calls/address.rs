@@ -3,7 +3,7 @@
 use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
-use crate::ffi::{fail, guarded, last_errno, read_inet, status, write_inet};
+use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, status, write_inet};
 use crate::socket_state::{self, State};
 use crate::{listen as listening, real, why};
 use core::ffi::c_int;
@@ -16,7 +16,12 @@ use toe::{Errno, fd_table};
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     if stream(fd).is_some() {
-        return fail(Errno::EINVAL);
+        // SAFETY: as bind(2) asks of its arguments.
+        return match unsafe { family(addr, len) } {
+            Some(libc::AF_INET | libc::AF_UNSPEC) => fail(Errno::EINVAL),
+            Some(_) => fail(errno(libc::EAFNOSUPPORT)),
+            None => fail(Errno::EINVAL),
+        };
     }
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::bind(fd, addr, len) };

@@ -2,9 +2,10 @@
 //! LISTEN is no state of a flow: listeners are records of their own ([`crate::control::listen`]).
 
 /// RFC 9293 section 3.3.2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TcpState {
+    #[default]
     Closed,
     SynSent,
     SynReceived,

@@ -1,0 +1,123 @@
+//! Epoll sets in epoll sets. The kernel knows of the inner set's kernel descriptors by itself; of its sockets on the engine
+//! the outer set asks here.
+//!
+//! Linux allows five levels and no circles, and has refused others before this is asked.
+
+use super::{EpollSet, Inner, REGISTRY, wake_one};
+use crate::fd_table;
+use crate::queue::QueueSet;
+use crate::wait::Waiter;
+use rustix::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+/// Linux: EP_MAX_NESTS, and one.
+const DEPTH: u32 = 5;
+
+/// An inner set as its outer one has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nested {
+    fd: RawFd,
+    set: &'static EpollSet,
+    events: u32,
+    data: u64,
+    /// Events of the inner set when it was last reported, for edge-triggered ones; `None`: not yet.
+    seen: Option<u32>,
+    /// Not disarmed by one-shot.
+    armed: bool,
+}
+
+impl EpollSet {
+    fn nested(&self) -> Vec<Nested> {
+        if !self.has_nested.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.inner.lock().nested.clone()
+    }
+
+    /// The kernel has carried out `op` for a descriptor that may be an epoll set's.
+    pub(super) fn note_nested(&self, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
+        let Some(set) = fd_table::epoll_set(fd) else { return };
+        let mut inner = self.inner.lock();
+        inner.nested.retain(|nested| nested.fd != fd);
+        if let (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) = (op, event) {
+            let (events, data) = (event.events, event.u64);
+            inner.nested.push(Nested { fd, set, events, data, seen: None, armed: true });
+        }
+        self.has_nested.store(!inner.nested.is_empty(), Ordering::Release);
+        // A thread that waits does not listen to it yet.
+        inner.waiters.iter().for_each(|waiter| {
+            waiter.kick();
+        });
+    }
+
+    pub(super) fn nested_have_sockets(&self, depth: u32) -> bool {
+        depth < DEPTH && self.nested().iter().any(|nested| nested.set.has_sockets_at(depth + 1))
+    }
+
+    pub(super) fn nested_are_ready(&self, depth: u32) -> bool {
+        depth < DEPTH && self.nested().iter().any(|nested| nested.armed && nested.set.is_ready_at(depth + 1))
+    }
+
+    pub(super) fn each_nested_home(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
+        if depth < DEPTH {
+            for nested in self.nested() {
+                nested.set.each_home_at(depth + 1, each);
+            }
+        }
+    }
+
+    /// Whoever waits in the outer set is told of what happens in the inner ones.
+    pub(crate) fn watch_nested(&self, waiter: &'static Waiter, on: bool, depth: u32) {
+        if depth < DEPTH {
+            for nested in self.nested() {
+                if on {
+                    nested.set.add_waiter(waiter)
+                } else {
+                    nested.set.remove_waiter(waiter)
+                }
+                nested.set.watch_nested(waiter, on, depth + 1);
+            }
+        }
+    }
+
+    /// Reports the inner sets that have something, into `out`; those in `told` the kernel has reported. Returns how many.
+    pub(super) fn harvest_nested(&self, told: &[libc::epoll_event], out: &mut [libc::epoll_event]) -> usize {
+        let mut taken = 0;
+        for nested in self.nested() {
+            let edge = nested.events & super::EDGE != 0;
+            let wants = nested.armed && nested.events & libc::EPOLLIN as u32 != 0;
+            let now = nested.set.events.load(Ordering::Acquire);
+            let is_told = told.iter().any(|event| { event.u64 } == nested.data);
+            if taken == out.len() || !wants || is_told || edge && nested.seen == Some(now) {
+                continue;
+            }
+            if !nested.set.is_ready_at(1) {
+                continue;
+            }
+            out[taken] = libc::epoll_event { events: libc::EPOLLIN as u32, u64: nested.data };
+            taken += 1;
+            let mut inner = self.inner.lock();
+            if let Some(noted) = inner.nested.iter_mut().find(|noted| noted.fd == nested.fd) {
+                noted.seen = Some(now);
+                noted.armed = nested.events & super::ONE_SHOT == 0;
+            }
+        }
+        taken
+    }
+
+    /// The set is gone: no other has it any more.
+    pub(super) fn leave_outer_sets(&'static self) {
+        let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+        for set in sets.into_iter().filter(|set| set.has_nested.load(Ordering::Acquire)) {
+            let mut inner = set.inner.lock();
+            inner.nested.retain(|nested| !std::ptr::eq(nested.set, self));
+            set.has_nested.store(!inner.nested.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// Something has happened to one of the sockets.
+    pub(super) fn count_event(&self, inner: &Inner) -> bool {
+        self.events.fetch_add(1, Ordering::AcqRel);
+        wake_one(&inner.waiters)
+    }
+}
