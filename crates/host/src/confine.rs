@@ -81,6 +81,7 @@ pub fn before_filter() {
     }
     for socket in sockets {
         let _ = socket.settle();
+        socket.set_nonblocking(socket.nonblocking());
     }
     make_ready_to_wait();
     wait::yield_no_more();

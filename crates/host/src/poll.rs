@@ -52,7 +52,11 @@ pub fn poll(
             if on { socket.add_waiter(&me) } else { socket.remove_waiter(&me) }
         }
         for set in fds_epoll(fds) {
-            if on { set.add_waiter(&me) } else { set.remove_waiter(&me) }
+            if on {
+                set.add_waiter(&me)
+            } else {
+                set.remove_waiter(&me)
+            }
             set.watch_nested(&me, on, 0);
         }
     };

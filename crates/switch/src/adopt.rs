@@ -85,7 +85,7 @@ fn adopt(fd: c_int, kind: Came) -> bool {
         Came::Anchor if fork::adopt(fd).is_some() => why::set(fd, On::Engine, Reason::Claimed),
         Came::Listener => {
             // What else the program before has set on it cannot be known; these can be asked for, and are inherited.
-            let known = State::TWIN.with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
+            let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
             socket_state::set(fd, known.with(State::TOUCHED));
             let _ = listen::undecided(fd, listen::backlog_now(fd));
         }

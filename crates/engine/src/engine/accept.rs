@@ -18,7 +18,7 @@ const TELL_ALL_AFTER_US: u64 = 1000;
 
 /// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
 /// ever; but that process may be one that knows nothing of the engine.
-const ORPHAN_FOR_US: u64 = 5_000_000;
+const ORPHAN_FOR_US: u64 = 60_000_000;
 
 impl Engine {
     /// The handshake of a flow is complete.

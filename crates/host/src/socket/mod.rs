@@ -495,7 +495,8 @@ impl Socket {
 
     /// What the program wants, whichever process has said so: the flag belongs to the open file, which several may share.
     pub fn nonblocking(&self) -> bool {
-        if self.is_shared() {
+        // Where system calls are filtered, fcntl may be the process's end: what was true before stays.
+        if self.is_shared() && !crate::confine::is_filtered() {
             return self.shared_nonblocking();
         }
         self.nonblocking.load(Ordering::Relaxed)

@@ -1,12 +1,10 @@
-//! Files over an engine's connection: sendfile, splice.
-//!
-//! splice answers EINVAL, as for a socket that cannot splice: programs that use it have another way for that case.
+//! Files over an engine's connection: sendfile.
 
 use super::data::transmit;
 use super::stream;
-use crate::ffi::{fail, guarded, length};
+use crate::ffi::{guarded, length};
 use crate::real;
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_int;
 use libc::{off_t, size_t, ssize_t};
 use std::io::IoSlice;
 use toe::socket::Socket;
@@ -103,24 +101,6 @@ fn copy_file(
         }
     }
     Ok(done)
-}
-
-/// # Safety
-/// As splice(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn splice(
-    from: c_int,
-    from_offset: *mut off_t,
-    to: c_int,
-    to_offset: *mut off_t,
-    len: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if stream(from).is_some() || stream(to).is_some() {
-        return fail(Errno::EINVAL) as ssize_t;
-    }
-    // SAFETY: the program's arguments, handed on.
-    unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! Known gaps: calls that the C library makes inside itself do not come here. stdio has streams of its own ([`stdio`]);
 //! dprintf on an engine's socket is not caught. Calls that block on an engine's socket are no points of thread cancellation.
-//! O_ASYNC gives no SIGIO, urgent data no SIGURG, and splice answers EINVAL.
+//! O_ASYNC gives no SIGIO, and urgent data no SIGURG.
 
 pub mod address;
 pub mod alias;
@@ -20,6 +20,7 @@ pub mod option;
 pub mod poll;
 pub mod process;
 pub mod signal;
+pub mod splice;
 pub mod stdio;
 pub mod syscall;
 

@@ -76,7 +76,7 @@ pub unsafe extern "C-unwind" fn syscall(
         SYS_recvmmsg => data::recvmmsg[int a, ptr b, uint c, int d, ptr e];
         SYS_sendmmsg => data::sendmmsg[int a, ptr b, uint c, int d];
         SYS_sendfile => file::sendfile[int a, int b, ptr c, word d];
-        SYS_splice => file::splice[int a, ptr b, int c, ptr d, word e, uint f];
+        SYS_splice => super::splice::splice[int a, ptr b, int c, ptr d, word e, uint f];
         SYS_dup => descriptor::dup[int a];
         SYS_dup3 => descriptor::dup3[int a, int b, int c];
         SYS_fcntl => descriptor::fcntl[int a, int b, word c];

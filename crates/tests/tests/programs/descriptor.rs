@@ -1,24 +1,44 @@
-//! A connection's descriptor as a program sees it: fstat, lseek, fcntl, and children of every kind.
+//! A connection's descriptor as a program sees it: fstat, lseek, fcntl, children of every kind, calls that few make, and
+//! what several processes do with one.
 
+use std::time::Duration;
 use toe_tests::child::Program;
 use toe_tests::engine::Engine;
 use toe_tests::lab::Lab;
 use toe_tests::tools::On;
 use toe_tests::wait::SOON;
 
+/// For a script that moves tens of megabytes and makes a hundred processes.
+const LONG: Duration = Duration::from_secs(60);
+
 /// Debian's Python.
 const PYTHON: &str = "/usr/bin/python3";
 
-#[test]
-fn a_connection_looks_like_a_socket_and_outlives_children() {
+/// Runs a script, which says `same` when all is as on the kernel's stack; its connections are the engine's, so many.
+fn run(name: &str, script: &str, connections: u64) {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let script = lab.dir().join("descriptor.py");
-    std::fs::write(&script, include_str!("descriptor.py")).expect("descriptor.py");
+    let file = lab.dir().join(name);
+    std::fs::write(&file, script).expect("a file in the lab");
     let mut command = On::Engine(&engine).command(&lab, PYTHON);
-    command.arg(&script);
-    let said = Program::spawn("descriptor", &mut command).wait(SOON).expect_success("descriptor");
+    command.arg(&file);
+    let said = Program::spawn(name, &mut command).wait(LONG).expect_success(name);
     assert_eq!(said.trim(), "same");
-    assert_eq!(engine.status().counters["passive_opens"], 7, "the connections were the engine's");
+    assert_eq!(engine.status().counters["passive_opens"], connections, "the connections were the engine's");
     engine.wait_until_idle(SOON);
+}
+
+#[test]
+fn a_connection_looks_like_a_socket_and_outlives_children() {
+    run("descriptor.py", include_str!("descriptor.py"), 7);
+}
+
+#[test]
+fn calls_that_few_programs_make_do_what_they_do_on_linux() {
+    run("calls.py", include_str!("calls.py"), 7);
+}
+
+#[test]
+fn what_several_processes_have_is_neither_lost_nor_doubled() {
+    run("sharing.py", include_str!("sharing.py"), 51);
 }
