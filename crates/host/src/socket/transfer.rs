@@ -11,6 +11,9 @@ use std::time::Duration;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 
+/// How often one call that does not wait takes its connection back from another process.
+const TAKEN_BACK_MAX: u32 = 8;
+
 /// MSG_ flags of a receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecvFlags {
@@ -106,7 +109,7 @@ impl Socket {
             }
         };
         let outcome = if flags.dont_wait || nonblocking {
-            attempt()?.ok_or(Errno::EAGAIN)
+            self.at_once(&mut attempt)
         } else {
             block_on(self.block(self.receive_timeout()), &mut attempt)
         };
@@ -152,6 +155,21 @@ impl Socket {
         Ok(done)
     }
 
+    /// As `attempt` says, EAGAIN instead of waiting. That another process has just taken the connection is no reason for
+    /// EAGAIN: it is taken back first. Two processes that do only this could go on forever, so it is done a few times.
+    fn at_once(&'static self, attempt: &mut impl FnMut() -> Result<Option<()>, Errno>) -> Result<(), Errno> {
+        for _ in 0..TAKEN_BACK_MAX {
+            if let Some(done) = attempt()? {
+                return Ok(done);
+            }
+            if !self.is_moved() {
+                break;
+            }
+            self.settle()?;
+        }
+        Err(Errno::EAGAIN)
+    }
+
     fn look_at_engine(&self) {
         if let Some(home) = self.home() {
             home.stack.look();
@@ -190,7 +208,7 @@ impl Socket {
             }
         };
         let outcome = if flags.dont_wait || self.nonblocking() {
-            attempt()?.ok_or(Errno::EAGAIN)
+            self.at_once(&mut attempt)
         } else {
             block_on(self.block(self.send_timeout()), &mut attempt)
         };
