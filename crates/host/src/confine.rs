@@ -87,3 +87,8 @@ pub fn before_filter() {
     wait::yield_no_more();
     FILTERED.store(true, Ordering::Relaxed);
 }
+
+/// There is no filter after all.
+pub fn filter_refused() {
+    FILTERED.store(false, Ordering::Relaxed);
+}

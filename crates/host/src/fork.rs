@@ -66,17 +66,19 @@ fn share_all() {
     if stack.queue_sets().all(|queue| queue.lock().is_unused()) {
         return;
     }
+    // All locked until all is given back: what another thread is handed after the engine has answered must not be taken
+    // for one of those that went back.
+    let mut queues: Vec<_> = stack.queue_sets().map(|queue| queue.lock()).collect();
     for _ in 0..SHARE_TRIES {
         let outcome = stack.request(Request::Share, &[]);
-        stack.queue_sets().for_each(|queue| {
-            queue.lock().drain();
+        queues.iter_mut().for_each(|queue| {
+            queue.drain();
         });
         if outcome != Err(Errno::EAGAIN) {
             break;
         }
     }
-    for queue in stack.queue_sets() {
-        let mut queue = queue.lock();
+    for queue in &mut queues {
         queue.give_back_connections();
         queue.leave_all();
     }
@@ -224,8 +226,8 @@ fn is_hidden(fd: i32) -> bool {
 /// installs it. `None`: it is none of the engine's. A connection stays with whoever has it until it is used here.
 pub fn adopt(fd: i32) -> Option<&'static Socket> {
     let stack = Stack::get()?;
-    let inode = rustix::fs::fstat(sys::borrow(fd)).ok()?.st_ino;
-    let socket = match Socket::find_shared(inode) {
+    let stat = rustix::fs::fstat(sys::borrow(fd)).ok()?;
+    let socket = match Socket::find_shared(stat.st_dev, stat.st_ino) {
         Some(known) => known,
         None => match stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()? {
             Reply::Handle { .. } if is_hidden(fd) => {

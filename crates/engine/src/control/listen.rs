@@ -18,6 +18,8 @@ pub struct Holder {
     pub id: ListenerId,
     /// Connections that it may still be handed.
     pub credit: u32,
+    /// Its program takes connections: there was credit once. Of an asked listener nothing more of credit counts.
+    pub takes: bool,
     /// It knows that connections wait, where they are asked for.
     pub told: bool,
     pub fd: u32,
@@ -85,9 +87,9 @@ impl Listener {
         Some(*holder)
     }
 
-    /// The next holder to be told that connections wait.
-    pub fn next_untold(&mut self) -> Option<Holder> {
-        let holder = self.next(|holder| holder.credit > 0 && !holder.told)?;
+    /// The next holder to be told that connections wait, of those that can be.
+    pub fn next_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Option<Holder> {
+        let holder = self.next(|holder| holder.takes && !holder.told && can_be(holder))?;
         holder.told = true;
         Some(*holder)
     }
@@ -301,14 +303,15 @@ mod tests {
                 queue_set: QueueSetId(0),
                 id: ListenerId::default(),
                 credit,
+                takes: session != 2,
                 told: false,
                 fd: 3,
             });
         }
         let order: Vec<_> = std::iter::from_fn(|| listener.next_taker()).map(|h| h.session.0).collect();
         assert_eq!(order, [1, 3, 1, 3]);
-        listener.holders.iter_mut().for_each(|holder| holder.credit = 1);
-        let told: Vec<_> = std::iter::from_fn(|| listener.next_untold()).map(|h| h.session.0).collect();
-        assert_eq!(told, [1, 2, 3], "each once");
+        let told: Vec<_> =
+            std::iter::from_fn(|| listener.next_untold(|_| true)).map(|h| h.session.0).collect();
+        assert_eq!(told, [1, 3], "each once, though the credit of both is used up");
     }
 }

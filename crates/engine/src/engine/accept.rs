@@ -9,12 +9,16 @@ use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Claimed, Owner};
+use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
 /// How long a connection waits for the one that was told of it before all are.
 const TELL_ALL_AFTER_US: u64 = 1000;
+
+/// How long until one is told that leaves its completions untaken.
+const TELL_DEAF_AFTER_US: u64 = 100_000;
 
 /// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
 /// ever; but that process may be one that knows nothing of the engine.
@@ -73,14 +77,19 @@ impl Engine {
             return;
         }
         let mut told = Vec::new();
-        while let Some(holder) = listener.next_untold() {
+        let sessions = &self.sessions;
+        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
+        while let Some(holder) = listener.next_untold(has_room) {
             told.push(holder);
             if !all {
                 break;
             }
         }
         if all {
-            self.listeners.set_tell_all(listener_idx, Instant::FAR_FUTURE);
+            // Whoever takes no completions is told when it does again.
+            let deaf = listener.holders.iter().any(|holder| holder.takes && !holder.told);
+            let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
+            self.listeners.set_tell_all(listener_idx, again);
         } else if listener.tell_all_at.is_far_future() {
             self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
         }
@@ -117,7 +126,7 @@ impl Engine {
         orphaned
     }
 
-    /// `Command::TakeConnection`.
+    /// `Command::TakeConnection`. A host that goes on asking and takes no answer is told so.
     pub(super) fn take_connection<H: HostSide>(
         &mut self,
         now: Instant,
@@ -125,14 +134,17 @@ impl Engine {
         queue_set: QueueSetId,
         id: ListenerId,
         host: &mut H,
-    ) {
+    ) -> Result<(), FenceReason> {
+        if self.sessions.answers_are_full(session, queue_set) {
+            return Err(FenceReason::CompletionOverflow);
+        }
         let Some(idx) = self.sessions.get(session).and_then(|s| s.listener(id)) else {
             self.counters.add(Counter::StaleEntries);
-            return;
+            return Ok(());
         };
-        let Some(listener) = self.listeners.get_mut(idx) else { return };
+        let Some(listener) = self.listeners.get_mut(idx) else { return Ok(()) };
         let waiting = listener.waiting.front().copied();
-        let Some(holder) = listener.holder_mut(session, id) else { return };
+        let Some(holder) = listener.holder_mut(session, id) else { return Ok(()) };
         holder.queue_set = queue_set;
         let holder = *holder;
         let handed = waiting.filter(|flow| self.hand_to(*flow, &holder, host));
@@ -154,6 +166,7 @@ impl Engine {
             }
         }
         self.tell_nothing_waits(idx);
+        Ok(())
     }
 
     fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
@@ -168,8 +181,14 @@ impl Engine {
         else {
             return;
         };
-        let told: Vec<Holder> = listener.holders.iter().filter(|holder| holder.told).copied().collect();
-        listener.holders.iter_mut().for_each(|holder| holder.told = false);
+        let sessions = &self.sessions;
+        // One that takes no completions goes on believing that it has to ask.
+        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
+        let mut told = Vec::new();
+        for holder in listener.holders.iter_mut().filter(|holder| holder.told && has_room(holder)) {
+            holder.told = false;
+            told.push(*holder);
+        }
         self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
         for holder in told {
             let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
@@ -197,8 +216,7 @@ impl Engine {
             if self.flows.get(idx).conn.accepted {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
-                self.disown(idx);
-                if !self.move_receive_memory(idx, SessionId(0), host) {
+                if !self.take_untaken(idx, host) {
                     self.abort(idx, Errno::ENOMEM);
                 }
                 self.return_to_listener(idx);
@@ -211,6 +229,15 @@ impl Engine {
         self.poll_completions(host);
         let untold = |idx: &FlowIdx| self.flows.is_used(*idx) && self.flows.get(*idx).report.direct;
         if flows.iter().any(untold) { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
+    /// for what it holds. A host sends nothing by such a flow; what one sent all the same leaves its memory here, because
+    /// nothing would keep that for the flow.
+    fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let staged = self.stage_send_data(idx, host);
+        self.disown(idx);
+        self.move_receive_memory(idx, SessionId(0), host) && staged
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
@@ -238,6 +265,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = None;
         flow.report.sent = 0;
+        flow.report.sent_behind = 0;
         let closed = flow.conn.state == TcpState::Closed;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
@@ -333,8 +361,7 @@ impl Engine {
                 self.app_close(now, flow, true, host);
                 continue;
             }
-            self.disown(flow);
-            if self.move_receive_memory(flow, SessionId(0), host) {
+            if self.take_untaken(flow, host) {
                 self.return_to_listener(flow);
             } else {
                 self.app_close(now, flow, true, host);
@@ -399,7 +426,8 @@ impl Engine {
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
                 let id = ListenerId::default();
-                let holder = Holder { session, anchor, queue_set, id, credit: 0, told: false, fd };
+                let holder =
+                    Holder { session, anchor, queue_set, id, credit: 0, takes: false, told: false, fd };
                 self.hold_listener(holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => self

@@ -84,8 +84,7 @@ impl Engine {
                 Ok(())
             }
             Command::TakeConnection { listener } => {
-                self.take_connection(now, session, queue_set, listener, host);
-                Ok(())
+                self.take_connection(now, session, queue_set, listener, host)
             }
         }
     }
@@ -243,6 +242,7 @@ impl Engine {
             queue_set,
             id: ListenerId::default(),
             credit: 0,
+            takes: false,
             told: false,
             fd: args.fd,
         };
@@ -287,6 +287,7 @@ impl Engine {
         };
         if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
             holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
+            holder.takes |= count > 0;
             holder.queue_set = queue_set;
         }
         self.hand_out(now, idx, host);

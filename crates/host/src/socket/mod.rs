@@ -87,7 +87,8 @@ pub struct Socket {
     /// Another process may hold it.
     shared: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
-    identity: AtomicU64,
+    device: AtomicU64,
+    inode: AtomicU64,
     /// [`fork::children`] when it was made.
     forks: AtomicU32,
     nonblocking: AtomicBool,
@@ -141,7 +142,8 @@ impl Socket {
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
             shared: AtomicBool::new(false),
-            identity: AtomicU64::new(0),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
             forks: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             receive_timeout: AtomicU64::new(0),
@@ -191,7 +193,7 @@ impl Socket {
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
-        self.identity.store(0, Ordering::Relaxed);
+        self.inode.store(0, Ordering::Relaxed);
         self.nonblocking.store(false, Ordering::Relaxed);
         self.receive_timeout.store(0, Ordering::Relaxed);
         self.send_timeout.store(0, Ordering::Relaxed);
@@ -309,6 +311,18 @@ impl Socket {
         if self.is_moved() { claim::claim(self) } else { Ok(()) }
     }
 
+    /// The same, and what other processes have done up to now is known: for what is told to the engine and not asked of
+    /// it. Told of a connection that has just moved away, it would be lost.
+    pub(crate) fn settle_here(&'static self) -> Result<(), Errno> {
+        self.settle()?;
+        if self.is_shared() {
+            // Takes what the engine has to say of it.
+            self.with_stream(|_, _, _| ());
+            self.settle()?;
+        }
+        Ok(())
+    }
+
     // Readiness.
 
     /// Stores what holds now; `key`: what has just happened, 0 when nothing did that anybody waits for.
@@ -423,14 +437,24 @@ impl Socket {
     /// Its descriptor `fd` went to another process, or came from one.
     pub fn mark_shared(&self, fd: RawFd) {
         self.shared.store(true, Ordering::Relaxed);
-        let identity = rustix::fs::fstat(crate::sys::borrow(fd)).map_or(0, |stat| stat.st_ino);
-        self.identity.store(identity, Ordering::Relaxed);
+        if let Ok(stat) = rustix::fs::fstat(crate::sys::borrow(fd)) {
+            self.device.store(stat.st_dev, Ordering::Relaxed);
+            self.inode.store(stat.st_ino, Ordering::Relaxed);
+        }
     }
 
-    /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode`.
-    pub fn find_shared(inode: u64) -> Option<&'static Socket> {
+    /// Waits until no thread is inside a call that began before [`Socket::mark_shared`].
+    pub fn let_others_finish(&'static self) {
+        self.with_stream(|_, _, _| ());
+    }
+
+    /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode` of
+    /// `device`.
+    pub fn find_shared(device: u64, inode: u64) -> Option<&'static Socket> {
         let registry = REGISTRY.lock();
-        let same = |socket: &&&Socket| socket.identity.load(Ordering::Relaxed) == inode;
+        let same = |socket: &&&Socket| {
+            socket.inode.load(Ordering::Relaxed) == inode && socket.device.load(Ordering::Relaxed) == device
+        };
         registry.all.iter().filter(|_| inode != 0).find(same).copied()
     }
 

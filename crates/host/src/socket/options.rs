@@ -137,7 +137,7 @@ fn put(out: &mut [u8], value: &[u8]) -> usize {
 impl Socket {
     /// `setsockopt`, with the value as the C call has it. ENOPROTOOPT: no such option here.
     pub fn set_option(&'static self, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
-        self.settle()?;
+        self.settle_here()?;
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let on = int(value)? != 0;

@@ -13,6 +13,7 @@ use toe_abi::errno::Errno;
 
 /// How often one call that does not wait takes its connection back from another process.
 const TAKEN_BACK_MAX: u32 = 8;
+const MOVED: Errno = Errno::EAGAIN;
 
 /// MSG_ flags of a receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,6 +222,17 @@ impl Socket {
 
     /// Ends one direction or both. ENOTCONN when there is no connection (any more).
     pub fn shutdown(&'static self, how: Shutdown) -> Result<(), Errno> {
+        for _ in 0..TAKEN_BACK_MAX {
+            let outcome = self.shutdown_here(how);
+            if outcome != Err(MOVED) {
+                return outcome;
+            }
+        }
+        Err(Errno::ENOTCONN)
+    }
+
+    /// `MOVED`: another process has just taken the connection; of what the engine is told now it would know nothing.
+    fn shutdown_here(&'static self, how: Shutdown) -> Result<(), Errno> {
         self.settle()?;
         match self.kind() {
             Kind::Fresh => return Err(Errno::ENOTCONN),
@@ -242,7 +254,8 @@ impl Socket {
                     stream.on_reset(&mut io.blocks, Errno::OK);
                     return Ok(());
                 }
-                Link::Open | Link::Moved => {}
+                Link::Moved => return Err(MOVED),
+                Link::Open => {}
             }
             if how != Shutdown::Read && !stream.write_shut {
                 stream.write_shut = true;

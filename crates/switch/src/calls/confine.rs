@@ -2,7 +2,7 @@
 
 use crate::ffi::guarded;
 use crate::real;
-use core::ffi::{c_char, c_int, c_ulong};
+use core::ffi::{c_char, c_int, c_long, c_ulong};
 
 /// # Safety
 /// As prctl(2); of the definition itself, as [`super::descriptor::fcntl`].
@@ -14,11 +14,20 @@ pub unsafe extern "C-unwind" fn prctl(
     c: c_ulong,
     d: c_ulong,
 ) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        guarded((), toe::confine::before_filter);
-    }
     // SAFETY: the program's arguments, handed on.
-    unsafe { real::prctl(option, a, b, c, d) }
+    let prctl = || unsafe { real::prctl(option, a, b, c, d) };
+    if option == libc::PR_SET_SECCOMP { around_filter(prctl) } else { prctl() }
+}
+
+/// Around a call that sets a filter, or that fails: programs try out in that way whether there are filters.
+pub fn around_filter<R: Into<c_long> + Copy>(set: impl FnOnce() -> R) -> R {
+    let was_filtered = toe::confine::is_filtered();
+    guarded((), toe::confine::before_filter);
+    let result = set();
+    if result.into() < 0 && !was_filtered {
+        toe::confine::filter_refused();
+    }
+    result
 }
 
 /// # Safety

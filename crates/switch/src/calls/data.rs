@@ -302,11 +302,8 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
     let Some(socket) = stream(fd) else {
         // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
         unsafe {
-            let result = real::sendmsg(fd, message, flags);
-            if result >= 0 {
-                note_passed(message);
-            }
-            return result;
+            note_passed(message);
+            return real::sendmsg(fd, message, flags);
         }
     };
     if message.is_null() {
@@ -318,13 +315,14 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
     })
 }
 
-/// The descriptors that went with a message are another process's, too.
+/// The descriptors that go with a message are another process's, too, before that has them: a thread that is at one of
+/// them minds this from here on.
 ///
 /// # Safety
-/// The kernel has taken `message`.
+/// `message` is valid with its control data, if it has any.
 unsafe fn note_passed(message: *const msghdr) {
     // SAFETY: the caller's promise.
-    if unsafe { (*message).msg_controllen } == 0 {
+    if message.is_null() || unsafe { (*message).msg_controllen == 0 || (*message).msg_control.is_null() } {
         return;
     }
     guarded((), || {
@@ -333,6 +331,7 @@ unsafe fn note_passed(message: *const msghdr) {
             each_passed_fd(message, |fd| {
                 if let Some(passed) = fd_table::get(fd) {
                     passed.mark_shared(fd);
+                    passed.let_others_finish();
                 }
                 socket_state::touch(fd);
             })
@@ -414,10 +413,9 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     let Some(socket) = stream(fd) else {
         // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
         return unsafe {
-            let sent = real::sendmmsg(fd, messages, count, flags);
-            (0..usize::try_from(sent).unwrap_or(0))
+            (0..(count as usize).min(crate::ffi::IOV_MAX))
                 .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
-            sent
+            real::sendmmsg(fd, messages, count, flags)
         };
     };
     guarded(-1, || {

@@ -9,11 +9,13 @@ use crate::ffi::{errno, guarded, length};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::ReadWriteFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
 use toe::socket::Socket;
-use toe::{Errno, sys};
+use toe::{Errno, signals, sys};
 
 /// Octets moved at a time, as many as a pipe holds by default.
 const CHUNK: usize = 64 << 10;
@@ -66,16 +68,36 @@ fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -> Re
     if there == 0 {
         return Ok(0);
     }
-    let how = if does_not_wait(flags) { ReadWriteFlags::NOWAIT } else { ReadWriteFlags::empty() };
-    // The offset that means none.
-    let written = rustix::io::pwritev2(pipe, &[IoSlice::new(&chunk[..there])], u64::MAX, how);
-    let written = match written {
-        // Linux, where a pipe knows nothing of this flag: without it, if it does not wait by itself.
-        Err(rustix::io::Errno::OPNOTSUPP) => rustix::io::write(pipe, &chunk[..there]),
-        other => other,
-    };
-    let written = written.map_err(toe::errno::from_os)?;
+    let written = fill(pipe, &chunk[..there], does_not_wait(flags))?;
     receive(socket, &mut [IoSliceMut::new(&mut chunk[..written])], libc::MSG_DONTWAIT)
+}
+
+/// Writes as much as the pipe takes now; waits for room unless told not to, by the call or by the pipe's own flag.
+fn fill(pipe: BorrowedFd<'_>, octets: &[u8], at_once: bool) -> Result<usize, Errno> {
+    let waits = !at_once
+        && rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK));
+    loop {
+        // The offset that means none.
+        match rustix::io::pwritev2(pipe, &[IoSlice::new(octets)], u64::MAX, ReadWriteFlags::NOWAIT) {
+            // Linux before pipes knew this flag: one that has room takes this much without waiting.
+            Err(rustix::io::Errno::OPNOTSUPP) if has_room(pipe, waits)? => {
+                let piece = &octets[..octets.len().min(libc::PIPE_BUF)];
+                return rustix::io::write(pipe, piece).map_err(toe::errno::from_os);
+            }
+            Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
+            Err(rustix::io::Errno::AGAIN) if waits => {
+                has_room(pipe, true)?;
+            }
+            other => return other.map_err(toe::errno::from_os),
+        }
+    }
+}
+
+/// Whether the pipe has room, or an error to tell. EINTR: a signal came while it was waited for.
+fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
+    let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
+    let timeout = (!wait).then_some(Duration::ZERO);
+    signals::asleep(|| sys::ppoll(&mut polled, timeout, None)).unwrap_or(Err(Errno::EINTR)).map(|n| n > 0)
 }
 
 fn into(pipe: c_int, socket: &'static Socket, len: usize, flags: c_uint) -> Result<usize, Errno> {

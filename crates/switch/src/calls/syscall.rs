@@ -43,8 +43,11 @@ pub unsafe extern "C-unwind" fn syscall(
         // SAFETY: as above; such a child goes on with a copy of this stack.
         return fork::around(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
     }
-    if number == libc::SYS_seccomp {
-        crate::ffi::guarded((), toe::confine::before_filter);
+    let sets_filter = number == libc::SYS_seccomp
+        && [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER].contains(&(a as libc::c_uint));
+    if sets_filter {
+        // SAFETY: as above.
+        return super::confine::around_filter(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
     }
     #[cfg(target_arch = "x86_64")]
     if is_old(number) {

@@ -8,6 +8,7 @@ mod fake_channels;
 mod hostile;
 mod long_stream;
 mod sessions;
+mod shared;
 mod swarm;
 mod transfer;
 mod troubles;

@@ -8,16 +8,17 @@ use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_base::{FlowId, QueueSetId, SessionId};
 
 /// A second session on B's engine.
-fn second_session(world: &mut World) -> SessionId {
+pub(super) fn second_session(world: &mut World) -> SessionId {
     let side = &mut world.sides[B];
     let session = side.engine.open_session(1000, LAYOUT).expect("room");
     side.engine.add_queue_set(session).expect("room");
     session
 }
 
-fn completions_of(world: &mut World, session: SessionId) -> Vec<Completion> {
+pub(super) fn completions_of(world: &mut World, session: SessionId) -> Vec<Completion> {
     let side = &mut world.sides[B];
     side.engine.poll_completions(&mut side.memory);
+    side.memory.region(session);
     side.memory.completions[session.index()].drain(..).collect()
 }
 

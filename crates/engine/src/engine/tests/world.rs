@@ -30,7 +30,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    fn region(&mut self, session: SessionId) -> &mut Vec<u8> {
+    pub(super) fn region(&mut self, session: SessionId) -> &mut Vec<u8> {
         let at = session.index();
         while self.regions.len() <= at {
             self.regions.push(Vec::new());

@@ -104,6 +104,7 @@ fn take<H: HostSide>(
         len /= 2;
     }
     flow.rcv.nxt = held.advance(if in_order { nxt.plus(len) } else { nxt });
+    super::urgent::forget_old(flow);
     flow.held = held;
     Ok(())
 }

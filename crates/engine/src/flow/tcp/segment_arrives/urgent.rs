@@ -18,3 +18,11 @@ pub(super) fn note(flow: &mut Flow, segment: &Segment) {
         flow.report.urgent = Some(octet);
     }
 }
+
+/// An urgent octet this far behind has been read, whatever the window; kept, it would seem to lie ahead again one day.
+const LONG_AGO: i32 = 1 << 30;
+
+/// Called when `rcv.nxt` has moved.
+pub(super) fn forget_old(flow: &mut Flow) {
+    flow.rcv.up = flow.rcv.up.filter(|known| flow.rcv.nxt.diff(*known) <= LONG_AGO);
+}
