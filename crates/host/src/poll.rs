@@ -1,6 +1,7 @@
 //! `poll` over both worlds: the program's kernel descriptors and its sockets on the engine in one array.
 
 use crate::epoll::wait::LEFT_TO_OTHERS;
+use crate::epoll::{EpollSet, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::signals;
@@ -51,24 +52,25 @@ pub fn poll(
         for socket in &sockets {
             if on { socket.add_waiter(&me) } else { socket.remove_waiter(&me) }
         }
-        for set in fds_epoll(fds) {
-            if on {
-                set.add_waiter(&me)
-            } else {
-                set.remove_waiter(&me)
-            }
-            set.watch_nested(&me, on, 0);
-        }
     };
     watch(true);
+    let mut sets: Vec<&'static EpollSet> = Vec::new();
+    for set in fds_epoll(fds).flat_map(|set| [set].into_iter().chain(set.all_nested())) {
+        if !sets.iter().any(|known| std::ptr::eq(*known, set)) {
+            sets.push(set);
+        }
+    }
+    let mut watched = Watched::new(&me);
+    watched.follow(sets);
     let mut seen = fds.to_vec();
     let outcome = parked(&mut seen, &me, deadline, sigmask);
+    drop(watched);
     watch(false);
     fds.copy_from_slice(&seen);
     outcome
 }
 
-fn fds_epoll(fds: &[libc::pollfd]) -> impl Iterator<Item = &'static crate::epoll::EpollSet> {
+fn fds_epoll(fds: &[libc::pollfd]) -> impl Iterator<Item = &'static EpollSet> {
     fds.iter().filter_map(|polled| fd_table::epoll_set(polled.fd)).filter(|set| set.has_sockets())
 }
 

@@ -253,7 +253,8 @@ mod tests {
     fn what_the_engine_cannot_do_keeps_the_socket_on_the_kernel() {
         assert_eq!(option_kind(libc::IPPROTO_TCP, libc::TCP_FASTOPEN), OptionKind::KernelOnly);
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
-        assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_REUSEPORT), OptionKind::Indifferent);
+        assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Indifferent);
+        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_TOS), OptionKind::Indifferent);
     }
 

@@ -6,7 +6,7 @@ use crate::flow::record::{Direct, Flow};
 use crate::hostif::HostSide;
 use toe_abi::command::{FlowInfo, WireAddr};
 use toe_abi::entry::Completion;
-use toe_base::{FlowIdx, SessionId};
+use toe_base::{FlowId, FlowIdx, SessionId};
 
 /// Whether the owner has something to be told.
 pub(super) fn has_something(flow: &Flow) -> bool {
@@ -115,23 +115,8 @@ impl Engine {
             }
             flow.report.direct = false;
         }
-        if flow.conn.app_closed {
-            flow.receive.published = flow.data_nxt();
-            flow.report.urgent = None;
-        }
-        if let Some(urgent) = flow.report.urgent {
-            // Before its data: a host that has the octet knows what it is.
-            let ahead = urgent.distance_from(flow.receive.published);
-            if urgent.at_or_after(flow.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
-                return false;
-            }
-            flow.report.urgent = None;
-        }
-        while let Some(data) = flow.receive.next_to_publish(flow.data_nxt()) {
-            if !post(Completion::Data { flow: id, data }) {
-                return false;
-            }
-            flow.receive.published = flow.receive.published.plus(data.len);
+        if !tell_data(flow, id, &mut post) {
+            return false;
         }
         if flow.report.sent > 0 {
             if !post(Completion::Sent { flow: id, len: flow.report.sent }) {
@@ -179,4 +164,27 @@ impl Engine {
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }
+}
+
+/// What the peer has sent: its data, and before it where the urgent octet is. `false`: there was no more room.
+fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
+    if flow.conn.app_closed {
+        flow.receive.published = flow.data_nxt();
+        flow.report.urgent = None;
+    }
+    if let Some(urgent) = flow.report.urgent {
+        // Before its data: a host that has the octet knows what it is.
+        let ahead = urgent.distance_from(flow.receive.published);
+        if urgent.at_or_after(flow.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
+            return false;
+        }
+        flow.report.urgent = None;
+    }
+    while let Some(data) = flow.receive.next_to_publish(flow.data_nxt()) {
+        if !post(Completion::Data { flow: id, data }) {
+            return false;
+        }
+        flow.receive.published = flow.receive.published.plus(data.len);
+    }
+    true
 }

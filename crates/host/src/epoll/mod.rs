@@ -11,6 +11,7 @@
 mod nested;
 pub mod wait;
 
+pub(crate) use nested::Watched;
 pub use wait::wait;
 
 use crate::fd_table;

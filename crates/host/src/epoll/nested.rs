@@ -26,6 +26,32 @@ pub(super) struct Nested {
     armed: bool,
 }
 
+/// Sets that a thread waits in besides its own: until this is dropped they kick it.
+pub(crate) struct Watched {
+    waiter: &'static Waiter,
+    sets: Vec<&'static EpollSet>,
+}
+
+impl Watched {
+    pub(crate) fn new(waiter: &'static Waiter) -> Watched {
+        Watched { waiter, sets: Vec::new() }
+    }
+
+    /// From now on it is these.
+    pub(crate) fn follow(&mut self, sets: Vec<&'static EpollSet>) {
+        let is_in = |sets: &[&EpollSet], one: &EpollSet| sets.iter().any(|set| std::ptr::eq(*set, one));
+        self.sets.iter().filter(|set| !is_in(&sets, set)).for_each(|set| set.remove_waiter(self.waiter));
+        sets.iter().filter(|set| !is_in(&self.sets, set)).for_each(|set| set.add_waiter(self.waiter));
+        self.sets = sets;
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.follow(Vec::new());
+    }
+}
+
 impl EpollSet {
     fn nested(&self) -> Vec<Nested> {
         if !self.has_nested.load(Ordering::Acquire) {
@@ -66,17 +92,19 @@ impl EpollSet {
         }
     }
 
-    /// Whoever waits in the outer set is told of what happens in the inner ones.
-    pub(crate) fn watch_nested(&self, waiter: &'static Waiter, on: bool, depth: u32) {
-        if depth < DEPTH {
-            for nested in self.nested() {
-                if on {
-                    nested.set.add_waiter(waiter)
-                } else {
-                    nested.set.remove_waiter(waiter)
-                }
-                nested.set.watch_nested(waiter, on, depth + 1);
+    /// The sets in it, however deep, each once.
+    pub(crate) fn all_nested(&self) -> Vec<&'static EpollSet> {
+        let mut all = Vec::new();
+        self.add_nested(&mut all, 0);
+        all
+    }
+
+    fn add_nested(&self, all: &mut Vec<&'static EpollSet>, depth: u32) {
+        for nested in self.nested().iter().filter(|_| depth < DEPTH) {
+            if !all.iter().any(|known| std::ptr::eq(*known, nested.set)) {
+                all.push(nested.set);
             }
+            nested.set.add_nested(all, depth + 1);
         }
     }
 

@@ -1,6 +1,6 @@
 //! `epoll_wait` over both worlds.
 
-use super::{EpollSet, WAKE_TAG};
+use super::{EpollSet, WAKE_TAG, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::signals;
@@ -124,9 +124,7 @@ impl EpollSet {
         }
         let me = Waiter::take()?;
         self.add_waiter(&me);
-        self.watch_nested(&me, true, 0);
         let outcome = self.parked(&me, epfd, events, deadline, sigmask);
-        self.watch_nested(&me, false, 0);
         self.remove_waiter(&me);
         outcome
     }
@@ -139,7 +137,10 @@ impl EpollSet {
         deadline: Option<Duration>,
         sigmask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
+        let mut inner = Watched::new(waiter);
         loop {
+            // Which sets are in this one may have changed, of which a kick tells, too.
+            inner.follow(self.all_nested());
             // Listed as a waiter by now: of a listener that is added from here on it is told by a kick.
             self.wake_listeners();
             let moved = self.has_moved().then_some(LEFT_TO_OTHERS);

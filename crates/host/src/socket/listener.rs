@@ -306,13 +306,21 @@ impl Socket {
             settings.backlog
         };
         if !std::ptr::eq(old, home) {
-            let mut queue = old.lock();
+            // Both at once: a thread that finds it in neither would take it for closed. In one order, for two that move.
+            let (mut from, mut to) = if old.index < home.index {
+                let from = old.lock();
+                (from, home.lock())
+            } else {
+                let to = home.lock();
+                (old.lock(), to)
+            };
             let slot = self.slot.load(Ordering::Acquire);
-            let Some(id) = queue.listener(slot, self).map(|(_, listener)| listener.id) else { return Ok(()) };
-            queue.remove_listener(slot);
-            drop(queue);
-            let mut queue = home.lock();
-            let slot = queue.add_listener(Listener::new(id, self));
+            let Some(id) = from.listener(slot, self).map(|(_, listener)| listener.id) else {
+                self.settings.lock().active = false;
+                return Ok(());
+            };
+            from.remove_listener(slot);
+            let slot = to.add_listener(Listener::new(id, self));
             self.move_in(home, slot, Kind::Listener);
         }
         let count = backlog.clamp(1, CREDIT_MAX);

@@ -13,6 +13,7 @@ pub mod direct;
 pub mod listener;
 pub mod options;
 pub mod received;
+mod shared;
 pub mod slices;
 pub mod stream;
 pub mod transfer;
@@ -429,35 +430,6 @@ impl Socket {
         }
     }
 
-    /// Whether another process may hold its descriptor.
-    pub fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed) || self.forks.load(Ordering::Relaxed) != fork::children()
-    }
-
-    /// Its descriptor `fd` went to another process, or came from one.
-    pub fn mark_shared(&self, fd: RawFd) {
-        self.shared.store(true, Ordering::Relaxed);
-        if let Ok(stat) = rustix::fs::fstat(crate::sys::borrow(fd)) {
-            self.device.store(stat.st_dev, Ordering::Relaxed);
-            self.inode.store(stat.st_ino, Ordering::Relaxed);
-        }
-    }
-
-    /// Waits until no thread is inside a call that began before [`Socket::mark_shared`].
-    pub fn let_others_finish(&'static self) {
-        self.with_stream(|_, _, _| ());
-    }
-
-    /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode` of
-    /// `device`.
-    pub fn find_shared(device: u64, inode: u64) -> Option<&'static Socket> {
-        let registry = REGISTRY.lock();
-        let same = |socket: &&&Socket| {
-            socket.inode.load(Ordering::Relaxed) == inode && socket.device.load(Ordering::Relaxed) == device
-        };
-        registry.all.iter().filter(|_| inode != 0).find(same).copied()
-    }
-
     /// Ends a socket that never got a descriptor.
     pub fn abandon(&'static self) {
         self.release();
@@ -512,27 +484,6 @@ impl Socket {
     }
 
     // Small things.
-
-    pub fn set_nonblocking(&self, on: bool) {
-        self.nonblocking.store(on, Ordering::Relaxed);
-    }
-
-    /// What the program wants, whichever process has said so: the flag belongs to the open file, which several may share.
-    pub fn nonblocking(&self) -> bool {
-        // Where system calls are filtered, fcntl may be the process's end: what was true before stays.
-        if self.is_shared() && !crate::confine::is_filtered() {
-            return self.shared_nonblocking();
-        }
-        self.nonblocking.load(Ordering::Relaxed)
-    }
-
-    fn shared_nonblocking(&self) -> bool {
-        let fd = self.fd.load(Ordering::Relaxed);
-        let flags = crate::sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-        // A twin is non-blocking for the library's sake when it is marked so.
-        let for_library = self.kind() == Kind::Listener && flags & TWIN_MARK != 0;
-        flags & libc::O_NONBLOCK != 0 && !for_library
-    }
 
     /// Octets received and not yet read (FIONREAD).
     pub fn unread(&'static self) -> usize {

@@ -107,7 +107,7 @@ impl Pair {
         let call = &self.kernel.in_numbers(call);
         let before = self.kernel.view.get(&(call.who, call.number(0))).copied();
         let case = known::Case { call, kernel, engine, edges: &self.edges, before };
-        alike(kernel, engine) || known::explains(&case) || unfixed::answered(&case)
+        alike(kernel, engine) || known::explains(&case)
     }
 
     /// Asks again what may be asked again.
