@@ -1,4 +1,4 @@
-//! Calls that are left out while what they would show is not mended. The numbers are those of the list of findings.
+//! Calls that are left out while what they would show is not mended. docs/compatibility.md lists them by number.
 
 use crate::call::Call;
 use crate::choose::Chooser;
