@@ -14,6 +14,7 @@ use crate::{fork, hidden_twin, init, listen, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use libc::{sockaddr, sockaddr_in, socklen_t};
+use std::time::Duration;
 use toe::socket::{Kind, Socket};
 use toe::stack::Stack;
 use toe::{Anchor, Errno, epoll, fd_table, sys};
@@ -162,6 +163,40 @@ pub fn reason_of(error: Errno, remote: Ipv4Addr) -> Reason {
     }
 }
 
+/// While this lives the kernel's word on the descriptor may be out of date in a moment.
+struct Connecting(c_int);
+
+impl Connecting {
+    fn begin(fd: c_int) -> Connecting {
+        socket_state::add(fd, State::CONNECTING);
+        Connecting(fd)
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        socket_state::remove(self.0, State::CONNECTING);
+    }
+}
+
+/// How long an engine may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The kernel has just said that it has no connection at `fd` (ENOTCONN). Whether that is because another thread was about
+/// to make it an engine's: the peer may know of the connection, and tell this thread, before that one has put it in place.
+#[cold]
+pub fn came_meanwhile(fd: c_int) -> bool {
+    if last_errno() != Errno::ENOTCONN {
+        return false;
+    }
+    let until = sys::now() + ANSWER;
+    while socket_state::get(fd).has(State::CONNECTING) && sys::now() < until {
+        std::thread::yield_now();
+    }
+    crate::ffi::set_errno(c_int::from(Errno::ENOTCONN.0));
+    crate::calls::stream(fd).is_some()
+}
+
 enum Attempt {
     /// The engine has the connection, or tried and failed for good: what connect(2) returns.
     Answered(Result<(), Errno>),
@@ -174,6 +209,7 @@ fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: Socke
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
+    let connecting = Connecting::begin(fd);
     let anchor = match Anchor::take(stack) {
         Ok(anchor) => anchor,
         Err(error) => return Attempt::Refused(reason_of(error, *remote.ip()), error),
@@ -200,6 +236,7 @@ fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: Socke
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
+    drop(connecting);
     let result = socket.wait_connected(nonblocking);
     if !is_still(fd, socket) {
         // Another thread has closed the descriptor.
@@ -239,7 +276,11 @@ fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -
         rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
     // The kernel would go on reporting one that is in an epoll set.
     let kept = if state.has(State::IN_EPOLL) { None } else { sys::dup_to_high(sys::borrow(fd)).ok() };
-    let twin = Twin { socket: kept, state: socket_state::get(fd), nonblocking: socket.nonblocking() };
+    let twin = Twin {
+        socket: kept,
+        state: socket_state::get(fd).without(State::CONNECTING),
+        nonblocking: socket.nonblocking(),
+    };
     if let Err(error) = anchor.open_as(fd, cloexec, socket.nonblocking()) {
         socket.abandon();
         return Err(error);

@@ -35,6 +35,8 @@ impl State {
     pub const KEEPS_TWIN: State = State(32);
     /// The program has changed something of the kernel's socket that is not noted here.
     pub const TOUCHED: State = State(64);
+    /// A thread is in connect and asks an engine: the descriptor may become the engine's at any moment.
+    pub const CONNECTING: State = State(128);
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
@@ -195,6 +197,13 @@ pub fn add(fd: c_int, flags: State) {
     if let Some(word) = word(fd) {
         word.fetch_or(flags.0, Ordering::Relaxed);
         END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// Takes flags out of what is known of a descriptor.
+pub fn remove(fd: c_int, flags: State) {
+    if let Some(word) = word(fd) {
+        word.fetch_and(!flags.0, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::stream;
+use crate::connect::came_meanwhile;
 use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
 use crate::{adopt, real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
@@ -90,7 +91,12 @@ unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t,
 pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     match stream(fd) {
         // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::read(fd, buf, len) },
+        None => unsafe {
+            match real::read(fd, buf, len) {
+                ..0 if came_meanwhile(fd) => read(fd, buf, len),
+                got => got,
+            }
+        },
         // A read of nothing is answered at once.
         Some(_) if len == 0 => 0,
         // SAFETY: as above.
@@ -116,7 +122,12 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
 pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     match stream(fd) {
         // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::recv(fd, buf, len, flags) },
+        None => unsafe {
+            match real::recv(fd, buf, len, flags) {
+                ..0 if came_meanwhile(fd) => recv(fd, buf, len, flags),
+                got => got,
+            }
+        },
         // SAFETY: as above.
         Some(socket) => unsafe { receive_one(socket, buf, len, flags) },
     }
@@ -149,7 +160,12 @@ pub unsafe extern "C-unwind" fn recvfrom(
 ) -> ssize_t {
     let Some(socket) = stream(fd) else {
         // SAFETY: the program's arguments, handed on.
-        return unsafe { real::recvfrom(fd, buf, len, flags, addr, addr_len) };
+        return unsafe {
+            match real::recvfrom(fd, buf, len, flags, addr, addr_len) {
+                ..0 if came_meanwhile(fd) => recvfrom(fd, buf, len, flags, addr, addr_len),
+                got => got,
+            }
+        };
     };
     // SAFETY: as above.
     let result = unsafe { receive_one(socket, buf, len, flags) };
@@ -187,7 +203,12 @@ pub unsafe extern "C-unwind" fn sendto(
 pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     match stream(fd) {
         // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::readv(fd, iov, count) },
+        None => unsafe {
+            match real::readv(fd, iov, count) {
+                ..0 if came_meanwhile(fd) => readv(fd, iov, count),
+                got => got,
+            }
+        },
         // SAFETY: as above.
         Some(socket) => guarded(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
     }
