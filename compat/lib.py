@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -108,6 +109,23 @@ def recv_to_end(s):
     while piece := s.recv(65536):
         data += piece
     return bytes(data)
+
+
+def exchange(port, content):
+    """Sends all, closes its half, and reads to the end, at the same time."""
+    s = connect(port)
+    s.settimeout(30)
+
+    def send():
+        s.sendall(content)
+        s.shutdown(socket.SHUT_WR)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    found = recv_to_end(s)
+    sender.join(30)
+    s.close()
+    return found
 
 
 def children_of(pid):

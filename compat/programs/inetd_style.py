@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 
-from lib import Failed, connect, expect, octets, recv_to_end, script, sha256
+from lib import Failed, connect, exchange, expect, octets, recv_to_end, script, sha256
 
 PORT = 8900
 
@@ -47,22 +47,6 @@ class Inetd:
             os.waitpid(pid, 0)
 
 
-def exchange(content):
-    s = connect(PORT)
-    s.settimeout(10)
-
-    def send():
-        s.sendall(content)
-        s.shutdown(socket.SHUT_WR)
-
-    sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    found = recv_to_end(s)
-    sender.join(10)
-    s.close()
-    return found
-
-
 SHELL = 'while read -r word rest; do echo "$rest $word"; done'
 PYTHON = "import sys; [print(line.strip()[::-1], flush=True) for line in sys.stdin]"
 
@@ -73,19 +57,19 @@ def main(lab):
     lines = b"".join(b"line %d\n" % n for n in range(20_000))
     with lab.check("cat: read and write"), Inetd("cat"):
         for _ in range(5):
-            expect(sha256(exchange(content)), sha256(content), "what came back")
+            expect(sha256(exchange(PORT, content)), sha256(content), "what came back")
     with lab.check("tr: C stdio"), Inetd("tr", "a-z", "A-Z"):
         for _ in range(5):
-            expect(sha256(exchange(lines)), sha256(lines.upper()), "what came back")
+            expect(sha256(exchange(PORT, lines)), sha256(lines.upper()), "what came back")
     with lab.check("sort: all is read, then all is written"), Inetd("sort", "-r"):
         wanted = b"".join(sorted(lines.splitlines(keepends=True), reverse=True))
-        expect(sha256(exchange(lines)), sha256(wanted), "what came back")
+        expect(sha256(exchange(PORT, lines)), sha256(wanted), "what came back")
     with lab.check("a shell that reads lines"), Inetd("sh", "-c", SHELL):
-        expect(exchange(b"one two\n" * 500), b"two one\n" * 500, "what came back")
+        expect(exchange(PORT, b"one two\n" * 500), b"two one\n" * 500, "what came back")
     with lab.check("a shell that starts programs on the connection"), Inetd("sh", "-c", "head -n 1; cat; echo end"):
-        expect(exchange(b"only line\n"), b"only line\nend\n", "what came back")
+        expect(exchange(PORT, b"only line\n"), b"only line\nend\n", "what came back")
     with lab.check("Python's own input and output"), Inetd(sys.executable, "-c", PYTHON):
-        expect(exchange(b"abc\n" * 500), b"cba\n" * 500, "what came back")
+        expect(exchange(PORT, b"abc\n" * 500), b"cba\n" * 500, "what came back")
     with lab.check("a program that writes only, and ends"), Inetd("seq", "200000"):
         s = connect(PORT)
         found = recv_to_end(s)
@@ -101,7 +85,7 @@ def forty():
     def client(number):
         content = octets(100_000, number)
         try:
-            expect(sha256(exchange(content)), sha256(content), f"client {number}")
+            expect(sha256(exchange(PORT, content)), sha256(content), f"client {number}")
         except Exception as error:  # pylint: disable=broad-except
             failures.append(f"{type(error).__name__}: {error}")
 

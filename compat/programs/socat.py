@@ -1,33 +1,15 @@
 """TCP-LISTEN with fork to an echo and to EXEC, half close both ways, 20 MB through two relays, UNIX to TCP, thirty
 clients at a time"""
 
-import socket
 import threading
 
-from lib import Failed, connect, expect, octets, recv_exactly, recv_to_end, script, sha256
+from lib import Failed, connect, exchange, expect, octets, recv_exactly, script, sha256
 
 ECHO, RELAY, SECOND, EXEC, UPPER = 8300, 8301, 8302, 8303, 8304
 
 
 def listen(port):
     return f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,fork,backlog=100"
-
-
-def exchange(port, content):
-    """Sends all, closes its half, and reads to the end, at the same time."""
-    s = connect(port)
-    s.settimeout(30)
-
-    def send():
-        s.sendall(content)
-        s.shutdown(socket.SHUT_WR)
-
-    sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    found = recv_to_end(s)
-    sender.join(30)
-    s.close()
-    return found
 
 
 def main(lab):

@@ -88,7 +88,7 @@ pub fn before_filter() {
     FILTERED.store(true, Ordering::Relaxed);
 }
 
-/// There is no filter after all.
+/// There is no filter after all. What was made ready stays so.
 pub fn filter_refused() {
     FILTERED.store(false, Ordering::Relaxed);
 }
