@@ -14,10 +14,11 @@ pub mod command;
 pub mod entry;
 pub mod errno;
 pub mod place;
+pub mod policy;
 pub mod region;
 pub mod register;
 pub mod report;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 4;
+pub const INTERFACE_VERSION: u16 = 5;

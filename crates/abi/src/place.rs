@@ -4,7 +4,8 @@
 
 /// Name of the engine that is meant when none is named.
 pub const DEFAULT_ENGINE: &str = "default";
-/// Environment variable with the full path of an engine's socket; `toe run` sets it for the programs it starts.
+/// Environment variable with the full path of an engine's socket, or of several with ':' between them; `toe run` sets it
+/// for the programs it starts.
 pub const ENGINE_VARIABLE: &str = "TOE_ENGINE";
 /// Directory of the engines that root started.
 pub const SYSTEM_DIR: &str = "/run/opentoe";

@@ -84,6 +84,22 @@ pub const DOORBELL_FOR_HEAD: u32 = 2;
 /// Offset of [`RegionHeader::fenced`] in the region.
 pub const FENCED: u64 = core::mem::offset_of!(RegionHeader, fenced) as u64;
 
+/// How loaded the engine is, for hosts that can choose one of several: written by the engine while it works, each word by
+/// itself. Behind the header, in its page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Load {
+    /// Its connections.
+    pub flows: u32,
+    /// Of its time in the last tenth of a second, the thousandths in which it had something to do.
+    pub busy_permille: u32,
+    /// When that was written: milliseconds of CLOCK_MONOTONIC, modulo 2³². An engine that sleeps writes nothing.
+    pub at_ms: u32,
+}
+
+/// Offset of [`Load`] in the region.
+pub const LOAD: u64 = size_of::<RegionHeader>() as u64;
+
 /// "TOEREGN1", little-endian.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"TOEREGN1");
 

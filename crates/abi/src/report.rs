@@ -13,6 +13,9 @@ pub struct StatusReport {
     pub uptime_secs: u64,
     pub ports: Vec<PortReport>,
     pub sessions: Vec<SessionReport>,
+    /// Of its time in the last tenth of a second, the thousandths in which it had something to do.
+    #[serde(default)]
+    pub busy_permille: u32,
     pub flows: u32,
     pub listeners: u32,
     /// Octets of receive memory in use, all sessions together.

@@ -8,7 +8,9 @@
 //! |---|---|
 //! | 0–7 | [`Stack`] |
 //! | 8–15 | [`Reason`] |
-//! | 16–31 | zero |
+//! | 16–23 | the rule of the policy that decided, from 1 on; 0: none |
+//! | 24–27 | on an engine: its place in `TOE_ENGINE` |
+//! | 28–31 | zero |
 
 /// Name of the memory file.
 pub const MEMFD_NAME: &str = "toe-why";
@@ -119,23 +121,48 @@ reasons! {
     Inherited = 24, "a kernel socket that was there when the program started", "";
     SharedTwin = 25, "the process forked between socket() and connect() or listen(), so two may have the socket",
         "fork before socket(), or after connect() or listen()";
+    PolicyKernel = 26, "the policy of `toe run` leaves it to the kernel", "change the policy in toe.toml";
+    PolicyRefused = 27, "the policy of `toe run` refuses it", "change the policy in toe.toml";
+    PolicyEngineOnly = 28, "no engine takes it, and the policy of `toe run` keeps it from the kernel",
+        "change the policy in toe.toml, or give an engine the address";
 }
 
-/// One word of the table.
-pub const fn encode(stack: Stack, reason: Reason) -> u32 {
-    stack as u32 | ((reason as u32) << 8)
+/// What is written of one descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    pub stack: Stack,
+    pub reason: Reason,
+    /// See [`crate::policy::Decision::rule`].
+    pub rule: u8,
+    /// Below [`crate::policy::ENGINES_MAX`].
+    pub engine: u8,
 }
 
-/// `None` for a word that this version does not know.
-pub const fn decode(word: u32) -> Option<(Stack, Reason)> {
-    let stack = match word as u8 {
-        0 => Stack::None,
-        1 => Stack::Engine,
-        2 => Stack::Kernel,
-        _ => return None,
-    };
-    let reason = (word >> 8) as usize;
-    if reason < Reason::ALL.len() { Some((stack, Reason::ALL[reason])) } else { None }
+impl Decided {
+    pub const fn new(stack: Stack, reason: Reason) -> Decided {
+        Decided { stack, reason, rule: 0, engine: 0 }
+    }
+
+    /// One word of the table.
+    pub const fn encode(self) -> u32 {
+        let engine = (self.engine as u32 & 0xf) << 24;
+        self.stack as u32 | (self.reason as u32) << 8 | (self.rule as u32) << 16 | engine
+    }
+
+    /// `None` for a word that this version does not know.
+    pub const fn decode(word: u32) -> Option<Decided> {
+        let [stack, reason, rule, engine] = word.to_le_bytes();
+        let stack = match stack {
+            0 => Stack::None,
+            1 => Stack::Engine,
+            2 => Stack::Kernel,
+            _ => return None,
+        };
+        if reason as usize >= Reason::ALL.len() || engine > 0xf {
+            return None;
+        }
+        Some(Decided { stack, reason: Reason::ALL[reason as usize], rule, engine })
+    }
 }
 
 #[cfg(test)]
@@ -147,11 +174,12 @@ mod tests {
         for (number, &reason) in Reason::ALL.iter().enumerate() {
             assert_eq!(number, reason as usize, "ALL is indexed by number");
             for stack in [Stack::None, Stack::Engine, Stack::Kernel] {
-                assert_eq!(decode(encode(stack, reason)), Some((stack, reason)));
+                let decided = Decided { stack, reason, rule: 200, engine: 3 };
+                assert_eq!(Decided::decode(decided.encode()), Some(decided));
             }
         }
-        assert_eq!(decode(3), None);
-        assert_eq!(decode(0xff00), None);
-        assert_eq!(decode(1 << 16), None);
+        assert_eq!(Decided::decode(3), None);
+        assert_eq!(Decided::decode(0xff00), None);
+        assert_eq!(Decided::decode(1 << 28), None);
     }
 }

@@ -12,8 +12,8 @@ use toe_abi::channel::{
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::region::{
-    ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, QUEUE_SET_STRIDE,
-    QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
+    ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load,
+    QUEUE_SET_STRIDE, QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
 };
 use toe_abi::register::{EngineRegisters, HostRegisters, IrqMode};
 use toe_base::limits;
@@ -208,6 +208,7 @@ fn records() {
         doorbell_wanted,
         fenced
     );
+    record!("Load", Load, flows, busy_permille, at_ms);
     record!("Address record", WireAddr, family, port, addr);
     record!("ListenArgs", ListenArgs, local, backlog, anchor, twin, fd, reserved);
     record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, reserved);
@@ -227,6 +228,7 @@ fn records() {
     );
     record!("Message", Message, magic, version, kind, args);
     assert!(DOCUMENT.contains(&format!("{NO_HANDLE:#x}")));
+    assert!(DOCUMENT.contains(&format!("Behind the header, from offset {LOAD} on")));
 }
 
 #[test]

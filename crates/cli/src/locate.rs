@@ -4,18 +4,31 @@ use std::path::{Path, PathBuf};
 use toe_abi::place;
 
 /// Sockets at which the engine may be, in the order to try them. Without a name `TOE_ENGINE` decides, if set: inside
-/// `toe run` the engine of the running program is meant.
+/// `toe run` the (first) engine of the running program is meant.
 pub fn sockets(name: Option<&str>) -> Vec<PathBuf> {
     if name.is_none()
         && let Some(path) = std::env::var_os(place::ENGINE_VARIABLE).filter(|path| !path.is_empty())
     {
-        return vec![PathBuf::from(path)];
+        return std::env::split_paths(&path).collect();
     }
     let name = name.unwrap_or(place::DEFAULT_ENGINE);
     let euid = rustix::process::geteuid().as_raw();
     let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
     let dirs = place::search_dirs(euid, xdg.as_deref());
     dirs.iter().map(|dir| PathBuf::from(place::socket_path(dir, name))).collect()
+}
+
+/// The sockets of all engines that this user may find, by name. Some may be left over from engines that were killed.
+pub fn all_sockets() -> Vec<PathBuf> {
+    let euid = rustix::process::geteuid().as_raw();
+    let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
+    let dirs = place::search_dirs(euid, xdg.as_deref());
+    let files =
+        |dir: &String| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut sockets: Vec<PathBuf> = dirs.iter().flat_map(files).collect();
+    sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    sockets.sort_by_key(|path| name_of(path));
+    sockets
 }
 
 /// The engine's name, from its socket.

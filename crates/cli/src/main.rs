@@ -9,6 +9,7 @@ mod bench;
 mod client;
 mod explain;
 mod locate;
+mod policy;
 mod run;
 mod spawn;
 mod ss;
@@ -142,6 +143,6 @@ mod tests {
         let cli = Cli::try_parse_from(["toe", "run", "curl", "--name", "x"]);
         let Ok(Cli { command: Subcommands::Run(args) }) = cli else { panic!("-- may be left out") };
         assert_eq!(args.command, ["curl", "--name", "x"]);
-        assert_eq!(args.name, None);
+        assert!(args.name.is_empty());
     }
 }

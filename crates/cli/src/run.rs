@@ -3,7 +3,7 @@
 use crate::client::{Client, ClientError};
 use crate::explain::Tally;
 use crate::spawn::{self, Started};
-use crate::{Failure, locate};
+use crate::{Failure, locate, policy};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use toe_abi::attach::{ReportKind, Request};
 use toe_abi::place;
+use toe_abi::policy::{ENGINES_MAX, POLICY_VARIABLE};
 use toe_abi::report::StatusReport;
 use toe_abi::why::TALLY_VARIABLE;
 
@@ -31,9 +32,26 @@ const FORWARDED: [Signal; 6] =
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Which engine: with --name, the one of that name; else the default one if it runs; else (or with --private) one of the
-program's own, with the local port only, which needs no root and ends with the program.
+program's own, with the local port only, which needs no root and ends with the program. --name can be given up to four
+times: the program then uses all of these engines and the kernel's stack side by side. It listens on all that have the
+address; a connection is tried on one after the other, in this order.
 
-What the engine cannot do goes to the kernel's stack, socket by socket; 'toe why PID FD' tells what and why.
+What no engine can do goes to the kernel's stack, socket by socket; 'toe why PID FD' tells what and why.
+
+POLICY ([policy] of --config FILE, or [profiles.NAME] for --profile NAME; the first rule that matches decides):
+  [profiles.web]
+  engines = [\"fast\", [\"a\", \"b\"]] # engines by priority; a and b have the same and are balanced
+  balance = \"least-loaded\"          # or \"hash\" of the peer's address and port
+  stack = \"offload\"                 # where no rule matches
+  [[profiles.web.rules]]              # all but 'stack' may be left out, and then matches everything
+  program = \"nginx\"
+  call = \"listen\"                   # or \"connect\"
+  port = \"80, 8000-8100\"            # listened at, or connected to
+  address = \"10.0.0.0/8\"
+  engines = [\"a\"]                   # only these
+  stack = \"engine-only\"
+Stacks: offload (an engine, else the kernel), engine-only (never the kernel), kernel, refuse (the call fails). A policy
+says where TCP over IPv4 goes; it does not confine a program, which may still use the kernel in other ways.
 
 EXIT STATUS:
   the program's own; 128 + N when signal N ended it; 127 it was not found; 126 it cannot be run; 125 'toe run' failed
@@ -41,15 +59,23 @@ EXIT STATUS:
 EXAMPLES:
   toe run -- nginx -g 'daemon off;'
   toe run --name web -- redis-server --port 6379
+  toe run --name eth1 --name eth2 -- nginx
+  toe run --config toe.toml --profile web -- nginx
   toe run --explain -- curl -s http://example.org/
   toe run --private -- sh -c 'python3 -m http.server 8000 & sleep 1; curl -s http://127.0.0.1:8000/'")]
 pub struct Args {
-    /// Name of the engine; it must run
+    /// Name of an engine; it must run. Several: by priority
     #[arg(long, value_name = "NAME", conflicts_with = "private")]
-    pub name: Option<String>,
+    pub name: Vec<String>,
     /// Make an engine of the program's own even if one runs
     #[arg(long)]
     pub private: bool,
+    /// File with a policy: which sockets go to which stack
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The policy to follow, by its name in the file (/etc/opentoe/toe.toml unless --config is given)
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
     /// When the program has ended, say how many of its sockets went to the engine and how many did not, and why
     #[arg(long)]
     pub explain: bool,
@@ -63,15 +89,24 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let preload = preload(std::env::var_os("LD_PRELOAD").as_deref(), &switch_library()?)?;
+    let chosen = policy::chosen(args.config.as_deref(), args.profile.as_deref())
+        .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
     let tally = (args.explain || args.explain_json.is_some()).then(Tally::new).transpose()?;
-    let with_tally = |mut command: Command| {
+    let program = |sockets: &OsStr| {
+        let mut command = program(args, &preload, sockets);
+        match &chosen {
+            Some(chosen) => _ = command.env(POLICY_VARIABLE, chosen.policy.to_string()),
+            // It is about the engines of another list.
+            None if args.private || !args.name.is_empty() => _ = command.env_remove(POLICY_VARIABLE),
+            None => {}
+        }
         if let Some(tally) = &tally {
             command.env(TALLY_VARIABLE, tally.path());
         }
         command
     };
-    if let Some(socket) = running_engine(args)? {
-        let mut command = with_tally(program(args, &preload, &socket));
+    if let Some(sockets) = running_engines(args, chosen.as_ref())? {
+        let mut command = program(&sockets);
         if tally.is_none() {
             let error = command.exec();
             return Err(not_started(args, &error));
@@ -85,7 +120,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let engine_args = ["--name", &name, "--port", "local"].map(OsString::from);
     let engine = spawn::start(&engine_args, true)
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
-    let done = match with_tally(program(args, &preload, &engine.socket)).spawn() {
+    let done = match program(engine.socket.as_os_str()).spawn() {
         Ok(child) => wait(child),
         Err(error) => Err(not_started(args, &error)),
     };
@@ -110,13 +145,37 @@ fn explain(args: &Args, tally: Option<&Tally>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The socket of an engine that runs and is meant; `None`: a private one is wanted.
-fn running_engine(args: &Args) -> Result<Option<PathBuf>, Failure> {
+/// The sockets of the engines that run and are meant, as `TOE_ENGINE` has them; `None`: a private one is wanted.
+fn running_engines(args: &Args, chosen: Option<&policy::Chosen>) -> Result<Option<OsString>, Failure> {
+    let trouble = |text: String| Failure::with_status(text, EXIT_TROUBLE);
+    let by_policy = chosen.map_or(&[][..], |chosen| &chosen.engines);
+    if !by_policy.is_empty() && (args.private || !args.name.is_empty()) {
+        return Err(trouble("the policy names engines; leave out --name and --private".to_owned()));
+    }
     if args.private {
         return Ok(None);
     }
+    let names = if by_policy.is_empty() { &args.name[..] } else { by_policy };
+    if names.len() > ENGINES_MAX {
+        return Err(trouble(format!("a program can use {ENGINES_MAX} engines at most; give fewer --name")));
+    }
+    let inherited = std::env::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty());
+    if names.is_empty() && inherited.is_some() {
+        // A program of `toe run` runs another: what holds for the one holds for the other.
+        return Ok(running_engine(None)?.and(inherited));
+    }
+    if names.is_empty() {
+        return Ok(running_engine(None)?.map(PathBuf::into_os_string));
+    }
+    let sockets = names.iter().map(|name| running_engine(Some(name))).collect::<Result<Vec<_>, _>>()?;
+    let joined = std::env::join_paths(sockets.into_iter().flatten());
+    joined.map(Some).map_err(|error| trouble(format!("the path of an engine's socket: {error}")))
+}
+
+/// The socket of one engine; `None`: there is no default one.
+fn running_engine(name: Option<&str>) -> Result<Option<PathBuf>, Failure> {
     let mut last = None;
-    for path in locate::sockets(args.name.as_deref()) {
+    for path in locate::sockets(name) {
         let answer =
             Client::connect(&path).and_then(|client| client.report::<StatusReport>(ReportKind::Status));
         match answer {
@@ -124,10 +183,10 @@ fn running_engine(args: &Args) -> Result<Option<PathBuf>, Failure> {
             Err(error) => last = Some(error),
         }
     }
-    match (&args.name, last) {
+    match (name, last) {
         (Some(name), Some(error)) => {
             let hint = match error {
-                ClientError::NotRunning { .. } => "; or leave out --name to get a private engine",
+                ClientError::NotRunning { .. } => "; or leave it out to get a private engine",
                 _ => "",
             };
             Err(Failure::with_status(format!("engine '{name}': {error}{hint}"), EXIT_TROUBLE))
@@ -169,10 +228,10 @@ fn preload(existing: Option<&OsStr>, library: &Path) -> Result<OsString, Failure
     Ok(joined)
 }
 
-fn program(args: &Args, preload: &OsStr, socket: &Path) -> Command {
+fn program(args: &Args, preload: &OsStr, sockets: &OsStr) -> Command {
     let mut words = args.command.iter();
     let mut command = Command::new(words.next().map_or_else(|| OsStr::new(""), OsString::as_os_str));
-    command.args(words).env("LD_PRELOAD", preload).env(place::ENGINE_VARIABLE, socket);
+    command.args(words).env("LD_PRELOAD", preload).env(place::ENGINE_VARIABLE, sockets);
     command
 }
 
@@ -288,13 +347,15 @@ mod tests {
     #[test]
     fn a_missing_program_is_127() {
         let args = Args {
-            name: None,
+            name: Vec::new(),
             private: true,
+            config: None,
+            profile: None,
             explain: false,
             explain_json: None,
             command: vec!["no-such-program-here".into()],
         };
-        let error = program(&args, OsStr::new(""), Path::new("/x")).spawn().expect_err("not found");
+        let error = program(&args, OsStr::new(""), OsStr::new("/x")).spawn().expect_err("not found");
         let failure = not_started(&args, &error);
         assert_eq!(failure.status(), 127);
         assert!(failure.to_string().contains("not found"));

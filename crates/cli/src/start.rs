@@ -42,7 +42,8 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   [[ports]]
   port = \"packet:veth0\"
   addr = [\"10.0.0.2/24\"]
-  gateway = \"10.0.0.1\"")]
+  gateway = \"10.0.0.1\"
+The tables [policy] and [profiles.NAME] of the same file are for programs: see 'toe run --help'.")]
 pub struct Args {
     /// Name of the engine ('default' unless given)
     #[arg(long, value_name = "NAME")]
@@ -95,6 +96,9 @@ pub struct Args {
 }
 
 pub fn start(args: &Args, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    if let Some(config) = &args.config {
+        crate::policy::check(config)?;
+    }
     let toed_args = toed_args(args, matches);
     if args.foreground {
         let mut command = spawn::toed(&toed_args)?;

@@ -1,8 +1,9 @@
 //! `toe status`: what an engine has and what it has counted.
 
 use crate::client::Client;
-use crate::{Failure, print, print_json};
+use crate::{Failure, locate, print, print_json};
 use std::fmt::Write;
+use std::path::PathBuf;
 use toe_abi::attach::ReportKind;
 use toe_abi::report::{StageReport, StatusReport};
 
@@ -15,8 +16,12 @@ crates/abi/src/report.rs).
 --stages shows where the engine's time goes. Of some tens of rounds one is measured. For each stage: its share of the
 time, how many items it moved a round, what an item cost, and what a look in vain cost.
 
+The load is the share of the last tenth of a second in which the engine had something to do. --all shows the load of
+every engine in one table: what a policy with balance = \"least-loaded\" goes by.
+
 EXAMPLES:
   toe status
+  toe status --all
   toe status --stages
   toe status --name web --json | jq .counters")]
 pub struct Args {
@@ -26,12 +31,19 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show all engines that you can reach, a line each
+    #[arg(long, conflicts_with_all = ["name", "stages"])]
+    all: bool,
     /// Show the time of each stage of the engine's rounds, and nothing else
     #[arg(long, conflicts_with = "json")]
     stages: bool,
 }
 
 pub fn status(args: &Args) -> Result<u8, Failure> {
+    if args.all {
+        let reports = all_reports();
+        return if args.json { print_json(&reports) } else { print(&format_all(&reports)) };
+    }
     let report: StatusReport = Client::find(args.name.as_deref())?.report(ReportKind::Status)?;
     if args.json {
         print_json(&report)
@@ -40,6 +52,31 @@ pub fn status(args: &Args) -> Result<u8, Failure> {
     } else {
         print(&format(&report))
     }
+}
+
+/// Of every engine that answers, by name.
+fn all_reports() -> Vec<StatusReport> {
+    let report = |socket: PathBuf| Client::connect(&socket)?.report(ReportKind::Status);
+    locate::all_sockets().into_iter().filter_map(|socket| report(socket).ok()).collect()
+}
+
+fn format_all(reports: &[StatusReport]) -> String {
+    let width = reports.iter().map(|r| r.name.len()).max().unwrap_or(0).max("engine".len());
+    let mut out = format!("{:<width$}     load    flows listeners sessions  ports\n", "engine");
+    for r in reports {
+        let ports: Vec<&str> = r.ports.iter().map(|port| port.name.as_str()).collect();
+        let (load, sessions) = (percent(r.busy_permille), r.sessions.len());
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{:<width$} {load:>8} {:>8} {:>9} {sessions:>8}  {}",
+            r.name,
+            r.flows,
+            r.listeners,
+            ports.join(" ")
+        );
+    }
+    if reports.is_empty() { "no engine runs; start one with 'toe start'\n".to_owned() } else { out }
 }
 
 fn format(report: &StatusReport) -> String {
@@ -57,7 +94,8 @@ fn format(report: &StatusReport) -> String {
     );
     let _ = writeln!(
         out,
-        "{} flows, {} listeners, {} sessions, {} of receive memory in use",
+        "load {}, {} flows, {} listeners, {} sessions, {} of receive memory in use",
+        percent(r.busy_permille),
         r.flows,
         r.listeners,
         r.sessions.len(),
@@ -112,6 +150,11 @@ fn format_stages(report: &StatusReport) -> String {
     out
 }
 
+/// The share of its time in which an engine has something to do.
+fn percent(permille: u32) -> String {
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
 fn octets(n: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut shown = format!("{n} B");
@@ -164,6 +207,21 @@ mod tests {
         assert_eq!(row("receive"), ["receive", "100.0%", "40", "4.0", "750", "2250", "100", "100"]);
         assert_eq!(row("local"), ["local", "0.0%", "0", "0.0", "0", "0", "0", "0"]);
         assert!(text.starts_with("engine 'web': 3410 rounds\n"), "{text}");
+    }
+
+    #[test]
+    fn all_engines_are_a_line_each() {
+        let report = |name: &str, flows, busy_permille| StatusReport {
+            name: name.to_owned(),
+            flows,
+            busy_permille,
+            ..StatusReport::default()
+        };
+        let text = format_all(&[report("a", 12, 1000), report("longer-name", 3, 5)]);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["a", "100.0", "%", "12", "0", "0"]);
+        assert_eq!(rows[2], ["longer-name", "0.5", "%", "3", "0", "0"]);
+        assert!(format_all(&[]).contains("toe start"));
     }
 
     #[test]

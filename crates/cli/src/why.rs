@@ -6,9 +6,11 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use toe_abi::why::{self, Reason, Stack};
+use toe_abi::place;
+use toe_abi::why::{self, Decided, Reason, Stack};
 
 /// Say which stack a descriptor is on, or each socket of a process, and why
 #[derive(Debug, clap::Args)]
@@ -18,8 +20,8 @@ EXAMPLES:
   toe why 1234 7
   toe why $(pgrep -o nginx) 6 --json
 
---json gives pid, fd, program, descriptor (what /proc says it is), stack (engine, kernel or none), reason, text and
-remedy; without FD, an array of these. You need the right to look at the process: be its user, or root.")]
+--json gives pid, fd, program, descriptor (what /proc says it is), stack (engine, kernel or none), engine (its name),
+rule (of the policy of 'toe run', by its number), reason, text and remedy; without FD, an array of these. You need the right to look at the process: be its user, or root.")]
 pub struct Args {
     /// Process id
     #[arg(value_name = "PID")]
@@ -40,6 +42,10 @@ struct Explanation {
     program: String,
     descriptor: String,
     stack: &'static str,
+    /// The engine's name, when it is on one.
+    engine: Option<String>,
+    /// The rule of the policy that decided, from 1 on.
+    rule: Option<u8>,
     reason: String,
     text: String,
     remedy: String,
@@ -69,11 +75,26 @@ pub fn why(args: &Args) -> Result<u8, Failure> {
     }
     let e = explanation;
     let mut text =
-        format!("descriptor {} of {} (process {}): stack {}: {}\n", e.fd, e.program, e.pid, e.stack, e.text);
+        format!("descriptor {} of {} (process {}): stack {}: {}\n", e.fd, e.program, e.pid, e.on(), e.says());
     if !e.remedy.is_empty() {
         text += &format!("  to change that: {}\n", e.remedy);
     }
     print(&text)
+}
+
+impl Explanation {
+    /// The stack, and which engine.
+    fn on(&self) -> String {
+        match &self.engine {
+            Some(name) => format!("{} {name}", self.stack),
+            None => self.stack.to_owned(),
+        }
+    }
+
+    fn says(&self) -> String {
+        let by_rule = |rule| format!("{} (rule {rule} of the policy)", self.text);
+        self.rule.map_or_else(|| self.text.clone(), by_rule)
+    }
 }
 
 /// A process and what is known of its descriptors, read once.
@@ -85,6 +106,8 @@ struct Process {
     dir: PathBuf,
     /// The switch layer's, if it is there.
     table: Option<File>,
+    /// The names of its engines.
+    engines: Vec<String>,
     /// Sockets of its network namespace by inode number.
     kinds: HashMap<String, Kind>,
 }
@@ -95,7 +118,8 @@ impl Process {
         let no_process = |_| Failure::new(format!("there is no process {pid}; see 'ps' for those that run"));
         let program = std::fs::read_to_string(dir.join("comm")).map_err(no_process)?;
         let (table, kinds) = (open_table(&dir), kinds_in(&dir));
-        Ok(Process { pid, program: program.trim_end().to_owned(), dir, table, kinds })
+        let engines = engines_of(&dir);
+        Ok(Process { pid, program: program.trim_end().to_owned(), dir, table, engines, kinds })
     }
 
     fn link(&self, fd: u32) -> Result<String, Failure> {
@@ -114,15 +138,16 @@ impl Process {
         Failure::new(format!("process {} is somebody else's; run this as its user, or as root", self.pid))
     }
 
-    fn recorded(&self, fd: u32) -> Option<(Stack, Reason)> {
+    fn recorded(&self, fd: u32) -> Option<Decided> {
         let found = self.table.as_ref().and_then(|table| entry(table, fd));
-        found.filter(|&(stack, _)| stack != Stack::None)
+        found.filter(|decided| decided.stack != Stack::None)
     }
 
     fn explain(&self, fd: u32) -> Result<Explanation, Failure> {
         let link = self.link(fd)?;
-        let (stack, reason, text, remedy) = match self.recorded(fd) {
-            Some((stack, reason)) => {
+        let recorded = self.recorded(fd);
+        let (stack, reason, text, remedy) = match recorded {
+            Some(Decided { stack, reason, .. }) => {
                 (stack, format!("{reason:?}"), reason.text().to_owned(), reason.remedy().to_owned())
             }
             None => unrecorded(self.kind_of(&link), self.table.is_some()),
@@ -133,6 +158,10 @@ impl Process {
             program: self.program.clone(),
             descriptor: link,
             stack: stack.name(),
+            engine: recorded
+                .filter(|decided| decided.stack == Stack::Engine)
+                .and_then(|decided| self.engines.get(usize::from(decided.engine)).cloned()),
+            rule: recorded.map(|decided| decided.rule).filter(|rule| *rule != 0),
             reason: kebab(&reason),
             text,
             remedy,
@@ -156,10 +185,11 @@ impl Process {
         if sockets.is_empty() {
             return format!("{} (process {}) has no sockets\n", self.program, self.pid);
         }
+        let width = sockets.iter().map(|socket| socket.on().len()).max().unwrap_or(0);
         let mut text =
-            format!("{} (process {})\n{:>8}  {:<7} reason\n", self.program, self.pid, "fd", "stack");
+            format!("{} (process {})\n{:>8}  {:<width$} reason\n", self.program, self.pid, "fd", "stack");
         for socket in sockets {
-            text += &format!("{:>8}  {:<7} {}\n", socket.fd, socket.stack, socket.text);
+            text += &format!("{:>8}  {:<width$} {}\n", socket.fd, socket.on(), socket.says());
         }
         text
     }
@@ -223,10 +253,20 @@ fn open_table(process: &Path) -> Option<File> {
     File::open(path).ok()
 }
 
-fn entry(table: &File, fd: u32) -> Option<(Stack, Reason)> {
+/// The names of the engines that a process was given when it started.
+fn engines_of(process: &Path) -> Vec<String> {
+    let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+    let wanted = format!("{}=", place::ENGINE_VARIABLE);
+    let value =
+        environment.split(|octet| *octet == 0).find_map(|entry| entry.strip_prefix(wanted.as_bytes()));
+    let list = std::ffi::OsStr::from_bytes(value.unwrap_or_default());
+    std::env::split_paths(list).map(|path| crate::locate::name_of(&path)).collect()
+}
+
+fn entry(table: &File, fd: u32) -> Option<Decided> {
     let mut word = [0; 4];
     table.read_exact_at(&mut word, u64::from(fd) * 4).ok()?;
-    why::decode(u32::from_le_bytes(word))
+    Decided::decode(u32::from_le_bytes(word))
 }
 
 /// The sockets in the tables of a process's network namespace.
@@ -302,10 +342,10 @@ mod tests {
         let memory = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
         let mut table = File::from(memory);
         table.write_all(&vec![0; why::LEN]).expect("zeroes");
-        let word = why::encode(Stack::Kernel, Reason::NoRoute).to_le_bytes();
+        let word = Decided::new(Stack::Kernel, Reason::NoRoute).encode().to_le_bytes();
         table.write_all_at(&word, 4 * 77).expect("a word");
-        assert_eq!(entry(&table, 77), Some((Stack::Kernel, Reason::NoRoute)));
-        assert_eq!(entry(&table, 78), Some((Stack::None, Reason::Unknown)));
+        assert_eq!(entry(&table, 77), Some(Decided::new(Stack::Kernel, Reason::NoRoute)));
+        assert_eq!(entry(&table, 78), Some(Decided::default()));
         assert_eq!(entry(&table, 1 << 30), None);
     }
 

@@ -169,6 +169,11 @@ struct FileConfig {
     log: Option<String>,
     log_format: Option<LogFormat>,
     log_file: Option<PathBuf>,
+    /// For programs: read by `toe run`, and checked by `toe start`.
+    #[serde(default, rename = "policy")]
+    _policy: serde::de::IgnoredAny,
+    #[serde(default, rename = "profiles")]
+    _profiles: serde::de::IgnoredAny,
 }
 
 #[derive(Debug, Deserialize)]

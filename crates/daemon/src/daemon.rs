@@ -9,6 +9,7 @@ use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::fence::LogLimit;
+use crate::load::Meter;
 use crate::poller::{Poller, Token};
 use crate::ports::Ports;
 use crate::rest::Rest;
@@ -97,6 +98,7 @@ pub struct Daemon {
     pub(crate) stop: Stop,
     pub(crate) rest: Rest,
     pub(crate) stages: Stages,
+    pub(crate) meter: Meter,
     pub(crate) clock: Clock,
     /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
     pub(crate) next_report: Instant,
@@ -171,6 +173,7 @@ impl Daemon {
             stop: Stop::No,
             rest: Rest::new(config.spin_us),
             stages: Stages::default(),
+            meter: Meter::default(),
             clock: Clock::new(),
             next_report: Instant::ZERO,
             next_tick: Instant::ZERO,

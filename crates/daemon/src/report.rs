@@ -40,6 +40,7 @@ impl Daemon {
             interface_version: toe_abi::INTERFACE_VERSION,
             uptime_secs: self.clock.uptime_secs(),
             ports: self.ports.slots.iter().map(port_report).collect(),
+            busy_permille: self.meter.busy_permille(self.clock.now()),
             flows: (sockets.len() - listeners) as u32,
             listeners: listeners as u32,
             receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),

@@ -34,6 +34,7 @@ impl Daemon {
         while !self.is_over() {
             let now = self.clock.now();
             let moved = self.round(now);
+            self.meter.round(now, moved > 0);
             if now >= self.next_tick {
                 let stirred = self.tick(now)?;
                 self.stages.done(Stage::Tick, 1);
@@ -113,6 +114,7 @@ impl Daemon {
         let happened = !tokens.is_empty();
         self.tokens = tokens;
         self.sessions.doze(now);
+        self.tell_load(now, false);
         looked.map(|()| happened)
     }
 
@@ -123,6 +125,7 @@ impl Daemon {
             return Ok(());
         }
         self.rest.parked(now);
+        self.tell_load(now, true);
         self.counts.parks += 1;
         let sleep = self.sessions.announce_sleep();
         // A host that published before it could see the announcement does not ring: look once more.
@@ -141,6 +144,13 @@ impl Daemon {
         self.handle_events(now, &tokens);
         self.tokens = tokens;
         looked
+    }
+
+    fn tell_load(&mut self, now: Instant, sleeps: bool) {
+        let flows = self.engine.flow_count() as u32;
+        if self.meter.is_due(now, flows, sleeps) {
+            self.meter.tell(&self.sessions, now, flows);
+        }
     }
 
     /// Handles what has happened outside the rings.

@@ -37,7 +37,7 @@ pub struct Stock {
 #[derive(Debug)]
 pub struct Anchor {
     pub handle: AnchorHandle,
-    stack: &'static Stack,
+    pub stack: &'static Stack,
 }
 
 impl AnchorPool {

@@ -4,6 +4,7 @@
 
 use crate::errno::from_os;
 use crate::lock::Lock;
+use crate::stack::ENGINES_MAX;
 use crate::sys::{Fd, move_to_high};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
@@ -16,32 +17,35 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
 use toe_abi::errno::Errno;
+use toe_abi::place;
 use zerocopy::IntoBytes;
 
 const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;
 
-/// Where an engine may listen: `TOE_ENGINE`, or else the engine named "default" of the user and then of root.
+/// The engines of this process, and where each may listen: those that `TOE_ENGINE` lists, or else the engine named
+/// "default" of the user and then of root. The first [`ENGINES_MAX`] of them.
 ///
 /// Looked up once, as early as the library can: programs such as nginx clear their environment later.
-pub fn engine_paths() -> &'static [PathBuf] {
-    static PATHS: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    PATHS.get_or_init(find_engine_paths)
+pub fn engines() -> &'static [Vec<PathBuf>] {
+    static ENGINES: OnceLock<Vec<Vec<PathBuf>>> = OnceLock::new();
+    ENGINES.get_or_init(|| {
+        let mut engines = find_engines();
+        engines.truncate(ENGINES_MAX);
+        engines
+    })
 }
 
-fn find_engine_paths() -> Vec<PathBuf> {
-    if let Some(path) = std::env::var_os("TOE_ENGINE").filter(|path| !path.is_empty()) {
-        return vec![PathBuf::from(path)];
+fn find_engines() -> Vec<Vec<PathBuf>> {
+    if let Some(list) = std::env::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty()) {
+        return std::env::split_paths(&list)
+            .filter(|path| !path.as_os_str().is_empty())
+            .map(|path| vec![path])
+            .collect();
     }
-    let mut dirs = Vec::new();
-    let uid = rustix::process::geteuid();
-    if !uid.is_root() {
-        match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
-            Some(dir) => dirs.push(PathBuf::from(dir).join("opentoe")),
-            None => dirs.push(PathBuf::from(format!("/tmp/opentoe-{}", uid.as_raw()))),
-        }
-    }
-    dirs.push(PathBuf::from("/run/opentoe"));
-    dirs.into_iter().map(|dir| dir.join("default.sock")).collect()
+    let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
+    let dirs = place::search_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
+    let sockets = dirs.iter().map(|dir| PathBuf::from(place::socket_path(dir, place::DEFAULT_ENGINE)));
+    vec![sockets.collect()]
 }
 
 /// A connection to an engine.

@@ -2,7 +2,7 @@
 //! does when it first needs something. So what they may need is done before. Called by the switch layer.
 
 use crate::socket::Socket;
-use crate::stack::Stack;
+use crate::stack::{EngineIdx, Stack};
 use crate::wait::Waiter;
 use crate::{fd_table, sys, wait};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
@@ -24,7 +24,9 @@ fn sockets() -> Vec<&'static Socket> {
 /// parent.
 pub fn before_losing_sight() {
     if !sockets().is_empty() {
-        let _ = Stack::get().map(Stack::my_queue);
+        EngineIdx::all().filter_map(Stack::get).for_each(|stack| {
+            let _ = stack.my_queue();
+        });
         make_ready_to_wait();
     }
 }
@@ -33,15 +35,14 @@ pub fn before_losing_sight() {
 fn make_ready_to_wait() {
     let _ = (sys::now(), sys::coarse_ms());
     // This thread keeps it.
-    let (Ok(waiter), Some(stack)) = (Waiter::take(), Stack::attached()) else { return };
-    if BELL.load(Ordering::Acquire) != NO_FD {
+    let Ok(waiter) = Waiter::take() else { return };
+    if Stack::all_attached().next().is_none() || BELL.load(Ordering::Acquire) != NO_FD {
         return;
     }
     let Ok(set) = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC) else { return };
     let set = sys::move_to_high(sys::Fd::from(set));
-    let watched =
-        [waiter.fd(), stack.control_fd()].into_iter().chain(stack.queue_sets().map(|queue| queue.irq_fd));
-    for fd in watched {
+    let of = |stack: &'static Stack| stack.queue_sets().map(|queue| queue.irq_fd).chain([stack.control_fd()]);
+    for fd in Stack::all_attached().flat_map(of).chain([waiter.fd()]) {
         let events = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
         let _ =
             sys::epoll_ctl(set.raw(), libc::EPOLL_CTL_ADD, fd, Some(libc::epoll_event { events, u64: 0 }));

@@ -8,10 +8,10 @@
 
 use crate::epoll;
 use crate::socket::{self, Socket};
-use crate::stack::{self, Stack};
+use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
 use crate::{fd_table, signals, sys, wait};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Once, OnceLock};
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 
@@ -22,14 +22,14 @@ static PID: AtomicI32 = AtomicI32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Between the preparations for a fork and its end.
 static FORKING: AtomicBool = AtomicBool::new(false);
-/// Every stack that this process ever had, the last first: a child abandons them all.
-static STACK_AT_FORK: OnceLock<crate::lock::Lock<Option<&'static Stack>>> = OnceLock::new();
+/// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
+static AT_FORK: crate::lock::Lock<[Option<&'static Stack>; ENGINES_MAX]> =
+    crate::lock::Lock::new([None; ENGINES_MAX]);
 
 /// Watches for forks from now on.
 pub fn install_handlers() {
     HANDLERS.call_once(|| {
         PID.store(sys::pid(), Ordering::Relaxed);
-        STACK_AT_FORK.get_or_init(|| crate::lock::Lock::new(None));
         // SAFETY: needed to learn of forks; the three functions live as long as the library, which is never unloaded
         // (its thread-local destructors pin it).
         unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
@@ -62,7 +62,10 @@ const SHARE_TRIES: u32 = 100;
 /// Before a child: what is only in this process's reach goes back to the engine, and nothing new gets there that a child
 /// could come to need.
 fn share_all() {
-    let Some(stack) = Stack::attached() else { return };
+    Stack::all_attached().for_each(share);
+}
+
+fn share(stack: &'static Stack) {
     if stack.queue_sets().all(|queue| queue.lock().is_unused()) {
         return;
     }
@@ -143,8 +146,9 @@ pub fn is_vfork_child() -> bool {
     pid != 0 && pid != sys::pid()
 }
 
-fn at_fork() -> Option<&'static Stack> {
-    STACK_AT_FORK.get().and_then(|slot| *slot.lock())
+fn at_fork() -> impl DoubleEndedIterator<Item = &'static Stack> {
+    let stacks = *AT_FORK.lock();
+    stacks.into_iter().flatten()
 }
 
 /// Whether a fork is under way: no stream may begin to use a channel, which would not follow it into the child.
@@ -161,11 +165,10 @@ pub extern "C" fn prepare() {
     socket::registry_lock().lock_raw();
     epoll::registry_lock().lock_raw();
     wait::spare_lock().lock_raw();
-    let current = Stack::attached();
-    if let Some(slot) = STACK_AT_FORK.get() {
-        *slot.lock() = current;
-    }
-    if let Some(stack) = current {
+    let mut current = [None; ENGINES_MAX];
+    Stack::all_attached().for_each(|stack| current[stack.engine.index()] = Some(stack));
+    *AT_FORK.lock() = current;
+    for stack in at_fork() {
         for queue in stack.queue_sets() {
             queue.raw_lock().lock_raw();
         }
@@ -177,7 +180,7 @@ pub extern "C" fn prepare() {
 
 fn unlock() {
     epoll::unlock_all();
-    if let Some(stack) = at_fork() {
+    for stack in at_fork().rev() {
         stack.own_fds_lock().unlock_raw();
         stack.anchors().lock().unlock_raw();
         for queue in stack.queue_sets() {
@@ -211,9 +214,7 @@ pub extern "C" fn in_child() {
     crate::confine::after_fork_in_child();
     socket::after_fork_in_child();
     epoll::after_fork_in_child();
-    if let Some(stack) = at_fork() {
-        stack.abandon_in_child();
-    }
+    at_fork().for_each(Stack::abandon_in_child);
     signals::after_fork(true);
 }
 
@@ -222,23 +223,27 @@ fn is_hidden(fd: i32) -> bool {
     sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
-/// The socket for a descriptor that this process got from elsewhere (over exec, or in a message): asks the engine and
-/// installs it. `None`: it is none of the engine's. A connection stays with whoever has it until it is used here.
+/// The socket for a descriptor that this process got from elsewhere (over exec, or in a message): asks the engines and
+/// installs it. `None`: it is none of an engine's. A connection stays with whoever has it until it is used here.
 pub fn adopt(fd: i32) -> Option<&'static Socket> {
-    let stack = Stack::get()?;
     let stat = rustix::fs::fstat(sys::borrow(fd)).ok()?;
     let socket = match Socket::find_shared(stat.st_dev, stat.st_ino) {
         Some(known) => known,
-        None => match stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()? {
-            Reply::Handle { .. } if is_hidden(fd) => {
-                // By now this process holds the listener by its twin, if it has that.
-                let _ = sys::close(fd);
-                return None;
-            }
-            Reply::Handle { .. } => socket::claim::claim_unknown(stack, fd).ok()?,
-            _ => Socket::of_another_process(fd),
-        },
+        None => EngineIdx::all().filter_map(Stack::get).find_map(|stack| recognised(stack, fd))?.ok()?,
     };
     fd_table::install(fd, socket);
     Some(socket)
+}
+
+/// `None`: not this engine's. An error: it is, but no socket of the program's comes of it.
+fn recognised(stack: &'static Stack, fd: i32) -> Option<Result<&'static Socket, Errno>> {
+    match stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()? {
+        Reply::Handle { .. } if is_hidden(fd) => {
+            // By now this process holds the listener by its twin, if it has that.
+            let _ = sys::close(fd);
+            Some(Err(Errno::EBADF))
+        }
+        Reply::Handle { .. } => Some(socket::claim::claim_unknown(stack, fd)),
+        _ => Some(Ok(Socket::of_another_process(stack.engine, fd))),
+    }
 }

@@ -100,7 +100,7 @@ fn homes(fds: &[libc::pollfd]) -> Vec<&'static QueueSet> {
             homes.push(home);
         }
     };
-    fds.iter().filter_map(|polled| fd_table::get(polled.fd)).filter_map(Socket::home).for_each(&mut add);
+    fds.iter().filter_map(|polled| fd_table::get(polled.fd)).flat_map(Socket::homes).for_each(&mut add);
     fds_epoll(fds).for_each(|set| set.each_home(&mut add));
     homes
 }

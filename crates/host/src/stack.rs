@@ -1,17 +1,18 @@
-//! The process's session with an engine: one [`Stack`], made at first use, replaced when its engine has ended.
+//! The process's sessions with engines: one [`Stack`] for each engine, made at first use, replaced when its engine has
+//! ended.
 //!
 //! Owns the control socket, the memory region and the queue sets. A stack is never freed: sockets
 //! and parked threads refer to it, and it is one a lifetime of the engine.
 
 use crate::anchor::AnchorPool;
-use crate::attach::{Control, engine_paths};
+use crate::attach::{Control, engines};
 use crate::errno::from_os;
 use crate::fd_table;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
 use crate::sys::{self, Fd};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use toe_abi::attach::{Reply, Request};
@@ -27,16 +28,43 @@ const RETRY_MS: u64 = 100;
 /// Least time between two looks at the control socket by threads that never park, in ms.
 const LOOK_MS: u64 = 10;
 
-/// The live stack of this process, or null.
-static CURRENT: AtomicPtr<Stack> = AtomicPtr::new(std::ptr::null_mut());
+pub use toe_abi::policy::ENGINES_MAX;
+
+/// One of the engines that this process was given, by its place in their list ([`crate::attach::engines`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineIdx(u8);
+
+impl EngineIdx {
+    /// The first one: the only one of most programs.
+    pub const FIRST: EngineIdx = EngineIdx(0);
+
+    /// All that there are.
+    pub fn all() -> impl DoubleEndedIterator<Item = EngineIdx> {
+        (0..engines().len() as u8).map(EngineIdx)
+    }
+
+    /// `None`: there are not so many.
+    pub fn new(index: usize) -> Option<EngineIdx> {
+        (index < engines().len()).then_some(EngineIdx(index as u8))
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The live stacks of this process by engine, or null.
+static CURRENT: [AtomicPtr<Stack>; ENGINES_MAX] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; ENGINES_MAX];
 /// Held while attaching.
 static ATTACHING: Lock<()> = Lock::new(());
 /// When the last attempt to attach failed, by [`sys::coarse_ms`]; 0: never.
-static FAILED_AT: AtomicU64 = AtomicU64::new(0);
+static FAILED_AT: [AtomicU64; ENGINES_MAX] = [const { AtomicU64::new(0) }; ENGINES_MAX];
 
 /// A session.
 #[derive(Debug)]
 pub struct Stack {
+    pub engine: EngineIdx,
     control: Control,
     pub session: SessionId,
     layout: RegionLayout,
@@ -56,40 +84,43 @@ pub struct Stack {
     looked_at: AtomicU64,
 }
 
-/// The queue set of a thread; its owner count goes down when the thread ends.
+/// The queue sets of a thread, one for each engine; their owner counts go down when the thread ends.
 #[derive(Debug)]
-struct Mine(RefCell<Option<&'static QueueSet>>);
+struct Mine(Chosen);
+
+type Chosen = [Cell<Option<&'static QueueSet>>; ENGINES_MAX];
 
 impl Drop for Mine {
     fn drop(&mut self) {
-        if let Some(queue) = self.0.take() {
+        for queue in self.0.iter().filter_map(Cell::take) {
             queue.owners.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 thread_local! {
-    static MINE: Mine = const { Mine(RefCell::new(None)) };
-    static CHOSEN: Cell<Option<&'static QueueSet>> = const { Cell::new(None) };
+    static MINE: Mine = const { Mine([const { Cell::new(None) }; ENGINES_MAX]) };
+    /// The same without a destructor, for the fast path and for what runs after the thread's destructors.
+    static CHOSEN: Chosen = const { [const { Cell::new(None) }; ENGINES_MAX] };
 }
 
 impl Stack {
     /// The session, attaching on first use and again after the engine has ended. `None`: there is no engine now, or
     /// it refuses.
-    pub fn get() -> Option<&'static Stack> {
-        if let Some(stack) = Stack::attached() {
+    pub fn get(engine: EngineIdx) -> Option<&'static Stack> {
+        if let Some(stack) = Stack::attached(engine) {
             return Some(stack);
         }
-        let failed_at = FAILED_AT.load(Ordering::Relaxed);
+        let failed_at = FAILED_AT[engine.index()].load(Ordering::Relaxed);
         if failed_at != 0 && sys::coarse_ms().saturating_sub(failed_at) < RETRY_MS {
             return None;
         }
-        Stack::attach().ok()
+        Stack::attach(engine).ok()
     }
 
     /// The session, if there is a live one.
-    pub fn attached() -> Option<&'static Stack> {
-        let stack = CURRENT.load(Ordering::Acquire);
+    pub fn attached(engine: EngineIdx) -> Option<&'static Stack> {
+        let stack = CURRENT[engine.index()].load(Ordering::Acquire);
         if stack.is_null() {
             return None;
         }
@@ -98,16 +129,21 @@ impl Stack {
         stack.alive().then_some(stack)
     }
 
+    /// All live sessions.
+    pub fn all_attached() -> impl Iterator<Item = &'static Stack> {
+        (0..ENGINES_MAX as u8).map(EngineIdx).filter_map(Stack::attached)
+    }
+
     /// Like [`Stack::get`], at once and with the reason. ECONNREFUSED: no engine. EACCES, EPERM: it refuses this user.
     /// EPROTO: it speaks another version of the interface.
-    pub fn attach() -> Result<&'static Stack, Errno> {
+    pub fn attach(engine: EngineIdx) -> Result<&'static Stack, Errno> {
         let _attaching = ATTACHING.lock();
-        if let Some(stack) = Stack::attached() {
+        if let Some(stack) = Stack::attached(engine) {
             return Ok(stack);
         }
         let mut outcome = Err(Errno::ECONNREFUSED);
-        for path in engine_paths() {
-            outcome = Control::connect(path).and_then(Stack::open);
+        for path in engines().get(engine.index()).into_iter().flatten() {
+            outcome = Control::connect(path).and_then(|control| Stack::open(engine, control));
             match outcome {
                 Err(Errno::ECONNREFUSED) => {}
                 _ => break,
@@ -115,19 +151,19 @@ impl Stack {
         }
         match outcome {
             Ok(stack) => {
-                FAILED_AT.store(0, Ordering::Relaxed);
+                FAILED_AT[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
                 Ok(Stack::adopt(stack))
             }
             Err(errno) => {
-                FAILED_AT.store(sys::coarse_ms().max(1), Ordering::Relaxed);
+                FAILED_AT[engine.index()].store(sys::coarse_ms().max(1), Ordering::Relaxed);
                 Err(errno)
             }
         }
     }
 
     /// Opens a session over `control`.
-    pub fn open(control: Control) -> Result<Stack, Errno> {
+    pub fn open(engine: EngineIdx, control: Control) -> Result<Stack, Errno> {
         let (reply, fds) = control.request(Request::Hello { room: sys::address_room() }, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
         let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
@@ -136,6 +172,7 @@ impl Stack {
         let own_fds = vec![control.raw_fd(), bell.raw(), anchor_dir.raw()];
         own_fds.iter().for_each(|fd| fd_table::mark_internal(*fd));
         Ok(Stack {
+            engine,
             session: SessionId(session),
             doorbell: HostDoorbell::new(region.clone(), into_std(bell)),
             send_arena: Arc::new(Lock::new(Arena::new(layout.send_offset(), layout.send_len))),
@@ -156,13 +193,13 @@ impl Stack {
     /// Makes `stack` the process's.
     pub fn adopt(stack: Stack) -> &'static Stack {
         let stack: &'static Stack = Box::leak(Box::new(stack));
-        CURRENT.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        CURRENT[stack.engine.index()].store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
         stack
     }
 
-    /// Ends the session: the engine ends all its flows.
+    /// Ends the sessions: the engines end all their flows.
     pub fn detach() {
-        if let Some(stack) = Stack::attached() {
+        for stack in Stack::all_attached() {
             let _ = rustix::net::shutdown(stack.control.fd(), rustix::net::Shutdown::Both);
             stack.on_death();
         }
@@ -261,18 +298,19 @@ impl Stack {
 
     /// The calling thread's queue set: its own while there are enough, one that it shares otherwise.
     pub fn my_queue(&'static self) -> Result<&'static QueueSet, Errno> {
-        if let Some(queue) = CHOSEN.try_with(Cell::get).ok().flatten()
+        let engine = self.engine.index();
+        if let Some(queue) = CHOSEN.try_with(|chosen| chosen[engine].get()).ok().flatten()
             && std::ptr::eq(queue.stack, self)
         {
             return Ok(queue);
         }
         let queue = self.choose_queue()?;
         queue.owners.fetch_add(1, Ordering::Relaxed);
-        let before = MINE.try_with(|mine| mine.0.replace(Some(queue)));
+        let before = MINE.try_with(|mine| mine.0[engine].replace(Some(queue)));
         if let Ok(Some(before)) = before {
             before.owners.fetch_sub(1, Ordering::Relaxed);
         }
-        let _ = CHOSEN.try_with(|chosen| chosen.set(Some(queue)));
+        let _ = CHOSEN.try_with(|chosen| chosen[engine].set(Some(queue)));
         Ok(queue)
     }
 
@@ -327,14 +365,15 @@ impl Stack {
     /// death and closes count; its memory is unmapped.
     pub fn abandon_in_child(&self) {
         self.foreign.store(true, Ordering::Release);
-        CURRENT.store(std::ptr::null_mut(), Ordering::Release);
-        FAILED_AT.store(0, Ordering::Relaxed);
+        let engine = self.engine.index();
+        CURRENT[engine].store(std::ptr::null_mut(), Ordering::Release);
+        FAILED_AT[engine].store(0, Ordering::Relaxed);
         for fd in self.own_fds.lock().drain(..) {
             fd_table::forget_internal(fd);
             let _ = sys::close(fd);
         }
-        let _ = MINE.try_with(|mine| mine.0.take());
-        let _ = CHOSEN.try_with(|chosen| chosen.set(None));
+        let _ = MINE.try_with(|mine| mine.0[engine].take());
+        let _ = CHOSEN.try_with(|chosen| chosen[engine].set(None));
         for queue in self.queue_sets() {
             for channel in &queue.lock().io.channels {
                 // SAFETY: needed to give the memory back. The child of a fork has one thread, and it is here.

@@ -362,14 +362,14 @@ fn parked<T>(
         if left.is_some_and(|left| left.is_zero()) {
             return attempt()?.ok_or(on.too_late);
         }
-        let home = on.socket.home();
-        let (live, moved) = (home.filter(|home| !home.is_dead()), on.socket.is_moved());
+        let moved = on.socket.is_moved();
+        let live: Vec<&'static QueueSet> = on.socket.homes().filter(|home| !home.is_dead()).collect();
         let mut outcome = None;
         let mut twin = on.twin;
         let result = park(
             ParkOn {
                 waiter,
-                queues: live.as_slice(),
+                queues: &live,
                 fds: twin.as_mut_slice(),
                 // Another process has the flow now: give it some time before taking it back.
                 timeout: if moved { Some(left.map_or(STUCK, |left| left.min(STUCK))) } else { left },

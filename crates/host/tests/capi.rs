@@ -166,7 +166,7 @@ fn a_socket_made_before_the_engine_ended_connects_through_the_next() {
     let first = Engine::attached();
     let fd = toe_socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0);
     first.kill();
-    let old = Stack::attached().expect("not yet noticed");
+    let old = Stack::attached(toe::stack::EngineIdx::FIRST).expect("not yet noticed");
     fake::until(|| {
         old.look();
         (!old.alive()).then_some(())
@@ -174,7 +174,7 @@ fn a_socket_made_before_the_engine_ended_connects_through_the_next() {
     assert_eq!((connect(fd, &address(80)), errno()), (-1, libc::ENETDOWN));
     drop(first);
     let second = Engine::start();
-    fake::until(Stack::get);
+    fake::until(|| Stack::get(toe::stack::EngineIdx::FIRST));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (.., args) = answer_connect(&second);

@@ -316,8 +316,8 @@ fn an_engine_that_dies_resets_everything_and_wakes_everybody() {
     assert_eq!(polled.recv(10), Ok(b"kept".to_vec()));
     assert_eq!(polled.recv(10), Err(Errno::ECONNRESET));
     assert_eq!(polled.send(b"x"), Err(Errno::EPIPE));
-    assert!(Stack::get().is_none(), "no engine, no stack");
-    let anchor_less = Stack::attach();
+    assert!(Stack::get(toe::stack::EngineIdx::FIRST).is_none(), "no engine, no stack");
+    let anchor_less = Stack::attach(toe::stack::EngineIdx::FIRST);
     assert_eq!(anchor_less.map(|_| ()), Err(Errno::ECONNREFUSED));
 }
 
@@ -337,14 +337,14 @@ fn a_program_that_never_parks_finds_out_too() {
 fn a_new_engine_is_found() {
     let first = Engine::attached();
     first.kill();
-    let old = Stack::attached().expect("not yet noticed");
+    let old = Stack::attached(toe::stack::EngineIdx::FIRST).expect("not yet noticed");
     until(|| {
         old.look();
         (!old.alive()).then_some(())
     });
     drop(first);
     let second = Engine::start();
-    let stack = until(Stack::get);
+    let stack = until(|| Stack::get(toe::stack::EngineIdx::FIRST));
     assert!(stack.alive());
     assert!(second.connected().send(b"x").is_ok());
 }

@@ -8,6 +8,7 @@
 //!   driver does its device; the engine's ends take the host for hostile. They are different types, so that one
 //!   cannot stand in for the other;
 //! - [`doorbell`] and [`irq`]: how each side sleeps and is woken without a lost wake-up;
+//! - [`load`]: how busy the engine says that it is;
 //! - [`moderation`]: when an interrupt is due, as a plain state machine;
 //! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out;
 //! - [`channel`]: the same between two hosts, for connections whose both ends are on one engine.
@@ -21,6 +22,7 @@ pub mod doorbell;
 pub mod engine_cursor;
 pub mod host_cursor;
 pub mod irq;
+pub mod load;
 pub mod moderation;
 pub mod queue_set;
 pub mod region;

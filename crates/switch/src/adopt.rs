@@ -5,7 +5,7 @@
 
 use crate::listen;
 use crate::socket_state::{self, State};
-use crate::why::{self, Reason, Stack as On};
+use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, init};
 use core::ffi::c_int;
 use rustix::fs::FileType;
@@ -82,12 +82,17 @@ fn kind_of(fd: c_int, file: FileType) -> Came {
 /// `true`: it is an engine's socket now.
 fn adopt(fd: c_int, kind: Came) -> bool {
     match kind {
-        Came::Anchor if fork::adopt(fd).is_some() => why::set(fd, On::Engine, Reason::Claimed),
+        Came::Anchor => {
+            if let Some(socket) = fork::adopt(fd) {
+                let engine = socket.engine().index() as u8;
+                why::set(fd, Decided { engine, ..Decided::new(On::Engine, Reason::Claimed) });
+            }
+        }
         Came::Listener => {
             // What else the program before has set on it cannot be known; these can be asked for, and are inherited.
             let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
             socket_state::set(fd, known.with(State::TOUCHED));
-            let _ = listen::undecided(fd, listen::backlog_now(fd));
+            let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide(fd));
         }
         _ => {}
     }

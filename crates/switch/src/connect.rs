@@ -7,19 +7,20 @@
 //! the peer cannot be reached.
 
 use crate::ffi::{fail, family, last_errno, read_inet};
-use crate::proto_stacks::{self, Binding, Destinations, ProtoStack, ProtoStacks};
+use crate::policy::{self, Action, Call, Decision};
+use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
-use crate::why::{self, Reason, Stack as On};
-use crate::{fork, hidden_twin, init, listen, real, twin_pool};
+use crate::why::{self, Decided, Reason, Stack as On};
+use crate::{fork, hidden_twin, listen, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use std::time::Duration;
 use toe::socket::{Kind, Socket};
-use toe::stack::Stack;
+use toe::stack::{EngineIdx, Stack};
 use toe::{Anchor, Errno, epoll, fd_table, sys};
 
-/// What the engines just said not to serve.
+/// What engines just said not to serve, and who does.
 pub static KNOWN: Destinations = Destinations::new();
 
 /// What to do after the engines were asked. The kernel's connect is made by the caller, outside of all guards: it
@@ -28,8 +29,8 @@ pub static KNOWN: Destinations = Destinations::new();
 pub enum Verdict {
     /// Answered; errno is set.
     Done(c_int),
-    /// The kernel connects, for this reason.
-    Kernel(Reason),
+    /// The kernel connects; this is why.
+    Kernel(Decided),
     /// The kernel's call, and nothing is decided by it.
     Pass,
 }
@@ -45,11 +46,11 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         return Verdict::Pass;
     }
     if remote.port() == 0 || remote.ip().is_multicast() || remote.ip().is_broadcast() {
-        return Verdict::Kernel(Reason::NoRoute);
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::NoRoute));
     }
     let state = socket_state::get(fd);
     if state.is_older_than_fork() {
-        return Verdict::Kernel(Reason::SharedTwin);
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::SharedTwin));
     }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
@@ -61,27 +62,92 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         }
         _ => remote,
     };
+    let decision = policy::decide(Call::Connect, remote);
+    if decision.action == Action::Refuse {
+        why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, Reason::PolicyRefused) });
+        return Verdict::Done(fail(Errno::EACCES));
+    }
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(local.map(|l| *l.ip()), engine_address, &KNOWN, now_ms);
-    let mut reason = match binding {
-        Binding::KernelOnly => Reason::BoundToKernelAddress,
-        _ => Reason::NoRoute,
-    };
-    for stack in stacks().attempts_to(binding, *remote.ip(), &KNOWN, now_ms).iter() {
-        match stack {
-            ProtoStack::Engine(_) => match by_engine(fd, state, local, remote) {
-                Attempt::Answered(Ok(())) => return Verdict::Done(0),
-                Attempt::Answered(Err(error)) => return Verdict::Done(fail(error)),
-                Attempt::Refused(why, error) if engine_address => {
-                    why::set(fd, On::Kernel, why);
-                    return Verdict::Done(fail(error));
+    let stacks = policy::stacks(decision, remote);
+    let attempts = stacks.attempts_to(binding, *remote.ip(), &KNOWN, now_ms);
+    let mut asking =
+        Asking { fd, state, local, remote, decision, binding, refused: None, all_unserved: true };
+    asking.each(attempts)
+}
+
+/// A connect that asks one stack after the other.
+struct Asking {
+    fd: c_int,
+    state: State,
+    local: Option<SocketAddrV4>,
+    remote: SocketAddrV4,
+    decision: Decision,
+    binding: Binding,
+    /// What the last engine said that refused.
+    refused: Option<(Reason, Errno)>,
+    /// All that refused do not serve one of the addresses: what is to be remembered.
+    all_unserved: bool,
+}
+
+impl Asking {
+    fn each(&mut self, attempts: Attempts) -> Verdict {
+        for stack in attempts.iter() {
+            let ProtoStack::Engine(engine) = stack else {
+                self.note_winner(ProtoStack::Kernel);
+                return Verdict::Kernel(self.because_of_kernel());
+            };
+            match self.by_engine(engine) {
+                Attempt::Answered(result) => {
+                    self.note_winner(stack);
+                    policy::note_given(engine);
+                    return Verdict::Done(crate::ffi::status(result));
                 }
-                Attempt::Refused(why, _) => reason = why,
-            },
-            ProtoStack::Kernel => return Verdict::Kernel(reason),
+                Attempt::Refused(reason, error) => {
+                    self.all_unserved &= matches!(reason, Reason::NoRoute | Reason::NotEngineAddress);
+                    self.refused = Some((reason, error));
+                }
+            }
+        }
+        // The kernel may not have it: its address is an engine's, or the policy says so.
+        let (reason, error) = self.refused.unwrap_or((Reason::PolicyEngineOnly, Errno::ENETUNREACH));
+        let by_policy = self.decision.action == Action::EngineOnly;
+        let reason = if by_policy { Reason::PolicyEngineOnly } else { reason };
+        why::set(self.fd, Decided { rule: self.decision.rule, ..Decided::new(On::Kernel, reason) });
+        Verdict::Done(fail(error))
+    }
+
+    fn because_of_kernel(&self) -> Decided {
+        let reason = match (self.decision.action, self.binding, self.refused) {
+            (Action::Kernel, ..) => Reason::PolicyKernel,
+            (_, Binding::KernelOnly, _) => Reason::BoundToKernelAddress,
+            (_, _, Some((reason, _))) => reason,
+            _ => Reason::NoRoute,
+        };
+        Decided { rule: self.decision.rule, ..Decided::new(On::Kernel, reason) }
+    }
+
+    /// The next connect to the same address begins with the stack that took this one, if the engines before it do not
+    /// serve the address.
+    fn note_winner(&self, winner: ProtoStack) {
+        let now_ms = sys::coarse_ms();
+        match (self.refused, self.local) {
+            (Some((Reason::NotEngineAddress, _)), Some(local)) if self.all_unserved => {
+                KNOWN.note(*local.ip(), winner, now_ms);
+            }
+            (Some(_), _) if self.all_unserved => KNOWN.note(*self.remote.ip(), winner, now_ms),
+            _ => {}
         }
     }
-    Verdict::Kernel(reason)
+
+    fn by_engine(&self, engine: EngineIdx) -> Attempt {
+        let on = Decided {
+            rule: self.decision.rule,
+            engine: engine.index() as u8,
+            ..Decided::new(On::Engine, Reason::Connected)
+        };
+        by_engine(self.fd, self.state, self.local, self.remote, on)
+    }
 }
 
 /// connect on a socket that an engine has.
@@ -117,11 +183,11 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
 }
 
 /// Notes what came out of the kernel's connect; errno is left as it is.
-pub fn kernel_answered(fd: c_int, result: c_int, reason: Reason) {
+pub fn kernel_answered(fd: c_int, result: c_int, why: Decided) {
     let error = last_errno();
     if result == 0 || matches!(error, Errno::EINPROGRESS | Errno::EINTR) {
         socket_state::decided(fd);
-        why::set(fd, On::Kernel, reason);
+        why::set(fd, why);
     } else {
         // It keeps the port that it was to connect from.
         socket_state::touch(fd);
@@ -129,20 +195,12 @@ pub fn kernel_answered(fd: c_int, result: c_int, reason: Reason) {
     crate::ffi::set_errno(c_int::from(error.0));
 }
 
-/// The stacks that this process has now.
-pub fn stacks() -> ProtoStacks {
-    ProtoStacks { engines: u8::from(!init::disabled()) }
-}
-
-/// The attached engine, or why there is none.
-pub fn engine() -> Result<&'static Stack, Reason> {
-    if let Some(stack) = Stack::attached() {
+/// An engine's session, or why there is none.
+pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
+    if let Some(stack) = Stack::get(engine) {
         return Ok(stack);
     }
-    if let Some(stack) = Stack::get() {
-        return Ok(stack);
-    }
-    Err(match Stack::attach() {
+    Err(match Stack::attach(engine) {
         Ok(stack) => return Ok(stack),
         Err(Errno::EPROTO | Errno::EACCES | Errno::EPERM) => Reason::AttachRefused,
         Err(Errno::ENETDOWN | Errno::ECONNRESET) => Reason::EngineGone,
@@ -204,8 +262,15 @@ enum Attempt {
     Refused(Reason, Errno),
 }
 
-fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: SocketAddrV4) -> Attempt {
-    let stack = match engine() {
+/// `on`: what is reported if it takes the connection.
+fn by_engine(
+    fd: c_int,
+    state: State,
+    local: Option<SocketAddrV4>,
+    remote: SocketAddrV4,
+    on: Decided,
+) -> Attempt {
+    let stack = match EngineIdx::new(on.engine.into()).ok_or(Reason::NoEngine).and_then(engine) {
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
@@ -218,21 +283,13 @@ fn by_engine(fd: c_int, state: State, local: Option<SocketAddrV4>, remote: Socke
         Ok(socket) => socket,
         Err(error) => {
             anchor.refused(error);
-            let reason = reason_of(error, *remote.ip());
-            match (reason, local) {
-                (Reason::NoRoute, _) => KNOWN.note_kernel_only(*remote.ip(), sys::coarse_ms()),
-                (Reason::NotEngineAddress, Some(local)) => {
-                    KNOWN.note_kernel_only(*local.ip(), sys::coarse_ms());
-                }
-                _ => {}
-            }
-            return Attempt::Refused(reason, error);
+            return Attempt::Refused(reason_of(error, *remote.ip()), error);
         }
     };
     let nonblocking = is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
-    let twin = match take_over(fd, anchor, socket, state) {
+    let twin = match take_over(fd, anchor, socket, state, on) {
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
@@ -271,7 +328,13 @@ struct Twin {
 }
 
 /// Puts the anchor in the place of the twin: the program's descriptor is the engine's from now on.
-fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -> Result<Twin, Errno> {
+fn take_over(
+    fd: c_int,
+    anchor: Anchor,
+    socket: &'static Socket,
+    state: State,
+    on: Decided,
+) -> Result<Twin, Errno> {
     let cloexec =
         rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
     // The kernel would go on reporting one that is in an epoll set.
@@ -288,7 +351,7 @@ fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -
     fd_table::install(fd, socket);
     epoll::replace(fd, socket);
     socket_state::set(fd, State::default());
-    why::set(fd, On::Engine, Reason::Connected);
+    why::set(fd, on);
     Ok(twin)
 }
 
@@ -314,7 +377,7 @@ impl Twin {
         let cloexec = cloexec.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
         let _ = sys::dup_onto(&twin, fd, cloexec);
         socket_state::set(fd, self.state);
-        why::set(fd, On::Kernel, Reason::Undecided);
+        why::set_reason(fd, On::Kernel, Reason::Undecided);
     }
 }
 
@@ -337,7 +400,7 @@ fn reopen(fd: c_int) -> Result<(), Errno> {
         }
     }
     twin_pool::note_new(fd);
-    why::set(fd, On::Kernel, Reason::Undecided);
+    why::set_reason(fd, On::Kernel, Reason::Undecided);
     Ok(())
 }
 

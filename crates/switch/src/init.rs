@@ -26,7 +26,8 @@ extern "C" fn on_load() {
         DISABLED.store(std::env::var_os("TOE_DISABLE").is_some(), Ordering::Relaxed);
         crate::calls::exec::remember();
         crate::tally::open_if_wanted();
-        toe::attach::engine_paths();
+        toe::attach::engines();
+        crate::policy::load();
         crate::fork::install();
         HAS_ENGINE.store(std::env::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
         if !disabled() && has_engine() {

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`init`], [`fork`] | loading; fork and vfork |
 //! | [`real`] | the next definition of each call |
+//! | [`policy`] | what the user said of which sockets go where |
 //! | [`proto_stacks`], [`socket_state`] | which stacks to try (Table 1 of the paper); what is known of an undecided socket |
 //! | [`connect`], [`listen`] | the decisions themselves |
 //! | [`adopt`] | descriptors that came over exec or in a message |
@@ -29,6 +30,7 @@ mod fork;
 mod hidden_twin;
 mod init;
 mod listen;
+mod policy;
 mod proto_stacks;
 mod real;
 mod socket_state;

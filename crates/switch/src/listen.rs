@@ -6,88 +6,151 @@
 //! listener's anchor does not go over exec: what the next program inherits is the twin, by which it becomes a holder of
 //! the engine's listener, too (`adopt.rs`).
 
-use crate::connect::{KNOWN, engine, reason_of, replay_options, stacks, twin_address};
+use crate::connect::{KNOWN, engine, reason_of, replay_options, twin_address};
 use crate::ffi::{fail, last_errno, write_inet};
+use crate::policy::{self, Action, Call, Decision};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
-use crate::why::{self, Reason, Stack as On};
+use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, fork, real};
 use core::ffi::c_int;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
 use toe::socket::{AcceptError, AcceptHow, Shutdown, Socket};
+use toe::stack::EngineIdx;
 use toe::{Anchor, Errno, epoll, fd_table, signals, sys};
 
 /// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
 pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
-    if stacks().engines == 0 || fork::in_vfork_child() || KNOWN.is_kernel_only(*addr.ip(), sys::coarse_ms()) {
+    if fork::in_vfork_child() || KNOWN.is_kernel_only(*addr.ip(), sys::coarse_ms()) {
         return false;
     }
-    let Some(anchor) = engine().ok().and_then(|stack| Anchor::take(stack).ok()) else { return false };
     let probe = SocketAddrV4::new(*addr.ip(), if addr.port() == 0 { u16::MAX } else { addr.port() });
-    match Socket::listen(anchor, probe.into(), 1, None, fd) {
-        Ok(listener) => {
-            listener.abandon();
-            true
+    let mut any_asked = false;
+    for stack in policy::all_engines().engines().filter_map(|index| engine(index).ok()) {
+        let Ok(anchor) = Anchor::take(stack) else { continue };
+        match Socket::listen(anchor, probe.into(), 1, None, fd) {
+            Ok(listener) => {
+                listener.abandon();
+                return true;
+            }
+            Err(Errno::EADDRNOTAVAIL) => any_asked = true,
+            Err(Errno::ENETDOWN | Errno::ECONNRESET) => {}
+            // Any other refusal is about the port, which the listen or connect to come will be told.
+            Err(_) => return true,
         }
-        // Any other refusal is about the port, which the listen or connect to come will be told.
-        Err(Errno::EADDRNOTAVAIL) => {
-            KNOWN.note_kernel_only(*addr.ip(), sys::coarse_ms());
-            false
-        }
-        Err(error) => !matches!(error, Errno::ENETDOWN | Errno::ECONNRESET),
+    }
+    if any_asked {
+        KNOWN.note(*addr.ip(), ProtoStack::Kernel, sys::coarse_ms());
+    }
+    false
+}
+
+/// What the policy says of a twin that is about to listen.
+pub fn decide(fd: c_int) -> Decision {
+    let local = twin_address(fd).unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    policy::decide(Call::Listen, local)
+}
+
+/// The policy refuses it; what listen(2) returns.
+pub fn refused(fd: c_int, decision: Decision) -> c_int {
+    why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, Reason::PolicyRefused) });
+    fail(Errno::EACCES)
+}
+
+/// The twin is to hold its port as a listener does, so that programs after exec find it, but to let nobody in: a filter
+/// that drops all.
+pub fn shut_kernel_out(fd: c_int) {
+    let drop_all = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: (&raw const drop_all).cast_mut() };
+    let len = size_of_val(&program) as socklen_t;
+    // SAFETY: the option's value is a local that points to another one; the kernel copies both.
+    unsafe {
+        real::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len);
     }
 }
 
-/// After the twin has begun to listen in the kernel: listens in the engine too when one serves the address.
-pub fn undecided(fd: c_int, backlog: c_int) -> Result<(), Errno> {
+/// After the twin has begun to listen in the kernel: listens in every engine too that serves the address.
+pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Errno> {
     if fork::in_vfork_child() {
         return Ok(());
     }
     let state = socket_state::get(fd);
     if state.is_older_than_fork() {
         socket_state::decided(fd);
-        why::set(fd, On::Kernel, Reason::SharedTwin);
+        why::set_reason(fd, On::Kernel, Reason::SharedTwin);
         return Ok(());
     }
     let Some(local) = twin_address(fd) else { return Ok(()) };
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(Some(*local.ip()), engine_address, &KNOWN, sys::coarse_ms());
-    let mut reason = match binding {
-        Binding::KernelOnly => Reason::BoundToKernelAddress,
-        _ => Reason::NoEngine,
+    let mut refused = match (decision.action, binding) {
+        (Action::Kernel, _) => (Reason::PolicyKernel, Errno::EADDRNOTAVAIL),
+        (_, Binding::KernelOnly) => (Reason::BoundToKernelAddress, Errno::EADDRNOTAVAIL),
+        _ => (Reason::NoEngine, Errno::EADDRNOTAVAIL),
     };
-    for stack in stacks().attempts(binding).iter() {
-        let ProtoStack::Engine(_) = stack else { continue };
-        match by_engine(fd, state, local, backlog) {
-            Ok(()) => return Ok(()),
-            Err((why, error)) if engine_address => {
-                why::set(fd, On::Kernel, why);
-                return Err(error);
+    let mut head: Option<&'static Socket> = None;
+    let mut all_unserved = true;
+    for stack in policy::stacks(decision, local).attempts(binding).iter() {
+        let ProtoStack::Engine(engine) = stack else { continue };
+        match (at_engine(engine, fd, local, backlog), head) {
+            (Ok(socket), None) => head = Some(socket),
+            (Ok(socket), Some(head)) => head.join(socket),
+            (Err(why), _) => {
+                all_unserved &= why.0 == Reason::NotEngineAddress;
+                refused = why;
             }
-            Err((why, _)) => reason = why,
         }
     }
+    if let Some(head) = head {
+        become_listener(fd, state, head, decision);
+        return Ok(());
+    }
+    if all_unserved && refused.0 == Reason::NotEngineAddress {
+        KNOWN.note(*local.ip(), ProtoStack::Kernel, sys::coarse_ms());
+    }
+    kernel_listens(fd, engine_address, decision, refused)
+}
+
+/// No engine has it: the kernel's listener does alone, if it may.
+fn kernel_listens(
+    fd: c_int,
+    engine_address: bool,
+    decision: Decision,
+    (reason, error): (Reason, Errno),
+) -> Result<(), Errno> {
+    let by_policy = decision.action == Action::EngineOnly;
+    let reason = if by_policy { Reason::PolicyEngineOnly } else { reason };
+    why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, reason) });
+    if by_policy {
+        // SAFETY: the call takes numbers only. It ends the twin's listening, not the socket.
+        unsafe { real::shutdown(fd, libc::SHUT_RD) };
+    }
+    if by_policy || engine_address {
+        return Err(error);
+    }
     socket_state::decided(fd);
-    why::set(fd, On::Kernel, reason);
     Ok(())
 }
 
-fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Result<(), (Reason, Errno)> {
-    let stack = engine().map_err(|reason| (reason, Errno::EADDRNOTAVAIL))?;
-    let refused = |error| (reason_of(error, Ipv4Addr::UNSPECIFIED), error);
-    let anchor = Anchor::take(stack).map_err(refused)?;
-    let socket = match Socket::listen(anchor, local.into(), backlog_of(backlog), Some(sys::borrow(fd)), fd) {
-        Ok(socket) => socket,
-        Err(error) => {
-            if error == Errno::EADDRNOTAVAIL {
-                KNOWN.note_kernel_only(*local.ip(), sys::coarse_ms());
-                return Err((Reason::NotEngineAddress, error));
-            }
-            return Err(refused(error));
-        }
+fn at_engine(
+    index: EngineIdx,
+    fd: c_int,
+    local: SocketAddrV4,
+    backlog: c_int,
+) -> Result<&'static Socket, (Reason, Errno)> {
+    let stack = engine(index).map_err(|reason| (reason, Errno::EADDRNOTAVAIL))?;
+    let refused = |error| match error {
+        Errno::EADDRNOTAVAIL => (Reason::NotEngineAddress, error),
+        _ => (reason_of(error, Ipv4Addr::UNSPECIFIED), error),
     };
+    let anchor = Anchor::take(stack).map_err(refused)?;
+    Socket::listen(anchor, local.into(), backlog_of(backlog), Some(sys::borrow(fd)), fd).map_err(refused)
+}
+
+/// The program's descriptor is a listener of the engine's from now on.
+fn become_listener(fd: c_int, state: State, socket: &'static Socket, decision: Decision) {
     socket.set_nonblocking(wants_nonblocking(fd));
     hold_nonblocking(fd, socket.nonblocking());
     replay_options(fd, state, socket);
@@ -97,8 +160,9 @@ fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Re
         epoll::replace(fd, socket);
     }
     socket_state::decided(fd);
-    why::set(fd, On::Engine, Reason::Listening);
-    Ok(())
+    let engine = socket.engine().index() as u8;
+    let listening = Decided::new(On::Engine, Reason::Listening);
+    why::set(fd, Decided { rule: decision.rule, engine, ..listening });
 }
 
 /// The hidden anchor goes over exec when one of the program's descriptors for the listener does, so that the listener and
@@ -177,7 +241,7 @@ pub fn end(listener: &'static Socket) {
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND));
-        why::set(fd, On::Kernel, Reason::Undecided);
+        why::set_reason(fd, On::Kernel, Reason::Undecided);
     }
 }
 
@@ -211,7 +275,8 @@ pub unsafe fn accept(
                     let _ = unsafe { write_inet(accepted.peer, addr, len) };
                 }
                 socket_state::set(accepted.fd, State::default());
-                why::set(accepted.fd, On::Engine, Reason::Accepted);
+                let engine = accepted.socket.engine().index() as u8;
+                why::set(accepted.fd, Decided { engine, ..Decided::new(On::Engine, Reason::Accepted) });
                 return accepted.fd;
             }
             Err(AcceptError::KernelReady) => Errno::EAGAIN,
@@ -257,7 +322,7 @@ unsafe fn accept_from_twin(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, 
     };
     if new >= 0 {
         calls::open::is_new(new);
-        why::set(new, On::Kernel, Reason::AcceptedByKernel);
+        why::set_reason(new, On::Kernel, Reason::AcceptedByKernel);
     }
     new
 }

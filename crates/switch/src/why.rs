@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use toe::{fd_table, sys};
-use toe_abi::why::{ENTRIES, LEN, MEMFD_NAME, encode};
-pub use toe_abi::why::{Reason, Stack};
+pub use toe_abi::why::{Decided, Reason, Stack};
+use toe_abi::why::{ENTRIES, LEN, MEMFD_NAME};
 
 /// The mapped table; null until the first TCP socket.
 static TABLE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
@@ -24,12 +24,18 @@ const BEING_MADE: u8 = 1;
 /// Made, or it failed and is not tried again.
 const SETTLED: u8 = 2;
 
+/// A decision about `fd` that no rule or engine had a part in.
+pub fn set_reason(fd: c_int, stack: Stack, reason: Reason) {
+    set(fd, Decided::new(stack, reason));
+}
+
 /// A decision about `fd`.
-pub fn set(fd: c_int, stack: Stack, reason: Reason) {
+pub fn set(fd: c_int, decided: Decided) {
+    let (stack, reason) = (decided.stack, decided.reason);
     tally::count(stack, reason);
     let Some(table) = table() else { return };
     if let Some(word) = word(table, fd) {
-        word.store(encode(stack, reason), Ordering::Relaxed);
+        word.store(decided.encode(), Ordering::Relaxed);
         USED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
         socket_state::add(fd, State::REPORTED);
         debug::log(format_args!("fd {fd}: {}: {}", stack.name(), reason.text()));

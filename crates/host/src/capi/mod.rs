@@ -6,7 +6,7 @@
 pub mod epoll;
 pub mod socket;
 
-use crate::stack::Stack;
+use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use std::ffi::c_int;
 use toe_abi::errno::Errno;
@@ -41,7 +41,7 @@ fn count(result: Result<usize, Errno>) -> libc::ssize_t {
 /// another version of the host interface; ENOMEM, EMFILE: out of memory or descriptors.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_init() -> c_int {
-    status(Stack::attach().map(|_| ()))
+    status(Stack::attach(EngineIdx::FIRST).map(|_| ()))
 }
 
 /// Ends the session: the engine ends every connection and listener of this process, with FIN, or RST where received

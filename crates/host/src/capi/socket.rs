@@ -3,7 +3,7 @@
 use super::{count, fail, status};
 use crate::errno::{EAFNOSUPPORT, EFAULT, ENOTSOCK};
 use crate::socket::{AcceptError, AcceptHow, Kind, RecvFlags, SendFlags, Shutdown, Socket};
-use crate::stack::Stack;
+use crate::stack::{EngineIdx, Stack};
 use crate::{fd_table, sys};
 use libc::{iovec, pollfd, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
@@ -94,7 +94,7 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
     if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    let stack = Stack::attach()?;
+    let stack = Stack::attach(EngineIdx::FIRST)?;
     let fd = stack.anchors().placeholder(kind & libc::SOCK_CLOEXEC != 0)?;
     let socket = Socket::allocate();
     socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);

@@ -18,6 +18,7 @@ use crate::fd_table;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
 use crate::socket::{Kind, Socket, Watcher, stream};
+use crate::stack::ENGINES_MAX;
 use crate::sys;
 use crate::wait::Waiter;
 use rustix::fd::RawFd;
@@ -38,6 +39,9 @@ const WITH_EXCLUSIVE: u32 =
         | EXCLUSIVE;
 /// Tag of the event that gets threads out of a plain kernel wait.
 const WAKE_TAG: u64 = u64::from_le_bytes(*b"toe-wake");
+
+/// Queue sets that the sockets of one set may be served by.
+const HOMES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
 
 /// A registered socket.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +84,8 @@ pub struct EpollSet {
     epfd: AtomicI32,
     references: AtomicU32,
     inner: Lock<Inner>,
-    /// Queue sets of the sockets; entries of engines that have ended are replaced.
-    homes: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
+    /// Queue sets of the sockets, without gaps; entries of engines that have ended are replaced.
+    homes: [AtomicPtr<QueueSet>; HOMES_MAX],
     /// Sockets in it.
     sockets: AtomicU32,
     /// Whether the kernel's epoll has, or may have, anything in it.
@@ -163,7 +167,7 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
                 epfd: AtomicI32::new(-1),
                 references: AtomicU32::new(0),
                 inner: Lock::new(Inner::default()),
-                homes: Default::default(),
+                homes: [const { AtomicPtr::new(std::ptr::null_mut()) }; HOMES_MAX],
                 sockets: AtomicU32::new(0),
                 kernel_fds: AtomicBool::new(false),
                 kernel_waiters: AtomicU32::new(0),
@@ -312,13 +316,9 @@ impl EpollSet {
         inner.ready.reserve(count - len.min(count));
         drop(inner);
         self.sockets.fetch_add(1, Ordering::SeqCst);
-        if let Some(home) = socket.home() {
-            self.add_home(home);
-        }
+        socket.homes().for_each(|home| self.add_home(home));
         socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
-        if let Some(home) = socket.home() {
-            home.drain();
-        }
+        socket.homes().for_each(QueueSet::drain);
         self.check(place);
         if socket.kind() == Kind::Listener {
             self.listener_came();
@@ -355,9 +355,7 @@ impl EpollSet {
             }
             place
         };
-        if let Some(home) = socket.home() {
-            home.drain();
-        }
+        socket.homes().for_each(QueueSet::drain);
         self.check(place);
         Ok(())
     }
@@ -473,7 +471,7 @@ impl EpollSet {
     fn homes(&self) -> impl Iterator<Item = &'static QueueSet> {
         self.homes
             .iter()
-            .filter_map(|slot| as_home(slot.load(Ordering::Acquire)))
+            .map_while(|slot| as_home(slot.load(Ordering::Acquire)))
             .filter(|home| !home.is_dead())
     }
 

@@ -32,10 +32,10 @@ pub fn after_fork_in_child() {
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
     let _claiming = CLAIMING.lock();
-    if !socket.is_moved() {
+    if !socket.needs_claim.load(Ordering::Acquire) {
         return Ok(());
     }
-    let outcome = Stack::get()
+    let outcome = Stack::get(socket.engine())
         .ok_or(Errno::ECONNRESET)
         .and_then(|stack| socket.anchor_fd().map(|fd| (stack, fd)).ok_or(Errno::EBADF))
         .and_then(|(stack, fd)| take_over(stack, socket, fd));
@@ -49,6 +49,7 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket, Errno> {
     let _claiming = CLAIMING.lock();
     let socket = Socket::allocate();
+    socket.set_engine(stack.engine);
     socket.fd.store(fd, Ordering::Relaxed);
     let outcome = take_over(stack, socket, fd);
     // The reference that installs it says which descriptor it is.

@@ -4,7 +4,7 @@ use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::stream::{self, ConnectTold};
 use crate::socket::{Kind, NO_SLOT, Socket};
-use crate::stack::Stack;
+use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use crate::wait::{BlockOn, block_on};
 use rustix::fd::RawFd;
@@ -30,7 +30,7 @@ impl Socket {
         fd: RawFd,
     ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
-        match socket.connect_with(anchor.handle.0, local, remote, fd) {
+        match socket.connect_with(anchor, local, remote, fd) {
             Ok(()) => Ok(socket),
             Err(errno) => {
                 socket.abandon();
@@ -42,8 +42,8 @@ impl Socket {
     /// Connects a native socket, whose descriptor `fd` becomes the anchor.
     pub(crate) fn connect_native(&'static self, remote: SocketAddr, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local;
-        let anchor = Anchor::take(Stack::get().ok_or(Errno::ENETDOWN)?)?;
-        match self.connect_with(anchor.handle.0, local, remote, fd) {
+        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
+        match self.connect_with(&anchor, local, remote, fd) {
             Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
@@ -55,20 +55,19 @@ impl Socket {
     /// Connects this fresh socket, whose anchor is `anchor`.
     fn connect_with(
         &'static self,
-        anchor: u32,
+        anchor: &Anchor,
         local: Option<SocketAddr>,
         remote: SocketAddr,
         fd: RawFd,
     ) -> Result<(), Errno> {
-        let stack = Stack::get().ok_or(Errno::ENETDOWN)?;
         let args = ConnectArgs {
             remote: remote.into(),
             local: local.map(WireAddr::from).unwrap_or_default(),
-            anchor,
+            anchor: anchor.handle.0,
             fd: fd as u32,
             ..ConnectArgs::default()
         };
-        let home = stack.my_queue()?;
+        let home = anchor.stack.my_queue()?;
         self.ready.store(0, Ordering::SeqCst);
         let outcome = self.command(home, &mut |queue| queue.start_connect(home, self, &args));
         outcome.inspect_err(|_| self.become_fresh())?;

@@ -8,7 +8,7 @@ use crate::anchor::Anchor;
 use crate::queue::QueueIo;
 use crate::socket::stream::{self};
 use crate::socket::{Kind, NO_FD, Socket};
-use crate::stack::Stack;
+use crate::stack::{EngineIdx, Stack};
 use crate::wait::{BlockOn, block_on};
 use crate::{fd_table, sys};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -55,10 +55,11 @@ pub struct Listener {
     pub closed: Closed,
 }
 
-/// What a look for a connection finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Stream(u32),
+/// What a look for a connection finds: of one listener the number of its stream, of all of a program's the stream, too,
+/// with the socket that it came in by.
+#[derive(Clone, Copy, Debug)]
+enum Found<T = u32> {
+    Stream(T),
     /// The engine has been asked for one.
     Asked,
     Nothing,
@@ -208,7 +209,7 @@ impl Socket {
         fd: RawFd,
     ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
-        let hidden = match socket.listen_with(anchor.handle.0, local, backlog, twin, fd) {
+        let hidden = match socket.listen_with(&anchor, local, backlog, twin, fd) {
             Ok(()) => anchor.open_hidden(),
             Err(errno) => {
                 anchor.refused(errno);
@@ -230,13 +231,13 @@ impl Socket {
     /// Makes this fresh socket a listener.
     fn listen_with(
         &'static self,
-        anchor: u32,
+        anchor: &Anchor,
         local: SocketAddr,
         backlog: u32,
         twin: Option<BorrowedFd<'_>>,
         fd: RawFd,
     ) -> Result<(), Errno> {
-        let stack = Stack::get().ok_or(Errno::ENETDOWN)?;
+        let stack = anchor.stack;
         let twin_handle = match twin {
             Some(twin) => match stack.request(Request::ShowTwin, &[twin])? {
                 Reply::Handle { handle } => handle,
@@ -247,7 +248,7 @@ impl Socket {
         let args = ListenArgs {
             local: local.into(),
             backlog,
-            anchor,
+            anchor: anchor.handle.0,
             twin: twin_handle,
             fd: fd as u32,
             ..ListenArgs::default()
@@ -270,8 +271,8 @@ impl Socket {
     /// Listens with a native socket, whose descriptor `fd` becomes the anchor.
     pub(crate) fn listen_native(&'static self, backlog: u32, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
-        let anchor = Anchor::take(Stack::get().ok_or(Errno::ENETDOWN)?)?;
-        match self.listen_with(anchor.handle.0, local, backlog, None, fd) {
+        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
+        match self.listen_with(&anchor, local, backlog, None, fd) {
             Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
@@ -330,6 +331,15 @@ impl Socket {
         Ok(())
     }
 
+    /// Its engine is gone, or does not know it.
+    pub(super) fn lose_engine(&self) {
+        self.with_listener(|_, listener| listener.on_death());
+    }
+
+    pub(super) fn has_lost_engine(&self) -> bool {
+        self.with_listener(|_, listener| listener.closed == Closed::EngineGone).unwrap_or(true)
+    }
+
     fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
         let (mut queue, slot) = self.lock_home()?;
         queue.drain();
@@ -355,25 +365,46 @@ impl Socket {
             return Err(Errno::EINVAL.into());
         }
         // An engine that is gone leaves the twin; its errors are found below.
-        let settled = self.activate_listener();
+        let settled = self.activate_all();
         let polled =
             how.twin.map(|twin| libc::pollfd { fd: twin.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-        if let (Some(twin), 0) = (polled, ACCEPTS.fetch_add(1, Ordering::Relaxed) % KERNEL_EVERY)
+        let turn = ACCEPTS.fetch_add(1, Ordering::Relaxed);
+        if let (Some(twin), 0) = (polled, turn % KERNEL_EVERY)
             && sys::ppoll(&mut [twin], Some(Duration::ZERO), None) == Ok(1)
         {
             return Err(AcceptError::KernelReady);
         }
-        if how.dont_wait || self.nonblocking() {
+        let (at, slot) = if how.dont_wait || self.nonblocking() {
             settled?;
-            let slot = match self.try_take(how.twin.is_some())? {
-                Found::Stream(slot) => slot,
-                Found::Asked => self.wait_for_answer(how.twin.is_some())?,
+            match self.look_for_one(turn, how.twin.is_some())? {
+                Found::Stream(found) => found,
+                Found::Asked => self.wait_for_answer(turn, how.twin.is_some())?,
                 Found::Nothing => return Err(Errno::EAGAIN.into()),
-            };
-            return self.take_in(slot, how).map_err(AcceptError::from);
+            }
+        } else {
+            self.wait_for_connection(turn, polled)?
+        };
+        at.take_in(self, slot, how).map_err(AcceptError::from)
+    }
+
+    /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
+    /// time, so that no connection is handed out that this call does not take.
+    fn look_for_one(
+        &'static self,
+        turn: u32,
+        with_twin: bool,
+    ) -> Result<Found<(&'static Socket, u32)>, Errno> {
+        let mut outcome = Err(Errno::EINVAL);
+        for member in self.members(turn) {
+            match member.try_take(with_twin) {
+                Ok(Found::Stream(slot)) => return Ok(Found::Stream((member, slot))),
+                Ok(Found::Asked) => return Ok(Found::Asked),
+                Ok(Found::Nothing) => outcome = Ok(Found::Nothing),
+                Err(Errno::EINVAL) => return Err(Errno::EINVAL),
+                Err(errno) => outcome = outcome.or(Err(errno)),
+            }
         }
-        let slot = self.wait_for_connection(polled)?;
-        self.take_in(slot, how).map_err(AcceptError::from)
+        outcome
     }
 
     fn try_take(&'static self, with_twin: bool) -> Result<Found, Errno> {
@@ -391,7 +422,7 @@ impl Socket {
     }
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
-    fn wait_for_answer(&'static self, with_twin: bool) -> Result<u32, Errno> {
+    fn wait_for_answer(&'static self, turn: u32, with_twin: bool) -> Result<(&'static Socket, u32), Errno> {
         let deadline = sys::now() + ANSWER;
         loop {
             let on = BlockOn {
@@ -402,8 +433,8 @@ impl Socket {
                 twin_ready: None,
                 restartable: false,
             };
-            let outcome = block_on(on, &mut || match self.try_take(with_twin)? {
-                Found::Stream(slot) => Ok(Some(slot)),
+            let outcome = block_on(on, &mut || match self.look_for_one(turn, with_twin)? {
+                Found::Stream(found) => Ok(Some(found)),
                 Found::Asked => Ok(None),
                 Found::Nothing => Err(Errno::EAGAIN),
             });
@@ -414,7 +445,11 @@ impl Socket {
         }
     }
 
-    fn wait_for_connection(&'static self, twin: Option<libc::pollfd>) -> Result<u32, AcceptError> {
+    fn wait_for_connection(
+        &'static self,
+        turn: u32,
+        twin: Option<libc::pollfd>,
+    ) -> Result<(&'static Socket, u32), AcceptError> {
         let has_twin = twin.is_some();
         let seen = std::cell::Cell::new(false);
         let on = BlockOn {
@@ -426,16 +461,21 @@ impl Socket {
             restartable: true,
         };
         let outcome = block_on(on, &mut || {
-            if let Found::Stream(slot) = self.try_take(has_twin)? {
-                return Ok(Some(Some(slot)));
+            if let Found::Stream(found) = self.look_for_one(turn, has_twin)? {
+                return Ok(Some(Some(found)));
             }
             Ok(seen.get().then_some(None))
         })?;
         outcome.ok_or(AcceptError::KernelReady)
     }
 
-    /// Gives the connection in `slot` a socket and a descriptor.
-    fn take_in(&'static self, slot: u32, how: AcceptHow<'_>) -> Result<Accepted, Errno> {
+    /// Gives the connection in `slot` a socket and a descriptor. `head`: the program's socket.
+    fn take_in(
+        &'static self,
+        head: &'static Socket,
+        slot: u32,
+        how: AcceptHow<'_>,
+    ) -> Result<Accepted, Errno> {
         let home = self.home().ok_or(Errno::EINVAL)?;
         let made =
             Anchor::take(home.stack).and_then(|anchor| match anchor.open(how.cloexec, how.nonblocking) {
@@ -453,7 +493,7 @@ impl Socket {
             }
         };
         let socket = Socket::allocate();
-        let settings = self.settings.lock().for_accepted();
+        let settings = head.settings.lock().for_accepted();
         let mut queue = home.lock();
         let Some((io, stream)) = queue.give_stream(slot, socket) else {
             drop(queue);
@@ -480,8 +520,8 @@ impl Socket {
         }
         drop(queue);
         *socket.settings.lock() = settings;
-        socket.receive_timeout.store(self.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-        socket.send_timeout.store(self.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.set_nonblocking(how.nonblocking);
         fd_table::install(fd, socket);
         Ok(Accepted { fd, socket, peer })
@@ -508,8 +548,12 @@ impl Socket {
         queue.remove_listener(slot);
     }
 
-    /// A hidden anchor goes over exec as the program's descriptors do.
-    pub fn keep_over_exec(&self, keep: bool) {
+    /// Its hidden anchors go over exec as the program's descriptors do.
+    pub fn keep_over_exec(&'static self, keep: bool) {
+        self.members(0).for_each(|member| member.keep_anchor_over_exec(keep));
+    }
+
+    fn keep_anchor_over_exec(&self, keep: bool) {
         let hidden = self.hidden_anchor.load(Ordering::Acquire);
         if hidden != NO_FD {
             let _ = sys::fcntl(

@@ -14,6 +14,7 @@ pub mod listener;
 pub mod options;
 pub mod received;
 mod shared;
+mod siblings;
 pub mod slices;
 pub mod stream;
 pub mod transfer;
@@ -25,10 +26,12 @@ pub use transfer::{RecvFlags, SendFlags, Shutdown};
 use crate::epoll::EpollSet;
 use crate::lock::{Guard, Lock};
 use crate::queue::{Queue, QueueIo, QueueSet};
+use crate::stack::EngineIdx;
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
 use options::Settings;
 use rustix::fd::RawFd;
+use siblings::Siblings;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -79,6 +82,8 @@ pub struct Socket {
     ready: AtomicU32,
     home: AtomicPtr<QueueSet>,
     slot: AtomicU32,
+    /// Whose it is, or was: an index for [`crate::stack::EngineIdx`].
+    engine: AtomicU8,
     /// Descriptors of this process.
     references: AtomicU32,
     /// Counts reuses: a thread that is inside a call when the socket goes away notices by it.
@@ -104,6 +109,7 @@ pub struct Socket {
     watched: AtomicU32,
     watch: Lock<Watch>,
     settings: Lock<Settings>,
+    siblings: Siblings,
 }
 
 /// All sockets that were ever made, and those that can be used again.
@@ -139,6 +145,7 @@ impl Socket {
             ready: AtomicU32::new(0),
             home: AtomicPtr::new(std::ptr::null_mut()),
             slot: AtomicU32::new(NO_SLOT),
+            engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
@@ -154,6 +161,7 @@ impl Socket {
             watched: AtomicU32::new(0),
             watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new() }),
             settings: Lock::new(Settings::default()),
+            siblings: Siblings::default(),
         }
     }
 
@@ -176,8 +184,9 @@ impl Socket {
     }
 
     /// A connection that another process has, and of which this one has the descriptor `fd`.
-    pub(crate) fn of_another_process(fd: RawFd) -> &'static Socket {
+    pub(crate) fn of_another_process(engine: EngineIdx, fd: RawFd) -> &'static Socket {
         let socket = Socket::allocate();
+        socket.set_engine(engine);
         socket.kind.store(Kind::Stream as u8, Ordering::Release);
         socket.ready.store(0, Ordering::SeqCst);
         socket.needs_claim.store(true, Ordering::Release);
@@ -195,6 +204,7 @@ impl Socket {
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
         self.inode.store(0, Ordering::Relaxed);
+        self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
         self.receive_timeout.store(0, Ordering::Relaxed);
         self.send_timeout.store(0, Ordering::Relaxed);
@@ -230,7 +240,8 @@ impl Socket {
 
     pub(crate) fn set_home(&'static self, home: &'static QueueSet) {
         self.home.store(std::ptr::from_ref(home).cast_mut(), Ordering::Release);
-        for watcher in &self.watch.lock().sets {
+        self.set_engine(home.stack.engine);
+        for watcher in &self.watched_as().watch.lock().sets {
             watcher.set.add_home(home);
         }
     }
@@ -297,19 +308,19 @@ impl Socket {
 
     /// Whether another process has it, as far as is known, so that it must be claimed before use.
     pub fn is_moved(&self) -> bool {
-        self.needs_claim.load(Ordering::Acquire)
+        self.needs_claim.load(Ordering::Acquire) || self.has_moved_sibling()
     }
 
     pub(crate) fn set_moved(&self) {
         self.needs_claim.store(true, Ordering::Release);
-        for watcher in &self.watch.lock().sets {
+        for watcher in &self.watched_as().watch.lock().sets {
             watcher.set.note_moved();
         }
     }
 
     /// Makes it usable in this process: claims it if need be.
     pub fn settle(&'static self) -> Result<(), Errno> {
-        if self.is_moved() { claim::claim(self) } else { Ok(()) }
+        if self.is_moved() { self.claim_all() } else { Ok(()) }
     }
 
     /// The same, and what other processes have done up to now is known: for what is told to the engine and not asked of
@@ -331,6 +342,16 @@ impl Socket {
         // Only the holder of the queue set's lock writes it, so what has not changed need not be stored.
         if self.ready.load(Ordering::Relaxed) != ready {
             self.ready.store(ready, Ordering::SeqCst);
+            self.tell_head(ready);
+        }
+        self.tell(key);
+    }
+
+    /// `key` has just happened to it: tells who watches.
+    fn tell(&self, key: u32) {
+        let watched_as = self.watched_as();
+        if !std::ptr::eq(watched_as, self) {
+            return watched_as.tell(key);
         }
         if key == 0 || self.watched.load(Ordering::SeqCst) == 0 {
             return;
@@ -351,7 +372,7 @@ impl Socket {
 
     /// The EPOLL bits that hold, as last published.
     pub fn ready_now(&self) -> u32 {
-        self.ready.load(Ordering::SeqCst)
+        self.ready.load(Ordering::SeqCst) | self.ready_elsewhere()
     }
 
     /// The EPOLL bits that hold now, after taking the completions that wait.
@@ -360,17 +381,17 @@ impl Socket {
             return stream::ALL;
         }
         self.activate();
-        if let Some(home) = self.home() {
+        self.homes().for_each(|home| {
             home.drain();
             home.stack.look();
-        }
+        });
         self.ready_now()
     }
 
     /// Someone wants events of this socket: a listener begins to take connections.
     pub(crate) fn activate(&'static self) {
         if self.kind() == Kind::Listener {
-            let _ = self.activate_listener();
+            let _ = self.activate_all();
         }
     }
 
@@ -436,11 +457,12 @@ impl Socket {
     }
 
     fn release(&'static self) {
+        self.take_siblings().into_iter().for_each(Socket::release);
         let watchers = std::mem::take(&mut self.watch.lock().sets);
         self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
         watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
         match self.kind() {
-            _ if self.is_moved() => self.detach(),
+            _ if self.needs_claim.load(Ordering::Acquire) => self.detach(),
             Kind::Stream => self.close_stream(),
             Kind::Listener => self.close_listener(),
             Kind::Fresh => {}

@@ -238,7 +238,7 @@ impl Socket {
             Kind::Fresh => return Err(Errno::ENOTCONN),
             Kind::Listener => {
                 if how != Shutdown::Write {
-                    self.end_listener(Closed::Shut);
+                    self.members(0).for_each(|member| member.end_listener(Closed::Shut));
                 }
                 return Ok(());
             }

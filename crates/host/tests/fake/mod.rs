@@ -121,7 +121,7 @@ impl Engine {
     /// The same, with this process attached.
     pub fn attached() -> Engine {
         let engine = Engine::start();
-        Stack::attach().expect("the fake engine takes everybody");
+        Stack::attach(toe::stack::EngineIdx::FIRST).expect("the fake engine takes everybody");
         engine
     }
 
@@ -320,7 +320,8 @@ impl Engine {
 
     /// Starts a connection up to the engine's answer to `Connect`.
     pub fn connecting(&self) -> Connection {
-        let anchor = Anchor::take(Stack::attached().expect("attached")).expect("an anchor");
+        let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
+            .expect("an anchor");
         let remote: SocketAddr = "10.0.0.2:80".parse().expect("an address");
         let flow = self.new_flow();
         self.write_info(flow, "10.0.0.1:40000".parse().expect("an address"), remote);
@@ -357,7 +358,8 @@ impl Engine {
 
     /// A listener, non-blocking, that has not asked for connections yet.
     pub fn listening(&self) -> (Connection, ListenerId) {
-        let anchor = Anchor::take(Stack::attached().expect("attached")).expect("an anchor");
+        let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
+            .expect("an anchor");
         let fd = rustix::io::dup(std::io::stdin()).expect("a descriptor").into_raw_fd();
         let id = ListenerId(self.new_flow());
         let local: SocketAddr = "10.0.0.1:80".parse().expect("an address");

@@ -4,6 +4,7 @@ use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
 use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, status, write_inet};
+use crate::policy::Action;
 use crate::socket_state::{self, State};
 use crate::{listen as listening, real, why};
 use core::ffi::c_int;
@@ -70,10 +71,10 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
         Verdict::Done(result) => result,
         // SAFETY: as above.
         Verdict::Pass => unsafe { real::connect(fd, addr, len) },
-        Verdict::Kernel(reason) => {
+        Verdict::Kernel(why) => {
             // SAFETY: as above.
             let result = unsafe { real::connect(fd, addr, len) };
-            guarded((), || connect::kernel_answered(fd, result, reason));
+            guarded((), || connect::kernel_answered(fd, result, why));
             result
         }
     }
@@ -86,13 +87,20 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if stream(fd).is_some() {
         return fail(Errno::EINVAL);
     }
+    let is_undecided = fd_table::get(fd).is_none() && socket_state::get(fd).has(State::TWIN);
+    let decision = if is_undecided { guarded(None, || Some(listening::decide(fd))) } else { None };
+    match decision.map(|decision| decision.action) {
+        Some(Action::Refuse) => return decision.map_or(-1, |decision| listening::refused(fd, decision)),
+        Some(Action::EngineOnly) => guarded((), || listening::shut_kernel_out(fd)),
+        _ => {}
+    }
     // SAFETY: the call takes numbers only.
     let result = unsafe { real::listen(fd, backlog) };
     if result == 0 {
         if let Some(socket) = fd_table::get(fd) {
             guarded((), || socket.set_backlog(listening::backlog_of(backlog)));
-        } else if socket_state::get(fd).has(State::TWIN) {
-            return guarded(0, || status(listening::undecided(fd, backlog)));
+        } else if let Some(decision) = decision {
+            return guarded(0, || status(listening::undecided(fd, backlog, decision)));
         }
     }
     result

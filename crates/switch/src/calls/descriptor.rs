@@ -38,7 +38,7 @@ fn copied_to(old: c_int, new: c_int) {
         // To move both to an engine later, all copies would have to be known; a shared kernel socket is simply kept.
         for fd in [old, new] {
             socket_state::decided(fd);
-            why::set(fd, On::Kernel, Reason::Duplicated);
+            why::set_reason(fd, On::Kernel, Reason::Duplicated);
         }
     }
 }

@@ -15,8 +15,13 @@ use toe::{fd_table, sys};
 /// The variables of `toe run`, as NAME=value.
 static OURS: OnceLock<Vec<CString>> = OnceLock::new();
 
-const NAMES: [&str; 4] =
-    ["LD_PRELOAD", toe_abi::place::ENGINE_VARIABLE, toe_abi::why::TALLY_VARIABLE, "TOE_DEBUG"];
+const NAMES: [&str; 5] = [
+    "LD_PRELOAD",
+    toe_abi::place::ENGINE_VARIABLE,
+    toe_abi::policy::POLICY_VARIABLE,
+    toe_abi::why::TALLY_VARIABLE,
+    "TOE_DEBUG",
+];
 
 /// Called once, when the library is loaded.
 pub fn remember() {

@@ -42,7 +42,7 @@ fn socket_again(kind: c_int) -> Option<c_int> {
     let fd = twin_pool::take(kind & libc::SOCK_CLOEXEC != 0, kind & libc::SOCK_NONBLOCK != 0)?;
     is_new(fd);
     twin_pool::note_new(fd);
-    why::set(fd, On::Kernel, Reason::Undecided);
+    why::set_reason(fd, On::Kernel, Reason::Undecided);
     Some(fd)
 }
 
@@ -51,12 +51,12 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
         return;
     }
     match verdict(domain, kind, protocol) {
-        None if init::disabled() => why::set(fd, On::Kernel, Reason::Disabled),
+        None if init::disabled() => why::set_reason(fd, On::Kernel, Reason::Disabled),
         None => {
             twin_pool::note_new(fd);
-            why::set(fd, On::Kernel, Reason::Undecided);
+            why::set_reason(fd, On::Kernel, Reason::Undecided);
         }
-        Some((on, reason)) => why::set(fd, on, reason),
+        Some((on, reason)) => why::set_reason(fd, on, reason),
     }
 }
 

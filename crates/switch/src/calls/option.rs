@@ -43,7 +43,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
             OptionKind::Replay(bit) => socket_state::add(fd, bit),
             OptionKind::KernelOnly => guarded((), || {
                 socket_state::decided(fd);
-                why::set(fd, On::Kernel, only_kernel_reason(level, name));
+                why::set_reason(fd, On::Kernel, only_kernel_reason(level, name));
             }),
             OptionKind::Indifferent => socket_state::add(fd, State::TOUCHED),
         }
