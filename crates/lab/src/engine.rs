@@ -19,6 +19,8 @@ pub struct Options<'a> {
     pub spot: Spot<'a>,
     /// Its `--port`, such as `packet:toe0`, and its address there; only `local` without.
     pub port: Option<(String, &'a str)>,
+    /// What its name ends with, so that several have different ones.
+    pub suffix: &'a str,
 }
 
 /// A running engine; ended when this is dropped.
@@ -38,8 +40,8 @@ impl Engine {
     /// Starts an engine named after the lab, and waits until it answers.
     pub fn start(lab: &Lab, options: &Options<'_>) -> Result<Engine> {
         let name = match options.spot.side {
-            Side::Server => lab.name().to_owned(),
-            Side::Client => format!("{}-peer", lab.name()),
+            Side::Server => format!("{}{}", lab.name(), options.suffix),
+            Side::Client => format!("{}-peer{}", lab.name(), options.suffix),
         };
         let mut engine = Engine {
             toe: lab.program("toe"),

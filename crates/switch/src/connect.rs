@@ -49,9 +49,6 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         return Verdict::Kernel(Decided::new(On::Kernel, Reason::NoRoute));
     }
     let state = socket_state::get(fd);
-    if state.is_older_than_fork() {
-        return Verdict::Kernel(Decided::new(On::Kernel, Reason::SharedTwin));
-    }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
     // Linux takes INADDR_ANY as a destination for "this host": the socket's own address if it has one.
@@ -67,10 +64,17 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, Reason::PolicyRefused) });
         return Verdict::Done(fail(Errno::EACCES));
     }
+    if state.is_older_than_fork() && decision.action != Action::EngineOnly {
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::SharedTwin));
+    }
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(local.map(|l| *l.ip()), engine_address, &KNOWN, now_ms);
     let stacks = policy::stacks(decision, remote);
-    let attempts = stacks.attempts_to(binding, *remote.ip(), &KNOWN, now_ms);
+    // Of a twin that another process has, too, an engine would be given one side only.
+    let attempts = match state.is_older_than_fork() {
+        true => Attempts::none(),
+        false => stacks.attempts_to(binding, *remote.ip(), &KNOWN, now_ms),
+    };
     let mut asking =
         Asking { fd, state, local, remote, decision, binding, refused: None, all_unserved: true };
     asking.each(attempts)

@@ -78,9 +78,7 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     }
     let state = socket_state::get(fd);
     if state.is_older_than_fork() {
-        socket_state::decided(fd);
-        why::set_reason(fd, On::Kernel, Reason::SharedTwin);
-        return Ok(());
+        return kernel_listens(fd, false, decision, (Reason::SharedTwin, Errno::EADDRNOTAVAIL));
     }
     let Some(local) = twin_address(fd) else { return Ok(()) };
     let engine_address = state.has(State::ENGINE_ADDRESS);
@@ -124,8 +122,14 @@ fn kernel_listens(
     let reason = if by_policy { Reason::PolicyEngineOnly } else { reason };
     why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, reason) });
     if by_policy {
-        // SAFETY: the call takes numbers only. It ends the twin's listening, not the socket.
-        unsafe { real::shutdown(fd, libc::SHUT_RD) };
+        let none: c_int = 0;
+        // SAFETY: the call takes numbers only, and the option no value. It ends the twin's listening, not the socket, and
+        // takes the filter of `shut_kernel_out` off.
+        unsafe {
+            real::shutdown(fd, libc::SHUT_RD);
+            let len = size_of_val(&none) as socklen_t;
+            real::setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, (&raw const none).cast(), len);
+        }
     }
     if by_policy || engine_address {
         return Err(error);

@@ -52,7 +52,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    const fn none() -> Attempts {
+    pub const fn none() -> Attempts {
         Attempts { stacks: [ProtoStack::Kernel; STACKS_MAX], len: 0 }
     }
 

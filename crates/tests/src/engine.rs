@@ -44,8 +44,14 @@ impl Engine {
         Engine::start(lab, Side::Server, Some((format!("packet:{interface}"), TAP_ENGINE_ADDR)))
     }
 
+    /// One more with the `local` port only, beside the first.
+    pub fn another(lab: &Lab) -> Engine {
+        let options = Options { spot: Side::Server.into(), port: None, suffix: "-another" };
+        Engine(must(engine::Engine::start(lab, &options)))
+    }
+
     fn start(lab: &Lab, side: Side, port: Option<(String, &str)>) -> Engine {
-        Engine(must(engine::Engine::start(lab, &Options { spot: side.into(), port })))
+        Engine(must(engine::Engine::start(lab, &Options { spot: side.into(), port, suffix: "" })))
     }
 
     /// `toe start` with this engine's name, after it was killed.

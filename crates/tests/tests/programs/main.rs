@@ -6,6 +6,7 @@ mod bench;
 mod death;
 mod descriptor;
 mod direct;
+mod engines;
 mod lifecycle;
 mod load;
 mod local;
