@@ -10,7 +10,7 @@ use crate::poller::Token;
 use crate::session::{Peer, Session};
 use crate::sys::netns_cookie;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
@@ -262,13 +262,21 @@ impl Daemon {
     fn show_twin(&mut self, place: u32, twin: OwnedFd) -> Answer {
         let id = self.session_of(place)?;
         let uid = self.connections.get(place).map_or(u32::MAX, |connection| connection.uid);
-        let is_tcp = sockopt::socket_domain(&twin).is_ok_and(|domain| domain == AddressFamily::INET)
-            && sockopt::socket_type(&twin).is_ok_and(|kind| kind == SocketType::STREAM);
-        if !is_tcp {
+        if sockopt::socket_type(&twin) != Ok(SocketType::STREAM) {
             return Err(Errno::EINVAL);
         }
         let local = rustix::net::getsockname(&twin).map_err(|_| Errno::EINVAL)?;
         let local = SocketAddr::try_from(local).map_err(|_| Errno::EINVAL)?;
+        let local = match local {
+            SocketAddr::V4(_) => local,
+            // A socket that serves both families serves this one's part of its address.
+            SocketAddr::V6(_) if sockopt::ipv6_v6only(&twin) != Ok(false) => return Err(Errno::EINVAL),
+            SocketAddr::V6(both) if both.ip().is_unspecified() => (Ipv4Addr::UNSPECIFIED, both.port()).into(),
+            SocketAddr::V6(both) => {
+                let mapped = both.ip().to_ipv4_mapped().ok_or(Errno::EINVAL)?;
+                (mapped, both.port()).into()
+            }
+        };
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
         if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_in_own_namespace(&twin) {
             return Err(Errno::EACCES);

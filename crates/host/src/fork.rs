@@ -229,7 +229,12 @@ pub fn adopt(fd: i32) -> Option<&'static Socket> {
     let stat = rustix::fs::fstat(sys::borrow(fd)).ok()?;
     let socket = match Socket::find_shared(stat.st_dev, stat.st_ino) {
         Some(known) => known,
-        None => EngineIdx::all().filter_map(Stack::get).find_map(|stack| recognised(stack, fd))?.ok()?,
+        None => {
+            let found =
+                EngineIdx::all().filter_map(Stack::get).find_map(|stack| recognised(stack, fd))?.ok()?;
+            found.note_family(fd);
+            found
+        }
     };
     fd_table::install(fd, socket);
     Some(socket)

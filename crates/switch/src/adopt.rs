@@ -69,7 +69,7 @@ fn kind_of(fd: c_int, file: FileType) -> Came {
     let descriptor = sys::borrow(fd);
     let listens = || {
         sockopt::socket_acceptconn(descriptor) == Ok(true)
-            && sockopt::socket_domain(descriptor) == Ok(AddressFamily::INET)
+            && matches!(sockopt::socket_domain(descriptor), Ok(AddressFamily::INET | AddressFamily::INET6))
             && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
     };
     match file {
@@ -91,7 +91,9 @@ fn adopt(fd: c_int, kind: Came) -> bool {
         Came::Listener => {
             // What else the program before has set on it cannot be known; these can be asked for, and are inherited.
             let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
-            socket_state::set(fd, known.with(State::TOUCHED));
+            let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
+            let family = if is_inet6 { State::INET6 } else { State::default() };
+            socket_state::set(fd, known.with(State::TOUCHED).with(family));
             let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide(fd));
         }
         _ => {}

@@ -6,7 +6,7 @@
 //! socket that this one waits for; from then on the flow lives as long as the anchor does. The twin is put back when
 //! the peer cannot be reached.
 
-use crate::ffi::{fail, family, last_errno, read_inet};
+use crate::ffi::{fail, family, last_errno, read_inet, read_inet6, read_v4};
 use crate::policy::{self, Action, Call, Decision};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
@@ -14,7 +14,7 @@ use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{fork, hidden_twin, listen, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use libc::{sockaddr, sockaddr_in, socklen_t};
+use libc::{sockaddr, sockaddr_in6, socklen_t};
 use std::time::Duration;
 use toe::socket::{Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
@@ -40,17 +40,29 @@ pub enum Verdict {
 /// # Safety
 /// `addr` is null or points to `len` readable octets.
 pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
+    let state = socket_state::get(fd);
     // SAFETY: the caller's promise.
-    let Some(remote) = (unsafe { read_inet(addr, len) }) else { return Verdict::Pass };
+    let Some(remote) = (unsafe { read_v4(addr, len, state.has(State::INET6)) }) else {
+        // SAFETY: as above.
+        return match unsafe { read_inet6(addr, len) } {
+            Some(_) if state.has(State::INET6) => Verdict::Kernel(Decided::new(On::Kernel, Reason::Ipv6)),
+            _ => Verdict::Pass,
+        };
+    };
+    if state.has(State::INET6) && is_v6only(fd) {
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::Ipv6));
+    }
     if fork::in_vfork_child() {
         return Verdict::Pass;
     }
     if remote.port() == 0 || remote.ip().is_multicast() || remote.ip().is_broadcast() {
         return Verdict::Kernel(Decided::new(On::Kernel, Reason::NoRoute));
     }
-    let state = socket_state::get(fd);
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
+    if local.is_none() && state.has(State::BOUND) {
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::Ipv6));
+    }
     // Linux takes INADDR_ANY as a destination for "this host": the socket's own address if it has one.
     let remote = match *remote.ip() {
         Ipv4Addr::UNSPECIFIED => {
@@ -352,6 +364,9 @@ fn take_over(
         socket.abandon();
         return Err(error);
     }
+    if state.has(State::INET6) {
+        socket.mark_inet6(fd);
+    }
     fd_table::install(fd, socket);
     epoll::replace(fd, socket);
     socket_state::set(fd, State::default());
@@ -390,10 +405,12 @@ fn reopen(fd: c_int) -> Result<(), Errno> {
     let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).map_err(toe::errno::from_os)?;
     let cloexec = flags.contains(rustix::io::FdFlags::CLOEXEC);
     let nonblocking = fd_table::get(fd).is_some_and(Socket::nonblocking);
+    let is_inet6 = fd_table::get(fd).is_some_and(Socket::is_inet6);
+    let domain = if is_inet6 { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
     // SAFETY: socket and dup3 take numbers only; the new descriptor is nobody else's.
     unsafe {
-        let twin = real::socket(libc::AF_INET, kind, 0);
+        let twin = real::socket(domain, kind, 0);
         if twin < 0 {
             return Err(last_errno());
         }
@@ -404,6 +421,9 @@ fn reopen(fd: c_int) -> Result<(), Errno> {
         }
     }
     twin_pool::note_new(fd);
+    if is_inet6 {
+        socket_state::add(fd, State::INET6);
+    }
     why::set_reason(fd, On::Kernel, Reason::Undecided);
     Ok(())
 }
@@ -429,17 +449,28 @@ pub fn bound_to(fd: c_int, state: State) -> Option<SocketAddrV4> {
     if !state.has(State::BOUND) { None } else { twin_address(fd) }
 }
 
-/// Where the kernel has the twin.
+/// Where the kernel has the twin; `None`: at an address that is not IPv4's alone or in part.
 pub fn twin_address(fd: c_int) -> Option<SocketAddrV4> {
-    let mut addr = core::mem::MaybeUninit::<sockaddr_in>::zeroed();
-    let mut len = size_of::<sockaddr_in>() as socklen_t;
-    // SAFETY: a local buffer of `len` octets; zeroed, so that it is initialised whatever the kernel writes.
+    let mut addr = core::mem::MaybeUninit::<sockaddr_in6>::zeroed();
+    let mut len = size_of::<sockaddr_in6>() as socklen_t;
+    // SAFETY: a local buffer of `len` octets, long enough for both families; zeroed, so that it is initialised whatever the
+    // kernel writes.
     unsafe {
         if real::getsockname(fd, addr.as_mut_ptr().cast(), &mut len) < 0 {
             return None;
         }
-        read_inet(addr.as_ptr().cast(), len)
+        match read_inet6(addr.as_ptr().cast(), len) {
+            None => read_inet(addr.as_ptr().cast(), len),
+            Some(_) if is_v6only(fd) => None,
+            Some((ip, port)) if ip.is_unspecified() => Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)),
+            Some((ip, port)) => ip.to_ipv4_mapped().map(|ip| SocketAddrV4::new(ip, port)),
+        }
     }
+}
+
+/// Whether a socket of AF_INET6 leaves IPv4 alone.
+fn is_v6only(fd: c_int) -> bool {
+    rustix::net::sockopt::ipv6_v6only(sys::borrow(fd)) != Ok(false)
 }
 
 /// Sets on the engine's socket what the program had set on the twin.

@@ -1,8 +1,8 @@
 //! The border to C: errno, panics, socket addresses and vectors of buffers. Used by every interposed call.
 
 use core::ffi::c_int;
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use libc::{iovec, sockaddr, sockaddr_in, socklen_t, ssize_t};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t, ssize_t};
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 use toe::Errno;
@@ -113,11 +113,53 @@ pub unsafe fn read_inet(addr: *const sockaddr, len: socklen_t) -> Option<SocketA
     Some(SocketAddrV4::new(Ipv4Addr::from(u32::from_be(inet.sin_addr.s_addr)), u16::from_be(inet.sin_port)))
 }
 
-/// Gives an address to the program as Linux does: as much as fits, and the length it would have had.
+/// The length of a sockaddr_in6 as RFC 2133 had it, without the scope: Linux takes it still.
+const SIN6_LEN_RFC2133: usize = 24;
+
+/// An AF_INET6 address as the program passed it, without its scope.
+///
+/// # Safety
+/// `addr` is null or points to `len` readable octets.
+pub unsafe fn read_inet6(addr: *const sockaddr, len: socklen_t) -> Option<(Ipv6Addr, u16)> {
+    // SAFETY: the caller's promise.
+    let family = unsafe { family(addr, len) }?;
+    if family != libc::AF_INET6 || (len as usize) < SIN6_LEN_RFC2133 {
+        return None;
+    }
+    // SAFETY: long enough for all but the scope, and the octets have no invalid values.
+    let (ip, port) = unsafe {
+        let inet6 = addr.cast::<sockaddr_in6>();
+        ((&raw const (*inet6).sin6_addr).read_unaligned(), (&raw const (*inet6).sin6_port).read_unaligned())
+    };
+    Some((Ipv6Addr::from(ip.s6_addr), u16::from_be(port)))
+}
+
+/// The IPv4 address and port that a socket's address stands for; `inet6`: the socket is of AF_INET6, and so IPv4
+/// addresses are mapped.
+///
+/// # Safety
+/// As [`read_inet`].
+pub unsafe fn read_v4(addr: *const sockaddr, len: socklen_t, inet6: bool) -> Option<SocketAddrV4> {
+    if !inet6 {
+        // SAFETY: the caller's promise.
+        return unsafe { read_inet(addr, len) };
+    }
+    // SAFETY: the caller's promise.
+    let (ip, port) = unsafe { read_inet6(addr, len) }?;
+    ip.to_ipv4_mapped().map(|ip| SocketAddrV4::new(ip, port))
+}
+
+/// Gives an address to the program as Linux does: as much as fits, and the length it would have had. `inet6`: of a socket of
+/// AF_INET6, whose IPv4 addresses are mapped.
 ///
 /// # Safety
 /// `out` is writable for `*out_len` octets and `out_len` is a valid pointer, or `out` or `out_len` is null.
-pub unsafe fn write_inet(from: SocketAddr, out: *mut sockaddr, out_len: *mut socklen_t) -> Result<(), Errno> {
+pub unsafe fn write_inet(
+    from: SocketAddr,
+    inet6: bool,
+    out: *mut sockaddr,
+    out_len: *mut socklen_t,
+) -> Result<(), Errno> {
     if out.is_null() || out_len.is_null() {
         return Err(errno(libc::EFAULT));
     }
@@ -133,11 +175,21 @@ pub unsafe fn write_inet(from: SocketAddr, out: *mut sockaddr, out_len: *mut soc
         sin_addr: libc::in_addr { s_addr: u32::from(*from.ip()).to_be() },
         sin_zero: [0; 8],
     };
-    let len = (room as usize).min(size_of::<sockaddr_in>());
-    // SAFETY: `len` octets are in both; the program's buffer and our local do not overlap.
+    let mapped = sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as libc::sa_family_t,
+        sin6_port: from.port().to_be(),
+        sin6_flowinfo: 0,
+        sin6_addr: libc::in6_addr { s6_addr: from.ip().to_ipv6_mapped().octets() },
+        sin6_scope_id: 0,
+    };
+    let (octets, whole) = match inet6 {
+        false => ((&raw const inet).cast::<u8>(), size_of::<sockaddr_in>()),
+        true => ((&raw const mapped).cast::<u8>(), size_of::<sockaddr_in6>()),
+    };
+    // SAFETY: so many octets are in both; the program's buffer and our locals do not overlap.
     unsafe {
-        core::ptr::copy_nonoverlapping((&raw const inet).cast::<u8>(), out.cast::<u8>(), len);
-        out_len.write(size_of::<sockaddr_in>() as socklen_t);
+        core::ptr::copy_nonoverlapping(octets, out.cast::<u8>(), (room as usize).min(whole));
+        out_len.write(whole as socklen_t);
     }
     Ok(())
 }
@@ -229,7 +281,7 @@ mod tests {
         let mut len = 16;
         // SAFETY: a local buffer of 16 octets, and its length.
         unsafe {
-            write_inet(from.into(), out.as_mut_ptr().cast(), &mut len).unwrap();
+            write_inet(from.into(), false, out.as_mut_ptr().cast(), &mut len).unwrap();
             assert_eq!(len, 16);
             assert_eq!(read_inet(out.as_ptr().cast(), len), Some(from));
             assert_eq!(read_inet(out.as_ptr().cast(), 8), None);
@@ -242,9 +294,30 @@ mod tests {
         let mut out = [0xaau8; 16];
         let mut len = 4;
         // SAFETY: a local buffer.
-        unsafe { write_inet("1.2.3.4:80".parse().unwrap(), out.as_mut_ptr().cast(), &mut len).unwrap() };
+        unsafe {
+            write_inet("1.2.3.4:80".parse().unwrap(), false, out.as_mut_ptr().cast(), &mut len).unwrap()
+        };
         assert_eq!(len, 16);
         assert_eq!(out[..5], [2, 0, 0, 80, 0xaa]);
+    }
+
+    #[test]
+    fn a_socket_of_inet6_has_mapped_addresses() {
+        let from = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 8080);
+        let mut out = [0u8; 28];
+        let mut len = 28;
+        // SAFETY: a local buffer of 28 octets, and its length.
+        unsafe {
+            write_inet(from.into(), true, out.as_mut_ptr().cast(), &mut len).unwrap();
+            assert_eq!(len, 28);
+            assert_eq!(read_v4(out.as_ptr().cast(), len, true), Some(from));
+            assert_eq!(read_v4(out.as_ptr().cast(), len, false), None);
+            assert_eq!(read_v4(out.as_ptr().cast(), 23, true), None);
+            let (ip, port) = read_inet6(out.as_ptr().cast(), 24).unwrap();
+            assert_eq!((ip.to_string().as_str(), port), ("::ffff:10.1.2.3", 8080));
+            out[8..24].copy_from_slice(&Ipv6Addr::LOCALHOST.octets());
+            assert_eq!(read_v4(out.as_ptr().cast(), len, true), None);
+        }
     }
 
     #[test]

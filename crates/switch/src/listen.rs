@@ -49,8 +49,7 @@ pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
 
 /// What the policy says of a twin that is about to listen.
 pub fn decide(fd: c_int) -> Decision {
-    let local = twin_address(fd).unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-    policy::decide(Call::Listen, local)
+    twin_address(fd).map_or(policy::NOT_SUBJECT, |local| policy::decide(Call::Listen, local))
 }
 
 /// The policy refuses it; what listen(2) returns.
@@ -80,7 +79,9 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     if state.is_older_than_fork() {
         return kernel_listens(fd, false, decision, (Reason::SharedTwin, Errno::EADDRNOTAVAIL));
     }
-    let Some(local) = twin_address(fd) else { return Ok(()) };
+    let Some(local) = twin_address(fd) else {
+        return kernel_listens(fd, false, decision, (Reason::Ipv6, Errno::EADDRNOTAVAIL));
+    };
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(Some(*local.ip()), engine_address, &KNOWN, sys::coarse_ms());
     let mut refused = match (decision.action, binding) {
@@ -155,6 +156,9 @@ fn at_engine(
 
 /// The program's descriptor is a listener of the engine's from now on.
 fn become_listener(fd: c_int, state: State, socket: &'static Socket, decision: Decision) {
+    if state.has(State::INET6) {
+        socket.set_inet6();
+    }
     socket.set_nonblocking(wants_nonblocking(fd));
     hold_nonblocking(fd, socket.nonblocking());
     replay_options(fd, state, socket);
@@ -244,7 +248,8 @@ pub fn end(listener: &'static Socket) {
         let wants = listener.nonblocking();
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
-        socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND));
+        let family = if listener.is_inet6() { State::INET6 } else { State::default() };
+        socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND).with(family));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
     }
 }
@@ -276,7 +281,7 @@ pub unsafe fn accept(
             Ok(accepted) => {
                 if !addr.is_null() {
                     // SAFETY: the caller's promise. Linux, too, has taken the connection when the copy fails.
-                    let _ = unsafe { write_inet(accepted.peer, addr, len) };
+                    let _ = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
                 }
                 socket_state::set(accepted.fd, State::default());
                 let engine = accepted.socket.engine().index() as u8;

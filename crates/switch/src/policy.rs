@@ -53,6 +53,9 @@ fn given() -> &'static Given {
     GIVEN.get_or_init(Given::default)
 }
 
+/// Of a socket that no policy speaks of.
+pub const NOT_SUBJECT: Decision = Decision { action: Action::Offload, engines: Engines::ALL, rule: 0 };
+
 /// `addr`: where the socket is to listen, or what it is to connect to.
 pub fn decide(call: Call, addr: SocketAddrV4) -> Decision {
     let given = given();

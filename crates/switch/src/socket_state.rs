@@ -21,7 +21,7 @@ static END: AtomicU32 = AtomicU32::new(0);
 pub struct State(pub u64);
 
 impl State {
-    /// An undecided AF_INET stream socket.
+    /// An undecided stream socket of AF_INET or AF_INET6.
     pub const TWIN: State = State(1);
     /// The program has called bind with success.
     pub const BOUND: State = State(2);
@@ -37,6 +37,8 @@ impl State {
     pub const TOUCHED: State = State(64);
     /// A thread is in connect and asks an engine: the descriptor may become the engine's at any moment.
     pub const CONNECTING: State = State(128);
+    /// Of AF_INET6: the engine can have it for addresses that are IPv4's.
+    pub const INET6: State = State(256);
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
@@ -87,7 +89,7 @@ impl State {
     }
 }
 
-const OPTION_SHIFT: usize = 8;
+const OPTION_SHIFT: usize = 9;
 /// How often the process had forked when the socket was made, and how many processes it had made otherwise.
 const FORKS_SHIFT: usize = 32;
 const OTHERS_SHIFT: usize = 48;
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn option_bits_and_flags_are_apart() {
-        let flags = State::TWIN.with(State::BOUND).with(State::ENGINE_ADDRESS).with(State::IN_EPOLL);
+        let flags = State::TWIN.with(State::BOUND).with(State::ENGINE_ADDRESS).with(State::INET6);
         assert_eq!(flags.options().count(), 0);
         assert_eq!(State(u64::MAX).options().count(), REPLAYED.len());
     }

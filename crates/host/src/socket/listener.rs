@@ -493,6 +493,9 @@ impl Socket {
             }
         };
         let socket = Socket::allocate();
+        if head.is_inet6() {
+            socket.mark_inet6(fd);
+        }
         let settings = head.settings.lock().for_accepted();
         let mut queue = home.lock();
         let Some((io, stream)) = queue.give_stream(slot, socket) else {

@@ -10,6 +10,7 @@
 pub mod claim;
 pub mod connect;
 pub mod direct;
+mod family;
 pub mod listener;
 pub mod options;
 pub mod received;
@@ -98,6 +99,8 @@ pub struct Socket {
     /// [`fork::children`] when it was made.
     forks: AtomicU32,
     nonblocking: AtomicBool,
+    /// Of AF_INET6, see [`Socket::is_inet6`].
+    inet6: AtomicBool,
     /// Timeouts in µs; 0: none.
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -154,6 +157,7 @@ impl Socket {
             inode: AtomicU64::new(0),
             forks: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
+            inet6: AtomicBool::new(false),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
             fd: AtomicI32::new(NO_FD),
@@ -206,6 +210,7 @@ impl Socket {
         self.inode.store(0, Ordering::Relaxed);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
+        self.inet6.store(false, Ordering::Relaxed);
         self.receive_timeout.store(0, Ordering::Relaxed);
         self.send_timeout.store(0, Ordering::Relaxed);
         self.fd.store(NO_FD, Ordering::Relaxed);

@@ -227,6 +227,7 @@ impl Socket {
         let int = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => i32::from(self.take_error().0),
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+            (libc::SOL_SOCKET, libc::SO_DOMAIN) if self.is_inet6() => libc::AF_INET6,
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => i32::from(self.kind() == Kind::Listener),

@@ -3,7 +3,7 @@
 use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
-use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, status, write_inet};
+use crate::ffi::{errno, fail, family, guarded, last_errno, read_v4, status, write_inet};
 use crate::policy::Action;
 use crate::socket_state::{self, State};
 use crate::{listen as listening, real, why};
@@ -16,10 +16,11 @@ use toe::{Errno, fd_table};
 /// As bind(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    if stream(fd).is_some() {
+    if let Some(socket) = stream(fd) {
         // SAFETY: as bind(2) asks of its arguments.
         return match unsafe { family(addr, len) } {
-            Some(libc::AF_INET | libc::AF_UNSPEC) => fail(Errno::EINVAL),
+            Some(libc::AF_INET6) if socket.is_inet6() => fail(Errno::EINVAL),
+            Some(libc::AF_INET | libc::AF_UNSPEC) if !socket.is_inet6() => fail(Errno::EINVAL),
             Some(_) => fail(errno(libc::EAFNOSUPPORT)),
             None => fail(Errno::EINVAL),
         };
@@ -42,7 +43,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
 /// As bind(2).
 unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's promise.
-    let wanted = unsafe { read_inet(addr, len) };
+    let wanted = unsafe { read_v4(addr, len, socket_state::get(fd).has(State::INET6)) };
     if !wanted.is_some_and(|wanted| listening::engine_has(wanted, fd)) {
         return fail(Errno::EADDRNOTAVAIL);
     }
@@ -148,7 +149,11 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, len:
         None => unsafe { real::getsockname(fd, addr, len) },
         Some(socket) => guarded(-1, || {
             // SAFETY: as above.
-            status(socket.local_addr().and_then(|local| unsafe { write_inet(local, addr, len) }))
+            status(
+                socket
+                    .local_addr()
+                    .and_then(|local| unsafe { write_inet(local, socket.is_inet6(), addr, len) }),
+            )
         }),
     }
 }
@@ -162,7 +167,9 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
         None => unsafe { real::getpeername(fd, addr, len) },
         Some(socket) => guarded(-1, || {
             // SAFETY: as above.
-            status(socket.peer_addr().and_then(|peer| unsafe { write_inet(peer, addr, len) }))
+            status(
+                socket.peer_addr().and_then(|peer| unsafe { write_inet(peer, socket.is_inet6(), addr, len) }),
+            )
         }),
     }
 }

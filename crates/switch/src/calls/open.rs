@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint};
 use toe::stack::Stack;
 use toe::{epoll, fd_table, sys};
 
-/// A new AF_INET stream socket becomes a twin; every other is the kernel's, and a TCP one says why.
+/// A new TCP socket becomes a twin; every other is the kernel's, and a TCP one says why.
 ///
 /// # Safety
 /// None beyond socket(2)'s.
@@ -50,10 +50,13 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
     if fork::in_vfork_child() {
         return;
     }
-    match verdict(domain, kind, protocol) {
+    match verdict(kind, protocol) {
         None if init::disabled() => why::set_reason(fd, On::Kernel, Reason::Disabled),
         None => {
             twin_pool::note_new(fd);
+            if domain == libc::AF_INET6 {
+                socket_state::add(fd, State::INET6);
+            }
             why::set_reason(fd, On::Kernel, Reason::Undecided);
         }
         Some((on, reason)) => why::set_reason(fd, on, reason),
@@ -61,14 +64,11 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
 }
 
 /// Why a socket is none for an engine; `None` when one may have it.
-fn verdict(domain: c_int, kind: c_int, protocol: c_int) -> Option<(On, Reason)> {
+fn verdict(kind: c_int, protocol: c_int) -> Option<(On, Reason)> {
     if kind & 0xf != libc::SOCK_STREAM {
         return Some((On::None, Reason::NotStream));
     }
-    if !matches!(protocol, 0 | libc::IPPROTO_TCP) {
-        return Some((On::Kernel, Reason::Protocol));
-    }
-    (domain != libc::AF_INET).then_some((On::Kernel, Reason::Ipv6))
+    (!matches!(protocol, 0 | libc::IPPROTO_TCP)).then_some((On::Kernel, Reason::Protocol))
 }
 
 /// # Safety
@@ -212,13 +212,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_tcp_over_ipv4_is_for_an_engine() {
+    fn only_plain_tcp_is_for_an_engine() {
         let stream = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        assert_eq!(verdict(libc::AF_INET, stream, 0), None);
-        assert_eq!(verdict(libc::AF_INET, stream, libc::IPPROTO_TCP), None);
-        assert_eq!(verdict(libc::AF_INET6, stream, 0), Some((On::Kernel, Reason::Ipv6)));
-        assert_eq!(verdict(libc::AF_INET, stream, libc::IPPROTO_MPTCP), Some((On::Kernel, Reason::Protocol)));
-        assert_eq!(verdict(libc::AF_INET, libc::SOCK_DGRAM, 0), Some((On::None, Reason::NotStream)));
+        assert_eq!(verdict(stream, 0), None);
+        assert_eq!(verdict(stream, libc::IPPROTO_TCP), None);
+        assert_eq!(verdict(stream, libc::IPPROTO_MPTCP), Some((On::Kernel, Reason::Protocol)));
+        assert_eq!(verdict(libc::SOCK_DGRAM, 0), Some((On::None, Reason::NotStream)));
     }
 
     #[test]

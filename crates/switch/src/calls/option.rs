@@ -75,7 +75,7 @@ unsafe fn set_on_stream(
     }
     // SAFETY: the caller's promise; not null.
     let value = unsafe { crate::ffi::slice(value, len as usize) };
-    if !matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP) {
+    if !is_level_of(socket, level) {
         return Err(Errno::ENOPROTOOPT);
     }
     // The options of IP take a single octet, and none as 0.
@@ -90,6 +90,12 @@ unsafe fn set_on_stream(
         Err(Errno::ENOPROTOOPT) => without_effect(level, name, value),
         result => result,
     }
+}
+
+/// Whether a TCP socket has options of this level.
+fn is_level_of(socket: &Socket, level: c_int) -> bool {
+    matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP)
+        || (level == libc::IPPROTO_IPV6 && socket.is_inet6())
 }
 
 /// Options that change nothing which a program can tell on a connection of an engine.
@@ -109,6 +115,20 @@ fn without_effect(level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> 
         libc::IPPROTO_IP => {
             matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER | libc::IP_FREEBIND)
         }
+        // IPv6 has no part in the connection; IPV6_V6ONLY must be set before it.
+        libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => return Err(Errno::EINVAL),
+        libc::IPPROTO_IPV6 => matches!(
+            name,
+            libc::IPV6_UNICAST_HOPS
+                | libc::IPV6_TCLASS
+                | libc::IPV6_MTU_DISCOVER
+                | libc::IPV6_AUTOFLOWLABEL
+                | libc::IPV6_FREEBIND
+                | libc::IPV6_RECVPKTINFO
+                | libc::IPV6_RECVTCLASS
+                | libc::IPV6_RECVHOPLIMIT
+                | libc::IPV6_RECVERR
+        ),
         libc::IPPROTO_TCP => {
             if name == libc::TCP_CONGESTION {
                 return match value {
@@ -172,7 +192,7 @@ unsafe fn get_from_stream(
     if room > c_int::MAX as socklen_t {
         return fail(Errno::EINVAL);
     }
-    if !matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP) {
+    if !is_level_of(socket, level) {
         return fail(Errno::EOPNOTSUPP);
     }
     // Nothing that is asked of a TCP socket is longer than struct tcp_info.
@@ -219,6 +239,18 @@ fn as_plain_socket(level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize
         (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_FREEBIND) => 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => 64,
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
+        (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_V6ONLY
+            | libc::IPV6_TCLASS
+            | libc::IPV6_FREEBIND
+            | libc::IPV6_RECVPKTINFO
+            | libc::IPV6_RECVTCLASS
+            | libc::IPV6_RECVHOPLIMIT
+            | libc::IPV6_RECVERR,
+        ) => 0,
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => 64,
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => libc::IPV6_PMTUDISC_WANT,
         (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => 1,
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => 6,
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => 60,

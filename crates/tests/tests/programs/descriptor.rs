@@ -42,3 +42,8 @@ fn calls_that_few_programs_make_do_what_they_do_on_linux() {
 fn what_several_processes_have_is_neither_lost_nor_doubled() {
     run("sharing.py", include_str!("sharing.py"), 51);
 }
+
+#[test]
+fn sockets_of_inet6_with_addresses_of_ipv4_are_the_engines() {
+    run("inet6.py", include_str!("inet6.py"), 7);
+}
