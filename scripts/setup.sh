@@ -17,7 +17,7 @@ case ${1:-} in
     demo) wanted=(nginx:nginx wrk:wrk ip:iproute2 nsenter:util-linux) ;;
     test)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools wrk:wrk curl:curl ip:iproute2
-            python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils)
+            python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils strace:strace)
         ;;
     bench)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools memcached:memcached

@@ -10,5 +10,6 @@ mod engines;
 mod lifecycle;
 mod load;
 mod local;
+mod quiet;
 mod transfer;
 mod views;
