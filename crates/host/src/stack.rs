@@ -58,8 +58,8 @@ static CURRENT: [AtomicPtr<Stack>; ENGINES_MAX] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; ENGINES_MAX];
 /// Held while attaching.
 static ATTACHING: Lock<()> = Lock::new(());
-/// When the last attempt to attach failed, by [`sys::coarse_ms`]; 0: never.
-static FAILED_AT: [AtomicU64; ENGINES_MAX] = [const { AtomicU64::new(0) }; ENGINES_MAX];
+/// When the last attempt to attach failed, by [`sys::coarse_ms`], and with which errno in the lowest 16 bits; 0: never.
+static FAILED: [AtomicU64; ENGINES_MAX] = [const { AtomicU64::new(0) }; ENGINES_MAX];
 
 /// A session.
 #[derive(Debug)]
@@ -108,14 +108,20 @@ impl Stack {
     /// The session, attaching on first use and again after the engine has ended. `None`: there is no engine now, or
     /// it refuses.
     pub fn get(engine: EngineIdx) -> Option<&'static Stack> {
+        Stack::get_or_why(engine).ok()
+    }
+
+    /// The same, with the reason, which may be that of the last attempt: an engine that is not there is not looked for each
+    /// time. As of [`Stack::attach`].
+    pub fn get_or_why(engine: EngineIdx) -> Result<&'static Stack, Errno> {
         if let Some(stack) = Stack::attached(engine) {
-            return Some(stack);
+            return Ok(stack);
         }
-        let failed_at = FAILED_AT[engine.index()].load(Ordering::Relaxed);
-        if failed_at != 0 && sys::coarse_ms().saturating_sub(failed_at) < RETRY_MS {
-            return None;
+        let failed = FAILED[engine.index()].load(Ordering::Relaxed);
+        if failed != 0 && sys::coarse_ms().saturating_sub(failed >> 16) < RETRY_MS {
+            return Err(Errno(failed as u16));
         }
-        Stack::attach(engine).ok()
+        Stack::attach(engine)
     }
 
     /// The session, if there is a live one.
@@ -151,12 +157,13 @@ impl Stack {
         }
         match outcome {
             Ok(stack) => {
-                FAILED_AT[engine.index()].store(0, Ordering::Relaxed);
+                FAILED[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
                 Ok(Stack::adopt(stack))
             }
             Err(errno) => {
-                FAILED_AT[engine.index()].store(sys::coarse_ms().max(1), Ordering::Relaxed);
+                let failed = sys::coarse_ms() << 16 | u64::from(errno.0);
+                FAILED[engine.index()].store(failed, Ordering::Relaxed);
                 Err(errno)
             }
         }
@@ -367,7 +374,7 @@ impl Stack {
         self.foreign.store(true, Ordering::Release);
         let engine = self.engine.index();
         CURRENT[engine].store(std::ptr::null_mut(), Ordering::Release);
-        FAILED_AT[engine].store(0, Ordering::Relaxed);
+        FAILED[engine].store(0, Ordering::Relaxed);
         for fd in self.own_fds.lock().drain(..) {
             fd_table::forget_internal(fd);
             let _ = sys::close(fd);

@@ -213,14 +213,10 @@ pub fn kernel_answered(fd: c_int, result: c_int, why: Decided) {
 
 /// An engine's session, or why there is none.
 pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
-    if let Some(stack) = Stack::get(engine) {
-        return Ok(stack);
-    }
-    Err(match Stack::attach(engine) {
-        Ok(stack) => return Ok(stack),
-        Err(Errno::EPROTO | Errno::EACCES | Errno::EPERM) => Reason::AttachRefused,
-        Err(Errno::ENETDOWN | Errno::ECONNRESET) => Reason::EngineGone,
-        Err(_) => Reason::NoEngine,
+    Stack::get_or_why(engine).map_err(|error| match error {
+        Errno::EPROTO | Errno::EACCES | Errno::EPERM => Reason::AttachRefused,
+        Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
+        _ => Reason::NoEngine,
     })
 }
 

@@ -532,7 +532,7 @@ impl Socket {
 
     /// `shutdown` of a listener: it hands out nothing more.
     pub(super) fn end_listener(&'static self, why: Closed) {
-        let last = !self.is_shared();
+        let last = !self.watched_as().is_shared();
         self.with_listener(|io, listener| {
             if listener.closed == Closed::No {
                 io.command(Command::CloseListener { listener: listener.id, last });
@@ -546,7 +546,10 @@ impl Socket {
         if let Some((io, listener)) = queue.listener(slot, self)
             && listener.closed == Closed::No
         {
-            io.command(Command::CloseListener { listener: listener.id, last: !self.is_shared() });
+            io.command(Command::CloseListener {
+                listener: listener.id,
+                last: !self.watched_as().is_shared(),
+            });
         }
         queue.remove_listener(slot);
     }

@@ -166,25 +166,42 @@ conn.close()
 
 def one_engine_ends():
     """Killed while a program listens: the other stacks' connections go on, and so does the listener."""
+    gone, pid = sys.argv[1], int(sys.argv[2])
+    left = sorted(name for name in ALL if name != gone)
     listening, port = listener()
-    held = [client(port, name) for name in ("first", "kernel")]
+    held = [client(port, name) for name in left]
     conns = [listening.accept()[0] for _ in held]
-    os.kill(int(sys.argv[1]), signal.SIGKILL)
-    assert sorted(map(serve, conns)) == ["first", "kernel"]
-    finished(zip(("first", "kernel"), held))
-    for name in ("first", "kernel", "first"):
+    os.kill(pid, signal.SIGKILL)
+    assert sorted(map(serve, conns)) == left
+    finished(zip(left, held))
+    for name in left * 2:
         process = client(port, name)
         assert serve(listening.accept()[0]) == name
         finished([(name, process)])
 
 
-blocking_accepts()
-by_poll()
-by_select()
-for flags in (0, select.EPOLLET, select.EPOLLONESHOT):
-    by_epoll(flags)
-children_accept()
-next_program_accepts()
-the_second_is_asked_when_nobody_listens_at_the_first()
+def passed_listener_lives():
+    """A process that closes a listener which it has passed on does not end it, at no engine."""
+    listening, port = listener()
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    socket.send_fds(ours, [b"take it"], [listening.fileno()])
+    listening.close()
+    again = socket.socket(fileno=socket.recv_fds(theirs, 10, 1)[1][0])
+    for name in ALL * 2:
+        process = client(port, name)
+        assert serve(again.accept()[0]) == name
+        finished([(name, process)])
+
+
+if sys.argv[1] == "second":
+    blocking_accepts()
+    by_poll()
+    by_select()
+    for flags in (0, select.EPOLLET, select.EPOLLONESHOT):
+        by_epoll(flags)
+    children_accept()
+    next_program_accepts()
+    passed_listener_lives()
+    the_second_is_asked_when_nobody_listens_at_the_first()
 one_engine_ends()
 print("same")

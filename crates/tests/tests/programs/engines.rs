@@ -26,17 +26,24 @@ fn script(lab: &Lab, name: &str, text: &str) -> String {
 #[test]
 fn a_program_serves_and_uses_two_engines_and_the_kernel() {
     let lab = Lab::new();
-    let (first, second) = (Engine::local(&lab), Engine::another(&lab));
+    let (first, mut second) = (Engine::local(&lab), Engine::another(&lab));
     let file = script(&lab, "engines.py", include_str!("engines.py"));
-    let mut command = lab.command(Side::Server, bins::path("toe"));
-    command.args(["run", "--name", first.name(), "--name", second.name(), "--", PYTHON, &file]);
-    command.arg(second.pid().to_string());
-    let said = Program::spawn("engines.py", &mut command).wait(LONG).expect_success("engines.py");
-    assert_eq!(said.trim(), "same");
-    // 3 + 3 blocking, 2 each by poll, select and three kinds of epoll, 2 by a child, 2 by the next program, 1 at the first
-    // engine's own server, 3 while and after the second ends.
-    assert_eq!(accepted(&first), 6 + 10 + 2 + 2 + 1 + 3);
+    let names = [first.name().to_owned(), second.name().to_owned()];
+    let ends = |gone: &str, pid: u32| {
+        let mut command = lab.command(Side::Server, bins::path("toe"));
+        command.args(["run", "--name", &names[0], "--name", &names[1], "--", PYTHON, &file]);
+        command.args([gone, &pid.to_string()]);
+        let said = Program::spawn("engines.py", &mut command).wait(LONG).expect_success("engines.py");
+        assert_eq!(said.trim(), "same");
+    };
+    ends("second", second.pid());
+    // 3 + 3 blocking, 2 each by poll, select and three kinds of epoll, 2 by a child, by the next program and over a passed
+    // listener, 1 at the first engine's own server, 3 while and after the second ends.
+    assert_eq!(accepted(&first), 6 + 10 + 6 + 1 + 3);
     first.wait_until_idle(SOON);
+    second.start_again(&lab);
+    ends("first", first.pid());
+    assert_eq!(accepted(&second), 3);
 }
 
 /// What `toe why` says of each descriptor: stack, engine, rule.
