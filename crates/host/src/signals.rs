@@ -10,10 +10,14 @@
 
 use crate::sys;
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// Signals are numbered from 1 to this.
 const SIGNALS: usize = 64;
+/// The first of the real-time signals: each of them counts, also when one of its number waits already (signal(7)).
+const REAL_TIME: usize = 32;
+/// Real-time signals that a thread keeps beside the first of each number. It is inside for some µs at a time.
+const MORE_MAX: usize = 32;
 
 /// `siginfo_t`, as the kernel passes it.
 pub type Info = [u64; 16];
@@ -27,11 +31,21 @@ struct Kept {
     pending: AtomicU64,
     /// Their descriptions. An entry is written by the handler while its bit is clear, and read after the bit was set.
     infos: UnsafeCell<[Info; SIGNALS]>,
+    /// Real-time signals of which one was kept already, in order, with their numbers; so many places are taken. An entry is
+    /// written by the handler that took its place, and read when the thread leaves: then no handler is in the middle of it.
+    more: UnsafeCell<[(usize, Info); MORE_MAX]>,
+    taken: AtomicU32,
 }
 
 thread_local! {
     static KEPT: Kept = const {
-        Kept { depth: Cell::new(0), pending: AtomicU64::new(0), infos: UnsafeCell::new([[0; 16]; SIGNALS]) }
+        Kept {
+            depth: Cell::new(0),
+            pending: AtomicU64::new(0),
+            infos: UnsafeCell::new([[0; 16]; SIGNALS]),
+            more: UnsafeCell::new([(0, [0; 16]); MORE_MAX]),
+            taken: AtomicU32::new(0),
+        }
     };
 }
 
@@ -100,6 +114,12 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
             unsafe { (*kept.infos.get())[signal - 1] = *info };
             compiler_fence(Ordering::SeqCst);
             kept.pending.fetch_or(bit, Ordering::Relaxed);
+        } else if signal >= REAL_TIME {
+            let place = kept.taken.fetch_add(1, Ordering::Relaxed) as usize;
+            if place < MORE_MAX {
+                // SAFETY: as above; the place is this handler's alone.
+                unsafe { (*kept.more.get())[place] = (signal, *info) };
+            }
         }
         true
     });
@@ -109,6 +129,10 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
 /// Sends this thread what it has kept. The handlers run before this returns, unless the program has blocked the signal.
 #[cold]
 fn send_again(kept: &Kept) {
+    // SAFETY: the thread is outside, so that no handler writes here; one that runs while this sends may come inside and keep
+    // others, hence the copy.
+    let mut more = unsafe { *kept.more.get() };
+    let taken = (kept.taken.swap(0, Ordering::Relaxed) as usize).min(MORE_MAX);
     loop {
         let pending = kept.pending.load(Ordering::Relaxed);
         if pending == 0 {
@@ -120,6 +144,11 @@ fn send_again(kept: &Kept) {
         compiler_fence(Ordering::SeqCst);
         kept.pending.fetch_and(!(1 << at), Ordering::Relaxed);
         sys::queue_signal(at + 1, &info);
+        for (signal, info) in more[..taken].iter_mut().filter(|(signal, _)| *signal == at + 1) {
+            // Once: its handler may come by here, too.
+            *signal = 0;
+            sys::queue_signal(at + 1, info);
+        }
     }
 }
 
@@ -131,7 +160,10 @@ pub fn before_fork() {
 /// After a fork, in the parent or in the `child`: there nothing is kept, as signals that wait are not inherited.
 pub fn after_fork(child: bool) {
     if child {
-        let _ = KEPT.try_with(|kept| kept.pending.store(0, Ordering::Relaxed));
+        let _ = KEPT.try_with(|kept| {
+            kept.pending.store(0, Ordering::Relaxed);
+            kept.taken.store(0, Ordering::Relaxed);
+        });
     }
     drop(Inside(()));
 }

@@ -229,6 +229,17 @@ mod tests {
             drop(inside);
             assert_eq!(CALLS.load(Ordering::Relaxed), 2, "and sent again, once");
 
+            // Each real-time signal counts.
+            let real_time = libc::SIGRTMIN();
+            assert_eq!(signal(real_time, ours), libc::SIG_DFL);
+            let inside = Inside::enter();
+            for _ in 0..5 {
+                libc::raise(real_time);
+            }
+            assert_eq!(CALLS.load(Ordering::Relaxed), 2, "kept");
+            drop(inside);
+            assert_eq!(CALLS.load(Ordering::Relaxed), 7);
+
             let mut known: Action = core::mem::zeroed();
             assert_eq!(sigaction(libc::SIGURG, core::ptr::null(), &mut known), 0);
             assert_eq!((known.sa_sigaction, known.sa_flags & libc::SA_SIGINFO), (ours, 0), "as it was given");
