@@ -1,4 +1,4 @@
-"""What `toe run --explain-json` said: how many TCP connections went to which stack, and why."""
+"""What `toe run --explain-json` said: how many TCP connections and datagram sockets went to which stack, and why."""
 
 import json
 
@@ -7,13 +7,12 @@ NO_CONNECTION = ("the engine serves this address", "neither bound to an engine's
 
 
 def read(path):
-    """{"engine": {reason: sockets}, "kernel": {…}} of the connections; None if nothing was written."""
+    """{"engine": {reason: sockets}, "kernel": {…}} of the connections, and "none" of sockets that are no streams; None if
+    nothing was written."""
     if not path.exists():
         return None
-    found = {"engine": {}, "kernel": {}}
+    found = {"engine": {}, "kernel": {}, "none": {}}
     for stack in json.loads(path.read_text())["stacks"]:
-        if stack["stack"] not in found:
-            continue
         for entry in stack["reasons"]:
             if not entry["reason"].startswith(NO_CONNECTION):
                 found[stack["stack"]][entry["reason"]] = entry["sockets"]
@@ -22,7 +21,7 @@ def read(path):
 
 def add(one, other):
     """The sum of two counts; None counts nothing."""
-    total = {"engine": {}, "kernel": {}}
+    total = {"engine": {}, "kernel": {}, "none": {}}
     for part in filter(None, (one, other)):
         for stack, reasons in part.items():
             for reason, sockets in reasons.items():
@@ -31,16 +30,18 @@ def add(one, other):
 
 
 def cells(sockets):
-    """Two cells of the table: connections on the engine, and on the kernel's stack with the share of each reason."""
+    """Three cells of the table: connections on the engine, and on the kernel's stack with the share of each reason; sockets of
+    UDP, which are the kernel's."""
     if sockets is None:
-        return "?", "?"
+        return "?", "?", "?"
+    datagrams = str(sum(sockets["none"].values()))
     engine, kernel = (sum(sockets[stack].values()) for stack in ("engine", "kernel"))
     every = engine + kernel
     if not every:
-        return "0", "0"
+        return "0", "0", datagrams
     reasons = sorted(sockets["kernel"].items(), key=lambda item: -item[1])
     why = "; ".join(f"{reason} {percent(count, every)}" for reason, count in reasons)
-    return f"{engine} ({percent(engine, every)})", f"{kernel} ({why})" if kernel else "0"
+    return f"{engine} ({percent(engine, every)})", f"{kernel} ({why})" if kernel else "0", datagrams
 
 
 def percent(part, whole):

@@ -30,7 +30,7 @@ def text(rows):
 
 def program_table(rows):
     lines = ["| program | version | what was used | kernel | OpenTOE | TCP connections on the engine |"
-             " on the kernel's stack | result |", "|---|---|---|---|---|---|---|---|"]
+             " on the kernel's stack | UDP sockets | result |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         some = next(iter(row["stacks"].values()))
         counts = [count(row["stacks"].get(stack)) for stack in runner.STACKS]
@@ -42,7 +42,7 @@ def program_table(rows):
 
 def module_table(rows):
     lines = ["| tests | ok on the kernel | of these ok on OpenTOE | other tests | TCP connections on the engine |"
-             " on the kernel's stack | result |", "|---|---|---|---|---|---|---|"]
+             " on the kernel's stack | UDP sockets | result |", "|---|---|---|---|---|---|---|---|"]
     for row in rows:
         tests = row["tests"]
         good, others = tests["kernel ok"], tests["others"]
@@ -54,7 +54,7 @@ def module_table(rows):
 
 def connections(row):
     toe = row["stacks"].get("toe")
-    return explain.cells(toe["sockets"]) if toe else ("", "")
+    return explain.cells(toe["sockets"]) if toe else ("", "", "")
 
 
 def count(found):
