@@ -158,5 +158,9 @@ int cps_run(const struct options *options);
 int idle_run(const struct options *options);
 int wake_run(const struct options *options);
 int null_run(const struct options *options);
+/* calls.c */
+int create_run(const struct options *options);
+int accept_run(const struct options *options);
+int file_run(const struct options *options);
 
 #endif

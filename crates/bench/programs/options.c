@@ -23,6 +23,12 @@ static const char help[] =
     "      seconds and CPU time are those of the rest; rate is connections opened and answered a second.\n"
     "  toe-load wake   --connect IP:PORT [--size 64] [--interval-us 5000] --seconds S\n"
     "      a pause before each request, so that both sides sleep when it comes\n"
+    "  toe-load create --connect IP:PORT --seconds S\n"
+    "      socket and close, in batches; latencies are of one such pair\n"
+    "  toe-load accept --connect IP:PORT --seconds S\n"
+    "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
+    "  toe-load file   --connect IP:PORT --seconds S\n"
+    "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
     "  toe-load null   [--size 64] --seconds S\n"
     "      the server's work for a request without any socket\n"
     "\n"
@@ -32,7 +38,7 @@ static const char help[] =
 
 enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION };
 
-enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CONNECTS = RR | STREAM | CPS | IDLE | WAKE };
+enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
 
 static const struct {
     const char *name;
@@ -46,6 +52,9 @@ static const struct {
     {"cps", CPS, {"connect", "seconds"}},
     {"idle", IDLE, {"connect", "connections"}},
     {"wake", WAKE, {"connect", "seconds"}},
+    {"create", CALLS, {"connect", "seconds"}},
+    {"accept", CALLS, {"connect", "seconds"}},
+    {"file", CALLS, {"connect", "seconds"}},
     {"null", NULL_MODE, {"seconds"}},
 };
 
@@ -66,8 +75,8 @@ static const struct option {
     {"flows", NUMBER, offsetof(struct options, flows), STREAM, 1000000},
     {"interval-us", NUMBER, offsetof(struct options, interval_us), WAKE, 1000000000},
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
-    {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE, 0},
-    {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE, 0},
+    {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE | CALLS, 0},
+    {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS, 0},
     {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
 };
 

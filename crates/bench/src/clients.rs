@@ -85,6 +85,7 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
         }
         Load::Cps => format!("cps --size {SMALL} --connections {CPS_CONNECTIONS}"),
         Load::Idle { connections } => format!("idle --connections {connections}"),
+        Load::Calls(calls) => calls.name().to_owned(),
         _ => format!("wake --size {SMALL}"),
     };
     command.args(words.split(' '));

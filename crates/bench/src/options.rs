@@ -49,6 +49,7 @@ pub enum Workload {
     Cps,
     Idle,
     Wake,
+    Calls,
 }
 
 /// How client and server are joined.
@@ -64,7 +65,7 @@ pub enum Link {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 7] = [
+    pub const ALL: [Workload; 8] = [
         Workload::Http,
         Workload::Kv,
         Workload::Rr,
@@ -72,6 +73,7 @@ impl Workload {
         Workload::Cps,
         Workload::Idle,
         Workload::Wake,
+        Workload::Calls,
     ];
 
     pub fn name(self) -> &'static str {
@@ -83,6 +85,7 @@ impl Workload {
             Workload::Cps => "cps",
             Workload::Idle => "idle",
             Workload::Wake => "wake",
+            Workload::Calls => "calls",
         }
     }
 
@@ -96,6 +99,7 @@ impl Workload {
             Workload::Cps => "connect, one request, close",
             Workload::Idle => "idle connections",
             Workload::Wake => "request and reply when both sides sleep",
+            Workload::Calls => "single calls",
         }
     }
 }

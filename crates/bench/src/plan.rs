@@ -1,7 +1,7 @@
 //! The rows: all there are, and those that the options ask for. Used by `runner` and by the tests of `targets`.
 
 use crate::options::{Link, Options, Workload};
-use crate::row::{Direction, Load, Row};
+use crate::row::{Calls, Direction, Load, Row};
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
 const RR_DEPTHS: [u32; 3] = [1, 8, 64];
@@ -76,6 +76,8 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         // Over a link a client's kernel has its own share of the memory, the same on both stacks.
         (Workload::Idle, _) => Vec::new(),
         (Workload::Wake, _) => vec![Load::Wake],
+        (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
+        (Workload::Calls, _) => Vec::new(),
     }
 }
 

@@ -32,6 +32,31 @@ pub(crate) enum Load {
     Cps,
     Idle { connections: u32 },
     Wake,
+    Calls(Calls),
+}
+
+/// What is called again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// socket and close.
+    Create,
+    /// accept and close.
+    Accept,
+    /// read of what is no socket.
+    File,
+}
+
+impl Calls {
+    pub(crate) const ALL: [Calls; 3] = [Calls::Create, Calls::Accept, Calls::File];
+
+    /// Its name, which is the mode of toe-load, too.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Calls::Create => "create",
+            Calls::Accept => "accept",
+            Calls::File => "file",
+        }
+    }
 }
 
 /// Of data, seen from the client.
@@ -60,6 +85,7 @@ impl Row {
             Load::Memcached { .. } => "key",
             Load::Stream { .. } => "MiB",
             Load::Cps | Load::Idle { .. } => "connection",
+            Load::Calls(_) => "call",
         }
     }
 }
@@ -83,6 +109,7 @@ impl fmt::Display for Load {
             Load::Cps => write!(f, "{}-c{CPS_CONNECTIONS}", Octets(SMALL)),
             Load::Idle { connections } => write!(f, "c{connections}"),
             Load::Wake => write!(f, "{}", Octets(SMALL)),
+            Load::Calls(calls) => f.write_str(calls.name()),
         }
     }
 }

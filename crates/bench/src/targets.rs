@@ -33,6 +33,8 @@ pub(crate) enum Judged {
     Rate,
     P50,
     P99,
+    /// Nanoseconds more than on Linux.
+    P50OverLinuxNs,
     ServerCpu,
     ServerCpuOverNullNs,
     ConnectionKib,
@@ -105,6 +107,7 @@ impl Target {
         let own = row.summary(Stack::Toe, figure)?.median;
         match self.figure {
             Judged::ServerCpuOverNullNs => Some(own * 1000.0 - row.null_ns?),
+            Judged::P50OverLinuxNs => Some((own - row.summary(Stack::Linux, figure)?.median) * 1000.0),
             _ => Some(own),
         }
     }
@@ -146,7 +149,7 @@ impl Judged {
     fn figure(self) -> Figure {
         match self {
             Judged::Rate => Figure::Rate,
-            Judged::P50 => Figure::P50,
+            Judged::P50 | Judged::P50OverLinuxNs => Figure::P50,
             Judged::P99 => Figure::P99,
             Judged::ServerCpu | Judged::ServerCpuOverNullNs => Figure::ServerCpu,
             Judged::ConnectionKib => Figure::ConnectionMemory,
@@ -159,6 +162,7 @@ impl Judged {
             Judged::Rate => "rate",
             Judged::P50 => "p50",
             Judged::P99 => "p99",
+            Judged::P50OverLinuxNs => "p50 over Linux",
             Judged::ServerCpu => "server's CPU per operation",
             Judged::ServerCpuOverNullNs => "server's CPU per request over an empty handler",
             Judged::ConnectionKib => "memory per connection",
@@ -170,7 +174,7 @@ impl Judged {
         match self {
             Judged::Rate => "/s",
             Judged::P50 | Judged::P99 | Judged::ServerCpu => "us",
-            Judged::ServerCpuOverNullNs => "ns",
+            Judged::ServerCpuOverNullNs | Judged::P50OverLinuxNs => "ns",
             Judged::ConnectionKib => "KiB",
             Judged::CpuPercent => "%",
         }

@@ -18,6 +18,7 @@ WORKLOADS (all unless some are named):
   cps      connect, one request, close
   idle     memory and CPU of idle connections
   wake     latency when both sides sleep
+  calls    single calls: a socket made and closed, a connection taken and closed, a read of a file
 LINKS:
   local    client and server on one stack of this machine: loopback against the engine's own; needs no root
   veth     the client on the kernel's stack of another network namespace; needs root
