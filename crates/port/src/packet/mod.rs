@@ -244,6 +244,13 @@ impl Port for PacketPort {
         counters.add(PortCounter::RxQueueFull, self.queue_full.get());
         counters
     }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        let counters = self.counters();
+        *self = PacketPort::open(&self.name)?;
+        self.counters = counters;
+        Ok(())
+    }
 }
 
 impl FrameSink for PacketPort {

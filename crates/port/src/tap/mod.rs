@@ -158,6 +158,13 @@ impl Port for TapPort {
     fn counters(&self) -> PortCounters {
         self.counters
     }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        let counters = self.counters();
+        *self = TapPort::open(&self.name)?;
+        self.counters = counters;
+        Ok(())
+    }
 }
 
 impl FrameSink for TapPort {
