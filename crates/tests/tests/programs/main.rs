@@ -9,5 +9,6 @@ mod direct;
 mod lifecycle;
 mod load;
 mod local;
+mod shared;
 mod transfer;
 mod views;
