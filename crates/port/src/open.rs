@@ -44,6 +44,8 @@ pub enum OpenError {
     NoXdp { interface: String },
     /// Frames of the interface can be longer than AF_XDP takes.
     MtuTooLarge { interface: String, mtu: u32, max: u32 },
+    /// The interface receives by more queues than can be served.
+    TooManyQueues { interface: String, max: u32 },
     /// The kernel may not lock the memory of the frames.
     NoFrameMemory { interface: String },
     /// Something else failed.
@@ -98,6 +100,11 @@ impl fmt::Display for OpenError {
                 f,
                 "`{interface}` has an MTU of {mtu}, and AF_XDP takes at most {max}: run `ip link set {interface} mtu \
                  {max}` (or less), or use packet:{interface} with an address of its own"
+            ),
+            OpenError::TooManyQueues { interface, max } => write!(
+                f,
+                "`{interface}` has more than {max} receive queues: run `ethtool -L {interface} combined {max}` (or rx {max}, \
+                 or less)"
             ),
             OpenError::NoFrameMemory { interface } => write!(
                 f,

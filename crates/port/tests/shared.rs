@@ -224,6 +224,45 @@ fn connections_of_the_kernel_stay_its_own() {
     });
 }
 
+/// Frames come in by several queues, as their ports have it.
+#[test]
+fn every_receive_queue_is_served() {
+    const QUEUES: &str = "4";
+    let Some(namespace) = Namespace::new() else { return };
+    let queues = ["numrxqueues", QUEUES, "numtxqueues", QUEUES];
+    let pair = ["link", "add", "near", "type", "veth", "peer", "name", "far"];
+    namespace.ip(&[&pair[..3], &queues, &pair[3..], &queues].concat());
+    namespace.ip(&["addr", "add", &format!("{HOST}/24"), "dev", "near"]);
+    ["near", "far"].into_iter().for_each(|end| namespace.ip(&["link", "set", end, "up"]));
+    let inside = namespace.name().to_owned();
+    namespace.run(move || {
+        let mut wire = Wire::open(&inside);
+        wire.steering().address(HOST, true).expect("a map");
+        for port in 1000..1064 {
+            wire.steering().listen(at(port), true).expect("a map");
+            assert_eq!(wire.who_gets_syn(at(port)), Got::Engine, "port {port}");
+        }
+    });
+}
+
+/// A bridge has no XDP of its own: the program runs behind its driver.
+#[test]
+fn an_interface_without_a_driver_of_its_own_is_served() {
+    let Some(namespace) = Namespace::new() else { return };
+    namespace.ip(&["link", "add", "near", "type", "bridge"]);
+    namespace.ip(&["link", "add", "port", "master", "near", "type", "veth", "peer", "name", "far"]);
+    namespace.ip(&["addr", "add", &format!("{HOST}/24"), "dev", "near"]);
+    ["near", "port", "far"].into_iter().for_each(|link| namespace.ip(&["link", "set", link, "up"]));
+    let inside = namespace.name().to_owned();
+    namespace.run(move || {
+        let mut wire = Wire::open(&inside);
+        wire.steering().address(HOST, true).expect("a map");
+        wire.steering().listen(at(80), true).expect("a map");
+        assert_eq!(wire.who_gets_syn(at(80)), Got::Engine);
+        assert_eq!(wire.who_gets_syn(at(81)), REFUSED);
+    });
+}
+
 #[test]
 fn an_interface_that_appears_again_is_taken_up_with_what_was_steered() {
     let Some(namespace) = namespace() else { return };

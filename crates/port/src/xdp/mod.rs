@@ -18,7 +18,7 @@ use toe_wire::eth;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 use self::program::{Attached, Program};
-use self::socket::{FRAME_MAX, Sent, Socket};
+use self::socket::{FRAME_MAX, Frames, Sent, Socket};
 use self::steering::XdpSteering;
 use crate::netdev::NetDevices;
 use crate::open::OpenError;
@@ -98,9 +98,15 @@ impl Link {
         if mtu > MTU_MAX {
             return Err(OpenError::MtuTooLarge { interface: interface.to_owned(), mtu, max: MTU_MAX });
         }
+        let max = program.queues_max();
         let mut sockets = Vec::new();
-        for queue in 0..program.queues_max() {
-            match Socket::open(index, queue) {
+        for queue in 0..=max {
+            let frames = if queue == 0 { Frames::FIRST } else { Frames::FURTHER };
+            match Socket::open(index, queue, frames) {
+                // What comes in by it would be the kernel's, who would reset the engine's connections.
+                Ok(_) if queue == max => {
+                    return Err(OpenError::TooManyQueues { interface: interface.to_owned(), max });
+                }
                 Ok(socket) => sockets.push(socket),
                 // There are no more queues.
                 Err(error) if queue > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,

@@ -25,6 +25,20 @@ pub(super) const FRAME_MAX: usize = FRAME_LEN - HEADROOM;
 const RX_FRAMES: u32 = 4096;
 const TX_FRAMES: u32 = 2048;
 
+/// How many frames a socket has; the kernel takes all of their memory at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frames {
+    rx: u32,
+    tx: u32,
+}
+
+impl Frames {
+    /// Of the only socket, or the first of several: what is sent goes through it.
+    pub(super) const FIRST: Frames = Frames { rx: RX_FRAMES, tx: TX_FRAMES };
+    /// Of the others, which share what is received.
+    pub(super) const FURTHER: Frames = Frames { rx: RX_FRAMES / 4, tx: 1 };
+}
+
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -51,9 +65,9 @@ pub(super) enum Sent {
 
 impl Socket {
     /// A socket bound to queue `queue` of the interface `index`, in the driver's own memory if it can, else by copies.
-    pub(super) fn open(index: u32, queue: u32) -> io::Result<Socket> {
+    pub(super) fn open(index: u32, queue: u32, frames: Frames) -> io::Result<Socket> {
         let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        let umem = Umem::new((RX_FRAMES + TX_FRAMES) as usize * FRAME_LEN)?;
+        let umem = Umem::new((frames.rx + frames.tx) as usize * FRAME_LEN)?;
         let registration = XdpUmemReg {
             addr: umem.addr(),
             len: umem.len() as u64,
@@ -63,23 +77,23 @@ impl Socket {
             tx_metadata_len: 0,
         };
         sockopt::set_xdp_umem_reg(&fd, registration)?;
-        sockopt::set_xdp_umem_fill_ring_size(&fd, RX_FRAMES)?;
-        sockopt::set_xdp_umem_completion_ring_size(&fd, TX_FRAMES)?;
-        sockopt::set_xdp_rx_ring_size(&fd, RX_FRAMES)?;
-        sockopt::set_xdp_tx_ring_size(&fd, TX_FRAMES)?;
+        sockopt::set_xdp_umem_fill_ring_size(&fd, frames.rx)?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, frames.tx)?;
+        sockopt::set_xdp_rx_ring_size(&fd, frames.rx)?;
+        sockopt::set_xdp_tx_ring_size(&fd, frames.tx)?;
         let at = sockopt::xdp_mmap_offsets(&fd)?;
         let socket = fd.as_fd();
-        let mut fill = ToKernel::map(socket, RX_FRAMES, at.fr, XDP_UMEM_PGOFF_FILL_RING)?;
-        let completion = FromKernel::map(socket, TX_FRAMES, at.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
-        let rx = FromKernel::map(socket, RX_FRAMES, at.rx, XDP_PGOFF_RX_RING)?;
-        let tx = ToKernel::map(socket, TX_FRAMES, at.tx, XDP_PGOFF_TX_RING)?;
+        let mut fill = ToKernel::map(socket, frames.rx, at.fr, XDP_UMEM_PGOFF_FILL_RING)?;
+        let completion = FromKernel::map(socket, frames.tx, at.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+        let rx = FromKernel::map(socket, frames.rx, at.rx, XDP_PGOFF_RX_RING)?;
+        let tx = ToKernel::map(socket, frames.tx, at.tx, XDP_PGOFF_TX_RING)?;
         let frame = |n: u32| u64::from(n) * FRAME_LEN as u64;
-        (0..RX_FRAMES).for_each(|n| {
+        (0..frames.rx).for_each(|n| {
             // As many as the ring has places.
             fill.push(frame(n));
         });
         fill.publish();
-        let free = (RX_FRAMES..RX_FRAMES + TX_FRAMES).map(frame).collect();
+        let free = (frames.rx..frames.rx + frames.tx).map(frame).collect();
         let address = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, index, queue);
         rustix::net::bind(&fd, &address)?;
         Ok(Socket { fd, umem, fill, completion, rx, tx, free, open: None, starved: false })
