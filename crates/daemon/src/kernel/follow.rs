@@ -20,6 +20,9 @@ use toe_engine::{KernelRoute, KernelVia, SteerChange};
 /// How long the kernel may take for the lists that an engine begins with.
 const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
+/// So often in a row a list that changed while it came is asked for again at once.
+const FAILURES_MAX: u32 = 100;
+
 /// What is known of the kernel.
 #[derive(Debug)]
 pub struct Follower {
@@ -30,15 +33,17 @@ pub struct Follower {
     ports: HashMap<u32, PortId>,
     addrs: HashMap<(u32, Ipv4Addr), u8>,
     /// The list that is being received, what came of it, and those that are due.
-    receiving: Option<List>,
-    listed_addrs: HashSet<(u32, Ipv4Addr)>,
+    pub(crate) receiving: Option<List>,
+    pub(crate) listed_addrs: HashSet<(u32, Ipv4Addr)>,
     listed_routes: Vec<RouteNews>,
     due: VecDeque<List>,
+    /// Lists in a row that did not come whole.
+    failures: u32,
     reserved: Reserved,
 }
 
 impl Follower {
-    fn open() -> std::io::Result<Follower> {
+    pub(crate) fn open() -> std::io::Result<Follower> {
         Ok(Follower {
             netlink: Netlink::open()?,
             links: HashMap::new(),
@@ -48,6 +53,7 @@ impl Follower {
             listed_addrs: HashSet::new(),
             listed_routes: Vec::new(),
             due: VecDeque::new(),
+            failures: 0,
             reserved: Reserved::default(),
         })
     }
@@ -132,7 +138,7 @@ impl Daemon {
                 tracing::warn!(
                     "the kernel had more to say of its links than there was room for; asking for all of it"
                 );
-                follower.receiving = None;
+                // A list that is being received comes all the same: the kernel goes on with it as it is read.
                 follower.want_all();
             }
             Err(error) => tracing::error!(%error, "the kernel's news cannot be received"),
@@ -147,7 +153,7 @@ impl Daemon {
         self.kernel = Some(follower);
     }
 
-    fn take_news(&mut self, now: Instant, follower: &mut Follower, news: News) {
+    pub(crate) fn take_news(&mut self, now: Instant, follower: &mut Follower, news: News) {
         match news {
             News::Link { index, link } => self.link_there(now, follower, index, link),
             News::LinkGone { index } => self.link_gone(now, follower, index),
@@ -172,16 +178,26 @@ impl Daemon {
                     NeighbourNews::Forgotten => self.engine.neighbour_gone(port, addr, false),
                 }
             }
-            News::ListEnds => self.list_ends(follower),
+            News::ListEnds { sequence, is_whole } => {
+                if let Some(is_whole) = follower.netlink.list_ended(sequence, is_whole) {
+                    self.list_ends(follower, is_whole);
+                }
+            }
         }
     }
 
-    fn list_ends(&mut self, follower: &mut Follower) {
+    pub(crate) fn list_ends(&mut self, follower: &mut Follower, is_whole: bool) {
         let Some(list) = follower.receiving.take() else { return };
-        if follower.netlink.interrupted {
-            follower.want(list);
+        if !is_whole {
+            follower.failures += 1;
+            if follower.failures < FAILURES_MAX {
+                follower.want(list);
+            } else {
+                tracing::warn!(?list, "the kernel does not list it whole; asking again when it has news");
+            }
             return;
         }
+        follower.failures = 0;
         match list {
             List::Addrs => {
                 let listed = &follower.listed_addrs;

@@ -55,8 +55,10 @@ pub struct Netlink {
     socket: OwnedFd,
     buffer: Vec<u8>,
     sequence: u32,
-    /// The list that is being received has changed in the meantime.
-    pub interrupted: bool,
+    /// The number of the list that was asked for last.
+    list: u32,
+    /// It has changed while it was received.
+    interrupted: bool,
 }
 
 impl Netlink {
@@ -69,10 +71,10 @@ impl Netlink {
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_MEMORY));
         let groups = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
-        Ok(Netlink { socket, buffer: vec![0; BUFFER_LEN], sequence: 0, interrupted: false })
+        Ok(Netlink { socket, buffer: vec![0; BUFFER_LEN], sequence: 0, list: 0, interrupted: false })
     }
 
-    /// Asks for a list; it comes as news that [`News::ListEnds`] ends. One at a time.
+    /// Asks for a list; it comes as news that a [`News::ListEnds`] ends. One at a time.
     pub fn ask_for(&mut self, list: List) -> std::io::Result<()> {
         self.interrupted = false;
         let message = match list {
@@ -93,7 +95,15 @@ impl Netlink {
                 RouteNetlinkMessage::GetRoute(message)
             }
         };
-        self.send(message, NLM_F_REQUEST | NLM_F_DUMP)
+        self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
+        self.list = self.sequence;
+        Ok(())
+    }
+
+    /// Whether the end of the list `sequence` is that of the list that was asked for last; if so, whether all of that
+    /// list has come as it is.
+    pub fn list_ended(&self, sequence: u32, is_whole: bool) -> Option<bool> {
+        (sequence == self.list).then_some(is_whole && !self.interrupted)
     }
 
     /// Lets the kernel find the neighbour `addr` on an interface, or make sure of it, as if it sent something there
@@ -193,18 +203,23 @@ mod tests {
     fn the_kernel_lists_its_loopback_interface() {
         let mut netlink = Netlink::open().expect("a netlink socket");
         netlink.ask_for(List::Links).expect("asked");
+        let sequence = netlink.list;
         let (mut names, mut ended) = (Vec::new(), false);
         // Answered before the request returns: the kernel lists while it takes the request, and goes on as it is read.
         while !ended {
             let before = names.len();
             let looked = netlink.receive(|news| match news {
                 News::Link { link, .. } => names.push(link.name),
-                News::ListEnds => ended = true,
+                News::ListEnds { is_whole, .. } => ended = is_whole,
                 _ => {}
             });
             assert_eq!(looked.expect("received"), Looked::All);
             assert!(ended || names.len() > before, "the list stops without an end: {names:?}");
         }
         assert!(names.iter().any(|name| name == "lo"), "{names:?}");
+        assert_eq!(netlink.list_ended(sequence, true), Some(true));
+        netlink.interrupted = true;
+        assert_eq!(netlink.list_ended(sequence, true), Some(false));
+        assert_eq!(netlink.list_ended(sequence + 1, false), None, "the answer to another request");
     }
 }

@@ -45,8 +45,11 @@ pub enum News {
         addr: Ipv4Addr,
         state: NeighbourNews,
     },
-    /// The end of a list that was asked for.
-    ListEnds,
+    /// The end of the list that was asked for with this number; `false`: it is not complete.
+    ListEnds {
+        sequence: u32,
+        is_whole: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +89,11 @@ pub enum NeighbourNews {
 pub fn parse(octets: &[u8]) -> Option<News> {
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(octets).ok()?;
     let is_listed = message.header.flags & NLM_F_MULTIPART != 0;
+    let sequence = message.header.sequence_number;
     match message.payload {
-        // An error ends the list that it answers.
-        NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => Some(News::ListEnds),
+        NetlinkPayload::Done(_) => Some(News::ListEnds { sequence, is_whole: true }),
+        // It ends the list that it answers, if it answers one.
+        NetlinkPayload::Error(_) => Some(News::ListEnds { sequence, is_whole: false }),
         NetlinkPayload::InnerMessage(inner) => match inner {
             RouteNetlinkMessage::NewLink(link) => link_news(&link),
             RouteNetlinkMessage::DelLink(link) => Some(News::LinkGone { index: link.header.index }),
