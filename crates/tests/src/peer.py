@@ -102,7 +102,7 @@ def echo_client(host, port, length):
     say("same" if bytes(back) == data else "different", len(back))
 
 
-def echo_many(port):
+def echo_many(port, host="0.0.0.0"):
     """Sends back what comes, any number of connections at once."""
 
     def serve(conn):
@@ -110,7 +110,7 @@ def echo_many(port):
             while data := conn.recv(1 << 16):
                 conn.sendall(data)
 
-    listener = socket.create_server(("0.0.0.0", int(port)), backlog=512)
+    listener = socket.create_server((host, int(port)), backlog=512)
     say("listening", listener.fileno())
     while True:
         conn, peer = listener.accept()
@@ -140,6 +140,16 @@ def talk(host, port, from_port="0"):
     say("connected", conn.getsockname()[1])
     for line in sys.stdin:
         say(line.strip(), ping(conn))
+
+
+def churn(host, port, count):
+    """Makes `count` connections to an echo server, one after the other, and closes each first."""
+    good = 0
+    for _ in range(int(count)):
+        with socket.create_connection((host, int(port)), 20) as conn:
+            good += ping(conn) == "ok"
+    say("good", good)
+    sys.stdin.read()
 
 
 def two_stacks(toe_host, toe_port, kernel_host, kernel_port):
@@ -215,7 +225,7 @@ def name_of(error):
     return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_alone, talk, two_stacks, hold, listen6, inetd)
+ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_alone, talk, churn, two_stacks, hold, listen6, inetd)
 
 if __name__ == "__main__":
     {role.__name__.replace("_", "-"): role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

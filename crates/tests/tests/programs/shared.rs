@@ -65,6 +65,15 @@ fn servers_of_both_stacks_are_reached_at_one_address() {
     let status = engine.status();
     assert_eq!(status.ports[0].addrs, [format!("{ENGINE_ADDR}/24")]);
     assert!(status.counters.contains_key("port0_steer_entries"), "{:?}", status.counters);
+    // Two programs, each at one address of its own and the same port, one of each stack.
+    const OTHER: &str = "10.78.0.2";
+    let _at_one = listening(On::Engine(&engine).peer(&lab, "echo-many", &["7003", ENGINE_ADDR]));
+    let _at_other = listening(BESIDE.peer(&lab, "echo-many", &["7003", OTHER]));
+    engine.wait_for_listener(7003);
+    let mut to_one = CLIENT.peer(&lab, "talk", &[ENGINE_ADDR, "7003"]);
+    says(&mut to_one, "there", SOON);
+    echo_client(CLIENT, &lab, OTHER, "7003");
+    assert_eq!(flows(&engine, 7003), 1, "{:?}", engine.sockets());
     // A program of this host that is the kernel's reaches the engine's listener by its twin.
     echo_client(BESIDE, &lab, ENGINE_ADDR, "7002");
 }
@@ -220,6 +229,20 @@ fn an_interface_with_an_address_of_the_engines_own_that_is_replaced_is_taken_up_
     let lab = Lab::new();
     let engine = Engine::on_link(&lab, Side::Server, "");
     replaced(&lab, &engine, || {});
+}
+
+/// Each connection that a program closes first leaves its port number in use for a while; the engine gets more of them.
+#[test]
+fn many_short_connections_out() {
+    let lab = Lab::new();
+    let engine = Engine::on_shared_link(&lab);
+    let _server = listening(CLIENT.peer(&lab, "echo-many", &["9000"]));
+    let mut churn = On::Engine(&engine).peer(&lab, "churn", &[PEER_ADDR, "9000", "2000"]);
+    churn.wait_for_line("good 2000", Duration::from_secs(60));
+    let counters = engine.status().counters;
+    assert_eq!(counters.get("active_opens"), Some(&2000), "none was left to the kernel: {counters:?}");
+    // One that the kernel makes meanwhile has another port.
+    echo_client(BESIDE, &lab, PEER_ADDR, "9000");
 }
 
 /// Whether a steering program is attached to the engine's link.
