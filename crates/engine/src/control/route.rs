@@ -65,7 +65,7 @@ pub struct KernelRoute {
 }
 
 /// The kernel's routes by network; a lookup tries each prefix length, the longest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct KernelRoutes {
     by_network: HashMap<(bool, u8, Ipv4Addr), (u32, KernelVia)>,
 }
@@ -125,9 +125,12 @@ impl Routes {
         self.gateways.push((port, gateway));
     }
 
-    /// Replaces what is known of the kernel's routes.
-    pub fn set_kernel_routes(&mut self, routes: &[KernelRoute]) {
-        self.kernel = KernelRoutes::new(routes);
+    /// Replaces what is known of the kernel's routes; `false`: nothing has changed.
+    pub fn set_kernel_routes(&mut self, routes: &[KernelRoute]) -> bool {
+        let new = KernelRoutes::new(routes);
+        let is_changed = new != self.kernel;
+        self.kernel = new;
+        is_changed
     }
 
     /// Whether `addr` is the engine's own: one of a port's, or loopback when there is a `local` port.
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(next_hop(&routes, ip(7, 9)), Some(ip(1, 254)), "the lesser metric");
         assert_eq!(next_hop(&routes, ip(3, 9)), Some(ip(1, 253)));
         assert_eq!(routes.to(ip(3, 130)), None, "a longer one leads to another interface");
-        routes.set_kernel_routes(&[]);
+        assert!(routes.set_kernel_routes(&[]) && !routes.set_kernel_routes(&[]), "changed once");
         assert_eq!(routes.to(ip(7, 9)), None);
     }
 

@@ -8,6 +8,7 @@ use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::work::{Link, Path};
 use core::net::{Ipv4Addr, SocketAddrV4};
+use std::collections::HashMap;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, PortId};
 use toe_wire::link::MacAddr;
@@ -46,10 +47,15 @@ impl Engine {
 
     /// All routes that the kernel has now. Connections take the way that the new ones say.
     pub fn set_kernel_routes(&mut self, routes: &[KernelRoute]) {
-        self.routes.set_kernel_routes(routes);
+        if !self.routes.set_kernel_routes(routes) {
+            return;
+        }
+        // Many connections, few peers.
+        let mut found: HashMap<Ipv4Addr, Option<Route>> = HashMap::new();
         for idx in self.flows_by(|path| self.is_shared(path)) {
             let remote = *self.flows.get(idx).conn.key.remote.ip();
-            let Some(Route::Via { port, next_hop, .. }) = self.routes.to(remote) else { continue };
+            let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
+            let Some(Route::Via { port, next_hop, .. }) = route else { continue };
             let Some(neighbour) = self.ports[port.index()].neighbours.number(next_hop) else { continue };
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
