@@ -17,7 +17,8 @@ case ${1:-} in
     demo) wanted=(nginx:nginx wrk:wrk ip:iproute2 nsenter:util-linux) ;;
     test)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools wrk:wrk curl:curl ip:iproute2
-            python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils strace:strace)
+            python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils strace:strace
+            ethtool:ethtool ping:iputils-ping)
         ;;
     bench)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools memcached:memcached
@@ -38,6 +39,8 @@ case ${1:-} in
         ;;
 esac
 target=$1
+# The steering program of xdp ports is compiled for the kernel's virtual machine; the kernel's headers came with cc.
+wanted+=(clang:clang)
 
 need_rust() {
     if ! command -v cargo >/dev/null; then

@@ -34,6 +34,7 @@ const EXIT_NOT_RUNNING: u8 = 3;
 EXAMPLES:
   toe run -- nginx                       run a program on an engine; without one, on a private one
   toe start --port packet:veth0 --addr 10.0.0.2/24
+  toe start --port xdp:eth1              an engine at the kernel's own address there
   toe ss                                 which sockets the engine has, and who holds them
   toe why 1234                           which stack each socket of process 1234 is on, and why
   toe why 1234 7                         which stack descriptor 7 of process 1234 is on, and why

@@ -16,6 +16,7 @@ use toe_abi::report::StatusReport;
 EXAMPLES:
   toe start                                     an engine for programs of this machine among themselves
   toe start --port packet:veth0 --addr 10.0.0.2/24 --gateway 10.0.0.1
+  toe start --port xdp:eth1                     beside the kernel, at the addresses that eth1 has
   toe start --name web --port tap:tap0 --addr 192.168.7.2/24 --port packet:eth1 --addr 10.1.0.2/16 --port local
   toe start --port 'packet:veth0?drop=1%&reorder=1%&seed=7' --addr 10.0.0.2/24      with injected faults
   toe start --config toe.toml
@@ -23,9 +24,13 @@ EXAMPLES:
 PORTS:
   packet:IFNAME   an interface (AF_PACKET); needs root or CAP_NET_RAW
   tap:NAME        a TAP interface, made if it is missing; needs root or CAP_NET_ADMIN
+  xdp:IFNAME      an interface and the addresses, routes and neighbours that the kernel has there (AF_XDP); needs root or
+                  CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF
   local           127.0.0.0/8 among programs of this engine; needs nothing, and is there when no port is given
 Each --addr and --gateway belongs to the --port before it. The addresses are the engine's: the kernel must not have
-them too.
+them too. An xdp port takes neither: what is for the engine's programs comes to the engine, all else stays the
+kernel's. If its peer is the other end of a veth, run `ethtool -K PEER tx off` there: a veth leaves checksums out, and
+the engine drops what has none (drop_bad_tcp_checksum in `toe status`).
 
 FILE (--config); the command line wins, and --port replaces the file's ports:
   name = \"web\"

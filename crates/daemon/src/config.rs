@@ -34,7 +34,7 @@ pub struct Flags {
     /// Configuration file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A link: tap:NAME, packet:NAME (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local.
+    /// A link: tap:NAME, packet:NAME, xdp:NAME (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local.
     #[arg(long, value_name = "DRIVER:IFNAME")]
     pub port: Vec<String>,
     /// An address of the preceding --port, as 10.0.0.2/24.
@@ -392,6 +392,17 @@ fn check_ports(given: Vec<GivenPort>) -> Result<Vec<PortConfig>, ConfigError> {
         if ports.iter().any(|p| p.spec.driver == spec.driver && p.spec.interface == spec.interface) {
             return Err(port.port.bad(format!("{} is given twice; give all its addresses to one", spec)));
         }
+        if spec.driver.shares_address() {
+            if let Some(given) = port.addrs.first().or(port.gateway.as_ref()) {
+                return Err(given.bad(format!(
+                    "{spec} has the addresses and routes that the kernel has on the interface; leave {} out, and set them \
+                     with ip(8) if they are missing",
+                    given.value
+                )));
+            }
+            ports.push(PortConfig { spec, addrs: Vec::new(), gateway: None });
+            continue;
+        }
         let addrs = port.addrs.iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
         if addrs.is_empty() {
             return Err(port.port.bad(format!(
@@ -479,6 +490,12 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_port_has_the_kernels_addresses() {
+        let config = from_flags("toed --port xdp:eth1 --port packet:v0 --addr 10.0.0.2/24").expect("good");
+        assert!(config.ports[0].addrs.is_empty() && config.ports[0].spec.driver.shares_address());
+    }
+
+    #[test]
     fn the_way_past_the_engine_can_be_closed_by_either() {
         assert!(from_flags("toed").expect("good").direct);
         assert!(!from_flags("toed --no-direct").expect("good").direct);
@@ -496,6 +513,8 @@ mod tests {
             ("toed --port packet:v0 --addr 10.0.0.2/24 --gateway 10.0.1.1", "in no network"),
             ("toed --port packet:v0 --addr 10.0.0.2/24 --port packet:v0 --addr 10.0.0.3/24", "given twice"),
             ("toed --port local --addr 10.0.0.2/24", "takes no address"),
+            ("toed --port xdp:v0 --addr 10.0.0.2/24", "leave 10.0.0.2/24 out"),
+            ("toed --port xdp:v0 --gateway 10.0.0.1", "leave 10.0.0.1 out"),
             ("toed --name a/b", "cannot be a name"),
             ("toed --spin-us 999999999", "out of range"),
             ("toed --cores 3-1", "runs backwards; write the cores as taskset does"),

@@ -9,6 +9,7 @@ use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::fence::LogLimit;
+use crate::kernel::follow::Follower;
 use crate::load::Meter;
 use crate::poller::{Poller, Token};
 use crate::ports::Ports;
@@ -70,6 +71,16 @@ pub struct Counts {
     pub unread_answers: u64,
     pub reports: u64,
     pub parks: u64,
+    /// The kernel had no port number for the engine.
+    pub ports_refused: u64,
+}
+
+impl Counts {
+    /// Counts a refusal of the kernel's to reserve port numbers; whether it is worth a line in the log.
+    pub fn note_ports_refused(&mut self) -> bool {
+        self.ports_refused += 1;
+        self.ports_refused.is_power_of_two()
+    }
 }
 
 /// The engine and all that it works on.
@@ -79,6 +90,8 @@ pub struct Daemon {
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
     pub(crate) ports: Ports,
+    /// Set once there are links whose interfaces the kernel may change.
+    pub(crate) kernel: Option<Follower>,
     pub(crate) anchors: Anchors,
     /// Anchors that were just closed, kept between rounds for its memory.
     pub(crate) closed_anchors: Vec<AnchorHandle>,
@@ -158,6 +171,7 @@ impl Daemon {
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
             ports: Ports::default(),
+            kernel: None,
             anchors,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),

@@ -18,6 +18,7 @@ pub mod cores;
 pub mod daemon;
 pub mod fence;
 pub mod host_side;
+pub mod kernel;
 pub mod load;
 pub mod log;
 pub mod poller;

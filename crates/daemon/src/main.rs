@@ -52,6 +52,11 @@ fn start() -> Result<(), Box<dyn Error>> {
     for port in &config.ports {
         daemon.add_port(port, toe_port::open(&port.spec)?)?;
     }
+    if !config.ports.is_empty() {
+        daemon
+            .follow_kernel()
+            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
+    }
     daemon.listen(name.listen()?)?;
     if config.private {
         daemon.end_with(std::io::stdin().as_fd().try_clone_to_owned()?)?;

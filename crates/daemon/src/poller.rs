@@ -30,6 +30,8 @@ pub enum Token {
     Anchors,
     /// Frames wait at a port, by its place in the table.
     Port(u8),
+    /// The kernel tells of a change of its links, addresses, routes or neighbours.
+    Kernel,
 }
 
 const LISTENER: u64 = 1;
@@ -40,6 +42,7 @@ const PROCESS: u64 = 5;
 const DOORBELL: u64 = 6;
 const ANCHORS: u64 = 7;
 const PORT: u64 = 8;
+const KERNEL: u64 = 9;
 
 impl Token {
     fn encode(self) -> u64 {
@@ -52,6 +55,7 @@ impl Token {
             Token::Doorbell(id) => (DOORBELL, u32::from(id.0)),
             Token::Anchors => (ANCHORS, 0),
             Token::Port(n) => (PORT, u32::from(n)),
+            Token::Kernel => (KERNEL, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -67,6 +71,7 @@ impl Token {
             DOORBELL => Token::Doorbell(SessionId(number as u16)),
             ANCHORS => Token::Anchors,
             PORT => Token::Port(number as u8),
+            KERNEL => Token::Kernel,
             _ => return None,
         })
     }
@@ -133,6 +138,7 @@ mod tests {
             Token::Doorbell(SessionId(1)),
             Token::Anchors,
             Token::Port(3),
+            Token::Kernel,
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

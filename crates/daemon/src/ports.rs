@@ -1,14 +1,16 @@
 //! The engine's links as the run loop drives them: frames in, frames out, and what happens when a link fails.
 //!
 //! A failing link (its interface was taken down or removed) is logged, counted and looked at again once a second; the
-//! engine goes on with the others.
+//! engine goes on with the others. Where the interface was removed it is opened anew once there is one of its name.
 
 use crate::config::PortConfig;
+use crate::kernel::news::LinkNews;
 use crate::poller::{Poller, Token};
 use crate::session::Sessions;
+use std::net::Ipv4Addr;
 use toe_base::{Instant, PortId};
 use toe_engine::{Engine, Link};
-use toe_port::Port;
+use toe_port::{Driver, Port, Steering};
 
 /// Frames taken from, and given to, one port in one round.
 const FRAMES_PER_ROUND: usize = 256;
@@ -29,6 +31,12 @@ pub struct PortSlot {
     pub name: String,
     pub addrs: Vec<String>,
     pub port: Box<dyn Port>,
+    driver: Driver,
+    interface: String,
+    /// The interface's number, as long as the kernel has it.
+    index: Option<u32>,
+    /// The interface went away, or is not as it was: it must be opened anew.
+    must_reopen: bool,
     /// Set while the port is left alone after a failure.
     retry_at: Option<Instant>,
     /// Looks in vain since the last frame, and when to look again.
@@ -61,7 +69,10 @@ impl Ports {
         config: &PortConfig,
         port: Box<dyn Port>,
     ) -> std::io::Result<()> {
-        let id = engine.add_port(Link { mac: port.mac(), mtu: port.mtu(), caps: port.caps() });
+        let id = engine.add_port(link_of(&*port));
+        if config.spec.driver.shares_address() {
+            engine.share_port(id);
+        }
         for cidr in &config.addrs {
             engine.add_addr(id, cidr.addr, cidr.prefix_len);
         }
@@ -73,6 +84,10 @@ impl Ports {
             name: config.spec.to_string(),
             addrs: config.addrs.iter().map(ToString::to_string).collect(),
             port,
+            driver: config.spec.driver,
+            interface: config.spec.interface.clone(),
+            index: None,
+            must_reopen: false,
             retry_at: None,
             vain: 0,
             look_at: Instant::ZERO,
@@ -103,7 +118,7 @@ impl Ports {
         }
         let mut frames = 0;
         for slot in &mut self.slots {
-            if !slot.may_try(now, poller) || now < slot.look_at {
+            if !slot.may_try(now, poller, engine) || now < slot.look_at {
                 continue;
             }
             let id = slot.id;
@@ -157,6 +172,63 @@ impl Ports {
         self.slots.iter().map(of).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
+    /// Whether a port's addresses are the kernel's.
+    pub fn is_shared(&self, id: PortId) -> bool {
+        self.slots.iter().any(|slot| slot.id == id && slot.driver.shares_address())
+    }
+
+    /// All such ports.
+    pub fn shared(&self) -> Vec<PortId> {
+        self.slots.iter().filter(|slot| slot.driver.shares_address()).map(|slot| slot.id).collect()
+    }
+
+    /// The port on the interface of this name.
+    pub fn on_interface(&self, name: &str) -> Option<PortId> {
+        self.slots.iter().find(|slot| slot.interface == name).map(|slot| slot.id)
+    }
+
+    /// A port's interface is there, as `link` says.
+    pub fn interface_is(&mut self, now: Instant, poller: &Poller, id: PortId, index: u32, link: &LinkNews) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
+        let is_other = slot.index.replace(index).is_some_and(|before| before != index);
+        // A TAP is the engine's while it is open, and is gone when it is closed.
+        let is_changed = slot.driver != Driver::Tap
+            && (slot.port.mtu() != link.mtu || link.mac.is_some_and(|mac| mac != slot.port.mac()));
+        if is_other || is_changed {
+            slot.leave(now, poller);
+            slot.must_reopen = true;
+        }
+        if slot.retry_at.is_some() {
+            slot.retry_at = Some(now);
+        }
+    }
+
+    /// A port's interface is gone.
+    pub fn interface_gone(&mut self, now: Instant, poller: &Poller, id: PortId, index: u32) {
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id && slot.index == Some(index));
+        if let Some(slot) = slot {
+            tracing::warn!(port = slot.name, "the interface is gone; waiting for one of its name");
+            slot.index = None;
+            slot.leave(now, poller);
+            slot.must_reopen = true;
+        }
+    }
+
+    /// The kernel has an address on a shared port's interface, or (`None`) no longer.
+    pub fn set_addr(&mut self, id: PortId, addr: Ipv4Addr, prefix_len: Option<u8>) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
+        let start = format!("{addr}/");
+        slot.addrs.retain(|known| !known.starts_with(&start));
+        slot.addrs.extend(prefix_len.map(|len| format!("{start}{len}")));
+        tracing::info!(port = slot.name, addrs = ?slot.addrs, "addresses");
+        slot.steer(|steering| steering.address(addr, prefix_len.is_some()));
+    }
+
+    /// Changes what is steered to the engine on every shared port.
+    pub fn each_steering(&mut self, mut change: impl FnMut(&mut dyn Steering) -> std::io::Result<()>) {
+        self.slots.iter_mut().for_each(|slot| slot.steer(&mut change));
+    }
+
     /// The port's name for reports; `None` is the engine's own.
     pub fn name(&self, id: Option<PortId>) -> &str {
         let found = id.and_then(|id| self.slots.iter().find(|slot| slot.id == id));
@@ -183,35 +255,65 @@ impl PortSlot {
         }
     }
 
-    /// Whether the port works, or is to be tried again now.
-    fn may_try(&mut self, now: Instant, poller: &Poller) -> bool {
-        match self.retry_at {
-            None => true,
-            Some(at) if now < at => false,
-            Some(_) => {
-                self.retry_at = None;
-                if let Some(fd) = self.port.poll_fd()
-                    && let Err(error) = poller.add(fd, Token::Port(self.id.0))
-                {
-                    tracing::warn!(port = self.name, %error, "port cannot be watched");
-                }
-                true
-            }
+    fn steer(&mut self, change: impl FnOnce(&mut dyn Steering) -> std::io::Result<()>) {
+        let Some(steering) = self.port.steering() else { return };
+        if let Err(error) = change(steering) {
+            self.errors += 1;
+            tracing::error!(port = self.name, %error, "frames cannot be steered to the engine");
         }
     }
 
+    /// Whether the port works, or is to be tried again now.
+    fn may_try(&mut self, now: Instant, poller: &Poller, engine: &mut Engine) -> bool {
+        let Some(at) = self.retry_at else { return true };
+        if now < at || self.must_reopen && !self.reopen(now, engine) {
+            return false;
+        }
+        self.retry_at = None;
+        if let Some(fd) = self.port.poll_fd()
+            && let Err(error) = poller.add(fd, Token::Port(self.id.0))
+        {
+            tracing::warn!(port = self.name, %error, "port cannot be watched");
+        }
+        true
+    }
+
+    /// Opens the interface anew; whether that was possible.
+    fn reopen(&mut self, now: Instant, engine: &mut Engine) -> bool {
+        if let Err(error) = self.port.reopen() {
+            self.errors += 1;
+            if self.errors.is_power_of_two() {
+                tracing::warn!(port = self.name, errors = self.errors, %error, "port cannot be opened again; trying on");
+            }
+            self.retry_at = Some(now.after_us(RETRY_AFTER_US));
+            return false;
+        }
+        self.must_reopen = false;
+        engine.set_link(self.id, link_of(&*self.port));
+        tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port open again");
+        true
+    }
+
     /// Leaves the port alone for a while: its descriptor would report the failure without end.
+    fn leave(&mut self, now: Instant, poller: &Poller) {
+        if let Some(fd) = self.port.poll_fd() {
+            poller.remove(fd);
+        }
+        self.retry_at = Some(now.after_us(RETRY_AFTER_US));
+    }
+
     fn failed(&mut self, now: Instant, poller: &Poller, what: &str, error: &std::io::Error) {
         self.errors += 1;
         // One line for the first failure of a row, then one for each power of two.
         if self.errors.is_power_of_two() {
             tracing::warn!(port = self.name, errors = self.errors, %error, "port failed to {what}; trying again");
         }
-        if let Some(fd) = self.port.poll_fd() {
-            poller.remove(fd);
-        }
-        self.retry_at = Some(now.after_us(RETRY_AFTER_US));
+        self.leave(now, poller);
     }
+}
+
+fn link_of(port: &dyn Port) -> Link {
+    Link { mac: port.mac(), mtu: port.mtu(), caps: port.caps() }
 }
 
 #[cfg(test)]
@@ -234,6 +336,10 @@ mod tests {
             name: "a".to_owned(),
             addrs: Vec::new(),
             port: Box::new(port),
+            driver: Driver::Packet,
+            interface: "a".to_owned(),
+            index: None,
+            must_reopen: false,
             retry_at: None,
             vain: 0,
             look_at: Instant::ZERO,

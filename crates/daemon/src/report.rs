@@ -85,6 +85,7 @@ impl Daemon {
             ("connections_refused", self.connections.refused),
             ("reports", counts.reports),
             ("parks", counts.parks),
+            ("port_numbers_refused", counts.ports_refused),
         ];
         let own = own.into_iter().map(|(name, n)| (name.to_owned(), n));
         let engine = self.engine.counters().map(|(name, n)| (name.to_owned(), n));

@@ -93,7 +93,9 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
+        self.steer();
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
         self.sessions.forget_full();
         let completions = self.engine.poll_completions(&mut self.sessions);
@@ -169,6 +171,7 @@ impl Daemon {
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),
                 Token::Anchors => self.take_closed_anchors(now),
+                Token::Kernel => self.follow(now),
             }
         }
         self.resolve_doubts(now);
@@ -299,6 +302,7 @@ impl Daemon {
                 continue;
             }
             self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;
+            self.reserve_ports();
         }
         self.commands = commands;
         Ok(entries)

@@ -18,6 +18,8 @@ pub mod ingress;
 pub mod sched;
 pub mod work;
 
+pub use control::route::{KernelRoute, KernelVia};
+pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{Engine, EngineConfig, STAGING_LEN, SessionView, SocketView};
 pub use hostif::HostSide;

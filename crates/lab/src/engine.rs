@@ -65,7 +65,11 @@ impl Engine {
         let mut command = lab.command(spot, &self.toe);
         command.args(["start", "--name", &self.name, "--log-file"]).arg(&self.log);
         if let Some((port, addr)) = &self.port {
-            command.args(["--port", port, "--addr", &format!("{addr}/24")]);
+            command.args(["--port", port]);
+            // On a shared link the address is the kernel's, which has it already.
+            if !port.starts_with("xdp:") {
+                command.args(["--addr", &format!("{addr}/24")]);
+            }
         }
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
         let status = command.status().map_err(|error| Error::cannot_run("toe start", error))?;

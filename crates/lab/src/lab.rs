@@ -110,7 +110,7 @@ impl Lab {
             ip(&["-n", ns, "link", "set", "lo", "up"])?;
         }
         for link in [ENGINE_LINK, "kern0"] {
-            ip(&["-n", &s, "link", "add", link, "type", "veth", "peer", "name", link, "netns", &c])?;
+            self.make_link(link)?;
         }
         for (ns, link, addr) in
             [(&c, ENGINE_LINK, PEER_ADDR), (&s, "kern0", KERNEL_ADDR), (&c, "kern0", KERNEL_PEER_ADDR)]
@@ -138,6 +138,41 @@ impl Lab {
     /// Takes the kernel's address off the client's end of `toe0`, so that a second engine can have it.
     pub fn free_peer_addr(&self) -> Result<()> {
         ip(&["-n", &self.namespace(Side::Client), "addr", "flush", "dev", ENGINE_LINK])
+    }
+
+    /// Gives the server's kernel the engine's address, for an engine that shares it; after this it is reached by both.
+    pub fn share_engine_addr(&self) -> Result<()> {
+        let cidr = format!("{ENGINE_ADDR}/24");
+        ip(&["-n", &self.namespace(Side::Server), "addr", "add", &cidr, "dev", ENGINE_LINK])?;
+        // A veth leaves checksums out, which the kernel at its other end knows and a program there cannot.
+        let mut ethtool = self.command(Side::Client, "ethtool");
+        crate::child::run("ethtool", ethtool.args(["-K", ENGINE_LINK, "tx", "off"]), SOON)?.success()?;
+        Ok(())
+    }
+
+    /// Takes the engine's link away, both of its ends.
+    pub fn remove_engine_link(&self) -> Result<()> {
+        ip(&["-n", &self.namespace(Side::Server), "link", "del", ENGINE_LINK])
+    }
+
+    /// Makes it anew, with the client's address.
+    pub fn make_engine_link(&self) -> Result<()> {
+        self.make_link(ENGINE_LINK)?;
+        let cidr = format!("{PEER_ADDR}/24");
+        ip(&["-n", &self.namespace(Side::Client), "addr", "add", &cidr, "dev", ENGINE_LINK])?;
+        [Side::Server, Side::Client]
+            .into_iter()
+            .try_for_each(|side| self.ip(side, &["link", "set", ENGINE_LINK, "up"]))
+    }
+
+    /// Runs ip(8) on one side.
+    pub fn ip(&self, side: Side, args: &[&str]) -> Result<()> {
+        ip(&[&["-n", &self.namespace(side)], args].concat())
+    }
+
+    fn make_link(&self, link: &str) -> Result<()> {
+        let (s, c) = (self.namespace(Side::Server), self.namespace(Side::Client));
+        ip(&["-n", &s, "link", "add", link, "type", "veth", "peer", "name", link, "netns", &c])
     }
 
     /// Gives the kernel its address on the TAP interface that an engine made.

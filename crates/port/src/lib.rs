@@ -2,8 +2,8 @@
 //! the engine; the engine itself never sees a port.
 //!
 //! A driver is a folder with the same files each: `mod.rs` (the port) and `sys.rs` (its system calls). Wrappers such
-//! as [`fault`] work over any port. This crate needs `unsafe` for the system calls; all of it is in the `sys.rs`
-//! files and in `netdev.rs`.
+//! as [`fault`] work over any port. This crate needs `unsafe` for the system calls and for memory shared with the kernel;
+//! all of it is in the `sys.rs` and `ring.rs` files and in `netdev.rs`.
 
 mod batch;
 pub mod fault;
@@ -16,8 +16,9 @@ mod port;
 mod spec;
 mod tap;
 pub mod virtio_net;
+mod xdp;
 
 pub use fault::{FaultPlan, FaultRates, Rate};
 pub use open::{OpenError, open};
-pub use port::{Port, PortCounter, PortCounters};
+pub use port::{Port, PortCounter, PortCounters, Steering};
 pub use spec::{Driver, PortSpec, SpecError};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use toe_wire::MacAddr;
 
 /// How long opening a port waits for the interface's carrier.
-const CARRIER_WAIT: Duration = Duration::from_millis(200);
+pub(crate) const CARRIER_WAIT: Duration = Duration::from_millis(200);
 const CARRIER_POLL: Duration = Duration::from_millis(1);
 
 /// A socket to ask through; it belongs to the network namespace of the thread that made it.
@@ -77,14 +77,14 @@ impl NetDevices {
         Ok(Some(MacAddr([a, b, c, d, e, f].map(|octet| octet as u8))))
     }
 
-    /// Brings the interface up if it is down, and waits a moment for it to carry frames.
+    /// Brings the interface up if it is down, and waits up to `wait` for it to carry frames.
     ///
     /// Between "up" and the kernel's notice of the carrier (a matter of milliseconds, on a work queue of its own) an
     /// interface drops what it is given and calls it sent. Without a carrier there is nothing to wait for, and that
     /// is no error: it may come later.
-    pub(crate) fn bring_up(&self, name: &str) -> io::Result<()> {
+    pub(crate) fn bring_up(&self, name: &str, wait: Duration) -> io::Result<()> {
         let running = libc::IFF_RUNNING as libc::c_short;
-        let deadline = Instant::now() + CARRIER_WAIT;
+        let deadline = Instant::now() + wait;
         loop {
             let mut request = request_for(name)?;
             self.ask(libc::SIOCGIFFLAGS, &mut request)?;

@@ -8,12 +8,14 @@ use crate::packet::PacketPort;
 use crate::port::Port;
 use crate::spec::{Driver, PortSpec};
 use crate::tap::TapPort;
+use crate::xdp::XdpPort;
 
-/// Opens the port, and brings its interface up.
+/// Opens the port, and brings its interface up unless that is shared with the kernel: then it is the administrator's.
 pub fn open(spec: &PortSpec) -> Result<Box<dyn Port>, OpenError> {
     let port: Box<dyn Port> = match spec.driver {
         Driver::Tap => Box::new(TapPort::open(&spec.interface)?),
         Driver::Packet => Box::new(PacketPort::open(&spec.interface)?),
+        Driver::Xdp => Box::new(XdpPort::open(&spec.interface)?),
     };
     Ok(match &spec.faults {
         Some(plan) => Box::new(FaultPort::new(port, plan.clone(), monotonic_clock())),
@@ -36,6 +38,16 @@ pub enum OpenError {
     InUse { interface: String },
     /// The kernel has no TUN/TAP driver.
     NoTunDriver,
+    /// Another XDP program is attached, or another AF_XDP socket has the queue.
+    XdpInUse { interface: String },
+    /// The kernel lacks AF_XDP or what the steering program needs.
+    NoXdp { interface: String },
+    /// Frames of the interface can be longer than AF_XDP takes.
+    MtuTooLarge { interface: String, mtu: u32, max: u32 },
+    /// The interface receives by more queues than can be served.
+    TooManyQueues { interface: String, max: u32 },
+    /// The kernel may not lock the memory of the frames.
+    NoFrameMemory { interface: String },
     /// Something else failed.
     System { doing: &'static str, interface: String, source: io::Error },
 }
@@ -47,6 +59,7 @@ impl fmt::Display for OpenError {
                 let capability = match driver {
                     Driver::Tap => "CAP_NET_ADMIN",
                     Driver::Packet => "CAP_NET_RAW and CAP_NET_ADMIN",
+                    Driver::Xdp => "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
                 };
                 write!(
                     f,
@@ -73,6 +86,31 @@ impl fmt::Display for OpenError {
                     "the kernel has no TUN/TAP driver: run `modprobe tun` (in a container: give it /dev/net/tun)"
                 )
             }
+            OpenError::XdpInUse { interface } => write!(
+                f,
+                "another XDP program or AF_XDP socket has `{interface}`: see `ip link show {interface}`; stop its owner, \
+                 or remove it with `ip link set {interface} xdp off`"
+            ),
+            OpenError::NoXdp { interface } => write!(
+                f,
+                "this kernel cannot steer frames of `{interface}` by AF_XDP: use Linux 5.9 or later built with \
+                 CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, or packet:{interface} with an address of its own"
+            ),
+            OpenError::MtuTooLarge { interface, mtu, max } => write!(
+                f,
+                "`{interface}` has an MTU of {mtu}, and AF_XDP takes at most {max}: run `ip link set {interface} mtu \
+                 {max}` (or less), or use packet:{interface} with an address of its own"
+            ),
+            OpenError::TooManyQueues { interface, max } => write!(
+                f,
+                "`{interface}` has more than {max} receive queues: run `ethtool -L {interface} combined {max}` (or rx {max}, \
+                 or less)"
+            ),
+            OpenError::NoFrameMemory { interface } => write!(
+                f,
+                "no memory for the frames of `{interface}`: raise the limit of locked memory (`ulimit -l`), or run as root \
+                 or with CAP_IPC_LOCK"
+            ),
             OpenError::System { doing, interface, source } => {
                 write!(f, "{doing} failed for `{interface}`: {source}")
             }

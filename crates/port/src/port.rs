@@ -1,11 +1,14 @@
 //! The [`Port`] trait: all that the run loop knows of a link.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
 use toe_base::counter::CounterSet;
 use toe_base::counters;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload};
+
+use crate::open::OpenError;
 
 /// A link. The run loop waits on [`Port::poll_fd`], takes frames with [`Port::receive`], puts frames into
 /// [`Port::transmit`] and sends them with [`Port::flush`]. Nothing here blocks.
@@ -48,6 +51,35 @@ pub trait Port: Send {
     fn flush(&mut self) -> io::Result<()>;
 
     fn counters(&self) -> PortCounters;
+
+    /// The way to say which frames are the engine's, on a link whose addresses are the kernel's too.
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        None
+    }
+
+    /// Opens the interface anew, which has disappeared and appeared again: its hardware address and MTU may be others.
+    /// What was counted and what is steered stays. After an error the port carries nothing until this succeeds.
+    fn reopen(&mut self) -> Result<(), OpenError>;
+}
+
+/// Which frames of a shared interface come to the engine; all others are the kernel's. Nothing is, at first. An error
+/// says that the kernel refused a change: then the frames stay where they were.
+pub trait Steering {
+    /// An address of the host on this interface, `on` or no longer.
+    fn address(&mut self, addr: Ipv4Addr, on: bool) -> io::Result<()>;
+
+    /// All to this port number is the engine's: the kernel gives the number to nobody else.
+    fn reserve(&mut self, port: u16, on: bool) -> io::Result<()>;
+
+    /// What comes to `local` (unspecified: any address) is the engine's, unless the kernel has a connection that it
+    /// belongs to.
+    fn listen(&mut self, local: SocketAddrV4, on: bool) -> io::Result<()>;
+
+    /// This connection is the engine's.
+    fn flow(&mut self, local: SocketAddrV4, remote: SocketAddrV4, on: bool) -> io::Result<()>;
+
+    /// How many ports, listeners and connections are steered.
+    fn entries(&self) -> usize;
 }
 
 counters! {
@@ -74,6 +106,8 @@ counters! {
         TxDroppedBusy = "tx_dropped_busy",
         /// The kernel refused the frame, or the link is down.
         TxDroppedError = "tx_dropped_error",
+        /// Ports, listeners and connections that are steered to the engine at present.
+        SteerEntries = "steer_entries",
         FaultDropped = "fault_dropped",
         FaultReordered = "fault_reordered",
         FaultDuplicated = "fault_duplicated",

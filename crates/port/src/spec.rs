@@ -14,13 +14,21 @@ pub enum Driver {
     Tap,
     /// An existing Ethernet interface through AF_PACKET.
     Packet,
+    /// An existing Ethernet interface through AF_XDP, with the addresses that the kernel has there.
+    Xdp,
 }
 
 impl Driver {
+    /// Whether addresses, routes and neighbours are the kernel's, and given to nobody.
+    pub const fn shares_address(self) -> bool {
+        matches!(self, Driver::Xdp)
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             Driver::Tap => "tap",
             Driver::Packet => "packet",
+            Driver::Xdp => "xdp",
         }
     }
 }
@@ -47,12 +55,16 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecError::NoDriver { given } => {
-                write!(f, "`{given}` names no driver: write tap:NAME or packet:NAME, such as packet:eth1")
+                write!(
+                    f,
+                    "`{given}` names no driver: write tap:NAME, packet:NAME or xdp:NAME, such as packet:eth1"
+                )
             }
             SpecError::UnknownDriver { given } => write!(
                 f,
-                "unknown driver `{given}`: use tap (a TAP interface, made if it is not there) or packet (an existing \
-                 Ethernet interface)"
+                "unknown driver `{given}`: use tap (a TAP interface, made if it is not there), packet (an existing \
+                 Ethernet interface, with addresses of the engine's own) or xdp (an existing Ethernet interface, with \
+                 the host's addresses)"
             ),
             SpecError::BadInterfaceName { given } => write!(
                 f,
@@ -85,6 +97,7 @@ impl FromStr for PortSpec {
         let driver = match driver {
             "tap" => Driver::Tap,
             "packet" => Driver::Packet,
+            "xdp" => Driver::Xdp,
             other => return Err(SpecError::UnknownDriver { given: other.to_owned() }),
         };
         if !is_interface_name(interface) {
@@ -122,6 +135,8 @@ mod tests {
         assert_eq!(spec, PortSpec { driver: Driver::Tap, interface: "toe0".to_owned(), faults: None });
         let spec: PortSpec = "packet:eth0.12".parse().expect("good");
         assert_eq!((spec.driver, spec.interface.as_str()), (Driver::Packet, "eth0.12"));
+        let spec: PortSpec = "xdp:eth0".parse().expect("good");
+        assert!(spec.driver == Driver::Xdp && spec.driver.shares_address());
     }
 
     #[test]
@@ -138,9 +153,12 @@ mod tests {
 
     #[test]
     fn what_is_printed_reads_back() {
-        for text in
-            ["tap:a", "packet:b?drop=2.5%&tx_dup=1%&rx_delay_us=9&corrupt=100%&seed=3", "tap:c?seed=0"]
-        {
+        for text in [
+            "tap:a",
+            "xdp:d",
+            "packet:b?drop=2.5%&tx_dup=1%&rx_delay_us=9&corrupt=100%&seed=3",
+            "tap:c?seed=0",
+        ] {
             let spec: PortSpec = text.parse().expect("good");
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
@@ -150,7 +168,7 @@ mod tests {
     fn every_refusal_says_what_to_write() {
         let cases = [
             ("eth0", "packet:eth1"),
-            ("xdp:eth0", "use tap"),
+            ("dpdk:eth0", "use tap"),
             ("tap:", "interface name"),
             ("tap:a b", "interface name"),
             ("tap:tap%d", "interface name"),

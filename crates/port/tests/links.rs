@@ -326,6 +326,25 @@ fn a_removed_interface_is_an_error_and_not_a_hang() {
 }
 
 #[test]
+fn a_tap_that_was_removed_is_made_again() {
+    let Some(namespace) = Namespace::new() else { return };
+    let inside = namespace.name().to_owned();
+    namespace.run(move || {
+        let mut port = open_port("tap:near");
+        let mac = port.mac();
+        namespace::ip_in(&inside, &["link", "del", "near"]);
+        port.transmit().frame(60).expect("room").fill(0);
+        port.transmit().commit(TxOffload::default());
+        assert!(port.flush().is_err(), "a link that is gone is said");
+        port.reopen().expect("made anew");
+        assert_eq!(port.mac(), mac);
+        assert_eq!(port.counters().get(PortCounter::TxDroppedError), 1, "what was counted stays");
+        namespace::ip_in(&inside, &["addr", "add", "10.77.0.1/24", "dev", "near"]);
+        converse(port);
+    });
+}
+
+#[test]
 fn a_wrong_interface_gets_a_clear_refusal() {
     let Some(namespace) = Namespace::new() else { return };
     namespace.run(|| {

@@ -32,6 +32,12 @@ impl Engine {
         Engine::start(lab, side, Some((format!("packet:{ENGINE_LINK}{faults}"), addr)))
     }
 
+    /// An engine on the server's end of the lab's link and at the address that its kernel has there.
+    pub fn on_shared_link(lab: &Lab) -> Engine {
+        must(lab.share_engine_addr());
+        Engine::start(lab, Side::Server, Some((format!("xdp:{ENGINE_LINK}"), ENGINE_ADDR)))
+    }
+
     /// An engine on a TAP interface of its own in the server's namespace, whose kernel is its peer there.
     pub fn on_tap(lab: &Lab) -> Engine {
         let engine = Engine::start(lab, Side::Server, Some((format!("tap:{TAP_LINK}"), TAP_ENGINE_ADDR)));

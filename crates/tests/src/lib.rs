@@ -21,6 +21,6 @@ pub mod wait;
 /// # Panics
 /// When there is none.
 #[track_caller]
-pub(crate) fn must<T>(result: toe_lab::Result<T>) -> T {
+pub fn must<T>(result: toe_lab::Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -102,6 +102,56 @@ def echo_client(host, port, length):
     say("same" if bytes(back) == data else "different", len(back))
 
 
+def echo_many(port, host="0.0.0.0"):
+    """Sends back what comes, any number of connections at once."""
+
+    def serve(conn):
+        with conn:
+            while data := conn.recv(1 << 16):
+                conn.sendall(data)
+
+    listener = socket.create_server((host, int(port)), backlog=512)
+    say("listening", listener.fileno())
+    while True:
+        conn, peer = listener.accept()
+        say("accepted", *peer)
+        threading.Thread(target=serve, args=(conn,), daemon=True).start()
+
+
+def echo_alone(port):
+    """Accepts one connection, gives its listener up, and sends back what comes."""
+    listener = socket.create_server(("0.0.0.0", int(port)))
+    say("listening")
+    conn, _ = listener.accept()
+    listener.close()
+    say("alone")
+    while data := conn.recv(1 << 16):
+        conn.sendall(data)
+
+
+def talk(host, port, from_port="0"):
+    """Holds a connection to an echo server; on each line of input uses it and says what came."""
+    conn = socket.socket()
+    if int(from_port):
+        conn.bind(("", int(from_port)))
+    conn.settimeout(20)
+    conn.connect((host, int(port)))
+    conn.settimeout(60)
+    say("connected", conn.getsockname()[1])
+    for line in sys.stdin:
+        say(line.strip(), ping(conn))
+
+
+def churn(host, port, count):
+    """Makes `count` connections to an echo server, one after the other, and closes each first."""
+    good = 0
+    for _ in range(int(count)):
+        with socket.create_connection((host, int(port)), 20) as conn:
+            good += ping(conn) == "ok"
+    say("good", good)
+    sys.stdin.read()
+
+
 def two_stacks(toe_host, toe_port, kernel_host, kernel_port):
     """Holds an idle connection to each of two echo servers; on a line of input uses both and says what came."""
     toe = socket.create_connection((toe_host, int(toe_port)), 20)
@@ -175,7 +225,7 @@ def name_of(error):
     return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-ROLES = (put_server, reader, sender, echo_server, echo_client, two_stacks, hold, listen6, inetd)
+ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_alone, talk, churn, two_stacks, hold, listen6, inetd)
 
 if __name__ == "__main__":
     {role.__name__.replace("_", "-"): role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

@@ -3,6 +3,7 @@
 mod attach;
 mod direct;
 mod fake_host;
+mod follow;
 mod hostile;
 mod transfer;
 

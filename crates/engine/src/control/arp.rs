@@ -9,6 +9,8 @@ use toe_wire::link::MacAddr;
 pub struct Neighbour {
     pub addr: Ipv4Addr,
     pub state: NeighbourState,
+    /// The kernel, who keeps the table of this port, has not heard of it for a while: to be asked for when it is used.
+    pub is_doubtful: bool,
 }
 
 /// What is known of a neighbour.
@@ -44,7 +46,7 @@ impl Neighbours {
         if self.table.len() == NEIGHBOURS_MAX {
             return None;
         }
-        self.table.push(Neighbour { addr, state: NeighbourState::Unreachable });
+        self.table.push(Neighbour { addr, state: NeighbourState::Unreachable, is_doubtful: false });
         Some((self.table.len() - 1) as u16)
     }
 
@@ -54,6 +56,30 @@ impl Neighbours {
             NeighbourState::Known(mac) => Some(mac),
             _ => None,
         }
+    }
+
+    /// The address of a doubtful neighbour, once: it is used, so the kernel is to make sure of it.
+    pub fn take_doubt(&mut self, number: u16) -> Option<Ipv4Addr> {
+        let neighbour = self.table.get_mut(usize::from(number))?;
+        core::mem::take(&mut neighbour.is_doubtful).then_some(neighbour.addr)
+    }
+
+    /// What the kernel says of a neighbour: its hardware address, and whether it is sure of it. Returns its number when
+    /// somebody waited for that.
+    pub fn set(&mut self, addr: Ipv4Addr, mac: MacAddr, is_doubtful: bool) -> Option<u16> {
+        let waited = self.learn(addr, mac);
+        if let Some(known) = self.table.iter_mut().find(|n| n.addr == addr) {
+            known.is_doubtful = is_doubtful;
+        }
+        waited
+    }
+
+    /// The kernel has forgotten the neighbour, or it did not answer. Returns its number when it is known here.
+    pub fn forget(&mut self, addr: Ipv4Addr) -> Option<u16> {
+        let at = self.table.iter().position(|n| n.addr == addr)?;
+        self.table[at].state = NeighbourState::Unreachable;
+        self.table[at].is_doubtful = false;
+        Some(at as u16)
     }
 
     /// Asks for the neighbour unless that is under way; returns the address to ask for now.
@@ -124,5 +150,20 @@ mod tests {
         assert_eq!(neighbours.learn(ADDR, MacAddr([1; 6])), Some(number));
         assert_eq!(neighbours.learn(ADDR, MacAddr([2; 6])), None, "nobody waited");
         assert_eq!(neighbours.mac(number), Some(MacAddr([2; 6])));
+    }
+
+    #[test]
+    fn the_kernels_doubt_is_asked_about_once_when_the_neighbour_is_used() {
+        let mut neighbours = Neighbours::default();
+        let number = neighbours.number(ADDR).expect("room");
+        assert_eq!(neighbours.set(ADDR, MacAddr([1; 6]), true), Some(number), "it was wanted");
+        assert_eq!(neighbours.mac(number), Some(MacAddr([1; 6])), "used all the same");
+        assert_eq!(neighbours.take_doubt(number), Some(ADDR));
+        assert_eq!(neighbours.take_doubt(number), None);
+        assert_eq!(neighbours.set(ADDR, MacAddr([3; 6]), false), None);
+        assert_eq!((neighbours.mac(number), neighbours.take_doubt(number)), (Some(MacAddr([3; 6])), None));
+        assert_eq!(neighbours.forget(ADDR), Some(number));
+        assert_eq!(neighbours.mac(number), None);
+        assert_eq!(neighbours.forget(Ipv4Addr::LOCALHOST), None);
     }
 }

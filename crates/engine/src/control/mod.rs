@@ -1,6 +1,8 @@
-//! The control plane (IXP paper): what is not a flow's data. Addresses and routes, ARP, ICMP, listeners.
+//! The control plane (IXP paper): what is not a flow's data. Addresses and routes, ARP, ICMP, listeners, and
+//! what is shared with the kernel.
 
 pub mod arp;
 pub mod icmp;
 pub mod listen;
 pub mod route;
+pub mod steer;

@@ -236,6 +236,7 @@ impl Engine {
         // A twin that is bound to another port is no evidence for this one.
         let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.uid };
         let idx = self.listeners.open(local, args.backlog, anchor, evidence)?;
+        self.steer_listener(local);
         let holder = Holder {
             session,
             anchor,
@@ -254,6 +255,7 @@ impl Engine {
             Err(errno) => {
                 if self.listeners.get_mut(idx).is_some_and(|listener| listener.drop_anchor(anchor)) {
                     self.listeners.close(idx);
+                    self.stop_steering_listener(local);
                 }
                 Err(errno)
             }
@@ -394,7 +396,7 @@ impl Engine {
             _ => source,
         };
         let port = asked.map_or(0, |local| local.port());
-        let key = self.choose_key(source, port, remote)?;
+        let key = self.choose_key(path, source, port, remote)?;
         let params = OpenParams {
             key,
             path,
@@ -450,7 +452,14 @@ impl Engine {
     }
 
     /// A free 4-tuple; the port per RFC 6056 algorithm 3 (a keyed offset per destination, then counting).
-    fn choose_key(&mut self, source: Ipv4Addr, port: u16, remote: SocketAddrV4) -> Result<FlowKey, Errno> {
+    /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
+    fn choose_key(
+        &mut self,
+        path: Path,
+        source: Ipv4Addr,
+        port: u16,
+        remote: SocketAddrV4,
+    ) -> Result<FlowKey, Errno> {
         let key = |port| FlowKey { local: SocketAddrV4::new(source, port), remote };
         if port != 0 {
             let key = key(port);
@@ -460,6 +469,9 @@ impl Engine {
         }
         let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
         let offset = keyed_hash(&self.config.secret, &key(0), b'p') as u32;
+        if self.is_shared(path) {
+            return self.choose_reserved(offset, source, remote);
+        }
         for _ in 0..count {
             let at = offset.wrapping_add(self.next_port) % count;
             self.next_port = self.next_port.wrapping_add(1);

@@ -32,7 +32,17 @@ impl Engine {
         flow.conn.indexed = true;
         self.index.insert(flow.conn.key, idx);
         *self.flows.get_mut(idx) = flow;
+        self.steer_flow(idx);
         Some(idx)
+    }
+
+    /// Segments for this connection are for nobody any more.
+    fn leave_index(&mut self, idx: FlowIdx) {
+        let conn = &mut self.flows.get_mut(idx).conn;
+        conn.indexed = false;
+        let key = conn.key;
+        self.index.remove(&key);
+        self.stop_steering_flow(idx);
     }
 
     /// What a segment or a timer did to a flow, for everybody else.
@@ -108,9 +118,7 @@ impl Engine {
         flow.send_queue.clear();
         flow.report.return_late_octets(&flow.send_queue);
         if flow.conn.indexed {
-            flow.conn.indexed = false;
-            let key = flow.conn.key;
-            self.index.remove(&key);
+            self.leave_index(idx);
         }
         self.release_if_nobody_reads(idx);
     }
@@ -226,12 +234,12 @@ impl Engine {
         debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
         flow.send_queue.clear();
         flow.conn.app_closed = true;
-        let (indexed, key, anchor) = (flow.conn.indexed, flow.conn.key, flow.conn.anchor.take());
+        let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
         let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
         if indexed {
-            self.index.remove(&key);
+            self.leave_index(idx);
         }
         if let Some(anchor) = anchor {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));

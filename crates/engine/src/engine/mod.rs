@@ -2,11 +2,12 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
-//! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`].
+//! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`], [`shared`] (addresses that are
+//! the kernel's too).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
-//! `poll_local`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
+//! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
 mod completions;
@@ -15,6 +16,7 @@ mod host;
 mod life;
 mod receive;
 mod report;
+mod shared;
 mod timers;
 mod transmit;
 
@@ -26,6 +28,7 @@ pub use report::{SessionView, SocketView};
 use crate::control::arp::Neighbours;
 use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
+use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::flow::key::{FlowIndex, FlowKey};
 use crate::flow::record::Flow;
@@ -74,6 +77,8 @@ impl EngineConfig {
 #[derive(Debug)]
 struct Port {
     link: Link,
+    /// Its addresses, routes and neighbours are the kernel's.
+    shared: bool,
     neighbours: Neighbours,
     control: VecDeque<ControlFrame>,
     ready: ReadyList,
@@ -104,6 +109,7 @@ pub struct Engine {
     /// have gone since are skipped.
     time_wait: ReadyList,
     next_port: u32,
+    shared: Shared,
 }
 
 impl Engine {
@@ -125,6 +131,7 @@ impl Engine {
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             next_port: 0,
+            shared: Shared::default(),
             config,
         }
     }
@@ -139,6 +146,7 @@ impl Engine {
     pub fn add_port(&mut self, link: Link) -> PortId {
         self.ports.push(Port {
             link,
+            shared: false,
             neighbours: Neighbours::default(),
             control: VecDeque::new(),
             ready: ReadyList::new(self.config.flows_max),
@@ -147,7 +155,8 @@ impl Engine {
     }
 
     pub fn add_addr(&mut self, port: PortId, addr: Ipv4Addr, prefix_len: u8) {
-        self.routes.add_interface(Interface { port, addr, prefix_len: prefix_len.min(32) });
+        let shared = self.ports[port.index()].shared;
+        self.routes.add_interface(Interface { port, addr, prefix_len: prefix_len.min(32), shared });
     }
 
     pub fn set_gateway(&mut self, port: PortId, gateway: Ipv4Addr) {

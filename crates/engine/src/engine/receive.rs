@@ -31,12 +31,18 @@ impl Engine {
         match ingress::parse(frame, offload, port, mac, &self.routes) {
             Ok(Arrived::Tcp { from_mac, key, segment, payload }) => {
                 self.counters.add(Counter::RxSegments);
-                let Some(path) = self.path_of_sender(port, &key, from_mac) else {
+                let known = self.index.get(&key);
+                let path = match known {
+                    // It has its path already, and keeps it while routes do not change.
+                    Some(idx) => Some(self.flows.get(idx).conn.path),
+                    None => self.path_of_sender(port, &key, from_mac),
+                };
+                let Some(path) = path else {
                     self.counters.add(Counter::DropBadAddress);
                     return;
                 };
                 let work = RxWork { key, path, segment, payload: Payload::Frame(payload) };
-                self.tcp_arrives(now, &work, host);
+                self.tcp_arrives_for(now, known, &work, host);
             }
             Ok(Arrived::Arp(message)) => self.arp_arrives(port, &message),
             Ok(Arrived::EchoRequest { from_mac, from, to, ident, seq, data }) => {
@@ -54,13 +60,16 @@ impl Engine {
     /// heard of is learnt from its own frame, which saves a question.
     fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
         use crate::control::route::Route;
-        let next_hop = match self.routes.to(*key.remote.ip()) {
-            Some(Route::Via { next_hop, .. }) => next_hop,
-            _ => *key.remote.ip(),
+        let shared = self.ports[port.index()].shared;
+        let (port, next_hop) = match self.routes.to(*key.remote.ip()) {
+            // The kernel's routes may lead back by another interface.
+            Some(Route::Via { port: back, next_hop, .. }) if shared => (back, next_hop),
+            Some(Route::Via { next_hop, .. }) => (port, next_hop),
+            _ => (port, *key.remote.ip()),
         };
         let neighbours = &mut self.ports[port.index()].neighbours;
         let neighbour = neighbours.number(next_hop)?;
-        if neighbours.mac(neighbour).is_none() && next_hop == *key.remote.ip() {
+        if !shared && neighbours.mac(neighbour).is_none() && next_hop == *key.remote.ip() {
             neighbours.learn(next_hop, from_mac);
         }
         Some(Path::Port { port, neighbour })
@@ -87,7 +96,7 @@ impl Engine {
     }
 
     /// What waited for the neighbour may go.
-    fn neighbour_found(&mut self, path: Path) {
+    pub(super) fn neighbour_found(&mut self, path: Path) {
         let waiting: Vec<FlowIdx> =
             self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
         for idx in waiting {
@@ -97,8 +106,19 @@ impl Engine {
 
     /// A segment for one connection, from a frame or from another flow of this engine.
     pub(super) fn tcp_arrives<H: HostSide>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
+        self.tcp_arrives_for(now, self.index.get(&work.key), work, host);
+    }
+
+    /// The same, `known` being the connection of its key.
+    fn tcp_arrives_for<H: HostSide>(
+        &mut self,
+        now: Instant,
+        known: Option<FlowIdx>,
+        work: &RxWork<'_>,
+        host: &mut H,
+    ) {
         let segment = &work.segment;
-        if let Some(idx) = self.index.get(&work.key) {
+        if let Some(idx) = known {
             if !self.is_new_life(idx, segment) {
                 self.flow_receives(now, idx, work, host);
                 return;
@@ -111,8 +131,16 @@ impl Engine {
             self.syn_arrives(now, work);
             return;
         }
+        self.nobodys(work);
+    }
+
+    /// Neither a connection nor a listener is there for a segment. Where the kernel has the address too and the segment
+    /// is steered here no longer, it was under way when that changed: sent again it comes to whoever it is for now.
+    fn nobodys(&mut self, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
-        self.reject(work.path, work.key, segment);
+        if !self.is_shared(work.path) || self.is_steered(&work.key) {
+            self.reject(work.path, work.key, &work.segment);
+        }
     }
 
     /// A SYN that may start the 4-tuple anew while the old connection is in TIME_WAIT (RFC 9293 section 3.10.7.4,
@@ -145,8 +173,7 @@ impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
     fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>) {
         let Some(listener) = self.listeners.find(work.key.local) else {
-            self.counters.add(Counter::DropNoFlow);
-            self.reject(work.path, work.key, &work.segment);
+            self.nobodys(work);
             return;
         };
         if !self.listeners.get(listener).is_some_and(|l| l.has_room()) {

@@ -135,11 +135,18 @@ impl Engine {
         let (from, to) = (*flow.conn.key.local.ip(), *flow.conn.key.remote.ip());
         let Some(to_mac) = port.neighbours.mac(neighbour) else {
             if let Some(target) = port.neighbours.ask(neighbour, now) {
-                self.push_control(port_id, ControlFrame::ArpRequest { target, source: from });
-                self.transmit_control(port_id, sink);
+                if port.shared {
+                    self.shared.ask_neighbour(port_id, target);
+                } else {
+                    self.push_control(port_id, ControlFrame::ArpRequest { target, source: from });
+                    self.transmit_control(port_id, sink);
+                }
             }
             return Sent::NoNeighbour;
         };
+        if let Some(doubtful) = port.neighbours.take_doubt(neighbour) {
+            self.shared.ask_neighbour(port_id, doubtful);
+        }
         let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
@@ -225,7 +232,9 @@ impl Engine {
             let (mut ask, mut lost) = (Vec::new(), Vec::new());
             self.ports[at].neighbours.on_timeout(now, |addr| ask.push(addr), |number| lost.push(number));
             for target in ask {
-                if let Some(source) = source {
+                if self.ports[at].shared {
+                    self.shared.ask_neighbour(port, target);
+                } else if let Some(source) = source {
                     self.push_control(port, ControlFrame::ArpRequest { target, source });
                 }
             }
@@ -237,7 +246,7 @@ impl Engine {
     }
 
     /// Connects that wait for a neighbour that does not answer fail; established flows go on trying.
-    fn neighbour_lost(&mut self, path: Path) {
+    pub(super) fn neighbour_lost(&mut self, path: Path) {
         let waiting: Vec<FlowIdx> = self
             .flows
             .indices()

@@ -61,6 +61,8 @@ pub struct Conn {
     pub accepted: bool,
     /// In the lookup index under its key.
     pub indexed: bool,
+    /// Its segments come to the engine because it is steered by itself, not by a listener or a reserved port.
+    pub steered: bool,
     /// Staging memory that holds moved send data.
     pub staged: Option<Block>,
     /// A closed session whose region still holds send data.
@@ -375,6 +377,7 @@ impl Flow {
                 abort_at_close: false,
                 accepted: false,
                 indexed: false,
+                steered: false,
                 staged: None,
                 pinned: None,
                 direct: None,

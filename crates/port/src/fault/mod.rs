@@ -17,7 +17,8 @@ use toe_base::limits::FRAME_MAX;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use toe_wire::{Ipv4Repr, Protocol, Sum, eth, tcp};
 
-use crate::port::{Port, PortCounters};
+use crate::open::OpenError;
+use crate::port::{Port, PortCounters, Steering};
 use lane::{Fragile, Lane};
 pub use plan::{FaultPlan, FaultRates, Rate};
 
@@ -153,6 +154,14 @@ impl Port for FaultPort {
 
     fn counters(&self) -> PortCounters {
         self.counters.plus(self.inner.counters())
+    }
+
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        self.inner.steering()
+    }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        self.inner.reopen()
     }
 }
 

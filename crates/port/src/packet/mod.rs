@@ -10,13 +10,14 @@ mod sys;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 use self::ring::{Next, RxRing};
 use crate::batch::{TxQueue, is_link_gone};
-use crate::netdev::NetDevices;
+use crate::netdev::{CARRIER_WAIT, NetDevices};
 use crate::open::OpenError;
 use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;
@@ -50,6 +51,10 @@ pub(crate) struct PacketPort {
 
 impl PacketPort {
     pub(crate) fn open(interface: &str) -> Result<PacketPort, OpenError> {
+        PacketPort::open_waiting(interface, CARRIER_WAIT)
+    }
+
+    fn open_waiting(interface: &str, wait: Duration) -> Result<PacketPort, OpenError> {
         let failed = |doing| move |source| OpenError::from_io(Driver::Packet, interface, doing, source);
         let devices = NetDevices::open().map_err(failed("asking for the properties"))?;
         let index = devices.index(interface).map_err(failed("asking for the index"))?;
@@ -61,7 +66,7 @@ impl PacketPort {
         let socket = sys::PacketSocket::open().map_err(failed("opening a packet socket"))?;
         socket.configure(RECEIVE_MEMORY, SEND_MEMORY).map_err(failed("setting up the packet socket"))?;
         let ring = socket.make_ring().ok();
-        devices.bring_up(interface).map_err(failed("bringing the interface up"))?;
+        devices.bring_up(interface, wait).map_err(failed("bringing the interface up"))?;
         socket.bind(index).map_err(failed("binding the packet socket"))?;
         Ok(PacketPort {
             name: interface.to_owned(),
@@ -243,6 +248,14 @@ impl Port for PacketPort {
         let mut counters = self.counters;
         counters.add(PortCounter::RxQueueFull, self.queue_full.get());
         counters
+    }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        let counters = self.counters();
+        // Others wait for this thread: what is lost before there is a carrier is sent again.
+        *self = PacketPort::open_waiting(&self.name, Duration::ZERO)?;
+        self.counters = counters;
+        Ok(())
     }
 }
 

@@ -9,12 +9,13 @@ mod sys;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use toe_base::limits::{FRAME_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 use crate::batch::{TxQueue, is_link_gone};
-use crate::netdev::NetDevices;
+use crate::netdev::{CARRIER_WAIT, NetDevices};
 use crate::open::OpenError;
 use crate::place;
 use crate::port::{Port, PortCounter, PortCounters};
@@ -39,6 +40,10 @@ pub(crate) struct TapPort {
 
 impl TapPort {
     pub(crate) fn open(interface: &str) -> Result<TapPort, OpenError> {
+        TapPort::open_waiting(interface, CARRIER_WAIT)
+    }
+
+    fn open_waiting(interface: &str, wait: Duration) -> Result<TapPort, OpenError> {
         let failed = |doing| move |source| OpenError::from_io(Driver::Tap, interface, doing, source);
         let device = sys::TapDevice::open().map_err(|source| match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTunDriver,
@@ -59,7 +64,7 @@ impl TapPort {
         let mac = engine_mac(interface, kernel_mac);
         // Saves the engine the kernel's multicast chatter, nothing more: it would drop that itself.
         let _ = device.receive_only(&[mac, MacAddr::BROADCAST]);
-        devices.bring_up(interface).map_err(failed("bringing the interface up"))?;
+        devices.bring_up(interface, wait).map_err(failed("bringing the interface up"))?;
         let buffer = vec![0; BUFFER_LEN + place::SLACK].into_boxed_slice();
         let first = place::first(&buffer);
         Ok(TapPort {
@@ -157,6 +162,14 @@ impl Port for TapPort {
 
     fn counters(&self) -> PortCounters {
         self.counters
+    }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        let counters = self.counters();
+        // Others wait for this thread: what is lost before there is a carrier is sent again.
+        *self = TapPort::open_waiting(&self.name, Duration::ZERO)?;
+        self.counters = counters;
+        Ok(())
     }
 }
 

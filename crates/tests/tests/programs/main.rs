@@ -11,5 +11,6 @@ mod lifecycle;
 mod load;
 mod local;
 mod quiet;
+mod shared;
 mod transfer;
 mod views;

@@ -9,6 +9,7 @@ mod hostile;
 mod long_stream;
 mod sessions;
 mod shared;
+mod shared_address;
 mod swarm;
 mod transfer;
 mod troubles;

@@ -185,13 +185,18 @@ impl Side {
 
     /// Starts to connect; the connection is the last of `conns`.
     pub(super) fn connect(&mut self, now: Instant, to: SocketAddr) -> Result<usize, Errno> {
+        self.connect_from(now, WireAddr::default(), to)
+    }
+
+    /// The same from an address that the program has bound.
+    pub(super) fn connect_from(
+        &mut self,
+        now: Instant,
+        local: WireAddr,
+        to: SocketAddr,
+    ) -> Result<usize, Errno> {
         let anchor = self.engine.take_anchor(self.session);
-        let args = ConnectArgs {
-            remote: to.into(),
-            local: WireAddr::default(),
-            anchor: anchor.0,
-            ..Default::default()
-        };
+        let args = ConnectArgs { remote: to.into(), local, anchor: anchor.0, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Connect { token: 2 }, &block);

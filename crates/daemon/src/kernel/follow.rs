@@ -1,0 +1,334 @@
+//! Follows the kernel: keeps the engine's shared ports at the addresses, routes and neighbours that the kernel has, and
+//! takes up any port's interface again that went away and came back. Owned by the run loop, which calls
+//! [`Daemon::follow`] when the netlink socket is readable, and [`Daemon::steer`] and [`Daemon::ask_neighbours`] in each
+//! round.
+//!
+//! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
+//! (those that go with an interface go in silence), so any news of that kind is a reason to ask for all of them.
+
+use super::netlink::{List, Looked, Netlink};
+use super::news::{LinkNews, NeighbourNews, News, RouteNews};
+use super::reserve::Reserved;
+use crate::daemon::Daemon;
+use crate::poller::Token;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::Ipv4Addr;
+use toe_base::{Instant, PortId};
+use toe_engine::{KernelRoute, KernelVia, SteerChange};
+
+/// How long the kernel may take for the lists that an engine begins with.
+const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// So often in a row a list that changed while it came is asked for again at once.
+const FAILURES_MAX: u32 = 100;
+
+/// What is known of the kernel.
+#[derive(Debug)]
+pub struct Follower {
+    netlink: Netlink,
+    /// Every interface, by its number.
+    links: HashMap<u32, LinkNews>,
+    /// The ports whose interface is there.
+    ports: HashMap<u32, PortId>,
+    addrs: HashMap<(u32, Ipv4Addr), u8>,
+    /// The list that is being received, what came of it, and those that are due.
+    pub(crate) receiving: Option<List>,
+    pub(crate) listed_addrs: HashSet<(u32, Ipv4Addr)>,
+    listed_routes: Vec<RouteNews>,
+    due: VecDeque<List>,
+    /// Lists in a row that did not come whole.
+    failures: u32,
+    reserved: Reserved,
+}
+
+impl Follower {
+    pub(crate) fn open() -> std::io::Result<Follower> {
+        Ok(Follower {
+            netlink: Netlink::open()?,
+            links: HashMap::new(),
+            ports: HashMap::new(),
+            addrs: HashMap::new(),
+            receiving: None,
+            listed_addrs: HashSet::new(),
+            listed_routes: Vec::new(),
+            due: VecDeque::new(),
+            failures: 0,
+            reserved: Reserved::default(),
+        })
+    }
+
+    /// A list is to be asked for when its turn comes.
+    fn want(&mut self, list: List) {
+        if !self.due.contains(&list) {
+            self.due.push_back(list);
+        }
+    }
+
+    fn want_all(&mut self) {
+        // In this order: what names an interface comes after it.
+        [List::Links, List::Addrs, List::Neighbours, List::Routes]
+            .into_iter()
+            .for_each(|list| self.want(list));
+    }
+
+    /// Asks for the next list that is due, unless one is being received.
+    fn ask(&mut self) -> std::io::Result<()> {
+        if self.receiving.is_some() {
+            return Ok(());
+        }
+        let Some(list) = self.due.pop_front() else { return Ok(()) };
+        self.listed_addrs.clear();
+        self.listed_routes.clear();
+        self.receiving = Some(list);
+        self.netlink.ask_for(list)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.receiving.is_none() && self.due.is_empty()
+    }
+
+    /// The interface of a port.
+    fn index_of(&self, port: PortId) -> Option<u32> {
+        self.ports.iter().find(|(_, id)| **id == port).map(|(index, _)| *index)
+    }
+
+    /// A route as the engine knows it; `shared` says which ports' routes are the kernel's.
+    fn kernel_route(&self, route: &RouteNews, shared: &[PortId]) -> KernelRoute {
+        let port = route.index.and_then(|index| self.ports.get(&index)).filter(|id| shared.contains(id));
+        let via = match port {
+            Some(&port) => KernelVia::Port { port, gateway: route.gateway, source: route.source },
+            None => KernelVia::Elsewhere,
+        };
+        let RouteNews { dst, prefix_len, metric, is_local, .. } = *route;
+        KernelRoute { dst, prefix_len, metric, is_local, via }
+    }
+}
+
+impl Daemon {
+    /// Begins to follow the kernel, after all links are open. Returns once all that is there is known.
+    pub fn follow_kernel(&mut self) -> std::io::Result<()> {
+        let mut follower = Follower::open()?;
+        follower.want_all();
+        self.poller.add(&follower.netlink, Token::Kernel)?;
+        self.kernel = Some(follower);
+        let now = self.clock.now();
+        self.follow(now);
+        while let Some(follower) = self.kernel.as_ref().filter(|follower| !follower.is_settled()) {
+            let mut fds = [PollFd::new(&follower.netlink, PollFlags::IN)];
+            if rustix::event::poll(&mut fds, Some(&BEGIN_WITHIN))? == 0 {
+                return Err(std::io::Error::other(
+                    "the kernel does not list its links, addresses and routes",
+                ));
+            }
+            self.follow(now);
+        }
+        self.steer();
+        Ok(())
+    }
+
+    /// Takes what the kernel has to say.
+    pub(crate) fn follow(&mut self, now: Instant) {
+        // Out of its place, so that what it says can change all the rest.
+        let Some(mut follower) = self.kernel.take() else { return };
+        let mut news = Vec::new();
+        match follower.netlink.receive(|item| news.push(item)) {
+            Ok(Looked::All) => {}
+            Ok(Looked::Lost) => {
+                tracing::warn!(
+                    "the kernel had more to say of its links than there was room for; asking for all of it"
+                );
+                // A list that is being received comes all the same: the kernel goes on with it as it is read.
+                follower.want_all();
+            }
+            Err(error) => tracing::error!(%error, "the kernel's news cannot be received"),
+        }
+        for item in news {
+            self.take_news(now, &mut follower, item);
+        }
+        if let Err(error) = follower.ask() {
+            tracing::error!(%error, "the kernel cannot be asked for its links, addresses and routes");
+            follower.receiving = None;
+        }
+        self.kernel = Some(follower);
+    }
+
+    pub(crate) fn take_news(&mut self, now: Instant, follower: &mut Follower, news: News) {
+        match news {
+            News::Link { index, link } => self.link_there(now, follower, index, link),
+            News::LinkGone { index } => self.link_gone(now, follower, index),
+            News::Addr { index, addr, prefix_len } => {
+                follower.listed_addrs.insert((index, addr));
+                self.addr_there(follower, index, addr, prefix_len);
+            }
+            News::AddrGone { index, addr } => {
+                follower.listed_addrs.remove(&(index, addr));
+                self.addr_gone(follower, index, addr);
+            }
+            News::Route(route) => follower.listed_routes.push(route),
+            News::RoutesChanged => follower.want(List::Routes),
+            News::Neighbour { index, addr, state } => {
+                let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
+                let Some(port) = port else { return };
+                match state {
+                    NeighbourNews::Known { mac, is_doubtful } => {
+                        self.engine.neighbour_known(port, addr, mac, is_doubtful);
+                    }
+                    NeighbourNews::Failed => self.engine.neighbour_gone(port, addr, true),
+                    NeighbourNews::Forgotten => self.engine.neighbour_gone(port, addr, false),
+                }
+            }
+            News::ListEnds { sequence, is_whole } => {
+                if let Some(is_whole) = follower.netlink.list_ended(sequence, is_whole) {
+                    self.list_ends(follower, is_whole);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn list_ends(&mut self, follower: &mut Follower, is_whole: bool) {
+        let Some(list) = follower.receiving.take() else { return };
+        if !is_whole {
+            follower.failures += 1;
+            if follower.failures < FAILURES_MAX {
+                follower.want(list);
+            } else {
+                tracing::warn!(?list, "the kernel does not list it whole; asking again when it has news");
+            }
+            return;
+        }
+        follower.failures = 0;
+        match list {
+            List::Addrs => {
+                let listed = &follower.listed_addrs;
+                let gone: Vec<_> =
+                    follower.addrs.keys().filter(|key| !listed.contains(key)).copied().collect();
+                for (index, addr) in gone {
+                    self.addr_gone(follower, index, addr);
+                }
+            }
+            List::Routes => {
+                let shared = self.ports.shared();
+                let routes = follower.listed_routes.iter().map(|route| follower.kernel_route(route, &shared));
+                self.engine.set_kernel_routes(&routes.collect::<Vec<_>>());
+            }
+            List::Links | List::Neighbours => {}
+        }
+    }
+
+    fn link_there(&mut self, now: Instant, follower: &mut Follower, index: u32, link: LinkNews) {
+        let before = follower.links.insert(index, link.clone());
+        let port = match follower.ports.get(&index) {
+            Some(port) => *port,
+            None => match self.ports.on_interface(&link.name) {
+                Some(port) => {
+                    follower.ports.insert(index, port);
+                    port
+                }
+                None => return,
+            },
+        };
+        self.ports.interface_is(now, &self.poller, port, index, &link);
+        if before.is_none_or(|before| before.is_up != link.is_up) {
+            // Routes go with their interface without a word.
+            follower.want(List::Routes);
+            follower.want(List::Neighbours);
+        }
+    }
+
+    fn link_gone(&mut self, now: Instant, follower: &mut Follower, index: u32) {
+        follower.links.remove(&index);
+        if let Some(port) = follower.ports.remove(&index) {
+            self.ports.interface_gone(now, &self.poller, port, index);
+            let addrs: Vec<_> = follower.addrs.keys().filter(|(i, _)| *i == index).map(|(_, a)| *a).collect();
+            for addr in addrs {
+                self.drop_addr(port, addr);
+            }
+        }
+        follower.addrs.retain(|(i, _), _| *i != index);
+        follower.want(List::Routes);
+    }
+
+    fn addr_there(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
+        let before = follower.addrs.insert((index, addr), prefix_len);
+        let Some(port) = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id)) else {
+            return;
+        };
+        if before == Some(prefix_len) {
+            return;
+        }
+        self.engine.add_addr(port, addr, prefix_len);
+        self.ports.set_addr(port, addr, Some(prefix_len));
+        follower.want(List::Routes);
+    }
+
+    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr) {
+        if follower.addrs.remove(&(index, addr)).is_none() {
+            return;
+        }
+        if let Some(port) = follower.ports.get(&index).copied() {
+            self.drop_addr(port, addr);
+            follower.want(List::Routes);
+        }
+    }
+
+    fn drop_addr(&mut self, port: PortId, addr: Ipv4Addr) {
+        if self.ports.is_shared(port) {
+            self.engine.remove_addr(port, addr);
+            self.ports.set_addr(port, addr, None);
+        }
+    }
+
+    /// Carries out what the engine wants steered, and reserves port numbers that it wants; before anything is sent or
+    /// posted that relies on it.
+    pub(crate) fn steer(&mut self) {
+        self.reserve_ports();
+        while let Some(change) = self.engine.poll_steer() {
+            self.ports.steer(&change);
+        }
+    }
+
+    /// Reserves port numbers as the engine wants them.
+    pub(crate) fn reserve_ports(&mut self) {
+        let wanted = self.engine.poll_ports_wanted();
+        if wanted == 0 {
+            return;
+        }
+        let Some(follower) = &mut self.kernel else { return };
+        let (engine, ports) = (&mut self.engine, &mut self.ports);
+        let reserved = follower.reserved.reserve(wanted, |port| {
+            ports.reserve(port);
+            engine.add_reserved_port(port);
+        });
+        if let Err(error) = reserved
+            && self.counts.note_ports_refused()
+        {
+            tracing::warn!(%error, "no more port numbers for connections; the kernel does what finds none");
+        }
+    }
+
+    /// Lets the kernel find the neighbours that the engine waits for.
+    pub(crate) fn ask_neighbours(&mut self) {
+        while let Some((port, addr)) = self.engine.poll_neighbour() {
+            let Some(follower) = &mut self.kernel else { continue };
+            let Some(index) = follower.index_of(port) else { continue };
+            if let Err(error) = follower.netlink.resolve(index, addr) {
+                tracing::debug!(%error, %addr, "the kernel cannot be asked for a neighbour");
+            }
+        }
+    }
+}
+
+impl crate::ports::Ports {
+    /// One change of the steering, on every shared port.
+    fn steer(&mut self, change: &SteerChange) {
+        self.each_steering(|steering| match *change {
+            SteerChange::Listen { local, on } => steering.listen(local, on),
+            SteerChange::Flow { key, on } => steering.flow(key.local, key.remote, on),
+        });
+    }
+
+    fn reserve(&mut self, port: u16) {
+        self.each_steering(|steering| steering.reserve(port, true));
+    }
+}

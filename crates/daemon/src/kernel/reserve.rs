@@ -1,0 +1,61 @@
+//! Port numbers that the kernel keeps for the engine: each by a socket that is bound and nothing else. No program gets
+//! such a number, neither by bind nor by connect, as long as the socket is open, which is until the engine ends.
+
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrV4, SocketFlags, SocketType};
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+
+/// Most port numbers that one engine takes out of the kernel's ephemeral ones (28,232 unless set otherwise): the
+/// kernel's programs need some, too. A connect that finds none is done by the kernel.
+const RESERVED_MAX: usize = 8192;
+
+#[derive(Debug, Default)]
+pub struct Reserved {
+    sockets: Vec<OwnedFd>,
+}
+
+impl Reserved {
+    /// Lets the kernel keep up to `count` more port numbers; hands each to `each`. Fewer when there are no more.
+    pub fn reserve(&mut self, count: usize, mut each: impl FnMut(u16)) -> std::io::Result<()> {
+        let left = RESERVED_MAX - self.sockets.len();
+        if left == 0 {
+            return Err(std::io::Error::other(format!("{RESERVED_MAX} port numbers are in use")));
+        }
+        for _ in 0..count.min(left) {
+            let (socket, port) = reserve_one()?;
+            self.sockets.push(socket);
+            each(port);
+        }
+        Ok(())
+    }
+}
+
+/// Without SO_REUSEADDR and SO_REUSEPORT, so that the number is nobody else's.
+fn reserve_one() -> std::io::Result<(OwnedFd, u16)> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+    let bound: SocketAddrAny = rustix::net::getsockname(&socket)?;
+    let port = SocketAddrV4::try_from(bound)?.port();
+    Ok((socket, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_reserved_number_is_nobody_elses_until_it_is_given_up() {
+        let mut reserved = Reserved::default();
+        let mut ports = Vec::new();
+        reserved.reserve(3, |port| ports.push(port)).expect("there are some");
+        assert_eq!(ports.len(), 3);
+        for port in &ports {
+            // std sets SO_REUSEADDR on listeners.
+            TcpListener::bind(("127.0.0.1", *port)).expect_err("kept");
+        }
+        drop(reserved);
+        TcpListener::bind(("127.0.0.1", ports[0])).expect("free again");
+    }
+}

@@ -1,0 +1,201 @@
+//! A daemon with a shared port that is not there in truth: the test is the kernel, and hears what is steered.
+
+use super::daemon;
+use crate::config::PortConfig;
+use crate::daemon::Daemon;
+use crate::kernel::follow::Follower;
+use crate::kernel::netlink::List;
+use crate::kernel::news::{LinkNews, News};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use toe_port::{OpenError, Port, PortCounters, Steering};
+use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
+const ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const INDEX: u32 = 100_000;
+
+/// What was asked of the port, a line each.
+type Log = Arc<Mutex<Vec<String>>>;
+
+#[derive(Debug)]
+struct FakePort {
+    log: Log,
+    mtu: u32,
+}
+
+impl FakePort {
+    fn note(&self, what: String) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+}
+
+impl FrameSink for FakePort {
+    fn frame(&mut self, _: usize) -> Option<&mut [u8]> {
+        None
+    }
+    fn commit(&mut self, _: TxOffload) {}
+}
+
+impl Port for FakePort {
+    fn name(&self) -> &str {
+        "fake0"
+    }
+    fn mac(&self) -> MacAddr {
+        MAC
+    }
+    fn mtu(&self) -> u32 {
+        self.mtu
+    }
+    fn caps(&self) -> LinkCaps {
+        LinkCaps::default()
+    }
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn next_deadline_us(&self) -> Option<u64> {
+        None
+    }
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn transmit(&mut self) -> &mut dyn FrameSink {
+        self
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        Some(self)
+    }
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        self.mtu = 1400;
+        self.note("reopened".to_owned());
+        Ok(())
+    }
+}
+
+impl Steering for FakePort {
+    fn address(&mut self, addr: Ipv4Addr, on: bool) -> io::Result<()> {
+        self.note(format!("address {addr} {on}"));
+        Ok(())
+    }
+    fn reserve(&mut self, _: u16, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn listen(&mut self, local: SocketAddrV4, on: bool) -> io::Result<()> {
+        self.note(format!("listen {local} {on}"));
+        Ok(())
+    }
+    fn flow(&mut self, local: SocketAddrV4, _: SocketAddrV4, on: bool) -> io::Result<()> {
+        self.note(format!("flow {local} {on}"));
+        Ok(())
+    }
+    fn entries(&self) -> usize {
+        0
+    }
+}
+
+struct Kernel {
+    daemon: Daemon,
+    follower: Follower,
+    log: Log,
+}
+
+impl Kernel {
+    fn new() -> Kernel {
+        let mut daemon = daemon();
+        let log = Log::default();
+        let spec = "xdp:fake0".parse().expect("a good specification");
+        let config = PortConfig { spec, addrs: Vec::new(), gateway: None };
+        let port = FakePort { log: Arc::clone(&log), mtu: 1500 };
+        daemon.add_port(&config, Box::new(port)).expect("a port");
+        Kernel { daemon, follower: Follower::open().expect("a netlink socket"), log }
+    }
+
+    fn tells(&mut self, news: News) {
+        let now = self.daemon.clock.now();
+        self.daemon.take_news(now, &mut self.follower, news);
+    }
+
+    fn has_link(&mut self, index: u32, mtu: u32) {
+        let link = LinkNews { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC) };
+        self.tells(News::Link { index, link });
+    }
+
+    fn has_addr(&mut self, index: u32) {
+        self.tells(News::Addr { index, addr: ADDR, prefix_len: 24 });
+    }
+
+    /// What was asked of the port since the last look, and its addresses as reports have them.
+    fn look(&mut self) -> (Vec<String>, Vec<String>) {
+        let now = self.daemon.clock.now();
+        self.daemon.round(now);
+        let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
+        (log, self.daemon.status_report().ports[0].addrs.clone())
+    }
+}
+
+fn lines(wanted: &[&str]) -> Vec<String> {
+    wanted.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn addresses_are_the_kernels_of_that_interface_alone() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX + 1);
+    assert_eq!(kernel.look(), (vec![], vec![]), "of another interface");
+    kernel.has_addr(INDEX);
+    kernel.has_addr(INDEX);
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])), "once");
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR });
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
+}
+
+#[test]
+fn what_a_whole_list_does_not_have_is_gone_and_a_part_of_one_says_nothing() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    kernel.look();
+    for (is_whole, wanted) in [(false, vec![]), (true, lines(&["address 10.0.0.2 false"]))] {
+        kernel.follower.receiving = Some(List::Addrs);
+        kernel.follower.listed_addrs.clear();
+        let Kernel { daemon, follower, .. } = &mut kernel;
+        daemon.list_ends(follower, is_whole);
+        assert_eq!(kernel.look().0, wanted);
+    }
+}
+
+#[test]
+fn an_interface_that_comes_back_with_another_number_is_opened_anew() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    kernel.look();
+    kernel.tells(News::LinkGone { index: INDEX });
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
+    kernel.has_link(INDEX + 1, 1400);
+    kernel.has_addr(INDEX + 1);
+    let (log, addrs) = kernel.look();
+    assert_eq!(log, ["address 10.0.0.2 true", "reopened"]);
+    assert_eq!(addrs, ["10.0.0.2/24"]);
+    kernel.has_link(INDEX + 1, 1400);
+    assert_eq!(kernel.look().0, Vec::<String>::new(), "nothing has changed");
+}
+
+#[test]
+fn another_mtu_opens_the_interface_anew() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    assert_eq!(kernel.look().0, Vec::<String>::new(), "as it was opened");
+    kernel.has_link(INDEX, 1400);
+    assert_eq!(kernel.look().0, ["reopened"]);
+    assert_eq!(kernel.daemon.status_report().ports[0].mtu, 1400);
+}

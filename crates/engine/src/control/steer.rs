@@ -1,0 +1,134 @@
+//! What the engine has of addresses that it shares with the kernel: which changes of the steering are due, and the port
+//! numbers that the kernel keeps for it.
+//!
+//! Steered are listeners (all that the kernel has no connection for), reserved port numbers (all), and single
+//! connections: of a program that had bound its port, or whose listener is closed by now.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use std::collections::{HashMap, HashSet, VecDeque};
+use toe_base::PortId;
+
+use crate::flow::key::FlowKey;
+
+/// So many reserved ports are to be free for one more connection to a remote address at any time.
+const FREE_MIN: usize = 16;
+/// Ports asked for at a time: so many, or a part of what is there, so that asking becomes rare.
+const BATCH_MIN: usize = 32;
+const BATCH_MAX: usize = 512;
+
+/// A change of what is steered to the engine, for the driver to carry out before it sends or answers anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteerChange {
+    Listen { local: SocketAddrV4, on: bool },
+    Flow { key: FlowKey, on: bool },
+}
+
+/// The changes that are due, the ports that are there, the neighbours that are asked for.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Some port shares its address.
+    pub is_on: bool,
+    changes: VecDeque<SteerChange>,
+    /// In the order in which they came, and the same to look them up.
+    reserved: Vec<u16>,
+    is_reserved: HashSet<u16>,
+    /// Connections by reserved ports to each remote address.
+    uses: HashMap<SocketAddrV4, u32>,
+    wanted: usize,
+    neighbours: VecDeque<(PortId, Ipv4Addr)>,
+}
+
+impl Shared {
+    pub fn change(&mut self, change: SteerChange) {
+        self.changes.push_back(change);
+    }
+
+    pub fn poll_change(&mut self) -> Option<SteerChange> {
+        self.changes.pop_front()
+    }
+
+    /// The kernel keeps this number for the engine from now on.
+    pub fn add_reserved(&mut self, port: u16) {
+        if self.is_reserved.insert(port) {
+            self.reserved.push(port);
+        }
+    }
+
+    pub fn is_reserved(&self, port: u16) -> bool {
+        self.is_reserved.contains(&port)
+    }
+
+    /// The reserved ports, beginning somewhere.
+    pub fn candidates(&self, offset: usize) -> impl Iterator<Item = u16> + '_ {
+        let (before, after) = self.reserved.split_at(offset % self.reserved.len().max(1));
+        after.iter().chain(before).copied()
+    }
+
+    /// A connection to `remote` uses a reserved port, or does so no longer.
+    pub fn count_use(&mut self, remote: SocketAddrV4, on: bool) {
+        let uses = self.uses.entry(remote).or_default();
+        *uses = if on { *uses + 1 } else { uses.saturating_sub(1) };
+        if *uses == 0 {
+            self.uses.remove(&remote);
+        }
+    }
+
+    /// Asks for more ports when few are left for connections to `remote`.
+    pub fn want_for(&mut self, remote: SocketAddrV4) {
+        let used = self.uses.get(&remote).map_or(0, |uses| *uses as usize);
+        if self.is_on && used + FREE_MIN > self.reserved.len() {
+            self.wanted = (self.reserved.len() / 2).clamp(BATCH_MIN, BATCH_MAX);
+        }
+    }
+
+    /// How many more ports are wanted; said once.
+    pub fn take_wanted(&mut self) -> usize {
+        core::mem::take(&mut self.wanted)
+    }
+
+    pub fn ask_neighbour(&mut self, port: PortId, addr: Ipv4Addr) {
+        self.neighbours.push_back((port, addr));
+    }
+
+    pub fn poll_neighbour(&mut self) -> Option<(PortId, Ipv4Addr)> {
+        self.neighbours.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_asked_for_before_they_run_out_for_one_remote() {
+        let remote = |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port);
+        let mut shared = Shared { is_on: true, ..Shared::default() };
+        shared.want_for(remote(80));
+        assert_eq!(shared.take_wanted(), BATCH_MIN);
+        assert_eq!(shared.take_wanted(), 0, "said once");
+        (0..BATCH_MIN as u16).for_each(|n| shared.add_reserved(40_000 + n));
+        for _ in 0..BATCH_MIN - FREE_MIN {
+            shared.count_use(remote(80), true);
+            shared.want_for(remote(80));
+        }
+        assert_eq!(shared.take_wanted(), 0);
+        shared.count_use(remote(80), true);
+        shared.want_for(remote(81));
+        assert_eq!(shared.take_wanted(), 0, "another remote can have the same ports");
+        shared.want_for(remote(80));
+        assert_eq!(shared.take_wanted(), BATCH_MIN);
+        shared.count_use(remote(80), false);
+        shared.want_for(remote(80));
+        assert_eq!(shared.take_wanted(), 0, "one is free again");
+    }
+
+    #[test]
+    fn candidates_begin_anywhere_and_leave_none_out() {
+        let mut shared = Shared::default();
+        assert_eq!(shared.candidates(7).count(), 0);
+        [5, 6, 7].into_iter().for_each(|port| shared.add_reserved(port));
+        shared.add_reserved(6);
+        assert_eq!(shared.candidates(4).collect::<Vec<_>>(), [6, 7, 5]);
+        assert!(shared.is_reserved(7) && !shared.is_reserved(8));
+    }
+}

@@ -1,0 +1,197 @@
+//! Addresses that are the kernel's too: what the driver tells of addresses, routes, neighbours and port numbers, and what
+//! it is to do about neighbours and about the steering of frames.
+
+use super::Engine;
+use crate::control::route::{KernelRoute, Route};
+use crate::control::steer::SteerChange;
+use crate::counter::Counter;
+use crate::flow::key::FlowKey;
+use crate::work::{Link, Path};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use std::collections::HashMap;
+use toe_abi::errno::Errno;
+use toe_base::{FlowIdx, PortId};
+use toe_wire::link::MacAddr;
+
+/// Room for the timestamps option in every segment.
+const TIMESTAMPS_LEN: u16 = 12;
+
+impl Engine {
+    // ---- set-up ----
+
+    /// The port's addresses, routes and neighbours are the kernel's. Before it has any.
+    pub fn share_port(&mut self, port: PortId) {
+        self.ports[port.index()].shared = true;
+        self.shared.is_on = true;
+        self.want_ports_for(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    }
+
+    // ---- something happened ----
+
+    /// The port's link is another by now: its interface was replaced, or its MTU changed.
+    pub fn set_link(&mut self, port: PortId, link: Link) {
+        self.ports[port.index()].link = link;
+        let mss_max = self.path_mss(Path::Port { port, neighbour: 0 }).saturating_sub(TIMESTAMPS_LEN);
+        let here: Vec<FlowIdx> =
+            self.flows_by(|path| matches!(path, Path::Port { port: p, .. } if p == port));
+        for idx in here {
+            let snd = &mut self.flows.get_mut(idx).snd;
+            snd.mss = snd.mss.min(mss_max);
+        }
+    }
+
+    /// The port has this address no more. Connections that have it stay, as of Linux, and end when nobody answers.
+    pub fn remove_addr(&mut self, port: PortId, addr: Ipv4Addr) {
+        self.routes.remove_interface(port, addr);
+    }
+
+    /// All routes that the kernel has now. Connections take the way that the new ones say.
+    pub fn set_kernel_routes(&mut self, routes: &[KernelRoute]) {
+        if !self.routes.set_kernel_routes(routes) {
+            return;
+        }
+        // Many connections, few peers.
+        let mut found: HashMap<Ipv4Addr, Option<Route>> = HashMap::new();
+        for idx in self.flows_by(|path| self.is_shared(path)) {
+            let remote = *self.flows.get(idx).conn.key.remote.ip();
+            let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
+            let Some(Route::Via { port, next_hop, .. }) = route else { continue };
+            let Some(neighbour) = self.ports[port.index()].neighbours.number(next_hop) else { continue };
+            let path = Path::Port { port, neighbour };
+            // Another way over a port of the engine's own addresses would be from a wrong one.
+            if self.is_shared(path) && self.flows.get(idx).conn.path != path {
+                self.flows.get_mut(idx).conn.path = path;
+                self.after(idx);
+            }
+        }
+    }
+
+    /// The kernel knows a neighbour's hardware address; `is_doubtful`: it has not heard of it for a while.
+    pub fn neighbour_known(&mut self, port: PortId, addr: Ipv4Addr, mac: MacAddr, is_doubtful: bool) {
+        if let Some(neighbour) = self.ports[port.index()].neighbours.set(addr, mac, is_doubtful) {
+            self.neighbour_found(Path::Port { port, neighbour });
+        }
+    }
+
+    /// The kernel knows it no more; `failed`: it asked, and nobody answered.
+    pub fn neighbour_gone(&mut self, port: PortId, addr: Ipv4Addr, failed: bool) {
+        let Some(neighbour) = self.ports[port.index()].neighbours.forget(addr) else { return };
+        if failed {
+            self.counters.add(Counter::NeighbourFailures);
+            self.neighbour_lost(Path::Port { port, neighbour });
+        } else {
+            // Whoever has something to send asks again.
+            self.neighbour_found(Path::Port { port, neighbour });
+        }
+    }
+
+    /// The kernel keeps this port number for the engine, for connections that name none.
+    pub fn add_reserved_port(&mut self, port: u16) {
+        self.shared.add_reserved(port);
+    }
+
+    // ---- is there something to do? ----
+
+    /// The next change of what is steered here; to be carried out before anything is sent or posted.
+    pub fn poll_steer(&mut self) -> Option<SteerChange> {
+        self.shared.poll_change()
+    }
+
+    /// A neighbour that the kernel is to find, or to make sure of.
+    pub fn poll_neighbour(&mut self) -> Option<(PortId, Ipv4Addr)> {
+        self.shared.poll_neighbour()
+    }
+
+    /// How many more port numbers the kernel is asked to keep; asked once.
+    pub fn poll_ports_wanted(&mut self) -> usize {
+        self.shared.take_wanted()
+    }
+
+    // ---- shared by the files of this folder ----
+
+    pub(super) fn is_shared(&self, path: Path) -> bool {
+        matches!(path, Path::Port { port, .. } if self.ports[port.index()].shared)
+    }
+
+    /// Whether what comes for `key`, of which there is no connection, is steered here.
+    pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
+        self.shared.is_reserved(key.local.port()) || self.listeners.find(key.local).is_some()
+    }
+
+    /// A free 4-tuple with one of the ports that the kernel keeps.
+    pub(super) fn choose_reserved(
+        &mut self,
+        offset: u32,
+        source: Ipv4Addr,
+        remote: SocketAddrV4,
+    ) -> Result<FlowKey, Errno> {
+        self.next_port = self.next_port.wrapping_add(1);
+        let from = offset.wrapping_add(self.next_port) as usize;
+        let key = |port| FlowKey { local: SocketAddrV4::new(source, port), remote };
+        let free = |port: &u16| self.index.get(&key(*port)).is_none();
+        let found = self.shared.candidates(from).find(free).map(key);
+        self.want_ports_for(remote);
+        found.ok_or(Errno::EADDRNOTAVAIL)
+    }
+
+    fn want_ports_for(&mut self, remote: SocketAddrV4) {
+        self.shared.want_for(remote);
+    }
+
+    /// A connection has begun: its segments must come here.
+    pub(super) fn steer_flow(&mut self, idx: FlowIdx) {
+        let conn = &self.flows.get(idx).conn;
+        let key = conn.key;
+        if !self.is_shared(conn.path) {
+            return;
+        }
+        if self.shared.is_reserved(key.local.port()) {
+            self.shared.count_use(key.remote, true);
+        } else if self.listeners.find(key.local).is_none() {
+            self.steer_alone(idx);
+        }
+    }
+
+    fn steer_alone(&mut self, idx: FlowIdx) {
+        let conn = &mut self.flows.get_mut(idx).conn;
+        if !core::mem::replace(&mut conn.steered, true) {
+            self.shared.change(SteerChange::Flow { key: conn.key, on: true });
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn stop_steering_flow(&mut self, idx: FlowIdx) {
+        let conn = &mut self.flows.get_mut(idx).conn;
+        let (key, path) = (conn.key, conn.path);
+        if core::mem::take(&mut conn.steered) {
+            self.shared.change(SteerChange::Flow { key, on: false });
+        } else if self.is_shared(path) && self.shared.is_reserved(key.local.port()) {
+            self.shared.count_use(key.remote, false);
+        }
+    }
+
+    pub(super) fn steer_listener(&mut self, local: SocketAddrV4) {
+        if self.shared.is_on && !local.ip().is_loopback() {
+            self.shared.change(SteerChange::Listen { local, on: true });
+        }
+    }
+
+    /// A listener is closed. Its connections live on and must still come here: first each by itself.
+    pub(super) fn stop_steering_listener(&mut self, local: SocketAddrV4) {
+        if !self.shared.is_on || local.ip().is_loopback() {
+            return;
+        }
+        for idx in self.flows_by(|path| self.is_shared(path)) {
+            let conn = &self.flows.get(idx).conn;
+            let same_port = conn.indexed && conn.key.local.port() == local.port();
+            if same_port && !self.is_steered(&conn.key) {
+                self.steer_alone(idx);
+            }
+        }
+        self.shared.change(SteerChange::Listen { local, on: false });
+    }
+
+    fn flows_by(&self, is_it: impl Fn(Path) -> bool) -> Vec<FlowIdx> {
+        self.flows.indices().filter(|idx| is_it(self.flows.get(*idx).conn.path)).collect()
+    }
+}

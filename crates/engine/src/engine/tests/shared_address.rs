@@ -1,0 +1,233 @@
+//! Side B's address is its kernel's too: the test is that kernel, who tells of routes and neighbours, keeps port numbers
+//! and hears which frames are to come to the engine.
+
+use super::world::{A, B, World, addr, pattern};
+use crate::control::route::{KernelRoute, KernelVia};
+use crate::control::steer::SteerChange;
+use crate::flow::key::FlowKey;
+use crate::work::Link;
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+use toe_base::PortId;
+use toe_wire::link::{LinkCaps, MacAddr};
+
+const PORT: PortId = PortId(0);
+const MAC_OF_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const ADDR_OF_A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const ADDR_OF_B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+fn v4(at: SocketAddr) -> SocketAddrV4 {
+    match at {
+        SocketAddr::V4(v4) => v4,
+        SocketAddr::V6(_) => panic!("no IPv6 here"),
+    }
+}
+
+fn on_link() -> KernelRoute {
+    let via = KernelVia::Port { port: PORT, gateway: None, source: None };
+    KernelRoute { dst: ADDR_OF_B, prefix_len: 24, metric: 0, is_local: false, via }
+}
+
+/// Side B shares its address; its kernel knows no neighbour and keeps no port yet.
+fn world() -> World {
+    let mut world = World::with_caps(LinkCaps::default());
+    let engine = &mut world.sides[B].engine;
+    engine.remove_addr(PORT, ADDR_OF_B);
+    engine.share_port(PORT);
+    engine.add_addr(PORT, ADDR_OF_B, 24);
+    engine.set_kernel_routes(&[on_link()]);
+    // A asks nobody: B does not answer ARP.
+    world.sides[A].engine.neighbour_known(PORT, ADDR_OF_B, MacAddr([2, 0, 0, 0, 0, 2]), false);
+    world
+}
+
+fn know_a(world: &mut World) {
+    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, false);
+}
+
+fn keep_ports(world: &mut World, ports: core::ops::Range<u16>) {
+    ports.for_each(|port| world.sides[B].engine.add_reserved_port(port));
+}
+
+fn changes(world: &mut World) -> Vec<SteerChange> {
+    core::iter::from_fn(|| world.sides[B].engine.poll_steer()).collect()
+}
+
+/// Kinds of the Ethernet frames that B has sent.
+fn ethertypes_of_b(world: &World) -> Vec<[u8; 2]> {
+    world.log.iter().filter(|(_, from, _)| *from == B).map(|(_, _, f)| [f[12], f[13]]).collect()
+}
+
+#[test]
+fn the_kernel_is_asked_for_a_neighbour_and_its_answer_lets_the_handshake_go_on() {
+    let mut world = world();
+    let now = world.now;
+    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
+    world.run_until(500, |_| false);
+    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
+    assert_eq!(world.sides[B].engine.poll_neighbour(), None, "asked once");
+    assert!(ethertypes_of_b(&world).is_empty(), "no ARP of its own, and nowhere to send to");
+    know_a(&mut world);
+    assert!(world.run_until(10, |w| w.sides[A].conns[a].established), "at once, without a retransmission");
+    assert!(ethertypes_of_b(&world).iter().all(|kind| *kind == [8, 0]));
+}
+
+#[test]
+fn a_connect_fails_when_the_kernel_says_that_nobody_answers() {
+    let mut world = world();
+    keep_ports(&mut world, 40_000..40_032);
+    let now = world.now;
+    let b = world.sides[B].connect(now, addr(A, 80)).expect("there is a route");
+    world.run_until(10, |_| false);
+    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
+    world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+    assert!(world.run_until(10, |w| w.sides[B].conns[b].errno == Some(Errno::EHOSTUNREACH)));
+}
+
+#[test]
+fn a_doubtful_neighbour_is_used_and_asked_about_and_another_mac_is_followed() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = world.connected();
+    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, true);
+    assert!(world.transfer(B, conns, &pattern(10_000, 1), 1000));
+    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
+    assert_eq!(world.sides[B].engine.poll_neighbour(), None);
+    let moved = MacAddr([2, 0, 0, 0, 0, 77]);
+    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, moved, false);
+    let now = world.now;
+    world.sides[B].send(now, conns.1, b"where are you?");
+    world.run_until(1, |_| false);
+    let last = world.log.iter().rev().find(|(_, from, _)| *from == B).expect("sent");
+    assert_eq!(last.2[..6], moved.0);
+}
+
+#[test]
+fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
+    let mut world = world();
+    know_a(&mut world);
+    let any = SocketAddr::from(([0, 0, 0, 0], 80));
+    let now = world.now;
+    let listener = world.sides[B].listen(now, any).expect("listens");
+    assert_eq!(changes(&mut world), [SteerChange::Listen { local: v4(any), on: true }]);
+    let conns = world.connected();
+    assert_eq!(changes(&mut world), [], "the listener covers it");
+
+    world.sides[B].plain(now, Command::CloseListener { listener, last: true });
+    let of_flow = changes(&mut world);
+    let [SteerChange::Flow { key, on: true }, SteerChange::Listen { on: false, .. }] = of_flow[..] else {
+        panic!("first the connection, then no more the listener: {of_flow:?}")
+    };
+    assert_eq!((*key.local.ip(), key.local.port(), *key.remote.ip()), (ADDR_OF_B, 80, ADDR_OF_A));
+    assert!(world.transfer(A, conns, &pattern(5000, 1), 1000));
+    world.close(A, conns.0);
+    world.close(B, conns.1);
+    world.run_ms(200_000);
+    assert_eq!(changes(&mut world), [SteerChange::Flow { key, on: false }]);
+}
+
+#[test]
+fn a_bound_port_is_steered_for_its_connection_alone() {
+    let mut world = world();
+    know_a(&mut world);
+    let now = world.now;
+    world.sides[A].listen(now, addr(A, 80)).expect("listens");
+    let b = world.sides[B].connect_from(now, addr(B, 7000).into(), addr(A, 80)).expect("connects");
+    let key = FlowKey { local: v4(addr(B, 7000)), remote: v4(addr(A, 80)) };
+    assert_eq!(changes(&mut world), [SteerChange::Flow { key, on: true }], "before its SYN is sent");
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].established));
+}
+
+#[test]
+fn connections_without_a_port_have_those_that_the_kernel_keeps() {
+    let mut world = world();
+    know_a(&mut world);
+    let wanted = world.sides[B].engine.poll_ports_wanted();
+    assert!(wanted > 0, "some are wanted from the beginning");
+    let now = world.now;
+    assert_eq!(world.sides[B].connect(now, addr(A, 80)), Err(Errno::EADDRNOTAVAIL), "none is there");
+    keep_ports(&mut world, 50_000..50_004);
+    world.sides[A].listen(now, addr(A, 80)).expect("listens");
+    world.sides[A].listen(now, addr(A, 81)).expect("listens");
+    let mut ports = [80, 81].map(|remote| {
+        let mut connect = || {
+            let b = world.sides[B].connect(now, addr(A, remote)).expect("a port is free");
+            assert!(world.run_until(1000, |w| w.sides[B].conns[b].established));
+        };
+        (0..4).for_each(|_| connect());
+        let sockets = world.sides[B].engine.sockets().into_iter();
+        sockets.filter(|s| s.remote.port() == remote).map(|s| s.local.port()).collect::<Vec<_>>()
+    });
+    ports.iter_mut().for_each(|ports| ports.sort_unstable());
+    assert_eq!(ports, [[50_000, 50_001, 50_002, 50_003], [50_000, 50_001, 50_002, 50_003]]);
+    assert_eq!(changes(&mut world), [], "they are steered as a whole");
+    assert_eq!(world.sides[B].connect(now, addr(A, 80)), Err(Errno::EADDRNOTAVAIL));
+    assert!(world.sides[B].engine.poll_ports_wanted() > 0, "more are wanted");
+    keep_ports(&mut world, 50_004..50_005);
+    world.sides[B].connect(now, addr(A, 80)).expect("one more");
+}
+
+#[test]
+fn routes_and_addresses_come_and_go_while_connections_run() {
+    let mut world = world();
+    know_a(&mut world);
+    keep_ports(&mut world, 40_000..40_032);
+    let conns = world.connected();
+    let now = world.now;
+    let far = SocketAddr::from(([192, 0, 2, 1], 80));
+    assert_eq!(world.sides[B].connect(now, far), Err(Errno::ENETUNREACH), "the kernel's stack is asked");
+    let gateway = Ipv4Addr::new(10, 0, 0, 254);
+    let via = KernelVia::Port { port: PORT, gateway: Some(gateway), source: None };
+    let default = KernelRoute { dst: Ipv4Addr::UNSPECIFIED, prefix_len: 0, metric: 0, is_local: false, via };
+    world.sides[B].engine.set_kernel_routes(&[on_link(), default]);
+    world.sides[B].connect(now, far).expect("there is a route now");
+    world.run_until(1, |_| false);
+    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, gateway)));
+
+    // The connection to A takes the way over the gateway once there is no other.
+    world.sides[B].engine.set_kernel_routes(&[default]);
+    world.sides[B].engine.neighbour_known(PORT, gateway, MacAddr([2, 0, 0, 0, 0, 254]), false);
+    let now = world.now;
+    world.sides[B].send(now, conns.1, b"by another way");
+    world.run_until(1, |_| false);
+    let sent = world.log.iter().rev().find(|(_, _, frame)| frame.ends_with(b"by another way"));
+    assert_eq!(sent.map(|(_, from, frame)| (*from, frame[5])), Some((B, 254)), "to the gateway's MAC");
+
+    // An address that is gone takes nothing any more; what was there of it tries on.
+    world.sides[B].engine.remove_addr(PORT, ADDR_OF_B);
+    let now = world.now;
+    world.sides[A].connect(now, addr(B, 80)).expect("asks");
+    let before = world.sides[B].conns.len();
+    world.run_until(1000, |_| false);
+    assert_eq!(world.sides[B].conns.len(), before);
+    assert_eq!(world.sides[B].conns[conns.1].errno, None);
+}
+
+#[test]
+fn what_is_steered_here_no_longer_is_left_to_the_kernel() {
+    let mut world = world();
+    know_a(&mut world);
+    let now = world.now;
+    let refused = |world: &mut World, port| {
+        let a = world.sides[A].connect(now, addr(B, port)).expect("asks");
+        world.run_until(100, |w| w.sides[A].conns[a].errno.is_some())
+    };
+    assert!(!refused(&mut world, 80), "the kernel answers when it comes there");
+    keep_ports(&mut world, 40_000..40_001);
+    assert!(refused(&mut world, 40_000), "nobody else can have this one");
+}
+
+#[test]
+fn a_smaller_mtu_makes_segments_smaller() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = world.connected();
+    let link = Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), mtu: 1000, caps: LinkCaps::default() };
+    world.sides[B].engine.set_link(PORT, link);
+    let from = world.log.len();
+    assert!(world.transfer(B, conns, &pattern(20_000, 1), 1000));
+    let longest = world.log[from..].iter().filter(|(_, from, _)| *from == B).map(|(_, _, f)| f.len()).max();
+    assert_eq!(longest, Some(1014));
+}

@@ -1,0 +1,167 @@
+/*
+ * steer.bpf.c: which frames of an interface are the engine's; runs in the kernel for each frame that arrives
+ * (XDP). All others go on to the kernel as if this program were not there.
+ *
+ * The maps are written by crates/port/src/xdp/steering.rs, which says what stands in them and when.
+ */
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#define SEC(name) __attribute__((section(name), used))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+/* How the loader reads a map's properties out of the type information. */
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, value) value *name
+
+static void *(*const map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*const redirect_map)(void *map, __u64 key, __u64 flags) = (void *)BPF_FUNC_redirect_map;
+static struct bpf_sock *(*const skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 tuple_size, __u64 netns,
+                                                __u64 flags) = (void *)BPF_FUNC_skc_lookup_tcp;
+static long (*const sk_release)(void *sock) = (void *)BPF_FUNC_sk_release;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define NET16(x) ((__u16)__builtin_bswap16(x))
+#else
+#define NET16(x) ((__u16)(x))
+#endif
+
+#define ETHERTYPE_IPV4 NET16(0x0800)
+#define PROTOCOL_TCP 6
+/* More fragments, or not the first one. */
+#define FRAGMENT NET16(0x3fff)
+
+/* What the engine has of a port number; steering.rs has the same numbers. */
+#define RESERVED 1     /* the engine alone has the port */
+#define LISTENS_ANY 2  /* a program of the engine listens on it at every address */
+#define LISTENS_SOME 4 /* ... at addresses that stand in `listeners` */
+#define FLOWS 8        /* connections of the engine that stand in `flows` use it */
+
+struct eth {
+    __u8 dst[6], src[6];
+    __be16 type;
+};
+
+struct ipv4 {
+    __u8 version_and_len, tos;
+    __be16 total_len, id, fragment;
+    __u8 ttl, protocol;
+    __be16 checksum;
+    __be32 src, dst;
+};
+
+struct tcp_ports {
+    __be16 src, dst;
+};
+
+/* Octets as on the wire. */
+struct endpoint {
+    __be32 addr;
+    __be16 port, zero;
+};
+
+struct flow {
+    __be32 local, remote;
+    __be16 local_port, remote_port;
+};
+
+/* Sockets of the engine, by receive queue. */
+struct {
+    UINT(type, BPF_MAP_TYPE_XSKMAP);
+    UINT(max_entries, 64);
+    TYPE(key, __u32);
+    TYPE(value, __u32);
+} sockets SEC(".maps");
+
+/* By port number in the host's byte order. */
+struct {
+    UINT(type, BPF_MAP_TYPE_ARRAY);
+    UINT(max_entries, 65536);
+    TYPE(key, __u32);
+    TYPE(value, __u32);
+} ports SEC(".maps");
+
+/* The host's addresses on the interface. */
+struct {
+    UINT(type, BPF_MAP_TYPE_HASH);
+    UINT(max_entries, 1024);
+    UINT(map_flags, BPF_F_NO_PREALLOC);
+    TYPE(key, __be32);
+    TYPE(value, __u8);
+} addresses SEC(".maps");
+
+struct {
+    UINT(type, BPF_MAP_TYPE_HASH);
+    UINT(max_entries, 65536);
+    UINT(map_flags, BPF_F_NO_PREALLOC);
+    TYPE(key, struct endpoint);
+    TYPE(value, __u8);
+} listeners SEC(".maps");
+
+struct {
+    UINT(type, BPF_MAP_TYPE_HASH);
+    UINT(max_entries, 131072);
+    UINT(map_flags, BPF_F_NO_PREALLOC);
+    TYPE(key, struct flow);
+    TYPE(value, __u8);
+} flows SEC(".maps");
+
+/* A connection of the kernel's own, in whatever state, stays the kernel's: it may be older than the engine's listener. */
+static ALWAYS_INLINE int kernel_has(struct xdp_md *ctx, const struct ipv4 *ip, const struct tcp_ports *tcp) {
+    struct bpf_sock_tuple tuple = {
+        .ipv4 = {.saddr = ip->src, .daddr = ip->dst, .sport = tcp->src, .dport = tcp->dst},
+    };
+    struct bpf_sock *sock = skc_lookup_tcp(ctx, &tuple, sizeof tuple.ipv4, BPF_F_CURRENT_NETNS, 0);
+    if (!sock)
+        return 0;
+    int is_connection = sock->state != BPF_TCP_LISTEN;
+    sk_release(sock);
+    return is_connection;
+}
+
+static ALWAYS_INLINE int is_listened_at(__u32 use, const struct ipv4 *ip, const struct tcp_ports *tcp) {
+    if (use & LISTENS_ANY)
+        return 1;
+    struct endpoint local = {.addr = ip->dst, .port = tcp->dst};
+    return use & LISTENS_SOME && map_lookup(&listeners, &local);
+}
+
+static ALWAYS_INLINE int is_engines(struct xdp_md *ctx, const struct ipv4 *ip, const struct tcp_ports *tcp) {
+    __u32 port = NET16(tcp->dst);
+    const __u32 *use = map_lookup(&ports, &port);
+    if (!use || !*use)
+        return 0;
+    /* What is only to be forwarded is nobody's here. */
+    if (!map_lookup(&addresses, &ip->dst))
+        return 0;
+    if (*use & RESERVED)
+        return 1;
+    if (*use & FLOWS) {
+        struct flow flow = {ip->dst, ip->src, tcp->dst, tcp->src};
+        if (map_lookup(&flows, &flow))
+            return 1;
+    }
+    return is_listened_at(*use, ip, tcp) && !kernel_has(ctx, ip, tcp);
+}
+
+SEC("xdp")
+int steer(struct xdp_md *ctx) {
+    const void *data = (const void *)(long)ctx->data;
+    const void *end = (const void *)(long)ctx->data_end;
+    const struct eth *eth = data;
+    const struct ipv4 *ip = (const void *)(eth + 1);
+    if ((const void *)(ip + 1) > end || eth->type != ETHERTYPE_IPV4)
+        return XDP_PASS;
+    /* A group's frame is the kernel's to judge. A header with options is as well: the engine takes none. */
+    if (eth->dst[0] & 1 || ip->version_and_len != 0x45 || ip->protocol != PROTOCOL_TCP || ip->fragment & FRAGMENT)
+        return XDP_PASS;
+    const struct tcp_ports *tcp = (const void *)(ip + 1);
+    if ((const void *)(tcp + 1) > end)
+        return XDP_PASS;
+    if (!is_engines(ctx, ip, tcp))
+        return XDP_PASS;
+    /* The flag says what is done when no socket serves this queue. */
+    return redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+}
+
+/* No function is called that asks for another. */
+char program_license[] SEC("license") = "MIT";

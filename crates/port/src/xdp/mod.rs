@@ -1,0 +1,238 @@
+//! A port on an interface *and its address*, through AF_XDP: a small program in the kernel steers the engine's frames
+//! here ([`steering`]) and leaves all others to the kernel, which goes on using the interface as if nobody else did.
+//!
+//! A frame is at most what the interface carries (no segmentation, no checksums by the link), and is received and sent
+//! in memory that the kernel shares; where the interface's driver can, without a copy.
+
+mod program;
+mod ring;
+mod socket;
+mod steering;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll;
+use toe_wire::eth;
+use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
+
+use self::program::{Attached, Program};
+use self::socket::{FRAME_MAX, Frames, Sent, Socket};
+use self::steering::XdpSteering;
+use crate::netdev::NetDevices;
+use crate::open::OpenError;
+use crate::port::{Port, PortCounter, PortCounters, Steering};
+use crate::spec::Driver;
+
+/// Octets of the largest datagram that a frame's place holds.
+pub(crate) const MTU_MAX: u32 = (FRAME_MAX - eth::HEADER_LEN) as u32;
+/// How soon to ask the kernel again that had no room.
+const RETRY_US: u64 = 100;
+/// After so many looks in a row that found nothing the sockets are asked whether the interface is gone.
+const LOOKS_IN_VAIN_MAX: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct XdpPort {
+    name: String,
+    mac: MacAddr,
+    mtu: u32,
+    program: Program,
+    steering: XdpSteering,
+    /// One for each receive queue; all is sent through the first.
+    sockets: Vec<Socket>,
+    /// All of them, to wait on.
+    epoll: OwnedFd,
+    looks_in_vain: u32,
+    counters: PortCounters,
+    /// What the kernel had no room for at sockets that are closed by now.
+    dropped_before: Cell<u64>,
+}
+
+impl XdpPort {
+    pub(crate) fn open(interface: &str) -> Result<XdpPort, OpenError> {
+        let failed = |doing| move |source| open_error(interface, doing, source);
+        let (mut program, maps) = Program::load().map_err(failed("loading the steering program"))?;
+        let link = Link::open(interface, &mut program)?;
+        Ok(XdpPort {
+            name: interface.to_owned(),
+            mac: link.mac,
+            mtu: link.mtu,
+            program,
+            steering: XdpSteering::new(maps),
+            sockets: link.sockets,
+            epoll: link.epoll,
+            looks_in_vain: 0,
+            counters: PortCounters::default(),
+            dropped_before: Cell::new(0),
+        })
+    }
+
+    fn first(&mut self) -> Option<&mut Socket> {
+        self.sockets.first_mut()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped_before.get() + self.sockets.iter().map(Socket::dropped).sum::<u64>()
+    }
+}
+
+/// What is made anew for an interface that has appeared again.
+struct Link {
+    mac: MacAddr,
+    mtu: u32,
+    sockets: Vec<Socket>,
+    epoll: OwnedFd,
+}
+
+impl Link {
+    fn open(interface: &str, program: &mut Program) -> Result<Link, OpenError> {
+        let failed = |doing| move |source| open_error(interface, doing, source);
+        let devices = NetDevices::open().map_err(failed("asking for the properties"))?;
+        let index = devices.index(interface).map_err(failed("asking for the index"))? as u32;
+        let mac = devices
+            .mac(interface)
+            .map_err(failed("asking for the hardware address"))?
+            .ok_or_else(|| OpenError::NotEthernet { interface: interface.to_owned() })?;
+        let mtu = devices.mtu(interface).map_err(failed("asking for the MTU"))?;
+        if mtu > MTU_MAX {
+            return Err(OpenError::MtuTooLarge { interface: interface.to_owned(), mtu, max: MTU_MAX });
+        }
+        let max = program.queues_max();
+        let mut sockets = Vec::new();
+        for queue in 0..=max {
+            let frames = if queue == 0 { Frames::FIRST } else { Frames::FURTHER };
+            match Socket::open(index, queue, frames) {
+                // What comes in by it would be the kernel's, who would reset the engine's connections.
+                Ok(_) if queue == max => {
+                    return Err(OpenError::TooManyQueues { interface: interface.to_owned(), max });
+                }
+                Ok(socket) => sockets.push(socket),
+                // There are no more queues.
+                Err(error) if queue > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
+                Err(error) => return Err(failed("binding an AF_XDP socket")(error)),
+            }
+        }
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(io::Error::from)
+            .map_err(failed("making an epoll"))?;
+        for (queue, socket) in sockets.iter().enumerate() {
+            epoll::add(&epoll, socket, epoll::EventData::new_u64(queue as u64), epoll::EventFlags::IN)
+                .map_err(io::Error::from)
+                .and_then(|()| program.serve(queue as u32, socket))
+                .map_err(failed("serving the receive queues"))?;
+        }
+        // Last, so that no frame is steered to where nobody receives it yet.
+        let attached = program.attach(index).map_err(failed("attaching the steering program"))?;
+        let is_native = attached == Attached::Native;
+        let zero_copy = sockets.first().is_some_and(Socket::is_zero_copy);
+        tracing::debug!(interface, queues = sockets.len(), is_native, zero_copy, "steering");
+        Ok(Link { mac, mtu, sockets, epoll })
+    }
+}
+
+/// What the errors mean that only this driver meets.
+fn open_error(interface: &str, doing: &'static str, source: io::Error) -> OpenError {
+    let interface_name = || interface.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => OpenError::XdpInUse { interface: interface_name() },
+        Some(libc::EAFNOSUPPORT | libc::ENOPROTOOPT | libc::ENOSYS) => {
+            OpenError::NoXdp { interface: interface_name() }
+        }
+        Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::NoFrameMemory { interface: interface_name() },
+        _ if source.kind() == io::ErrorKind::Unsupported => OpenError::NoXdp { interface: interface_name() },
+        _ => OpenError::from_io(Driver::Xdp, interface, doing, source),
+    }
+}
+
+impl Port for XdpPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    fn caps(&self) -> LinkCaps {
+        LinkCaps { tx_checksum: false, gso_max: 0 }
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn next_deadline_us(&self) -> Option<u64> {
+        self.sockets.first().is_some_and(Socket::is_stalled).then_some(RETRY_US)
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
+        let (mut delivered, counters) = (0, &mut self.counters);
+        for socket in &mut self.sockets {
+            delivered += socket.receive(budget - delivered, &mut |frame| {
+                counters.received(frame.len());
+                // Nobody has looked at the checksum.
+                each(frame, RxOffload::default());
+            });
+        }
+        if delivered > 0 {
+            self.looks_in_vain = 0;
+        } else {
+            self.looks_in_vain += 1;
+            if self.looks_in_vain >= LOOKS_IN_VAIN_MAX {
+                self.looks_in_vain = 0;
+                self.sockets.iter().try_for_each(Socket::take_error)?;
+            }
+        }
+        Ok(delivered)
+    }
+
+    fn transmit(&mut self) -> &mut dyn FrameSink {
+        self
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(socket) = self.first() else { return Ok(()) };
+        if socket.flush()? == Sent::Some {
+            self.counters.add(PortCounter::TxBusy, 1);
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut counters = self.counters;
+        counters.add(PortCounter::RxQueueFull, self.dropped());
+        counters.add(PortCounter::SteerEntries, self.steering.entries() as u64);
+        counters
+    }
+
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        Some(&mut self.steering)
+    }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        // The old sockets first: they may hold the queues.
+        self.program.detach();
+        self.dropped_before.set(self.dropped());
+        self.sockets.clear();
+        let link = Link::open(&self.name, &mut self.program)?;
+        (self.mac, self.mtu, self.sockets, self.epoll) = (link.mac, link.mtu, link.sockets, link.epoll);
+        Ok(())
+    }
+}
+
+impl FrameSink for XdpPort {
+    fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.first()?.frame(len)
+    }
+
+    fn commit(&mut self, _offload: TxOffload) {
+        if let Some(len) = self.first().and_then(Socket::commit) {
+            self.counters.sent(len);
+        }
+    }
+}
