@@ -34,8 +34,13 @@ impl Engine {
 
     /// An engine on the server's end of the lab's link and at the address that its kernel has there.
     pub fn on_shared_link(lab: &Lab) -> Engine {
+        Engine::on_bad_shared_link(lab, "")
+    }
+
+    /// The same with `faults` as in [`Engine::on_link`].
+    pub fn on_bad_shared_link(lab: &Lab, faults: &str) -> Engine {
         must(lab.share_engine_addr());
-        Engine::start(lab, Side::Server, Some((format!("xdp:{ENGINE_LINK}"), ENGINE_ADDR)))
+        Engine::start(lab, Side::Server, Some((format!("xdp:{ENGINE_LINK}{faults}"), ENGINE_ADDR)))
     }
 
     /// An engine on a TAP interface of its own in the server's namespace, whose kernel is its peer there.

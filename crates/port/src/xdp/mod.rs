@@ -236,3 +236,25 @@ impl FrameSink for XdpPort {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refuses_is_said_with_the_remedy() {
+        let text = |errno| open_error("eth1", "doing it", io::Error::from_raw_os_error(errno)).to_string();
+        for (errno, remedy) in [
+            (libc::EBUSY, "ip link set eth1 xdp off"),
+            (libc::EAFNOSUPPORT, "Linux 5.9"),
+            (libc::ENOBUFS, "ulimit -l"),
+            (libc::EPERM, "CAP_BPF"),
+            (libc::ENODEV, "ip link"),
+            (libc::EIO, "doing it failed for `eth1`"),
+        ] {
+            assert!(text(errno).contains(remedy), "{errno}: {}", text(errno));
+        }
+        let old = open_error("eth1", "doing it", io::ErrorKind::Unsupported.into()).to_string();
+        assert!(old.contains("Linux 5.9"), "{old}");
+    }
+}

@@ -103,6 +103,44 @@ fn nginx_serves_many_and_large_files_at_a_shared_address() {
 }
 
 #[test]
+fn a_bad_shared_link_carries_a_large_file() {
+    let lab = Lab::new();
+    let engine = Engine::on_bad_shared_link(&lab, "?drop=1%&reorder=1%&seed=7");
+    let (_, sum) = lab.file("large", LARGE / 4);
+    let _nginx = Nginx::on_engine(&lab, &engine, Options::default());
+    let url = format!("http://{ENGINE_ADDR}:{PORT}/large");
+    let (fetched, took) = CLIENT.fetched_sha256(&lab, &url, Duration::from_secs(60));
+    assert_eq!(fetched, sum);
+    let counters = engine.status().counters;
+    assert!(counters.get("port0_fault_dropped").is_some_and(|n| *n > 0), "{counters:?}");
+    println!("{} octets down: {}", LARGE / 4, rate(LARGE / 4, took));
+}
+
+#[test]
+fn what_keeps_an_engine_from_sharing_is_said_with_the_remedy() {
+    let lab = Lab::new();
+    let _first = Engine::on_shared_link(&lab);
+    let refusal = |program: &str, before: &[&str], port: &str| {
+        let mut command = lab.command(Side::Server, program);
+        command.args(before).args(["start", "--name", &format!("{}-refused", lab.name()), "--port", port]);
+        command.env("XDG_RUNTIME_DIR", lab.dir());
+        let finished = child::run("toe start", &mut command, SOON);
+        assert!(!finished.status.success(), "{}", finished.output);
+        finished.output
+    };
+    let toe = lab.program("toe").display().to_string();
+    let text = refusal(&toe, &[], &format!("xdp:{ENGINE_LINK}"));
+    assert!(text.contains("another XDP program") && text.contains("xdp off"), "{text}");
+    let text = refusal(&toe, &[], "xdp:nowhere");
+    assert!(text.contains("no interface `nowhere`") && text.contains("ip link"), "{text}");
+    must(lab.share_dir());
+    let as_nobody =
+        ["--reuid", "65534", "--clear-groups", "--inh-caps", "-all", "--bounding-set", "-all", &toe];
+    let text = refusal("setpriv", &as_nobody, "xdp:kern0");
+    assert!(text.contains("not permitted") && text.contains("CAP_BPF"), "{text}");
+}
+
+#[test]
 fn a_connection_that_the_kernel_had_goes_on_beside_a_listener_of_the_engine() {
     let lab = Lab::new();
     let engine = Engine::on_shared_link(&lab);
