@@ -108,6 +108,11 @@ pub const KNOWN: &[Known] = &[
         explains: |case| case.is_option(TCP_QUICKACK) && case.both_succeed(),
     },
     Known {
+        title: "Options of a listener that change while connections wait",
+        // The calls are not chosen (`choose_rest.rs`): what they do is seen at any later time.
+        explains: |_| false,
+    },
+    Known {
         title: "SIOCOUTQ after the connection's end",
         explains: |case| {
             case.call.is(&["ioctl"])
