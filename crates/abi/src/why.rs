@@ -119,6 +119,9 @@ reasons! {
     Inherited = 24, "a kernel socket that was there when the program started", "";
     SharedTwin = 25, "the process forked between socket() and connect() or listen(), so two may have the socket",
         "fork before socket(), or after connect() or listen()";
+    Signals = 26, "signals are asked for (O_ASYNC, F_SETOWN), and only the kernel's stack sends them",
+        "wait by poll or epoll, or ask for signals after connect() or listen()";
+    ShutBefore = 27, "shutdown() was called before connect() or listen()", "";
 }
 
 /// One word of the table.

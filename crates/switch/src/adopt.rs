@@ -10,6 +10,7 @@ use crate::{calls, init};
 use core::ffi::c_int;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use toe::socket::Socket;
 use toe::{fd_table, fork, sys};
 
 /// What a descriptor may turn out to be.
@@ -61,6 +62,12 @@ pub fn received(fd: c_int) {
         return;
     }
     if let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) {
+        if let Some(known) = Socket::find_shared(stat.st_dev, stat.st_ino) {
+            fd_table::install(fd, known);
+            why::set(fd, On::Engine, Reason::Claimed);
+            calls::stdio::follow(fd);
+            return;
+        }
         adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode)));
     }
 }
@@ -88,6 +95,10 @@ fn adopt(fd: c_int, kind: Came) -> bool {
             let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
             socket_state::set(fd, known.with(State::TOUCHED));
             let _ = listen::undecided(fd, listen::backlog_now(fd));
+            if let Some(listener) = fd_table::get(fd) {
+                // Whoever it came from has it, too.
+                listener.mark_shared(fd);
+            }
         }
         _ => {}
     }

@@ -91,6 +91,9 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
 pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, len: socklen_t) -> Verdict {
     // SAFETY: the caller's promise.
     let disconnects = unsafe { family(addr, len) } == Some(libc::AF_UNSPEC);
+    if addr.is_null() && len > 0 {
+        return Verdict::Done(fail(crate::ffi::errno(libc::EFAULT)));
+    }
     if matches!(socket.kind(), Kind::Listener) {
         if !disconnects {
             return Verdict::Done(fail(Errno::EISCONN));
@@ -127,6 +130,14 @@ pub fn kernel_answered(fd: c_int, result: c_int, reason: Reason) {
         socket_state::touch(fd);
     }
     crate::ffi::set_errno(c_int::from(error.0));
+}
+
+/// What the program asks of an undecided socket only the kernel can do.
+pub fn keep_on_kernel(fd: c_int, reason: Reason) {
+    if socket_state::get(fd).has(State::TWIN) {
+        socket_state::decided(fd);
+        why::set(fd, On::Kernel, reason);
+    }
 }
 
 /// The stacks that this process has now.
@@ -274,6 +285,9 @@ struct Twin {
 fn take_over(fd: c_int, anchor: Anchor, socket: &'static Socket, state: State) -> Result<Twin, Errno> {
     let cloexec =
         rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
+    if state.has(State::IN_EPOLL) {
+        epoll::note_disarmed(fd);
+    }
     // The kernel would go on reporting one that is in an epoll set.
     let kept = if state.has(State::IN_EPOLL) { None } else { sys::dup_to_high(sys::borrow(fd)).ok() };
     let twin = Twin {

@@ -6,7 +6,7 @@
 //! listener's anchor does not go over exec: what the next program inherits is the twin, by which it becomes a holder of
 //! the engine's listener, too (`adopt.rs`).
 
-use crate::connect::{KNOWN, engine, reason_of, replay_options, stacks, twin_address};
+use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options, stacks, twin_address};
 use crate::ffi::{fail, last_errno, write_inet};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
@@ -94,6 +94,7 @@ fn by_engine(fd: c_int, state: State, local: SocketAddrV4, backlog: c_int) -> Re
     fd_table::install(fd, socket);
     follow_cloexec(socket);
     if state.has(State::IN_EPOLL) {
+        epoll::note_disarmed(fd);
         epoll::replace(fd, socket);
     }
     socket_state::decided(fd);
@@ -172,12 +173,19 @@ pub fn end(listener: &'static Socket) {
             descriptors.push(fd);
         }
     });
+    let (wants, is_shared) = (listener.nonblocking(), listener.is_shared());
+    let is_copied = descriptors.len() > 1;
     for fd in descriptors {
-        let wants = listener.nonblocking();
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND));
         why::set(fd, On::Kernel, Reason::Undecided);
+        // As for any socket with copies before its stack is chosen: to go to an engine, all would have to be known.
+        if is_copied {
+            keep_on_kernel(fd, Reason::Duplicated);
+        } else if is_shared {
+            keep_on_kernel(fd, Reason::SharedTwin);
+        }
     }
 }
 

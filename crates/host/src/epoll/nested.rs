@@ -26,6 +26,13 @@ pub(super) struct Nested {
     armed: bool,
 }
 
+impl Nested {
+    /// Whether it would be told of something: all that an epoll set can be is readable.
+    fn wants(&self) -> bool {
+        self.armed && self.events & libc::EPOLLIN as u32 != 0
+    }
+}
+
 /// Sets that a thread waits in besides its own: until this is dropped they kick it.
 pub(crate) struct Watched {
     waiter: &'static Waiter,
@@ -81,7 +88,8 @@ impl EpollSet {
     }
 
     pub(super) fn nested_are_ready(&self, depth: u32) -> bool {
-        depth < DEPTH && self.nested().iter().any(|nested| nested.armed && nested.set.is_ready_at(depth + 1))
+        depth < DEPTH
+            && self.nested().iter().any(|nested| nested.wants() && nested.set.is_ready_at(depth + 1))
     }
 
     pub(super) fn each_nested_home(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
@@ -113,7 +121,7 @@ impl EpollSet {
         let mut taken = 0;
         for nested in self.nested() {
             let edge = nested.events & super::EDGE != 0;
-            let wants = nested.armed && nested.events & libc::EPOLLIN as u32 != 0;
+            let wants = nested.wants();
             let now = nested.set.events.load(Ordering::Acquire);
             let is_told = told.iter().any(|event| { event.u64 } == nested.data);
             if taken == out.len() || !wants || is_told || edge && nested.seen == Some(now) {

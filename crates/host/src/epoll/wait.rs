@@ -50,6 +50,8 @@ pub fn wait(
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
             set.homes().for_each(|home| home.stack.look());
+            // That another process has one of them may have been found just now.
+            set.take_back_moved();
             found = set.harvest(events);
         }
         if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {

@@ -531,6 +531,11 @@ impl Socket {
         self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK)
     }
 
+    /// Puts back an error of the connection that was taken too early.
+    pub fn put_error(&'static self, errno: Errno) {
+        self.peek_stream(|stream| stream.put_error(errno));
+    }
+
     /// The address that a native socket is bound to.
     pub fn set_local(&self, local: SocketAddr) {
         self.settings.lock().local = Some(local);

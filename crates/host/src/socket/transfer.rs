@@ -144,7 +144,12 @@ impl Socket {
             };
             done += got;
             len -= got;
-            if got == 0 || flags.peek {
+            if flags.peek {
+                // What stays would be looked at again: behind as much as was looked at, only its number counts.
+                let there = self.peek_stream(|stream| stream.countable()).unwrap_or(0);
+                return Ok(if got < piece { got } else { there.clamp(got, got + len) });
+            }
+            if got == 0 {
                 break;
             }
             flags.dont_wait |= !flags.wait_all;
@@ -244,6 +249,8 @@ impl Socket {
             }
             Kind::Stream => {}
         }
+        // Both ends have said their last.
+        let ended = self.state() == super::options::CLOSED;
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
                 Link::Closed => return Err(Errno::ENOTCONN),
@@ -255,7 +262,9 @@ impl Socket {
                     return Ok(false);
                 }
                 Link::Moved => return Err(MOVED),
-                Link::Open => {}
+                Link::Open if ended => return Err(Errno::ENOTCONN),
+                // Linux: "connecting" is over with it, also for whoever has not asked how that went.
+                Link::Open => stream.told = stream::ConnectTold::Result,
             }
             if how != Shutdown::Read && !stream.write_shut {
                 stream.write_shut = true;

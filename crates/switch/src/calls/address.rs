@@ -5,7 +5,8 @@ use super::{listener, stream};
 use crate::connect::{self, Verdict};
 use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, status, write_inet};
 use crate::socket_state::{self, State};
-use crate::{listen as listening, real, why};
+use crate::why::{self, Reason};
+use crate::{listen as listening, real};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use toe::socket::Shutdown;
@@ -164,8 +165,8 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
-        // Even one that fails leaves its mark on a socket.
-        socket_state::touch(fd);
+        // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
+        guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));
         // SAFETY: the call takes numbers only.
         return unsafe { real::shutdown(fd, how) };
     };

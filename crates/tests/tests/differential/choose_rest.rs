@@ -45,7 +45,7 @@ impl Chooser<'_> {
             1 => by(self.who, "fcntl", &[fd, F_SETFD, self.rng.below(2) as i64]),
             2 => by(self.who, "fcntl", &[fd, F_GETFL]),
             3 => by(self.who, "fcntl", &[fd, 9999]),
-            4 if self.rng.chance(20) => {
+            4 if self.rng.chance(20) && !self.known(fd).is_some_and(|one| one.listens()) => {
                 by(self.who, "fcntl", &[fd, F_SETFL, self.rng.pick(&[O_APPEND, O_ASYNC | NONBLOCK])])
             }
             _ => by(self.who, "fcntl", &[fd, F_SETFL, self.rng.pick(&[0, NONBLOCK, NONBLOCK])]),

@@ -2,8 +2,8 @@
 
 use crate::call::Call;
 use crate::linux::{
-    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, POLLRDHUP, SIOCOUTQ, TCP_CONGESTION, TCP_MAXSEG,
-    TCP_QUICKACK,
+    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, POLLRDHUP, SIOCOUTQ, SO_RCVLOWAT, SOL_SOCKET,
+    TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
 };
 use crate::stack::{Answer, Seen, View};
 use std::collections::BTreeSet;
@@ -110,6 +110,19 @@ pub const KNOWN: &[Known] = &[
     Known {
         title: "Options of a listener that change while connections wait",
         // The calls are not chosen (`choose_rest.rs`): what they do is seen at any later time.
+        explains: |_| false,
+    },
+    Known {
+        title: "SO_RCVLOWAT's largest value",
+        explains: |case| {
+            let asks = case.call.is(&["getopt"])
+                && (case.call.number(1), case.call.number(2)) == (SOL_SOCKET, SO_RCVLOWAT);
+            asks && case.both_succeed()
+        },
+    },
+    Known {
+        title: "O_APPEND of a listener",
+        // The calls are not chosen (`choose_rest.rs`).
         explains: |_| false,
     },
     Known {
