@@ -37,8 +37,19 @@ pub fn poll(
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
+    let outcome = poll_both(fds, &sockets, timeout, sigmask);
+    sockets.into_iter().for_each(Socket::give_back_carried);
+    outcome
+}
+
+fn poll_both(
+    fds: &mut [libc::pollfd],
+    sockets: &[&'static Socket],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
     let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
-    if mark_settled(fds, &sockets) > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+    if mark_settled(fds, sockets) > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
         return with_kernel(fds);
     }
     let spun = spin(&mut || Ok((mark(fds) > 0).then_some(())))?;
@@ -47,7 +58,7 @@ pub fn poll(
     }
     let me = Waiter::take()?;
     let watch = |on: bool| {
-        for socket in &sockets {
+        for socket in sockets {
             if on { socket.add_waiter(&me) } else { socket.remove_waiter(&me) }
         }
     };

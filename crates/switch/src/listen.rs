@@ -176,10 +176,14 @@ pub fn end(listener: &'static Socket) {
     let (wants, is_shared) = (listener.nonblocking(), listener.is_shared());
     let is_copied = descriptors.len() > 1;
     for fd in descriptors {
+        let is_watched = epoll::move_back(fd, listener);
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND));
         why::set(fd, On::Kernel, Reason::Undecided);
+        if is_watched {
+            socket_state::add(fd, State::IN_EPOLL);
+        }
         // As for any socket with copies before its stack is chosen: to go to an engine, all would have to be known.
         if is_copied {
             keep_on_kernel(fd, Reason::Duplicated);

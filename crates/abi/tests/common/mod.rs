@@ -170,7 +170,8 @@ pub fn flow_info() -> FlowInfo {
         retransmits: 0x0b0c_0d0e,
         port: 255,
         state: 1,
-        reserved: [0; 2],
+        flags: toe_abi::command::FLOW_RECEIVE_SHUT,
+        reserved: 0,
     }
 }
 

@@ -8,12 +8,12 @@
 //! reported and come back with the next event, as in Linux; one-shot ones are disarmed; of several exclusive ones one is
 //! woken.
 
+mod moves;
 mod nested;
-mod one_shot;
 pub mod wait;
 
+pub use moves::{move_back, note_disarmed};
 pub(crate) use nested::Watched;
-pub use one_shot::note_disarmed;
 pub use wait::wait;
 
 use crate::fd_table;

@@ -87,6 +87,8 @@ pub struct Socket {
     needs_claim: AtomicBool,
     /// Another process may hold it.
     shared: AtomicBool,
+    /// It was claimed with octets that only this process can reach now ([`Socket::give_back_carried`]).
+    carries: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
     inode: AtomicU64,
@@ -143,6 +145,7 @@ impl Socket {
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            carries: AtomicBool::new(false),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             forks: AtomicU32::new(0),
@@ -194,6 +197,7 @@ impl Socket {
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
+        self.carries.store(false, Ordering::Relaxed);
         self.inode.store(0, Ordering::Relaxed);
         self.nonblocking.store(false, Ordering::Relaxed);
         self.receive_timeout.store(0, Ordering::Relaxed);
@@ -281,6 +285,7 @@ impl Socket {
         if shared {
             queue.settle_owed();
             queue.io.ring.end_busy();
+            self.give_back_carried_of(&mut queue, slot);
         }
         let (result, starved) = result?;
         if starved {

@@ -103,6 +103,8 @@ fn data_after_both_directions_were_shut_is_answered_with_a_reset() {
     assert_eq!(world.sides[B].conns[b].received, b"still taken");
     world.sides[B].plain(world.now, Command::ShutdownSend { flow });
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].eof));
+    let flags = world.sides[B].memory.infos.last().map(|info| info.flags);
+    assert_eq!(flags, Some(toe_abi::command::FLOW_RECEIVE_SHUT), "for whoever claims it");
     world.sides[A].send(world.now, a, b"to nobody");
     world.run_ms(100);
     assert_eq!(world.sides[A].conns[a].errno, Some(Errno::EPIPE), "A was in CLOSE_WAIT");

@@ -23,7 +23,7 @@ use crate::socket::slices::Gather;
 use crate::socket::urgent::{Plan, Urgent};
 use std::net::SocketAddr;
 use toe_abi::channel::ChannelEntry;
-use toe_abi::command::FlowInfo;
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
@@ -181,6 +181,7 @@ impl Stream {
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // octets that came before it.
         stream.write_shut = matches!(info.state, 4 | 5 | 6 | 9 | 11);
+        stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
         }
@@ -552,7 +553,7 @@ impl Stream {
 
     pub fn set_manner(&mut self, manner: Manner) {
         self.told = manner.told;
-        self.read_shut = manner.read_shut;
+        self.read_shut |= manner.read_shut;
         self.write_shut |= manner.write_shut;
         self.low_water = manner.low_water;
         self.error = manner.error;

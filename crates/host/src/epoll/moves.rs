@@ -1,7 +1,9 @@
-//! One-shot registrations of kernel descriptors that the kernel has disarmed. When such a descriptor becomes a socket of the
-//! engine, its registration comes to the library, which has not seen what the kernel did with it; /proc shows it.
+//! Registrations that change sides. When a kernel descriptor becomes a socket of the engine, its registration comes to the
+//! library, which has not seen whether the kernel has disarmed a one-shot one; /proc shows it. The other way goes a
+//! listener that has ended, whose twin is in the kernel's epoll all the time.
 
-use super::{ONE_SHOT, REGISTRY};
+use super::{EpollSet, ONE_SHOT, REGISTRY, Registered, key};
+use crate::socket::Socket;
 use rustix::fd::RawFd;
 use rustix::fs::{Mode, OFlags};
 
@@ -20,6 +22,26 @@ pub fn note_disarmed(fd: RawFd) {
         // Without /proc it gets the benefit of the doubt.
         registered.armed = left.is_none_or(|events| events & !PRIVATE != 0);
     }
+}
+
+/// `fd` is about to be the kernel's again. Whether it is in any set.
+pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
+    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+    let mut is_watched = false;
+    for set in sets {
+        let found = set.inner.lock().by_fd.get(&key(fd, listener)).copied();
+        let Some(place) = found else { continue };
+        is_watched = true;
+        let mut inner = set.inner.lock();
+        if let Some(Some(interest)) = inner.interests.get(place as usize).copied() {
+            let super::Interest { events, data, armed, .. } = interest;
+            inner.kernel.insert(fd, Registered { events, data, armed });
+        }
+        drop(inner);
+        listener.remove_watcher(set, place);
+        set.drop_interest(place, listener);
+    }
+    is_watched
 }
 
 /// What /proc says of one of this process's descriptors.
