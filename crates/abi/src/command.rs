@@ -102,8 +102,13 @@ pub struct FlowInfo {
     pub port: u8,
     /// TCP state as Linux numbers it (1 = ESTABLISHED … 11 = CLOSING).
     pub state: u8,
-    pub reserved: [u8; 2],
+    /// [`FLOW_RECEIVE_SHUT`] or 0.
+    pub flags: u8,
+    pub reserved: u8,
 }
+
+/// The program takes no more ([`crate::entry::FlowOption::ReceiveShut`]).
+pub const FLOW_RECEIVE_SHUT: u8 = 1;
 
 const _: () = assert!(size_of::<ListenArgs>() == crate::region::ARG_LEN as usize);
 const _: () = assert!(size_of::<ConnectArgs>() == crate::region::ARG_LEN as usize);

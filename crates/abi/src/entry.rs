@@ -153,6 +153,9 @@ pub enum FlowOption {
     UserTimeoutMs,
     /// Largest receive window in octets (SO_RCVBUF).
     ReceiveWindowMax,
+    /// Non-zero: the program takes no more, either (SHUT_RD). Once it sends no more, too, octets that arrive are answered
+    /// with RST (RFC 2525 section 2.17).
+    ReceiveShut,
 }
 
 impl FlowOption {
@@ -166,6 +169,7 @@ impl FlowOption {
             FlowOption::KeepCount => 6,
             FlowOption::UserTimeoutMs => 7,
             FlowOption::ReceiveWindowMax => 8,
+            FlowOption::ReceiveShut => 9,
         }
     }
 
@@ -179,6 +183,7 @@ impl FlowOption {
             6 => FlowOption::KeepCount,
             7 => FlowOption::UserTimeoutMs,
             8 => FlowOption::ReceiveWindowMax,
+            9 => FlowOption::ReceiveShut,
             _ => return None,
         })
     }

@@ -125,6 +125,9 @@ reasons! {
     PolicyRefused = 27, "the policy of `toe run` refuses it", "change the policy in toe.toml";
     PolicyEngineOnly = 28, "no engine takes it, and the policy of `toe run` keeps it from the kernel",
         "change the policy in toe.toml, or give an engine the address";
+    Signals = 29, "signals are asked for (O_ASYNC, F_SETOWN), and only the kernel's stack sends them",
+        "wait by poll or epoll, or ask for signals after connect() or listen()";
+    ShutBefore = 30, "shutdown() was called before connect() or listen()", "";
 }
 
 /// What is written of one descriptor.

@@ -224,6 +224,7 @@ fn records() {
         retransmits,
         port,
         state,
+        flags,
         reserved
     );
     record!("Message", Message, magic, version, kind, args);

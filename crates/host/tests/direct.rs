@@ -5,7 +5,7 @@ mod fake;
 use fake::{Connection, Engine, until};
 use toe::socket::Shutdown;
 use toe_abi::channel::{ALL_READ, ChannelEntry, ChannelLayout, Side};
-use toe_abi::entry::{Command, Completion, MemRange};
+use toe_abi::entry::{Command, Completion, FlowOption, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
 use toe_ring::ChannelEnd;
@@ -183,6 +183,18 @@ fn a_full_window_waits_for_the_peer_to_read() {
 }
 
 #[test]
+fn octets_in_the_channel_are_unacknowledged_only_beyond_a_peers_window() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let _peer = Peer::direct(&engine, &c);
+    let window = toe_base::limits::RECEIVE_WINDOW_INITIAL as usize;
+    assert_eq!(c.send(&vec![1; window]), Ok(window));
+    assert_eq!(c.socket.unsent(), 0);
+    assert_eq!(c.send(&[2; 700]), Ok(700));
+    assert_eq!(c.socket.unsent(), 700);
+}
+
+#[test]
 fn a_peer_that_waits_is_told_when_half_is_read() {
     let engine = Engine::attached();
     let c = engine.connected();
@@ -230,6 +242,24 @@ fn the_end_comes_after_what_is_in_the_channel() {
     assert_eq!(peer.octets(), b"x");
     assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
     assert_eq!(engine.command().1, Command::ShutdownSend { flow: c.flow });
+}
+
+#[test]
+fn what_comes_after_both_directions_were_shut_is_for_the_engine_to_answer() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    assert_eq!(c.socket.shutdown(Shutdown::Read), Ok(()));
+    let option = FlowOption::ReceiveShut;
+    assert_eq!(engine.command().1, Command::SetOption { flow: c.flow, option, value: 1 });
+    peer.send(b"taken");
+    assert!(!peer.end.memory().is_frozen(SLOT, Side::One));
+    assert_eq!(c.recv(9), Ok(b"taken".to_vec()));
+    assert_eq!(c.socket.shutdown(Shutdown::Both), Ok(()));
+    assert_eq!(engine.command().1, Command::ShutdownSend { flow: c.flow });
+    assert_eq!(engine.try_command(0), None, "told once");
+    assert!(peer.end.memory().is_frozen(SLOT, Side::One));
 }
 
 #[test]

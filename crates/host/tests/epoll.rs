@@ -309,6 +309,80 @@ fn a_kernel_registration_moves_when_the_descriptor_goes_to_the_engine() {
 }
 
 #[test]
+fn a_one_shot_registration_that_the_kernel_has_disarmed_stays_so() {
+    let engine = Engine::attached();
+    for fired in [true, false] {
+        let set = Set::new();
+        let kernel = std::net::TcpListener::bind("127.0.0.1:0").expect("a kernel socket");
+        let fd = kernel.as_raw_fd();
+        set.add_kernel(fd, IN | ONE_SHOT);
+        if fired {
+            let _client =
+                std::net::TcpStream::connect(kernel.local_addr().expect("bound")).expect("connects");
+            assert_eq!(set.now(), [(fd, IN)]);
+        }
+        epoll::note_disarmed(fd);
+        let c = engine.connected();
+        epoll::replace(fd, c.socket);
+        engine.data(c.queue_set, c.flow, b"x");
+        assert_eq!(set.now(), if fired { vec![] } else { vec![(fd, IN)] });
+    }
+}
+
+#[test]
+fn an_epoll_set_in_another_one_is_ready_only_for_who_asks_to_read() {
+    let engine = Engine::attached();
+    let (inner, outer, c) = (Set::new(), Set::new(), engine.connected());
+    assert_eq!(inner.add(c.fd, OUT), Ok(()));
+    for (events, ready) in [(OUT, 0), (IN, 1)] {
+        outer.add_kernel(inner.0, events);
+        let mut fds = [libc::pollfd { fd: outer.0, events: libc::POLLIN, revents: 0 }];
+        assert_eq!(toe::poll::poll(&mut fds, Some(Duration::ZERO), None), Ok(ready), "{events:x}");
+        assert_eq!(outer.now().len(), ready);
+        toe::sys::epoll_ctl(outer.0, libc::EPOLL_CTL_DEL, inner.0, None).expect("it is in");
+        epoll::note_kernel_fd(outer.0, inner.0, libc::EPOLL_CTL_DEL, None);
+    }
+}
+
+/// Another process has just taken the connection; the next claim of this one succeeds.
+fn take_away(engine: &Engine, c: &Connection) {
+    let flow = engine.new_flow();
+    let (anchor, unread) = (0, 0);
+    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow { flow: flow.raw(), anchor, unread }]);
+    engine.write_info(flow, "10.0.0.1:1".parse().expect("an address"), "10.0.0.2:2".parse().expect("one"));
+    let moved = c.socket.home().expect("its queue set");
+    engine.post(usize::from(moved.index), Completion::Moved { flow: c.flow });
+}
+
+#[test]
+fn a_look_that_does_not_wait_takes_back_what_another_process_has_taken() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    take_away(&engine, &c);
+    let mut fds = [libc::pollfd { fd: c.fd, events: libc::POLLOUT, revents: 0 }];
+    assert_eq!(toe::poll::poll(&mut fds, Some(Duration::ZERO), None), Ok(1));
+    let (set, d) = (Set::new(), engine.connected());
+    assert_eq!(set.add(d.fd, OUT), Ok(()));
+    take_away(&engine, &d);
+    assert_eq!(set.now(), [(d.fd, OUT)]);
+}
+
+#[test]
+fn a_connection_that_another_process_has_is_not_at_its_end() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.mark_shared(c.fd);
+    engine.data(c.queue_set, c.flow, b"unread");
+    engine.post(c.queue_set, Completion::PeerClosed { flow: c.flow });
+    assert_eq!(c.ready(), IN | OUT | RDHUP);
+    take_away(&engine, &c);
+    let at_once = toe::socket::RecvFlags { dont_wait: true, ..Default::default() };
+    let taken_back = c.recv_with(9, at_once);
+    assert_eq!(taken_back, Err(Errno::EAGAIN), "the octets are about to be announced again");
+    assert!(!c.socket.is_moved());
+}
+
+#[test]
 fn a_listener_that_was_registered_before_listen_asks_for_connections() {
     let engine = Engine::attached();
     let (set, (l, id)) = (Set::new(), engine.listening());

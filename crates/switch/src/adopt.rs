@@ -10,6 +10,7 @@ use crate::{calls, init};
 use core::ffi::c_int;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use toe::socket::Socket;
 use toe::{fd_table, fork, sys};
 
 /// What a descriptor may turn out to be.
@@ -61,8 +62,19 @@ pub fn received(fd: c_int) {
         return;
     }
     if let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) {
+        if let Some(known) = Socket::find_shared(stat.st_dev, stat.st_ino) {
+            fd_table::install(fd, known);
+            note_claimed(fd, known);
+            calls::stdio::follow(fd);
+            return;
+        }
         adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode)));
     }
+}
+
+fn note_claimed(fd: c_int, socket: &Socket) {
+    let engine = socket.engine().index() as u8;
+    why::set(fd, Decided { engine, ..Decided::new(On::Engine, Reason::Claimed) });
 }
 
 fn kind_of(fd: c_int, file: FileType) -> Came {
@@ -84,8 +96,7 @@ fn adopt(fd: c_int, kind: Came) -> bool {
     match kind {
         Came::Anchor => {
             if let Some(socket) = fork::adopt(fd) {
-                let engine = socket.engine().index() as u8;
-                why::set(fd, Decided { engine, ..Decided::new(On::Engine, Reason::Claimed) });
+                note_claimed(fd, socket);
             }
         }
         Came::Listener => {
@@ -95,6 +106,10 @@ fn adopt(fd: c_int, kind: Came) -> bool {
             let family = if is_inet6 { State::INET6 } else { State::default() };
             socket_state::set(fd, known.with(State::TOUCHED).with(family));
             let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide(fd));
+            if let Some(listener) = fd_table::get(fd) {
+                // Whoever it came from has it, too.
+                listener.mark_shared(fd);
+            }
         }
         _ => {}
     }

@@ -173,6 +173,9 @@ impl Asking {
 pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, len: socklen_t) -> Verdict {
     // SAFETY: the caller's promise.
     let disconnects = unsafe { family(addr, len) } == Some(libc::AF_UNSPEC);
+    if addr.is_null() && len > 0 {
+        return Verdict::Done(fail(crate::ffi::errno(libc::EFAULT)));
+    }
     if matches!(socket.kind(), Kind::Listener) {
         if !disconnects {
             return Verdict::Done(fail(Errno::EISCONN));
@@ -209,6 +212,14 @@ pub fn kernel_answered(fd: c_int, result: c_int, why: Decided) {
         socket_state::touch(fd);
     }
     crate::ffi::set_errno(c_int::from(error.0));
+}
+
+/// What the program asks of an undecided socket only the kernel can do.
+pub fn keep_on_kernel(fd: c_int, reason: Reason) {
+    if socket_state::get(fd).has(State::TWIN) {
+        socket_state::decided(fd);
+        why::set_reason(fd, On::Kernel, reason);
+    }
 }
 
 /// An engine's session, or why there is none.
@@ -349,6 +360,9 @@ fn take_over(
 ) -> Result<Twin, Errno> {
     let cloexec =
         rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
+    if state.has(State::IN_EPOLL) {
+        epoll::note_disarmed(fd);
+    }
     // The kernel would go on reporting one that is in an epoll set.
     let kept = if state.has(State::IN_EPOLL) { None } else { sys::dup_to_high(sys::borrow(fd)).ok() };
     let twin = Twin {

@@ -6,7 +6,7 @@
 //! listener's anchor does not go over exec: what the next program inherits is the twin, by which it becomes a holder of
 //! the engine's listener, too (`adopt.rs`).
 
-use crate::connect::{KNOWN, engine, reason_of, replay_options, twin_address};
+use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options, twin_address};
 use crate::ffi::{fail, last_errno, write_inet};
 use crate::policy::{self, Action, Call, Decision};
 use crate::proto_stacks::{self, Binding, ProtoStack};
@@ -165,6 +165,7 @@ fn become_listener(fd: c_int, state: State, socket: &'static Socket, decision: D
     fd_table::install(fd, socket);
     follow_cloexec(socket);
     if state.has(State::IN_EPOLL) {
+        epoll::note_disarmed(fd);
         epoll::replace(fd, socket);
     }
     socket_state::decided(fd);
@@ -244,13 +245,24 @@ pub fn end(listener: &'static Socket) {
             descriptors.push(fd);
         }
     });
+    let (wants, is_shared) = (listener.nonblocking(), listener.is_shared());
+    let is_copied = descriptors.len() > 1;
     for fd in descriptors {
-        let wants = listener.nonblocking();
+        let is_watched = epoll::move_back(fd, listener);
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         let family = if listener.is_inet6() { State::INET6 } else { State::default() };
         socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND).with(family));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
+        if is_watched {
+            socket_state::add(fd, State::IN_EPOLL);
+        }
+        // As for any socket with copies before its stack is chosen: to go to an engine, all would have to be known.
+        if is_copied {
+            keep_on_kernel(fd, Reason::Duplicated);
+        } else if is_shared {
+            keep_on_kernel(fd, Reason::SharedTwin);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 8] = [
+const FLOW_OPTIONS: [FlowOption; 9] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -27,6 +27,7 @@ const FLOW_OPTIONS: [FlowOption; 8] = [
     FlowOption::KeepCount,
     FlowOption::UserTimeoutMs,
     FlowOption::ReceiveWindowMax,
+    FlowOption::ReceiveShut,
 ];
 
 pub fn commands() -> Vec<Command> {
@@ -169,7 +170,8 @@ pub fn flow_info() -> FlowInfo {
         retransmits: 0x0b0c_0d0e,
         port: 255,
         state: 1,
-        reserved: [0; 2],
+        flags: toe_abi::command::FLOW_RECEIVE_SHUT,
+        reserved: 0,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::flow::record::{Direct, Flow};
 use crate::hostif::HostSide;
-use toe_abi::command::{FlowInfo, WireAddr};
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo, WireAddr};
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx, SessionId};
 
@@ -160,7 +160,8 @@ impl Engine {
                 crate::work::Path::Port { port, .. } => port.0,
             },
             state: flow.conn.state.linux_number(),
-            reserved: [0; 2],
+            flags: if flow.options.receive_shut { FLOW_RECEIVE_SHUT } else { 0 },
+            reserved: 0,
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }

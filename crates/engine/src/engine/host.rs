@@ -507,6 +507,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::KeepIntervalSecs => options.keep_interval_secs = value.max(1),
         FlowOption::KeepCount => options.keep_count = value.clamp(1, 127),
         FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
+        FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(4096, toe_base::limits::WINDOW_MAX);
         }

@@ -268,6 +268,8 @@ pub struct Options {
     pub user_timeout_ms: u32,
     /// Window auto-tuning stops here.
     pub receive_window_limit: u32,
+    /// The program takes no more.
+    pub receive_shut: bool,
 }
 
 /// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, peer closed,
@@ -354,6 +356,7 @@ impl Default for Options {
             keep_count: 9,
             user_timeout_ms: 0,
             receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
+            receive_shut: false,
         }
     }
 }

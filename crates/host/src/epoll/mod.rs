@@ -8,9 +8,11 @@
 //! reported and come back with the next event, as in Linux; one-shot ones are disarmed; of several exclusive ones one is
 //! woken.
 
+mod moves;
 mod nested;
 pub mod wait;
 
+pub use moves::{move_back, note_disarmed};
 pub(crate) use nested::Watched;
 pub use wait::wait;
 
@@ -63,6 +65,15 @@ impl Interest {
     }
 }
 
+/// What a descriptor was registered for.
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    events: u32,
+    data: u64,
+    /// Not disarmed by one-shot.
+    armed: bool,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     interests: Vec<Option<Interest>>,
@@ -75,7 +86,7 @@ struct Inner {
     /// Epoll sets in this one.
     nested: Vec<nested::Nested>,
     /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
-    kernel: HashMap<RawFd, (u32, u64)>,
+    kernel: HashMap<RawFd, Registered>,
 }
 
 /// The sockets of one epoll descriptor. Never freed; reused after the descriptor was closed.
@@ -218,7 +229,7 @@ pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), E
     }
     // A claim that fails shows as readiness.
     let _ = socket.settle();
-    set.add(fd, socket, events, event.u64)
+    set.add(fd, socket, Registered { events, data: event.u64, armed: true })
 }
 
 /// EPOLL_CTL_MOD for a descriptor on the engine. ENOENT: it is not in.
@@ -258,7 +269,7 @@ pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll
     let mut inner = set.inner.lock();
     match (op, event) {
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
-            inner.kernel.insert(fd, (event.events, event.u64));
+            inner.kernel.insert(fd, Registered { events: event.events, data: event.u64, armed: true });
             set.kernel_fds.store(true, Ordering::SeqCst);
             // A thread that is parked now does not look at the kernel's epoll if that was empty.
             inner.waiters.iter().for_each(|waiter| {
@@ -276,8 +287,8 @@ pub fn replace(fd: RawFd, socket: &'static Socket) {
     let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
     for set in sets {
         let noted = set.inner.lock().kernel.remove(&fd);
-        if let Some((events, data)) = noted {
-            let _ = set.add(fd, socket, events, data);
+        if let Some(registered) = noted {
+            let _ = set.add(fd, socket, registered);
         }
     }
 }
@@ -294,12 +305,13 @@ fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
 }
 
 impl EpollSet {
-    fn add(&'static self, fd: RawFd, socket: &'static Socket, events: u32, data: u64) -> Result<(), Errno> {
+    fn add(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<(), Errno> {
+        let Registered { events, data, armed } = wanted;
         let mut inner = self.inner.lock();
         if inner.by_fd.contains_key(&key(fd, socket)) {
             return Err(crate::errno::EEXIST);
         }
-        let interest = Interest { fd, socket, events, data, armed: true, queued: false };
+        let interest = Interest { fd, socket, events, data, armed, queued: false };
         let place = match inner.free.pop() {
             Some(place) => {
                 inner.interests[place as usize] = Some(interest);
@@ -530,13 +542,13 @@ impl EpollSet {
         });
     }
 
-    fn has_moved(&self) -> bool {
+    pub(crate) fn has_moved(&self) -> bool {
         self.moved.load(Ordering::Acquire)
     }
 
     /// Whoever waits for a socket wants its events: those that are not this process's are claimed. In the child of a fork
     /// that is all of them.
-    fn take_back_moved(&self) {
+    pub(crate) fn take_back_moved(&self) {
         if !self.has_moved() || !self.moved.swap(false, Ordering::AcqRel) {
             return;
         }

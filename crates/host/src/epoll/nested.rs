@@ -26,6 +26,18 @@ pub(super) struct Nested {
     armed: bool,
 }
 
+impl Nested {
+    /// Whether it would be told of something: all that an epoll set can be is readable.
+    fn wants(&self) -> bool {
+        self.armed && self.events & libc::EPOLLIN as u32 != 0
+    }
+
+    /// Edge-triggered, and reported since its last event.
+    fn is_told(&self) -> bool {
+        self.events & super::EDGE != 0 && self.seen == Some(self.set.events.load(Ordering::Acquire))
+    }
+}
+
 /// Sets that a thread waits in besides its own: until this is dropped they kick it.
 pub(crate) struct Watched {
     waiter: &'static Waiter,
@@ -81,7 +93,9 @@ impl EpollSet {
     }
 
     pub(super) fn nested_are_ready(&self, depth: u32) -> bool {
-        depth < DEPTH && self.nested().iter().any(|nested| nested.armed && nested.set.is_ready_at(depth + 1))
+        let is_news = |nested: &Nested| nested.wants() && !nested.is_told();
+        let nested = self.nested();
+        depth < DEPTH && nested.iter().any(|nested| is_news(nested) && nested.set.is_ready_at(depth + 1))
     }
 
     pub(super) fn each_nested_home(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
@@ -112,11 +126,10 @@ impl EpollSet {
     pub(super) fn harvest_nested(&self, told: &[libc::epoll_event], out: &mut [libc::epoll_event]) -> usize {
         let mut taken = 0;
         for nested in self.nested() {
-            let edge = nested.events & super::EDGE != 0;
-            let wants = nested.armed && nested.events & libc::EPOLLIN as u32 != 0;
+            let wants = nested.wants();
             let now = nested.set.events.load(Ordering::Acquire);
             let is_told = told.iter().any(|event| { event.u64 } == nested.data);
-            if taken == out.len() || !wants || is_told || edge && nested.seen == Some(now) {
+            if taken == out.len() || !wants || is_told || nested.is_told() {
                 continue;
             }
             if !nested.set.is_ready_at(1) {

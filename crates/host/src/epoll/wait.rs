@@ -4,6 +4,7 @@ use super::{EpollSet, WAKE_TAG, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::signals;
+use crate::socket::Socket;
 use crate::sys;
 use crate::wait::{ParkOn, Waiter, park, spin};
 use rustix::event::EventfdFlags;
@@ -36,6 +37,18 @@ pub fn wait(
     if events.is_empty() {
         return Err(Errno::EINVAL);
     }
+    let found = wait_in(set, epfd, events, timeout, sigmask);
+    set.give_back_carried();
+    found
+}
+
+fn wait_in(
+    set: &'static EpollSet,
+    epfd: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
     let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
     let left = || deadline.map(|deadline| deadline.saturating_sub(sys::now()));
     loop {
@@ -50,6 +63,8 @@ pub fn wait(
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
             set.homes().for_each(|home| home.stack.look());
+            // That another process has one of them may have been found just now.
+            set.take_back_moved();
             found = set.harvest(events);
         }
         if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
@@ -60,6 +75,16 @@ pub fn wait(
 }
 
 impl EpollSet {
+    /// At the end of a wait, see [`Socket::give_back_carried`].
+    fn give_back_carried(&self) {
+        if !Socket::was_any_carried() {
+            return;
+        }
+        let of = |interest: &Option<super::Interest>| interest.map(|interest| interest.socket);
+        let sockets: Vec<&'static Socket> = self.inner.lock().interests.iter().filter_map(of).collect();
+        sockets.into_iter().for_each(Socket::give_back_carried);
+    }
+
     /// What is ready now, of both worlds.
     fn collect(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         self.drain();

@@ -98,7 +98,10 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             let flow = FlowId::from_raw(flow);
             let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow));
             match fds.first() {
-                Some(memory) if unread > 0 => stream.received.carry(sys::memory_of(memory, unread as usize)?),
+                Some(memory) if unread > 0 => {
+                    stream.received.carry(sys::memory_of(memory, unread as usize)?);
+                    socket.note_carried();
+                }
                 _ => {}
             }
             if let Some(before) = before {

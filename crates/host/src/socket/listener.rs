@@ -12,6 +12,7 @@ use crate::stack::{EngineIdx, Stack};
 use crate::wait::{BlockOn, block_on};
 use crate::{fd_table, sys};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use rustix::net::sockopt;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -454,7 +455,7 @@ impl Socket {
         let seen = std::cell::Cell::new(false);
         let on = BlockOn {
             socket: self,
-            deadline: self.receive_timeout().map(|timeout| sys::now() + timeout),
+            deadline: self.accept_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
             twin,
             twin_ready: Some(&seen),
@@ -467,6 +468,17 @@ impl Socket {
             Ok(seen.get().then_some(None))
         })?;
         outcome.ok_or(AcceptError::KernelReady)
+    }
+
+    /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it.
+    fn accept_timeout(&self) -> Option<Duration> {
+        // Where system calls are filtered, asking may be the process's end.
+        let may_ask = self.is_shared() && self.has_twin() && !crate::confine::is_filtered();
+        let twin = may_ask.then(|| self.fd.load(Ordering::Relaxed));
+        match twin.map(|fd| sockopt::socket_timeout(sys::borrow(fd), sockopt::Timeout::Recv)) {
+            Some(Ok(timeout)) => timeout,
+            _ => self.receive_timeout(),
+        }
     }
 
     /// Gives the connection in `slot` a socket and a descriptor. `head`: the program's socket.

@@ -93,6 +93,8 @@ pub struct Socket {
     needs_claim: AtomicBool,
     /// Another process may hold it.
     shared: AtomicBool,
+    /// It was claimed with octets that only this process can reach now ([`Socket::give_back_carried`]).
+    carries: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
     inode: AtomicU64,
@@ -153,6 +155,7 @@ impl Socket {
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            carries: AtomicBool::new(false),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             forks: AtomicU32::new(0),
@@ -207,6 +210,7 @@ impl Socket {
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
+        self.carries.store(false, Ordering::Relaxed);
         self.inode.store(0, Ordering::Relaxed);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
@@ -297,6 +301,7 @@ impl Socket {
         if shared {
             queue.settle_owed();
             queue.io.ring.end_busy();
+            self.give_back_carried_of(&mut queue, slot);
         }
         let (result, starved) = result?;
         if starved {
@@ -556,6 +561,11 @@ impl Socket {
             return errno;
         }
         self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK)
+    }
+
+    /// Puts back an error of the connection that was taken too early.
+    pub fn put_error(&'static self, errno: Errno) {
+        self.peek_stream(|stream| stream.put_error(errno));
     }
 
     /// The address that a native socket is bound to.

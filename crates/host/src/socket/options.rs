@@ -58,6 +58,10 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 7] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
 ];
 
+/// States of connections, by Linux's numbers.
+const TIME_WAIT: u8 = 6;
+pub(super) const CLOSED: u8 = 7;
+
 /// The settings of a socket.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -169,7 +173,9 @@ impl Socket {
                 });
             }
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
-                let low_water = int(value)?.max(1) as u32;
+                // Linux: a negative one is as large as can be. More than a window holds would never come.
+                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_MAX) / 2;
+                let low_water = u32::try_from(int(value)?).unwrap_or(u32::MAX).min(most).max(1);
                 self.settings.lock().low_water = Some(low_water);
                 self.with_stream(|_, stream, _| {
                     stream.low_water = low_water as usize;
@@ -269,6 +275,15 @@ impl Socket {
         put(out, &value)
     }
 
+    /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.
+    pub(super) fn state(&self) -> u8 {
+        match self.flow_info().map_or(0, |info| info.state) {
+            // Its last wait is not the program's any more: what that has is closed.
+            TIME_WAIT => CLOSED,
+            state => state,
+        }
+    }
+
     fn flow_info(&self) -> Option<FlowInfo> {
         let (mut queue, slot) = self.lock_home()?;
         let flow = queue.stream(slot, self).map(|(_, stream)| stream.flow)?;
@@ -290,7 +305,7 @@ impl Socket {
         const TOTAL_RETRANS: usize = 100;
         let mss = info.mss.max(1);
         let unsent = self.with_stream(|io, stream, _| stream.outstanding(io)).unwrap_or(0);
-        out[0] = if self.kind() == Kind::Listener { 10 } else { info.state };
+        out[0] = if self.kind() == Kind::Listener { 10 } else { self.state() };
         for (at, value) in [
             (SND_MSS, info.mss),
             (RCV_MSS, info.mss),

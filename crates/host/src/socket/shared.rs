@@ -1,10 +1,17 @@
 //! What a socket minds because another process may hold its descriptor, too. Called by everything that makes or passes on
 //! descriptors, and by whoever asks for a flag that belongs to the open file.
 
+use super::stream::Link;
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
 use crate::fork;
+use crate::queue::Queue;
 use rustix::fd::RawFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
+const LOCAL: u8 = 255;
+
+static EVER_CARRIED: AtomicBool = AtomicBool::new(false);
 
 impl Socket {
     /// Whether another process may hold its descriptor.
@@ -21,9 +28,50 @@ impl Socket {
         }
     }
 
-    /// Waits until no thread is inside a call that began before [`Socket::mark_shared`].
+    /// Waits until no thread is inside a call that began before [`Socket::mark_shared`], and gives up what only this process
+    /// can reach: whoever gets the descriptor must not have to wait until this process makes a call.
     pub fn let_others_finish(&'static self) {
         self.with_stream(|_, _, _| ());
+        let Some((mut queue, slot)) = self.lock_home() else { return };
+        let Some((_, stream)) = queue.stream(slot, self) else { return };
+        let flow = (stream.link == Link::Open && !stream.let_go).then_some(stream.flow);
+        // One between programs may get a channel later.
+        if flow.is_some_and(|flow| queue.flow_info(flow).port == LOCAL) {
+            queue.relinquish(slot);
+        }
+    }
+
+    /// It was claimed with octets of which the engine has no copy.
+    pub(super) fn note_carried(&self) {
+        self.carries.store(true, Ordering::Relaxed);
+        EVER_CARRIED.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any socket of this process ever was.
+    pub(crate) fn was_any_carried() -> bool {
+        EVER_CARRIED.load(Ordering::Relaxed)
+    }
+
+    /// At the end of a call that only looked: what no other process could reach while this one makes no call goes back to
+    /// the engine.
+    pub(crate) fn give_back_carried(&'static self) {
+        if self.carries.load(Ordering::Relaxed)
+            && let Some((mut queue, slot)) = self.lock_home()
+        {
+            self.give_back_carried_of(&mut queue, slot);
+        }
+    }
+
+    pub(super) fn give_back_carried_of(&self, queue: &mut Queue, slot: u32) {
+        if !self.carries.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some((_, stream)) = queue.stream(slot, self) else { return };
+        let still = stream.link == Link::Open && !stream.let_go && stream.received.private() > 0;
+        self.carries.store(false, Ordering::Relaxed);
+        if still {
+            queue.relinquish(slot);
+        }
     }
 
     /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode` of

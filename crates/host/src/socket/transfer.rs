@@ -8,7 +8,7 @@ use crate::sys;
 use crate::wait::{BlockOn, block_on};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
-use toe_abi::entry::Command;
+use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 
 /// How often one call that does not wait takes its connection back from another process.
@@ -144,7 +144,12 @@ impl Socket {
             };
             done += got;
             len -= got;
-            if got == 0 || flags.peek {
+            if flags.peek {
+                // What stays would be looked at again: behind as much as was looked at, only its number counts.
+                let there = self.peek_stream(|stream| stream.countable()).unwrap_or(0);
+                return Ok(if got < piece { got } else { there.clamp(got, got + len) });
+            }
+            if got == 0 {
                 break;
             }
             flags.dont_wait |= !flags.wait_all;
@@ -244,7 +249,9 @@ impl Socket {
             }
             Kind::Stream => {}
         }
-        self.with_stream(|io, stream, _| {
+        // Both ends have said their last.
+        let ended = self.state() == super::options::CLOSED;
+        let shut = self.with_stream(|io, stream, _| {
             match stream.link {
                 Link::Closed => return Err(Errno::ENOTCONN),
                 Link::Connecting => {
@@ -252,21 +259,34 @@ impl Socket {
                     stream.let_go = true;
                     io.command(Command::Close { flow: stream.flow, abort: false });
                     stream.on_reset(&mut io.blocks, Errno::OK);
-                    return Ok(());
+                    return Ok(false);
                 }
                 Link::Moved => return Err(MOVED),
-                Link::Open => {}
+                Link::Open if ended => return Err(Errno::ENOTCONN),
+                // Linux: "connecting" is over with it, also for whoever has not asked how that went.
+                Link::Open => stream.told = stream::ConnectTold::Result,
             }
             if how != Shutdown::Read && !stream.write_shut {
                 stream.write_shut = true;
                 io.command(Command::ShutdownSend { flow: stream.flow });
             }
-            // As in Linux, what arrives later can still be read; so the engine need not know.
-            stream.read_shut |= how != Shutdown::Write;
+            // As in Linux, what arrives later can still be read, unless both directions are shut.
+            if how != Shutdown::Write && !stream.read_shut {
+                stream.read_shut = true;
+                let option = FlowOption::ReceiveShut;
+                io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
+            }
             stream.publish(stream::ALL);
-            Ok(())
-        })
-        .ok_or(Errno::ENOTCONN)?
+            Ok(stream.read_shut && stream.write_shut && stream.direct.is_some())
+        });
+        // The engine answers what comes now, so it must not come through a channel.
+        if shut.ok_or(Errno::ENOTCONN)??
+            && let Some((mut queue, slot)) = self.lock_home()
+            && queue.stream(slot, self).is_some()
+        {
+            queue.leave(slot);
+        }
+        Ok(())
     }
 
     /// SO_LINGER: waits until all is acknowledged, `time` at most.

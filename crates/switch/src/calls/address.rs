@@ -3,14 +3,15 @@
 use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
-use crate::ffi::{errno, fail, family, guarded, last_errno, read_v4, status, write_inet};
+use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, read_v4, status, write_inet};
 use crate::policy::Action;
 use crate::socket_state::{self, State};
-use crate::{listen as listening, real, why};
+use crate::why::{self, Reason};
+use crate::{listen as listening, real};
 use core::ffi::c_int;
-use libc::{sockaddr, socklen_t};
+use libc::{sockaddr, sockaddr_in, socklen_t};
 use toe::socket::Shutdown;
-use toe::{Errno, fd_table};
+use toe::{Errno, fd_table, sys};
 
 /// # Safety
 /// As bind(2).
@@ -19,8 +20,11 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
     if let Some(socket) = stream(fd) {
         // SAFETY: as bind(2) asks of its arguments.
         return match unsafe { family(addr, len) } {
+            Some(libc::AF_INET | libc::AF_UNSPEC) if !socket.is_inet6() => {
+                // SAFETY: as above.
+                guarded(-1, || fail(unsafe { bound_already(addr, len) }))
+            }
             Some(libc::AF_INET6) if socket.is_inet6() => fail(Errno::EINVAL),
-            Some(libc::AF_INET | libc::AF_UNSPEC) if !socket.is_inet6() => fail(Errno::EINVAL),
             Some(_) => fail(errno(libc::EAFNOSUPPORT)),
             None => fail(Errno::EINVAL),
         };
@@ -37,6 +41,30 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
         return guarded(-1, || unsafe { bind_to_engine(fd, addr, len) });
     }
     result
+}
+
+/// What Linux says to bind on a socket that is bound: whether the address is one of this host's is looked at first.
+///
+/// # Safety
+/// As bind(2).
+unsafe fn bound_already(addr: *const sockaddr, len: socklen_t) -> Errno {
+    // SAFETY: the caller's promise.
+    if unsafe { read_inet(addr, len) }.is_none() {
+        return Errno::EINVAL;
+    }
+    // SAFETY: as above; an address that could be read is a whole one. The probe's descriptor is nobody else's.
+    let outcome = unsafe {
+        let probe = sockaddr_in { sin_port: 0, ..addr.cast::<sockaddr_in>().read_unaligned() };
+        let fd = real::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return Errno::EINVAL;
+        }
+        let socket = sys::Fd::from_raw(fd);
+        let bound =
+            real::bind(socket.raw(), (&raw const probe).cast(), size_of::<sockaddr_in>() as socklen_t);
+        if bound < 0 { last_errno() } else { Errno::OK }
+    };
+    if outcome == Errno::EADDRNOTAVAIL { outcome } else { Errno::EINVAL }
 }
 
 /// # Safety
@@ -179,8 +207,8 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
-        // Even one that fails leaves its mark on a socket.
-        socket_state::touch(fd);
+        // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
+        guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));
         // SAFETY: the call takes numbers only.
         return unsafe { real::shutdown(fd, how) };
     };

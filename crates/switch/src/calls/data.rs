@@ -222,7 +222,7 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
         // SAFETY: the program's arguments, handed on.
         None => unsafe { real::writev(fd, iov, count) },
         // SAFETY: as above.
-        Some(socket) => guarded(-1, || length(unsafe { transmit_vectors(socket, iov, count as usize, 0) })),
+        Some(socket) => guarded(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
     }
 }
 
@@ -236,6 +236,18 @@ unsafe fn read_vectors(socket: &'static Socket, iov: *const iovec, count: usize)
     // SAFETY: as above.
     let into = unsafe { vectors.buffers_mut() };
     if into.iter().all(|part| part.is_empty()) { Ok(0) } else { receive(socket, into, 0) }
+}
+
+/// A write of nothing by writev is done at once, also where nothing can be written.
+///
+/// # Safety
+/// `iov` describes readable memory.
+unsafe fn write_vectors(socket: &'static Socket, iov: *const iovec, count: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let vectors = unsafe { Vectors::new(iov, count)? };
+    // SAFETY: as above.
+    let from = unsafe { vectors.buffers() };
+    if from.iter().all(|part| part.is_empty()) { Ok(0) } else { transmit(socket, from, 0) }
 }
 
 /// # Safety
@@ -406,19 +418,29 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         let mut flags = flags & !libc::MSG_WAITFORONE;
         // SAFETY: as the kernel reads it.
         let deadline = unsafe { timeout.as_ref() }.and_then(super::poll::duration_of).map(|d| sys::now() + d);
-        let mut first = true;
-        each_message(messages, count, |message| {
+        // Linux tells an error that waits before anything else, and one that comes later with the next call.
+        let waits = if flags & libc::MSG_ERRQUEUE == 0 { socket.take_error() } else { Errno::OK };
+        if !waits.is_ok() {
+            return fail(waits);
+        }
+        let (mut first, mut last) = (true, Errno::OK);
+        let done = each_message(messages, count, |message| {
             // Linux looks at the time after each message.
             if !core::mem::take(&mut first) && deadline.is_some_and(|deadline| sys::now() >= deadline) {
                 return Err(Errno::EAGAIN);
             }
             // SAFETY: the program's arguments, handed on.
-            let len = unsafe { receive_message(socket, message, flags) }?;
+            let len =
+                unsafe { receive_message(socket, message, flags) }.inspect_err(|error| last = *error)?;
             if one_is_enough {
                 flags |= libc::MSG_DONTWAIT;
             }
             Ok(len)
-        })
+        });
+        if done > 0 && !matches!(last, Errno::OK | Errno::EAGAIN) {
+            socket.put_error(last);
+        }
+        done
     })
 }
 

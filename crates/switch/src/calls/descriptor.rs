@@ -2,7 +2,7 @@
 
 use super::open::{forget, is_known, is_new};
 use super::{listener, stream};
-use crate::connect::set_kernel_nonblocking;
+use crate::connect::{keep_on_kernel, set_kernel_nonblocking};
 use crate::ffi::{fail, guarded};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking};
 use crate::socket_state::{self, State};
@@ -135,15 +135,20 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                 Some(socket) if flags >= 0 => {
                     let nonblocking = if socket.nonblocking() { libc::O_NONBLOCK } else { 0 };
                     // What the anchor was opened with is not the program's to see.
-                    libc::O_RDWR | (flags & SOCKET_FLAGS) | nonblocking
+                    let kept =
+                        if stream(fd).is_some() { SOCKET_FLAGS | libc::O_APPEND } else { SOCKET_FLAGS };
+                    libc::O_RDWR | (flags & kept) | nonblocking
                 }
                 _ => flags,
             }
         }
         libc::F_SETFL => {
             let Some(socket) = fd_table::get(fd) else {
-                if argument & !c_long::from(libc::O_NONBLOCK | libc::O_RDWR) != 0 {
-                    socket_state::touch(fd);
+                if argument & c_long::from(libc::O_ASYNC) != 0 {
+                    guarded((), || keep_on_kernel(fd, Reason::Signals));
+                } else if argument & c_long::from(libc::O_APPEND) != 0 {
+                    // It marks the twins of listeners (`toe::socket::TWIN_MARK`).
+                    guarded((), || keep_on_kernel(fd, Reason::Option));
                 }
                 return call(argument);
             };
@@ -165,6 +170,10 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             followed(fd, fd);
             result
         }
+        libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
+            guarded((), || keep_on_kernel(fd, Reason::Signals));
+            call(argument)
+        }
         _ => {
             socket_state::touch(fd);
             call(argument)
@@ -172,13 +181,22 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
     }
 }
 
+/// linux/fcntl.h; not in the libc crate.
+const F_SETSIG: c_int = 10;
+const F_SETOWN_EX: c_int = 15;
+/// ioctl's ways to ask for signals (asm-generic).
+const FIOSETOWN: c_ulong = 0x8901;
+const SIOCSPGRP: c_ulong = 0x8902;
+
 /// # Safety
 /// As ioctl(2); of the definition itself, as [`fcntl`].
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
-        if !matches!(request, libc::FIONBIO | libc::FIONREAD) {
-            socket_state::touch(fd);
+        match request {
+            libc::FIONBIO | libc::FIONREAD => {}
+            libc::FIOASYNC | FIOSETOWN | SIOCSPGRP => guarded((), || keep_on_kernel(fd, Reason::Signals)),
+            _ => socket_state::touch(fd),
         }
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::ioctl(fd, request, argument) };

@@ -3,10 +3,11 @@
 //! know is answered here as a plain kernel socket would be, when that makes no difference to the program.
 
 use super::stream;
+use crate::connect::keep_on_kernel;
 use crate::ffi::{errno, fail, guarded, status};
 use crate::real;
 use crate::socket_state::{self, OptionKind, State, option_kind};
-use crate::why::{self, Reason, Stack as On};
+use crate::why::Reason;
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
 use toe::socket::Socket;
@@ -41,10 +42,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     } else if socket_state::get(fd).has(State::TWIN) {
         match option_kind(level, name) {
             OptionKind::Replay(bit) => socket_state::add(fd, bit),
-            OptionKind::KernelOnly => guarded((), || {
-                socket_state::decided(fd);
-                why::set_reason(fd, On::Kernel, only_kernel_reason(level, name));
-            }),
+            OptionKind::KernelOnly => guarded((), || keep_on_kernel(fd, only_kernel_reason(level, name))),
             OptionKind::Indifferent => socket_state::add(fd, State::TOUCHED),
         }
     }

@@ -45,7 +45,7 @@ impl Chooser<'_> {
             1 => by(self.who, "fcntl", &[fd, F_SETFD, self.rng.below(2) as i64]),
             2 => by(self.who, "fcntl", &[fd, F_GETFL]),
             3 => by(self.who, "fcntl", &[fd, 9999]),
-            4 if self.rng.chance(20) => {
+            4 if self.rng.chance(20) && !self.known(fd).is_some_and(|one| one.listens()) => {
                 by(self.who, "fcntl", &[fd, F_SETFL, self.rng.pick(&[O_APPEND, O_ASYNC | NONBLOCK])])
             }
             _ => by(self.who, "fcntl", &[fd, F_SETFL, self.rng.pick(&[0, NONBLOCK, NONBLOCK])]),
@@ -93,6 +93,10 @@ impl Chooser<'_> {
 
     pub fn set_option(&mut self) -> Option<Call> {
         let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        if self.known(fd).is_some_and(|one| one.listens() && self.world.waiting_at(one.seen.own_port) > 0) {
+            // Which connections inherit it is a known difference.
+            return None;
+        }
         let length = self.rng.pick(&[4, 4, 4, 4, 4, 8, 1, 0, -1]);
         let number = self.rng.pick(&[0, 1, 1, 2, 5, 100, -1]);
         match self.rng.below(12) {

@@ -1,12 +1,18 @@
 //! The differences that stay. docs/compatibility.md has the same list for users; a test compares the two.
 
 use crate::call::Call;
+use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, POLLRDHUP, SIOCOUTQ, TCP_CONGESTION, TCP_MAXSEG,
-    TCP_QUICKACK,
+    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, POLLRDHUP, SIOCOUTQ, SO_RCVLOWAT, SOL_SOCKET,
+    TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
 };
+use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
+use crate::world::Known as Descriptor;
 use std::collections::BTreeSet;
+
+/// The kind of address (`differ_address.c`) that is none.
+const UNSPECIFIED: i64 = 5;
 
 /// What is known of a call that was answered differently.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +114,34 @@ pub const KNOWN: &[Known] = &[
         explains: |case| case.is_option(TCP_QUICKACK) && case.both_succeed(),
     },
     Known {
+        title: "Options of a listener that change while connections wait",
+        // The calls are not chosen (`choose_rest.rs`): what they do is seen at any later time.
+        explains: |_| false,
+    },
+    Known {
+        title: "SO_RCVLOWAT's largest value",
+        explains: |case| {
+            let asks = case.call.is(&["getopt"])
+                && (case.call.number(1), case.call.number(2)) == (SOL_SOCKET, SO_RCVLOWAT);
+            asks && case.both_succeed()
+        },
+    },
+    Known {
+        title: "O_APPEND of a listener",
+        // The calls are not chosen (`choose_rest.rs`).
+        explains: |_| false,
+    },
+    Known {
+        title: "The order of connections that come in by both stacks",
+        // The calls are not chosen (`choose.rs`).
+        explains: |_| false,
+    },
+    Known { title: "connect(AF_UNSPEC) of a connection", explains: |_| false },
+    Known { title: "bind of a connection that was reset", explains: |_| false },
+    Known { title: "A port that only accepted connections still use", explains: |_| false },
+    Known { title: "An epoll set that is shared by fork", explains: |_| false },
+    Known { title: "Octets unread after a reset", explains: |_| false },
+    Known {
         title: "SIOCOUTQ after the connection's end",
         explains: |case| {
             case.call.is(&["ioctl"])
@@ -125,6 +159,31 @@ pub const KNOWN: &[Known] = &[
         },
     },
 ];
+
+/// The call would show a known difference at any later time, so it is not chosen.
+pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
+    let Some(one) = chooser.known(call.number(0)) else { return false };
+    let all = &chooser.world.known;
+    let elsewhere = || all.iter().any(|other| other.object == one.object && other.who != one.who);
+    let still_used = |port: i64| all.iter().any(|other| other.is_connected() && other.seen.own_port == port);
+    match call.name.as_str() {
+        "connect" => one.is_connected() && call.number(1) == UNSPECIFIED,
+        "bind" => {
+            let names_port = call.number(2) != 0;
+            let in_use = |other: &Descriptor| other.is_connected() && PORTS.contains(&other.seen.own_port);
+            one.is_closed() && one.seen.own_port != 0 || names_port && all.iter().any(in_use)
+        }
+        "listen" => one.is_closed() && still_used(one.seen.own_port),
+        "epoll_ctl" => elsewhere(),
+        _ => false,
+    }
+}
+
+/// A descriptor whose connection was reset has octets that Linux would have dropped.
+pub fn seen(kernel: &Seen, engine: &Seen) -> bool {
+    let alike = (kernel.state, kernel.ready, kernel.flags) == (engine.state, engine.ready, engine.flags);
+    alike && kernel.state == CLOSE && engine.unread > kernel.unread
+}
 
 /// A known difference explains the two answers.
 pub fn explains(case: &Case<'_>) -> bool {

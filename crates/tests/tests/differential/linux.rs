@@ -38,7 +38,6 @@ pub const MSG_MORE: i64 = 0x8000;
 pub const POLLIN: i64 = 0x1;
 pub const POLLPRI: i64 = 0x2;
 pub const POLLOUT: i64 = 0x4;
-pub const POLLERR: i64 = 0x8;
 pub const POLLRDNORM: i64 = 0x40;
 pub const POLLWRNORM: i64 = 0x100;
 pub const POLLRDHUP: i64 = 0x2000;

@@ -21,9 +21,10 @@ const LENGTH: usize = 250;
 /// Calls shown of a sequence that differs.
 const SHOWN: usize = 30;
 /// How long shorter sequences are tried to make a difference plain, and how long a call may block and a difference may last in them.
-const SHORTEN_FOR: Duration = Duration::from_secs(40);
+const SHORTEN_FOR: Duration = Duration::from_secs(110);
 const SHORTER_LIMIT_MS: u32 = 60;
-const SHORTER_PATIENCE: Duration = Duration::from_millis(150);
+/// More than the 200 ms for which corked octets are held back.
+const SHORTER_PATIENCE: Duration = Duration::from_millis(300);
 /// Ports from one sequence to the next, so that no connection of one is in the other's way.
 const PORT_STEP: i64 = 10;
 

@@ -3,8 +3,6 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::*;
-use crate::pair::PORTS;
-use crate::stack::Seen;
 use crate::world::{Kind, Known};
 use std::sync::OnceLock;
 
@@ -14,54 +12,25 @@ pub fn shows(call: &Call, chooser: &Chooser<'_>) -> bool {
     let is = |wanted: &dyn Fn(&Known) -> bool| known.as_ref().is_some_and(wanted);
     let n = |at: usize| call.number(at);
     let none = |first: usize| (first..call.args.len()).all(|at| n(at) == 0);
-    let peeks_all = |flags: i64| flags & MSG_PEEK != 0 && flags & MSG_TRUNC != 0;
     let all = &chooser.world.known;
-    let copied = |one: &Known| chooser.world.copied.contains(&one.object);
-    let elsewhere = |one: &Known| all.iter().any(|other| other.object == one.object && other.who != one.who);
     let kind = |fd: i64, kind: Kind| chooser.known(fd).is_none_or(|one| one.kind == kind);
     let option = |level: i64, names: &[i64]| n(1) == level && names.contains(&n(2));
     let cases: &[(u32, bool)] = match call.name.as_str() {
-        "fork" | "pass" => &[(7, all.iter().any(Known::listens))],
-        "shutdown" => &[(20, n(1) != 1), (35, !is(&Known::is_connected))],
-        "connect" => &[
-            (34, is(&|one| one.is_connected() && one.seen.state != 1)),
-            (40, n(1) == 6),
-            (9, is(&Known::is_connected) && n(1) == 5),
-            (21, is(&|one| one.is_closed() && (one.seen.own_port != 0 || copied(one)))),
-        ],
-        "recvmmsg" => &[
-            (14, n(1) & MSG_TRUNC != 0 && (3..call.args.len()).any(|at| n(at) == 0)),
-            (36, peeks_all(n(1))),
-            (49, is(&|one| one.seen.ready & POLLERR != 0)),
-        ],
+        "pass" => &[(7, all.iter().any(Known::listens))],
+        "recvmmsg" => &[(14, n(1) & MSG_TRUNC != 0 && (3..call.args.len()).any(|at| n(at) == 0))],
         "sendmmsg" => &[(33, is(&|one| one.seen.ready & POLLRDHUP != 0))],
-        "fcntl" if n(1) == F_SETFL => &[(12, n(2) & (O_APPEND | O_ASYNC) != 0)],
+        "fcntl" if n(1) == F_SETFL => {
+            &[(12, n(2) & O_ASYNC != 0 && !is(&|one| one.is_closed() && one.seen.own_port == 0))]
+        }
         "splice" => &[(14, kind(n(0), Kind::Tcp) || kind(n(1), Kind::Tcp))],
         "sendfile" => {
             &[(14, is(&Known::listens) || !chooser.known(n(1)).is_some_and(|one| one.kind == Kind::File))]
         }
-        "recv" | "recvfrom" => &[(14, n(1) == 0 && n(2) & MSG_TRUNC != 0), (36, peeks_all(n(2)))],
-        "recvmsg" => &[(14, none(2) && n(1) & MSG_TRUNC != 0), (36, peeks_all(n(1)))],
-        "setopt" => &[
-            (14, option(IPPROTO_IP, &[IP_TTL]) && (n(3) == 0 || n(4) == 0)),
-            (40, option(IPPROTO_TCP, &[TCP_USER_TIMEOUT])),
-            (41, option(IPPROTO_TCP, &[TCP_CORK])),
-            (50, option(SOL_SOCKET, &[SO_RCVLOWAT]) && n(4) < 0),
-        ],
-        "getopt" => &[(14, n(1) == 77 && n(3) < 0), (40, option(IPPROTO_TCP, &[TCP_USER_TIMEOUT]))],
-        "writev" => &[(34, none(2))],
-        "sendmsg" => &[(34, call.args.len() == 3)],
-        "bind" => &[
-            (34, is(&Known::is_connected)),
-            (37, is(&|one| one.is_closed() && one.seen.own_port != 0)),
-            (38, n(2) != 0 && all.iter().any(|one| one.is_connected() && PORTS.contains(&one.seen.own_port))),
-        ],
-        "epoll_ctl" => &[
-            (14, n(3) < 0 && !chooser.known(n(0)).is_some_and(|one| one.kind == Kind::Epoll)),
-            (27, kind(n(2), Kind::Epoll) && n(3) & POLLIN == 0),
-            (45, is(&elsewhere)),
-            (24, chooser.known(n(2)).is_some_and(|one| one.is_closed())),
-        ],
+        "recv" | "recvfrom" => &[(14, n(1) == 0 && n(2) & MSG_TRUNC != 0)],
+        "recvmsg" => &[(14, none(2) && n(1) & MSG_TRUNC != 0)],
+        "setopt" => &[(14, option(IPPROTO_IP, &[IP_TTL]) && (n(3) == 0 || n(4) == 0))],
+        "getopt" => &[(14, n(1) == 77 && n(3) < 0)],
+        "epoll_ctl" => &[(14, n(3) < 0 && !chooser.known(n(0)).is_some_and(|one| one.kind == Kind::Epoll))],
         _ => &[],
     };
     cases.iter().any(|(finding, shows)| *shows && !mended().contains(finding))
@@ -74,10 +43,4 @@ fn mended() -> &'static [u32] {
         let list = std::env::var("TOE_DIFFER_MENDED").unwrap_or_default();
         list.split(',').filter_map(|number| number.trim().parse().ok()).collect()
     })
-}
-
-/// Finding 42: a descriptor whose connection was reset has octets that Linux would have dropped.
-pub fn seen(kernel: &Seen, engine: &Seen) -> bool {
-    let alike = (kernel.state, kernel.ready, kernel.flags) == (engine.state, engine.ready, engine.flags);
-    alike && kernel.state == CLOSE && engine.unread > kernel.unread && !mended().contains(&42)
 }

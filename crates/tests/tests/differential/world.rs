@@ -2,7 +2,7 @@
 //! something, and none that would block for ever.
 
 use crate::call::{Call, Made};
-use crate::linux::{AF_INET, CLOSE, LISTEN, NONBLOCK, POLLIN};
+use crate::linux::{AF_INET, CLOSE, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN};
 use crate::stack::{Answer, Seen, View, WORKERS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,6 +71,8 @@ pub struct World {
     pub sent: BTreeMap<usize, i64>,
     /// Sockets and sets of which there is, or once was, more than one descriptor.
     pub copied: BTreeSet<usize>,
+    /// Sockets to which something was done before they were connected that only the kernel can do.
+    pub kernels: BTreeSet<usize>,
     /// All descriptors as they were last seen.
     pub known: Vec<Known>,
 }
@@ -91,6 +93,11 @@ impl World {
             let made = Made { by: call.id, nth };
             let one = self.made_by(call, old, made);
             self.fds.insert((who, fd), one);
+        }
+        let asks_for_kernel =
+            call.is(&["shutdown"]) || call.is(&["fcntl"]) && call.number(2) & (O_APPEND | O_ASYNC) != 0;
+        if asks_for_kernel {
+            self.kernels.extend(old.map(|old| old.object));
         }
         match call.name.as_str() {
             "exit" => self.ended(who),

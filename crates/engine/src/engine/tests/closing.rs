@@ -1,7 +1,7 @@
 //! Connections end: FIN in every order, RST, TIME_WAIT, and nothing is left behind.
 
 use super::world::{A, B, World, addr, pattern};
-use toe_abi::entry::Command;
+use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 
 fn states(world: &World, side: usize) -> Vec<&'static str> {
@@ -89,6 +89,38 @@ fn data_for_a_program_that_has_closed_is_answered_with_a_reset() {
     world.run_ms(100);
     assert!(world.sides[A].conns[a].errno.is_some());
     assert_eq!(states(&world, B), [""; 0]);
+}
+
+#[test]
+fn data_after_both_directions_were_shut_is_answered_with_a_reset() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let flow = world.sides[B].conns[b].id;
+    let shut_receive = Command::SetOption { flow, option: FlowOption::ReceiveShut, value: 1 };
+    world.sides[B].plain(world.now, shut_receive);
+    world.sides[A].send(world.now, a, b"still taken");
+    world.run_ms(100);
+    assert_eq!(world.sides[B].conns[b].received, b"still taken");
+    world.sides[B].plain(world.now, Command::ShutdownSend { flow });
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].eof));
+    let flags = world.sides[B].memory.infos.last().map(|info| info.flags);
+    assert_eq!(flags, Some(toe_abi::command::FLOW_RECEIVE_SHUT), "for whoever claims it");
+    world.sides[A].send(world.now, a, b"to nobody");
+    world.run_ms(100);
+    assert_eq!(world.sides[A].conns[a].errno, Some(Errno::EPIPE), "A was in CLOSE_WAIT");
+    assert_eq!(world.sides[B].conns[b].errno, Some(Errno::ECONNRESET));
+}
+
+#[test]
+fn a_reset_after_both_fins_is_told_to_who_still_holds_the_connection() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.close(B, b);
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].eof));
+    let flow = world.sides[A].conns[a].id;
+    world.sides[A].send(world.now, a, b"to nobody");
+    world.sides[A].plain(world.now, Command::ShutdownSend { flow });
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
 }
 
 #[test]

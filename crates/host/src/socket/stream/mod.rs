@@ -23,10 +23,11 @@ use crate::socket::slices::Gather;
 use crate::socket::urgent::{Plan, Urgent};
 use std::net::SocketAddr;
 use toe_abi::channel::ChannelEntry;
-use toe_abi::command::FlowInfo;
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -46,7 +47,7 @@ const SEND_CHUNK: u32 = 64 << 10;
 
 /// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
 /// has the other half to go on with. Less wakes would be a stall, more a system call for each message.
-const QUIET_CREDIT_MAX: u32 = toe_base::limits::RECEIVE_WINDOW_INITIAL / 2;
+const QUIET_CREDIT_MAX: u32 = RECEIVE_WINDOW_INITIAL / 2;
 
 /// What has become of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +181,7 @@ impl Stream {
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // octets that came before it.
         stream.write_shut = matches!(info.state, 4 | 5 | 6 | 9 | 11);
+        stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
         }
@@ -238,13 +240,14 @@ impl Stream {
         }
     }
 
-    /// Octets sent and not yet acknowledged or, in a channel, read.
+    /// Octets sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
+    /// peer takes unread of TCP they count until it has read.
     pub fn outstanding(&mut self, io: &mut QueueIo) -> u32 {
         let direct = self.direct.as_mut().map_or(0, |direct| {
             if let Some(channel) = io.channel(direct.channel) {
                 direct.reclaim(channel);
             }
-            direct.send.outstanding()
+            direct.send.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
         });
         self.send.outstanding() + direct
     }
@@ -521,8 +524,9 @@ impl Stream {
     pub fn on_reset(&mut self, blocks: &mut Blocks, errno: Errno) {
         self.link = Link::Closed;
         self.send.release_all(blocks);
-        // Linux: a reset after the peer's FIN can only concern what we sent.
-        self.error = if errno == Errno::ECONNRESET && self.peer_closed { Errno::EPIPE } else { errno };
+        // Linux: a reset in CLOSE_WAIT can only concern what we sent.
+        let close_wait = self.peer_closed && !self.write_shut;
+        self.error = if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno };
         self.publish(ALL | DRAINED);
     }
 
@@ -549,7 +553,7 @@ impl Stream {
 
     pub fn set_manner(&mut self, manner: Manner) {
         self.told = manner.told;
-        self.read_shut = manner.read_shut;
+        self.read_shut |= manner.read_shut;
         self.write_shut |= manner.write_shut;
         self.low_water = manner.low_water;
         self.error = manner.error;

@@ -19,6 +19,10 @@ impl Stream {
         target: usize,
         peek: bool,
     ) -> Result<Attempt, Errno> {
+        if self.link == Link::Moved {
+            // What is unread is with whoever has it now, so its end is not here.
+            return Ok(Attempt::Wait);
+        }
         let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
         let (most, skip) = self.heed_mark(io, slot, peek)?;
         let there = self.received.len().min(most).saturating_sub(skip);

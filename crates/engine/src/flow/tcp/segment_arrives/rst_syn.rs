@@ -18,8 +18,8 @@ pub(super) fn check_rst<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
     }
     let errno = match flow.conn.state {
         TcpState::SynReceived => Errno::ECONNREFUSED,
-        // Both FINs are through: nobody is left to tell.
-        TcpState::Closing | TcpState::LastAck | TcpState::TimeWait => Errno::OK,
+        // The peer has everything. In CLOSING and LAST_ACK it may not, which the RFC keeps to itself, and Linux tells.
+        TcpState::TimeWait => Errno::OK,
         TcpState::CloseWait => Errno::EPIPE,
         _ => Errno::ECONNRESET,
     };

@@ -47,8 +47,9 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     if segment.len == 0 {
         return Step::Continue;
     }
-    if flow.conn.app_closed {
-        // The program is gone and cannot read this: RST tells the peer (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+    if flow.conn.app_closed || flow.options.receive_shut && flow.snd.fin_queued {
+        // The program is gone, or has shut both directions, and cannot read this: RST tells the peer (RFC 9293
+        // section 3.6.1, RFC 2525 section 2.17).
         cx.counters.add(Counter::DropAfterClose);
         flow.conn.state = crate::flow::tcp::state::TcpState::Closed;
         return Step::Done(FlowEvent::Abort(Errno::ECONNRESET));

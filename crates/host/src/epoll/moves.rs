@@ -1,0 +1,84 @@
+//! Registrations that change sides. When a kernel descriptor becomes a socket of the engine, its registration comes to the
+//! library, which has not seen whether the kernel has disarmed a one-shot one; /proc shows it. The other way goes a
+//! listener that has ended, whose twin is in the kernel's epoll all the time.
+
+use super::{EpollSet, ONE_SHOT, REGISTRY, Registered, key};
+use crate::socket::Socket;
+use rustix::fd::RawFd;
+use rustix::fs::{Mode, OFlags};
+
+/// What is left of a disarmed registration's events (Linux: EP_PRIVATE_BITS).
+const PRIVATE: u32 = super::EDGE | ONE_SHOT | super::EXCLUSIVE | libc::EPOLLWAKEUP as u32;
+
+/// `fd`, a kernel descriptor that is in epoll sets, is about to become a socket of the engine.
+pub fn note_disarmed(fd: RawFd) {
+    for set in &REGISTRY.lock().all {
+        let epfd = set.epfd.load(std::sync::atomic::Ordering::Relaxed);
+        let mut inner = set.inner.lock();
+        let Some(registered) = inner.kernel.get_mut(&fd).filter(|found| found.events & ONE_SHOT != 0) else {
+            continue;
+        };
+        let left = shown(epfd).ok().and_then(|text| events_of(&text, fd));
+        // Without /proc it gets the benefit of the doubt.
+        registered.armed = left.is_none_or(|events| events & !PRIVATE != 0);
+    }
+}
+
+/// `fd` is about to be the kernel's again. Whether it is in any set.
+pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
+    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+    let mut is_watched = false;
+    for set in sets {
+        let found = set.inner.lock().by_fd.get(&key(fd, listener)).copied();
+        let Some(place) = found else { continue };
+        is_watched = true;
+        let mut inner = set.inner.lock();
+        if let Some(Some(interest)) = inner.interests.get(place as usize).copied() {
+            let super::Interest { events, data, armed, .. } = interest;
+            inner.kernel.insert(fd, Registered { events, data, armed });
+        }
+        drop(inner);
+        listener.remove_watcher(set, place);
+        set.drop_interest(place, listener);
+    }
+    is_watched
+}
+
+/// What /proc says of one of this process's descriptors.
+fn shown(fd: RawFd) -> rustix::io::Result<String> {
+    let path = format!("/proc/self/fdinfo/{fd}");
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut octets = Vec::new();
+    loop {
+        let mut piece = [0; 4096];
+        match rustix::io::read(&file, &mut piece)? {
+            0 => return Ok(String::from_utf8_lossy(&octets).into_owned()),
+            count => octets.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+/// The events that the text of an epoll set in /proc/PID/fdinfo shows for a descriptor.
+fn events_of(text: &str, fd: RawFd) -> Option<u32> {
+    text.lines().find_map(|line| {
+        let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+        let found: RawFd = words.next()?.parse().ok()?;
+        let events = words.nth(1)?;
+        (found == fd).then(|| u32::from_str_radix(events, 16).ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_by_descriptor() {
+        let text = "pos:\t0\nflags:\t02\n\
+            tfd:        5 events:       19 data:        7  pos:0 ino:3a sdev:8\n\
+            tfd:       15 events: c0000000 data: ffffffffffffffff  pos:0 ino:3b sdev:8\n";
+        assert_eq!(events_of(text, 5), Some(0x19));
+        assert_eq!(events_of(text, 15), Some(0xc000_0000));
+        assert_eq!(events_of(text, 7), None);
+    }
+}
