@@ -19,10 +19,10 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
     if stream(fd).is_some() {
         // SAFETY: as bind(2) asks of its arguments.
         return match unsafe { family(addr, len) } {
-            // SAFETY: as above.
-            Some(libc::AF_INET | libc::AF_UNSPEC) => {
-                guarded(-1, || fail(unsafe { bound_already(addr, len) }))
-            }
+            Some(libc::AF_INET | libc::AF_UNSPEC) => guarded(-1, || {
+                // SAFETY: as above.
+                fail(unsafe { bound_already(addr, len) })
+            }),
             Some(_) => fail(errno(libc::EAFNOSUPPORT)),
             None => fail(Errno::EINVAL),
         };
