@@ -104,6 +104,8 @@ pub struct Engine {
     /// have gone since are skipped.
     time_wait: ReadyList,
     next_port: u32,
+    /// Connections that ever came in at listeners.
+    arrivals: u64,
 }
 
 impl Engine {
@@ -125,6 +127,7 @@ impl Engine {
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             next_port: 0,
+            arrivals: 0,
             config,
         }
     }

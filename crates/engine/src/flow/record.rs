@@ -59,6 +59,8 @@ pub struct Conn {
     pub abort_at_close: bool,
     /// The owner took it from the listener (`Command::Accept`), or made it by `Connect`.
     pub accepted: bool,
+    /// Its number among all that came in, so that one which is given back waits in its old place.
+    pub arrival: u64,
     /// In the lookup index under its key.
     pub indexed: bool,
     /// Staging memory that holds moved send data.
@@ -377,6 +379,7 @@ impl Flow {
                 app_closed: false,
                 abort_at_close: false,
                 accepted: false,
+                arrival: 0,
                 indexed: false,
                 staged: None,
                 pinned: None,

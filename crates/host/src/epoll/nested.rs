@@ -147,6 +147,13 @@ impl EpollSet {
         taken
     }
 
+    /// The kernel has reported these, for its own descriptors in the inner sets; it disarms on its side only.
+    pub(super) fn note_told(&self, told: &[libc::epoll_event]) {
+        if self.has_nested.load(Ordering::Acquire) {
+            self.harvest_nested(told, &mut []);
+        }
+    }
+
     /// The set is gone: no other has it any more.
     pub(super) fn leave_outer_sets(&'static self) {
         let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();

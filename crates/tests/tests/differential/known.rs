@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT,
+    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT,
     SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
 };
 use crate::pair::PORTS;
@@ -127,7 +127,7 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
-        title: "O_APPEND of a listener",
+        title: "O_APPEND of a socket",
         // The calls are not chosen (`choose_rest.rs`).
         explains: |_| false,
     },
@@ -183,6 +183,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
             let is_edge = call.number(3) & EPOLLET != 0;
             elsewhere(one) || is_edge && chooser.known(call.number(2)).is_some_and(elsewhere)
         }
+        "sendfile" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
     }

@@ -14,7 +14,7 @@ pub fn shows(call: &Call, chooser: &Chooser<'_>) -> bool {
     let all = &chooser.world.known;
     let kind = |fd: i64, kind: Kind| chooser.known(fd).is_none_or(|one| one.kind == kind);
     let cases: &[(u32, bool)] = match call.name.as_str() {
-        "pass" => &[(7, all.iter().any(Known::listens))],
+        "fork" | "pass" => &[(7, all.iter().any(Known::listens))],
         "fcntl" if n(1) == F_SETFL => {
             &[(12, n(2) & O_ASYNC != 0 && !is(&|one| one.is_closed() && one.seen.own_port == 0))]
         }
