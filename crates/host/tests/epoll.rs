@@ -344,6 +344,18 @@ fn an_epoll_set_in_another_one_is_ready_only_for_who_asks_to_read() {
     }
 }
 
+#[test]
+fn a_one_shot_set_that_the_kernel_has_reported_is_disarmed_for_both() {
+    let engine = Engine::attached();
+    let (inner, outer, c) = (Set::new(), Set::new(), engine.connected());
+    let readable = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
+    inner.add_kernel(readable.as_raw_fd(), IN);
+    outer.add_kernel(inner.0, IN | ONE_SHOT);
+    assert_eq!(outer.now(), [(inner.0, IN)]);
+    assert_eq!(inner.add(c.fd, OUT), Ok(()));
+    assert_eq!(outer.now(), []);
+}
+
 /// Another process has just taken the connection; the next claim of this one succeeds.
 fn take_away(engine: &Engine, c: &Connection) {
     let flow = engine.new_flow();

@@ -35,6 +35,8 @@ impl Engine {
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         listener.half_open -= 1;
         listener.waiting.push_back(idx);
+        self.arrivals += 1;
+        self.flows.get_mut(idx).conn.arrival = self.arrivals;
         self.hand_out(now, listener_idx, host);
     }
 
@@ -260,19 +262,22 @@ impl Engine {
         true
     }
 
-    /// A connection that was handed out but not taken waits again, first in line.
+    /// A connection that was handed out but not taken waits again, before all that came later.
     pub(super) fn return_to_listener(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = None;
         flow.report.sent = 0;
         flow.report.sent_behind = 0;
         let closed = flow.conn.state == TcpState::Closed;
+        let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
         if closed {
             flow.conn.listener = None;
         } else {
-            listener.waiting.push_front(idx);
+            let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
+            let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
+            listener.waiting.insert(at, idx);
         }
     }
 

@@ -110,6 +110,8 @@ pub struct Engine {
     time_wait: ReadyList,
     next_port: u32,
     shared: Shared,
+    /// Connections that ever came in at listeners.
+    arrivals: u64,
 }
 
 impl Engine {
@@ -132,6 +134,7 @@ impl Engine {
             time_wait: ReadyList::new(config.flows_max),
             next_port: 0,
             shared: Shared::default(),
+            arrivals: 0,
             config,
         }
     }

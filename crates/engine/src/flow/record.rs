@@ -59,6 +59,8 @@ pub struct Conn {
     pub abort_at_close: bool,
     /// The owner took it from the listener (`Command::Accept`), or made it by `Connect`.
     pub accepted: bool,
+    /// Its number among all that came in, so that one which is given back waits in its old place.
+    pub arrival: u64,
     /// In the lookup index under its key.
     pub indexed: bool,
     /// Its segments come to the engine because it is steered by itself, not by a listener or a reserved port.
@@ -379,6 +381,7 @@ impl Flow {
                 app_closed: false,
                 abort_at_close: false,
                 accepted: false,
+                arrival: 0,
                 indexed: false,
                 steered: false,
                 staged: None,

@@ -12,6 +12,7 @@ mod moves;
 mod nested;
 pub mod wait;
 
+use moves::Registered;
 pub use moves::{move_back, note_disarmed};
 pub(crate) use nested::Watched;
 pub use wait::wait;
@@ -63,15 +64,6 @@ impl Interest {
     fn due(&self) -> u32 {
         if self.armed { self.socket.ready_now() & (self.events | ALWAYS) } else { 0 }
     }
-}
-
-/// What a descriptor was registered for.
-#[derive(Clone, Copy, Debug)]
-struct Registered {
-    events: u32,
-    data: u64,
-    /// Not disarmed by one-shot.
-    armed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -566,7 +558,8 @@ impl EpollSet {
 
     pub(crate) fn drop_reference(&'static self, fd: RawFd) {
         if self.references.fetch_sub(1, Ordering::AcqRel) != 1 {
-            let _ = self.epfd.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed);
+            let other = moves::descriptor_of(self, fd).unwrap_or(-1);
+            let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
         let interests: Vec<(usize, Interest)> = {

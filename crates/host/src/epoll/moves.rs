@@ -2,10 +2,20 @@
 //! library, which has not seen whether the kernel has disarmed a one-shot one; /proc shows it. The other way goes a
 //! listener that has ended, whose twin is in the kernel's epoll all the time.
 
-use super::{EpollSet, ONE_SHOT, REGISTRY, Registered, key};
+use super::{EpollSet, ONE_SHOT, REGISTRY, key};
+use crate::fd_table;
 use crate::socket::Socket;
 use rustix::fd::RawFd;
 use rustix::fs::{Mode, OFlags};
+
+/// What a descriptor was registered for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registered {
+    pub events: u32,
+    pub data: u64,
+    /// Not disarmed by one-shot.
+    pub armed: bool,
+}
 
 /// What is left of a disarmed registration's events (Linux: EP_PRIVATE_BITS).
 const PRIVATE: u32 = super::EDGE | ONE_SHOT | super::EXCLUSIVE | libc::EPOLLWAKEUP as u32;
@@ -42,6 +52,17 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
         set.drop_interest(place, listener);
     }
     is_watched
+}
+
+/// A descriptor of the set, other than `not`.
+pub(super) fn descriptor_of(set: &EpollSet, not: RawFd) -> Option<RawFd> {
+    let mut found = None;
+    fd_table::for_each(0, RawFd::MAX, |fd| {
+        if fd != not && fd_table::epoll_set(fd).is_some_and(|other| std::ptr::eq(other, set)) {
+            found = Some(fd);
+        }
+    });
+    found
 }
 
 /// What /proc says of one of this process's descriptors.

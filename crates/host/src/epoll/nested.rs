@@ -126,17 +126,18 @@ impl EpollSet {
     pub(super) fn harvest_nested(&self, told: &[libc::epoll_event], out: &mut [libc::epoll_event]) -> usize {
         let mut taken = 0;
         for nested in self.nested() {
-            let wants = nested.wants();
             let now = nested.set.events.load(Ordering::Acquire);
-            let is_told = told.iter().any(|event| { event.u64 } == nested.data);
-            if taken == out.len() || !wants || is_told || nested.is_told() {
+            let by_kernel = told.iter().any(|event| { event.u64 } == nested.data);
+            if !nested.wants() || nested.is_told() {
                 continue;
             }
-            if !nested.set.is_ready_at(1) {
-                continue;
+            if !by_kernel {
+                if taken == out.len() || !nested.set.is_ready_at(1) {
+                    continue;
+                }
+                out[taken] = libc::epoll_event { events: libc::EPOLLIN as u32, u64: nested.data };
+                taken += 1;
             }
-            out[taken] = libc::epoll_event { events: libc::EPOLLIN as u32, u64: nested.data };
-            taken += 1;
             let mut inner = self.inner.lock();
             if let Some(noted) = inner.nested.iter_mut().find(|noted| noted.fd == nested.fd) {
                 noted.seen = Some(now);
@@ -144,6 +145,13 @@ impl EpollSet {
             }
         }
         taken
+    }
+
+    /// The kernel has reported these, for its own descriptors in the inner sets; it disarms on its side only.
+    pub(super) fn note_told(&self, told: &[libc::epoll_event]) {
+        if self.has_nested.load(Ordering::Acquire) {
+            self.harvest_nested(told, &mut []);
+        }
     }
 
     /// The set is gone: no other has it any more.

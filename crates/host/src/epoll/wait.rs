@@ -125,6 +125,7 @@ impl EpollSet {
             let waited = signals::asleep(|| sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.unwrap_or(Err(Errno::EINTR)).map(|found| {
                 let kept = without_wake(epfd, events, found);
+                self.note_told(&events[..kept]);
                 (found == 0 || kept > 0).then_some(kept)
             })
         };

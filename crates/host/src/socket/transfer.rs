@@ -132,6 +132,10 @@ impl Socket {
     }
 
     fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
+        if len == 0 {
+            // It waits as a receive of one octet does.
+            return self.recv(&mut [], RecvFlags { discard: false, ..flags });
+        }
         let mut scratch = [0u8; 4096];
         let mut done = 0;
         let mut flags = RecvFlags { discard: false, ..flags };

@@ -20,10 +20,10 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
     if let Some(socket) = stream(fd) {
         // SAFETY: as bind(2) asks of its arguments.
         return match unsafe { family(addr, len) } {
-            Some(libc::AF_INET | libc::AF_UNSPEC) if !socket.is_inet6() => {
+            Some(libc::AF_INET | libc::AF_UNSPEC) if !socket.is_inet6() => guarded(-1, || {
                 // SAFETY: as above.
-                guarded(-1, || fail(unsafe { bound_already(addr, len) }))
-            }
+                fail(unsafe { bound_already(addr, len) })
+            }),
             Some(libc::AF_INET6) if socket.is_inet6() => fail(Errno::EINVAL),
             Some(_) => fail(errno(libc::EAFNOSUPPORT)),
             None => fail(Errno::EINVAL),

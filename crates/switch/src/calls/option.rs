@@ -83,11 +83,25 @@ unsafe fn set_on_stream(
         }
         _ => None,
     };
+    if (level, name) == (libc::IPPROTO_IP, libc::IP_TTL) {
+        return set_ttl(socket, value.is_empty(), widened.as_ref().map_or(value, |widened| widened));
+    }
     let value = widened.as_ref().map_or(value, |widened| widened);
     match socket.set_option(level, name, value) {
         Err(Errno::ENOPROTOOPT) => without_effect(level, name, value),
         result => result,
     }
+}
+
+/// IP_TTL: 1 to 255, or -1 for the default.
+fn set_ttl(socket: &'static Socket, is_empty: bool, value: &[u8]) -> Result<(), Errno> {
+    const DEFAULT: c_int = 64;
+    let ttl = match value.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)) {
+        Some(-1) if !is_empty => DEFAULT,
+        Some(ttl @ 1..=255) if !is_empty => ttl,
+        _ => return Err(Errno::EINVAL),
+    };
+    socket.set_option(libc::IPPROTO_IP, libc::IP_TTL, &ttl.to_ne_bytes())
 }
 
 /// Whether a TCP socket has options of this level.
@@ -182,6 +196,9 @@ unsafe fn get_from_stream(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if !is_level_of(socket, level) {
+        return fail(Errno::EOPNOTSUPP);
+    }
     if value.is_null() || len.is_null() {
         return fail(errno(libc::EFAULT));
     }
@@ -189,9 +206,6 @@ unsafe fn get_from_stream(
     let room = unsafe { len.read() };
     if room > c_int::MAX as socklen_t {
         return fail(Errno::EINVAL);
-    }
-    if !is_level_of(socket, level) {
-        return fail(Errno::EOPNOTSUPP);
     }
     // Nothing that is asked of a TCP socket is longer than struct tcp_info.
     let mut answer = [0u8; 512];

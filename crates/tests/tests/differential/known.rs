@@ -3,8 +3,8 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, POLLRDHUP, SIOCOUTQ, SO_RCVLOWAT, SOL_SOCKET,
-    TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
+    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT,
+    SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -127,7 +127,7 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
-        title: "O_APPEND of a listener",
+        title: "O_APPEND of a socket",
         // The calls are not chosen (`choose_rest.rs`).
         explains: |_| false,
     },
@@ -136,6 +136,15 @@ pub const KNOWN: &[Known] = &[
         // The calls are not chosen (`choose.rs`).
         explains: |_| false,
     },
+    Known {
+        title: "SO_LINGER's time when a negative one was set",
+        explains: |case| {
+            case.call.is(&["getopt"])
+                && (case.call.number(1), case.call.number(2)) == (SOL_SOCKET, SO_LINGER)
+                && case.both_succeed()
+        },
+    },
+    Known { title: "Edge-triggered events of a connection that processes share", explains: |_| false },
     Known { title: "connect(AF_UNSPEC) of a connection", explains: |_| false },
     Known { title: "bind of a connection that was reset", explains: |_| false },
     Known { title: "A port that only accepted connections still use", explains: |_| false },
@@ -150,21 +159,17 @@ pub const KNOWN: &[Known] = &[
                 && case.before.is_some_and(|seen| seen.state == CLOSE)
         },
     },
-    Known {
-        title: "sendmmsg to a peer that has closed",
-        explains: |case| {
-            case.call.is(&["sendmmsg"])
-                && case.both_succeed()
-                && case.before.is_some_and(|seen| seen.ready & POLLRDHUP != 0)
-        },
-    },
+    Known { title: "sendmmsg to a peer that has closed", explains: |_| false },
 ];
 
 /// The call would show a known difference at any later time, so it is not chosen.
 pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
+    if call.is(&["fork", "pass"]) && chooser.world.has_edges {
+        return true;
+    }
     let Some(one) = chooser.known(call.number(0)) else { return false };
     let all = &chooser.world.known;
-    let elsewhere = || all.iter().any(|other| other.object == one.object && other.who != one.who);
+    let elsewhere = |one: Descriptor| all.iter().any(|o| o.object == one.object && o.who != one.who);
     let still_used = |port: i64| all.iter().any(|other| other.is_connected() && other.seen.own_port == port);
     match call.name.as_str() {
         "connect" => one.is_connected() && call.number(1) == UNSPECIFIED,
@@ -174,7 +179,12 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
             one.is_closed() && one.seen.own_port != 0 || names_port && all.iter().any(in_use)
         }
         "listen" => one.is_closed() && still_used(one.seen.own_port),
-        "epoll_ctl" => elsewhere(),
+        "epoll_ctl" => {
+            let is_edge = call.number(3) & EPOLLET != 0;
+            elsewhere(one) || is_edge && chooser.known(call.number(2)).is_some_and(elsewhere)
+        }
+        "sendfile" => one.seen.flags & O_APPEND != 0,
+        "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
     }
 }

@@ -11,14 +11,10 @@ pub fn shows(call: &Call, chooser: &Chooser<'_>) -> bool {
     let known = chooser.known(call.number(0));
     let is = |wanted: &dyn Fn(&Known) -> bool| known.as_ref().is_some_and(wanted);
     let n = |at: usize| call.number(at);
-    let none = |first: usize| (first..call.args.len()).all(|at| n(at) == 0);
     let all = &chooser.world.known;
     let kind = |fd: i64, kind: Kind| chooser.known(fd).is_none_or(|one| one.kind == kind);
-    let option = |level: i64, names: &[i64]| n(1) == level && names.contains(&n(2));
     let cases: &[(u32, bool)] = match call.name.as_str() {
-        "pass" => &[(7, all.iter().any(Known::listens))],
-        "recvmmsg" => &[(14, n(1) & MSG_TRUNC != 0 && (3..call.args.len()).any(|at| n(at) == 0))],
-        "sendmmsg" => &[(33, is(&|one| one.seen.ready & POLLRDHUP != 0))],
+        "fork" | "pass" => &[(7, all.iter().any(Known::listens))],
         "fcntl" if n(1) == F_SETFL => {
             &[(12, n(2) & O_ASYNC != 0 && !is(&|one| one.is_closed() && one.seen.own_port == 0))]
         }
@@ -26,10 +22,6 @@ pub fn shows(call: &Call, chooser: &Chooser<'_>) -> bool {
         "sendfile" => {
             &[(14, is(&Known::listens) || !chooser.known(n(1)).is_some_and(|one| one.kind == Kind::File))]
         }
-        "recv" | "recvfrom" => &[(14, n(1) == 0 && n(2) & MSG_TRUNC != 0)],
-        "recvmsg" => &[(14, none(2) && n(1) & MSG_TRUNC != 0)],
-        "setopt" => &[(14, option(IPPROTO_IP, &[IP_TTL]) && (n(3) == 0 || n(4) == 0))],
-        "getopt" => &[(14, n(1) == 77 && n(3) < 0)],
         "epoll_ctl" => &[(14, n(3) < 0 && !chooser.known(n(0)).is_some_and(|one| one.kind == Kind::Epoll))],
         _ => &[],
     };

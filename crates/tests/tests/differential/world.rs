@@ -2,7 +2,7 @@
 //! something, and none that would block for ever.
 
 use crate::call::{Call, Made};
-use crate::linux::{AF_INET, CLOSE, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN};
+use crate::linux::{AF_INET, CLOSE, EPOLLET, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN};
 use crate::stack::{Answer, Seen, View, WORKERS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +73,8 @@ pub struct World {
     pub copied: BTreeSet<usize>,
     /// Sockets to which something was done before they were connected that only the kernel can do.
     pub kernels: BTreeSet<usize>,
+    /// Something is, or once was, registered edge-triggered.
+    pub has_edges: bool,
     /// All descriptors as they were last seen.
     pub known: Vec<Known>,
 }
@@ -94,6 +96,7 @@ impl World {
             let one = self.made_by(call, old, made);
             self.fds.insert((who, fd), one);
         }
+        self.has_edges |= call.is(&["epoll_ctl"]) && call.number(3) & EPOLLET != 0;
         let asks_for_kernel =
             call.is(&["shutdown"]) || call.is(&["fcntl"]) && call.number(2) & (O_APPEND | O_ASYNC) != 0;
         if asks_for_kernel {

@@ -134,6 +134,23 @@ fn a_listener_whose_credit_is_used_up_hears_of_connections_after_a_child_was_mad
 }
 
 #[test]
+fn connections_that_are_given_back_wait_in_the_order_in_which_they_came() {
+    let mut world = World::new();
+    world.sides[B].listen(world.now, addr(B, 80)).expect("listens");
+    world.sides[B].deaf = true;
+    let session = world.sides[B].session;
+    for _ in 0..3 {
+        connects(&mut world);
+    }
+    assert_eq!(accepted(&completions_of(&mut world, session)), 3, "all are handed out");
+    let (now, side) = (world.now, &mut world.sides[B]);
+    side.engine.share(now, session, &mut side.memory).expect("shares");
+    let listener = side.engine.listeners.get(ListenerIdx(0)).expect("one listens");
+    let order: Vec<u64> = listener.waiting.iter().map(|f| side.engine.flows.get(*f).conn.arrival).collect();
+    assert_eq!(order, [1, 2, 3]);
+}
+
+#[test]
 fn connections_at_a_listener_that_nobody_holds_are_refused_after_a_minute() {
     let mut both = Both::new();
     both.connects();
