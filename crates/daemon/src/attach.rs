@@ -278,12 +278,13 @@ impl Daemon {
             }
         };
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
-        if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_in_own_namespace(&twin) {
+        let is_here = is_in_own_namespace(&twin);
+        if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
             return Err(Errno::EACCES);
         }
         let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;
         let shares_port = sockopt::socket_reuseport(&twin).unwrap_or(false);
-        let twin = Twin { local, identity, shares_port };
+        let twin = Twin { local, identity, shares_port, is_here };
         Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
     }
 

@@ -138,7 +138,7 @@ static ALWAYS_INLINE int is_engines(struct xdp_md *ctx, const struct ipv4 *ip, c
     if (*use & FLOWS) {
         struct flow flow = {ip->dst, ip->src, tcp->dst, tcp->src};
         if (map_lookup(&flows, &flow))
-            return 1;
+            return !kernel_has(ctx, ip, tcp);
     }
     return is_listened_at(*use, ip, tcp) && !kernel_has(ctx, ip, tcp);
 }

@@ -215,6 +215,11 @@ fn connections_of_the_kernel_stay_its_own() {
         wire.steering().listen(at(80), true).expect("a map");
         let half_open = wire.who_gets_syn(at(80));
         assert_eq!(half_open, Got::Kernel { reset: false }, "a connection that is being made is one");
+        let peer = SocketAddrV4::new(PEER, PEER_PORT);
+        wire.steering().flow(at(80), peer, true).expect("a map");
+        let named = wire.who_gets_syn(at(80));
+        assert_eq!(named, Got::Kernel { reset: false }, "nor is it taken by its name");
+        wire.steering().flow(at(80), peer, false).expect("a map");
         drop(listener);
         // The kernel finds that nobody waits for it any more when it hears of it again, and forgets it.
         let deadline = Instant::now() + PATIENCE;

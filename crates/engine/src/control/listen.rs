@@ -40,6 +40,17 @@ pub struct Twin {
     pub identity: u64,
     /// Others may be bound to the same port (SO_REUSEPORT).
     pub shares_port: bool,
+    /// It is of the engine's own network namespace: nobody else there has its address and port.
+    pub is_here: bool,
+}
+
+impl Twin {
+    /// Whether all that comes to `local` at an address of the kernel's is for whoever has this socket.
+    pub fn holds(&self, local: SocketAddrV4) -> bool {
+        let SocketAddr::V4(held) = self.local else { return false };
+        let covers = held.ip().is_unspecified() || held.ip() == local.ip();
+        self.is_here && held.port() == local.port() && covers
+    }
 }
 
 /// Who listens, as far as it decides who else may listen at the same address.
@@ -60,6 +71,8 @@ pub struct Listener {
     /// Several processes may take from it: each asks for a connection when its program wants one, or one that stands still
     /// would keep it from the others. Otherwise connections are handed to who has credit, in advance.
     pub is_asked: bool,
+    /// What comes to it at an address that is the kernel's too comes to the engine.
+    pub is_steered: bool,
     /// When all are told that connections wait, and not only one.
     pub tell_all_at: Instant,
     /// Since when connections wait and no session holds it: a process is about to come back to it, over exec perhaps.
@@ -180,6 +193,7 @@ impl Listeners {
             anchors: vec![(anchor, evidence)],
             holders: Vec::new(),
             is_asked: false,
+            is_steered: false,
             tell_all_at: Instant::FAR_FUTURE,
             orphan_since: None,
             turn: 0,
@@ -272,7 +286,7 @@ mod tests {
     fn the_same_kernel_socket_or_a_shared_port_lets_another_in() {
         let evidence = |identity, shares_port, uid| {
             let local = SocketAddr::V4(at([0; 4], 80));
-            Evidence { twin: Some(Twin { local, identity, shares_port }), uid }
+            Evidence { twin: Some(Twin { local, identity, shares_port, is_here: true }), uid }
         };
         let mut listeners = Listeners::default();
         let mut open = |anchor, evidence| listeners.open(at([0; 4], 80), 5, AnchorHandle(anchor), evidence);
@@ -289,6 +303,19 @@ mod tests {
         assert_eq!(open(2, evidence(8, true, 10)), Ok(idx));
         assert_eq!(open(3, evidence(9, true, 11)), Err(Errno::EADDRINUSE), "another user");
         assert_eq!(open(3, evidence(9, false, 10)), Err(Errno::EADDRINUSE), "does not share");
+    }
+
+    #[test]
+    fn a_twin_holds_what_the_kernel_gives_it() {
+        let twin = |local: SocketAddr, is_here| Twin { local, identity: 7, shares_port: false, is_here };
+        let v4 = |ip: [u8; 4]| SocketAddr::from((ip, 80));
+        let (any, one, other) = (at([0; 4], 80), at([10, 0, 0, 2], 80), at([10, 0, 0, 3], 80));
+        assert!(twin(v4([0; 4]), true).holds(any) && twin(v4([0; 4]), true).holds(one));
+        assert!(twin(v4([10, 0, 0, 2]), true).holds(one));
+        assert!(!twin(v4([10, 0, 0, 2]), true).holds(any), "somebody else may have the other addresses");
+        assert!(!twin(v4([10, 0, 0, 2]), true).holds(other));
+        assert!(!twin(v4([0; 4]), true).holds(at([10, 0, 0, 2], 81)));
+        assert!(!twin(v4([0; 4]), false).holds(one), "of a namespace of its own");
     }
 
     #[test]

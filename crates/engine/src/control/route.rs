@@ -138,6 +138,11 @@ impl Routes {
         (self.local && addr.is_loopback()) || self.interfaces.iter().any(|i| i.addr == addr)
     }
 
+    /// Whether `addr` is one that the kernel has, too.
+    pub fn is_shared(&self, addr: Ipv4Addr) -> bool {
+        self.interfaces.iter().any(|i| i.shared && i.addr == addr)
+    }
+
     /// Whether `addr` is an address of this port.
     pub fn is_own_on(&self, port: PortId, addr: Ipv4Addr) -> bool {
         self.interfaces.iter().any(|i| i.port == port && i.addr == addr)

@@ -235,8 +235,15 @@ impl Engine {
         }
         // A twin that is bound to another port is no evidence for this one.
         let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.uid };
+        // Where the kernel has the address too, the port is whose the kernel says.
+        let holds_port = twin.is_some_and(|twin| twin.holds(local));
+        if self.routes.is_shared(*local.ip()) && !holds_port {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
         let idx = self.listeners.open(local, args.backlog, anchor, evidence)?;
-        self.steer_listener(local);
+        if holds_port {
+            self.steer_listener(idx);
+        }
         let holder = Holder {
             session,
             anchor,
@@ -254,8 +261,7 @@ impl Engine {
             }
             Err(errno) => {
                 if self.listeners.get_mut(idx).is_some_and(|listener| listener.drop_anchor(anchor)) {
-                    self.listeners.close(idx);
-                    self.stop_steering_listener(local);
+                    self.close_unheld(idx);
                 }
                 Err(errno)
             }
@@ -396,6 +402,11 @@ impl Engine {
             _ => source,
         };
         let port = asked.map_or(0, |local| local.port());
+        let uid = self.sessions.get(owner.session).map_or(u32::MAX, |session| session.uid);
+        if (1..PRIVILEGED).contains(&port) && uid != 0 && self.is_shared(path) {
+            // The kernel knows whether the program may, and does it.
+            return Err(Errno::EACCES);
+        }
         let key = self.choose_key(path, source, port, remote)?;
         let params = OpenParams {
             key,

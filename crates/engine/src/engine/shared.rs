@@ -2,6 +2,7 @@
 //! it is to do about neighbours and about the steering of frames.
 
 use super::Engine;
+use crate::control::listen::{Listener, ListenerIdx};
 use crate::control::route::{KernelRoute, Route};
 use crate::control::steer::SteerChange;
 use crate::counter::Counter;
@@ -115,7 +116,8 @@ impl Engine {
 
     /// Whether what comes for `key`, of which there is no connection, is steered here.
     pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
-        self.shared.is_reserved(key.local.port()) || self.listeners.find(key.local).is_some()
+        let listener = self.listeners.find(key.local).and_then(|idx| self.listeners.get(idx));
+        self.shared.is_reserved(key.local.port()) || listener.is_some_and(|listener| listener.is_steered)
     }
 
     /// A free 4-tuple with one of the ports that the kernel keeps.
@@ -147,7 +149,7 @@ impl Engine {
         }
         if self.shared.is_reserved(key.local.port()) {
             self.shared.count_use(key.remote, true);
-        } else if self.listeners.find(key.local).is_none() {
+        } else if !self.is_steered(&key) {
             self.steer_alone(idx);
         }
     }
@@ -170,17 +172,29 @@ impl Engine {
         }
     }
 
-    pub(super) fn steer_listener(&mut self, local: SocketAddrV4) {
-        if self.shared.is_on && !local.ip().is_loopback() {
+    /// A listener has begun whose program holds the port in the kernel.
+    pub(super) fn steer_listener(&mut self, idx: ListenerIdx) {
+        let Some(listener) = self.listeners.get_mut(idx) else { return };
+        let local = listener.local;
+        if self.shared.is_on && !local.ip().is_loopback() && !listener.is_steered {
+            listener.is_steered = true;
             self.shared.change(SteerChange::Listen { local, on: true });
         }
     }
 
+    /// A listener was opened and nobody holds it.
+    pub(super) fn close_unheld(&mut self, idx: ListenerIdx) {
+        if let Some(listener) = self.listeners.close(idx) {
+            self.stop_steering_listener(&listener);
+        }
+    }
+
     /// A listener is closed. Its connections live on and must still come here: first each by itself.
-    pub(super) fn stop_steering_listener(&mut self, local: SocketAddrV4) {
-        if !self.shared.is_on || local.ip().is_loopback() {
+    pub(super) fn stop_steering_listener(&mut self, listener: &Listener) {
+        if !listener.is_steered {
             return;
         }
+        let local = listener.local;
         for idx in self.flows_by(|path| self.is_shared(path)) {
             let conn = &self.flows.get(idx).conn;
             let same_port = conn.indexed && conn.key.local.port() == local.port();

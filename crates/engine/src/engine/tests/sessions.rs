@@ -180,7 +180,12 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
     assert_eq!(errno(listen(&mut world, NO_HANDLE)), toe_abi::errno::Errno::EACCES);
     let twin = world.sides[B].engine.add_twin(
         user,
-        Twin { local: "0.0.0.0:443".parse().expect("an address"), identity: 1, shares_port: false },
+        Twin {
+            local: "0.0.0.0:443".parse().expect("an address"),
+            identity: 1,
+            shares_port: false,
+            is_here: true,
+        },
     );
     assert_eq!(errno(listen(&mut world, twin)), toe_abi::errno::Errno::OK);
 }

@@ -2,6 +2,7 @@
 //! and hears which frames are to come to the engine.
 
 use super::world::{A, B, World, addr, pattern};
+use crate::control::listen::Twin;
 use crate::control::route::{KernelRoute, KernelVia};
 use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
@@ -9,7 +10,7 @@ use crate::work::Link;
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
-use toe_base::PortId;
+use toe_base::{ListenerId, PortId};
 use toe_wire::link::{LinkCaps, MacAddr};
 
 const PORT: PortId = PortId(0);
@@ -42,6 +43,22 @@ fn world() -> World {
     world
 }
 
+/// B listens with a kernel socket that is bound there.
+fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
+    let (now, side) = (world.now, &mut world.sides[B]);
+    let twin = Twin { local: at, identity: u64::from(at.port()), shares_port: false, is_here: true };
+    let twin = side.engine.add_twin(side.session, twin);
+    side.listen_with(now, at, twin).expect("listens")
+}
+
+/// A connects to B, which listens.
+fn connected(world: &mut World) -> (usize, usize) {
+    if world.sides[B].listeners.is_empty() {
+        listen(world, addr(B, 80));
+    }
+    world.connected()
+}
+
 fn know_a(world: &mut World) {
     world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, false);
 }
@@ -63,7 +80,7 @@ fn ethertypes_of_b(world: &World) -> Vec<[u8; 2]> {
 fn the_kernel_is_asked_for_a_neighbour_and_its_answer_lets_the_handshake_go_on() {
     let mut world = world();
     let now = world.now;
-    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    listen(&mut world, addr(B, 80));
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
     world.run_until(500, |_| false);
     assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
@@ -90,7 +107,7 @@ fn a_connect_fails_when_the_kernel_says_that_nobody_answers() {
 fn a_doubtful_neighbour_is_used_and_asked_about_and_another_mac_is_followed() {
     let mut world = world();
     know_a(&mut world);
-    let conns = world.connected();
+    let conns = connected(&mut world);
     world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, true);
     assert!(world.transfer(B, conns, &pattern(10_000, 1), 1000));
     assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
@@ -110,9 +127,9 @@ fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
     know_a(&mut world);
     let any = SocketAddr::from(([0, 0, 0, 0], 80));
     let now = world.now;
-    let listener = world.sides[B].listen(now, any).expect("listens");
+    let listener = listen(&mut world, any);
     assert_eq!(changes(&mut world), [SteerChange::Listen { local: v4(any), on: true }]);
-    let conns = world.connected();
+    let conns = connected(&mut world);
     assert_eq!(changes(&mut world), [], "the listener covers it");
 
     world.sides[B].plain(now, Command::CloseListener { listener, last: true });
@@ -174,7 +191,7 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     let mut world = world();
     know_a(&mut world);
     keep_ports(&mut world, 40_000..40_032);
-    let conns = world.connected();
+    let conns = connected(&mut world);
     let now = world.now;
     let far = SocketAddr::from(([192, 0, 2, 1], 80));
     assert_eq!(world.sides[B].connect(now, far), Err(Errno::ENETUNREACH), "the kernel's stack is asked");
@@ -205,6 +222,25 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     assert_eq!(world.sides[B].conns[conns.1].errno, None);
 }
 
+/// Nobody gets a port at the kernel's address that the kernel has not given him.
+#[test]
+fn only_who_holds_the_port_in_the_kernel_is_served_there() {
+    let mut world = world();
+    know_a(&mut world);
+    let now = world.now;
+    let side = &mut world.sides[B];
+    assert_eq!(side.listen(now, addr(B, 80)), Err(Errno::EADDRNOTAVAIL), "without a kernel socket");
+    let elsewhere = Twin { local: addr(B, 80), identity: 1, shares_port: false, is_here: false };
+    let twin = side.engine.add_twin(side.session, elsewhere);
+    assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EADDRNOTAVAIL), "of another namespace");
+    side.listen(now, SocketAddr::from(([0, 0, 0, 0], 80))).expect("for the engine's own addresses");
+    assert_eq!(changes(&mut world), []);
+    // A connection from that port is steered all the same, by itself.
+    world.sides[A].listen(now, addr(A, 81)).expect("listens");
+    world.sides[B].connect_from(now, addr(B, 80).into(), addr(A, 81)).expect("user 0 may");
+    assert!(matches!(changes(&mut world)[..], [SteerChange::Flow { on: true, .. }]));
+}
+
 #[test]
 fn what_is_steered_here_no_longer_is_left_to_the_kernel() {
     let mut world = world();
@@ -223,7 +259,7 @@ fn what_is_steered_here_no_longer_is_left_to_the_kernel() {
 fn a_smaller_mtu_makes_segments_smaller() {
     let mut world = world();
     know_a(&mut world);
-    let conns = world.connected();
+    let conns = connected(&mut world);
     let link = Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), mtu: 1000, caps: LinkCaps::default() };
     world.sides[B].engine.set_link(PORT, link);
     let from = world.log.len();

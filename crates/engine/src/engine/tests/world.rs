@@ -161,14 +161,18 @@ impl Side {
     }
 
     pub(super) fn listen(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
+        self.listen_with(now, at, NO_HANDLE)
+    }
+
+    /// The same with the handle of a kernel socket.
+    pub(super) fn listen_with(
+        &mut self,
+        now: Instant,
+        at: SocketAddr,
+        twin: u32,
+    ) -> Result<ListenerId, Errno> {
         let anchor = self.engine.take_anchor(self.session);
-        let args = ListenArgs {
-            local: at.into(),
-            backlog: 64,
-            anchor: anchor.0,
-            twin: NO_HANDLE,
-            ..Default::default()
-        };
+        let args = ListenArgs { local: at.into(), backlog: 64, anchor: anchor.0, twin, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Listen { token: 1 }, &block);
