@@ -282,7 +282,8 @@ pub fn parse_list<T: FromStr<Err = BadPolicy>>(list: &str) -> Result<Vec<T>, Bad
 
 /// Whether a rule can name this program: it is a file name, and has no character that the text uses.
 pub fn is_program_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains([' ', ';', '/', '\n'])
+    !name.is_empty()
+        && !name.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, ';' | '/'))
 }
 
 fn parse_engines(word: &str) -> Result<Engines, BadPolicy> {
@@ -446,6 +447,7 @@ mod tests {
             let error = text.parse::<Policy>().expect_err(text);
             assert_eq!(error.word, word);
         }
+        assert!(!is_program_name("a\tb") && !is_program_name("a\u{a0}b"));
         assert!(!is_program_name("a b") && !is_program_name("/bin/sh") && is_program_name("nginx"));
     }
 }

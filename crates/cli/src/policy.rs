@@ -155,6 +155,9 @@ impl Source<'_> {
                 Priority::One(name) => std::slice::from_ref(name),
                 Priority::Several(names) => names,
             };
+            if names.is_empty() {
+                return Err(self.bad(given, "an empty list of engines; name one, or leave the list out"));
+            }
             let mut priority = Engines::default();
             for name in names {
                 if !toe_abi::place::is_valid_name(name) || chosen.engines.contains(name) {
@@ -205,6 +208,11 @@ impl Source<'_> {
             rule.networks = parse_list(given.get_ref()).map_err(|error| self.bad(given, error))?;
         }
         if let Some(given) = &file.engines {
+            if given.get_ref().is_empty() {
+                return Err(
+                    self.bad(given, "an empty list of engines; for none of them write stack = \"kernel\"")
+                );
+            }
             let index = |name: &String| engines.iter().position(|known| known == name);
             rule.engines = Engines::default();
             for name in given.get_ref() {
@@ -291,6 +299,12 @@ stack = "refuse"
                 "leave out its directory",
             ),
             ("[policy]\nspeed = 1", "unknown field `speed`"),
+            ("[policy]\nengines = [[], \"a\"]", "toe.toml:2: an empty list of engines"),
+            ("[policy]\n[[policy.rules]]\nstack = \"kernel\"\nengines = []", "toe.toml:4: an empty list"),
+            (
+                "[policy]\n[[policy.rules]]\nprogram = \"a\\tb\"\nstack = \"kernel\"",
+                "is no program's file name",
+            ),
         ] {
             let error = understand(text, None).expect_err(text);
             assert!(error.contains(wanted), "{wanted} in {error}");

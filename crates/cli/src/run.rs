@@ -92,12 +92,13 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let chosen = policy::chosen(args.config.as_deref(), args.profile.as_deref())
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
     let tally = (args.explain || args.explain_json.is_some()).then(Tally::new).transpose()?;
+    let inherited = inherited_engines();
     let program = |sockets: &OsStr| {
         let mut command = program(args, &preload, sockets);
         match &chosen {
             Some(chosen) => _ = command.env(POLICY_VARIABLE, chosen.policy.to_string()),
             // It is about the engines of another list.
-            None if args.private || !args.name.is_empty() => _ = command.env_remove(POLICY_VARIABLE),
+            None if inherited.as_deref() != Some(sockets) => _ = command.env_remove(POLICY_VARIABLE),
             None => {}
         }
         if let Some(tally) = &tally {
@@ -156,10 +157,13 @@ fn running_engines(args: &Args, chosen: Option<&policy::Chosen>) -> Result<Optio
         return Ok(None);
     }
     let names = if by_policy.is_empty() { &args.name[..] } else { by_policy };
+    if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        return Err(trouble(format!("engine '{}' is given twice; give each --name once", twice.1)));
+    }
     if names.len() > ENGINES_MAX {
         return Err(trouble(format!("a program can use {ENGINES_MAX} engines at most; give fewer --name")));
     }
-    let inherited = std::env::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty());
+    let inherited = inherited_engines();
     if names.is_empty() && inherited.is_some() {
         // A program of `toe run` runs another: what holds for the one holds for the other.
         return Ok(running_engine(None)?.and(inherited));
@@ -170,6 +174,11 @@ fn running_engines(args: &Args, chosen: Option<&policy::Chosen>) -> Result<Optio
     let sockets = names.iter().map(|name| running_engine(Some(name))).collect::<Result<Vec<_>, _>>()?;
     let joined = std::env::join_paths(sockets.into_iter().flatten());
     joined.map(Some).map_err(|error| trouble(format!("the path of an engine's socket: {error}")))
+}
+
+/// The engines of the program that runs this one.
+fn inherited_engines() -> Option<OsString> {
+    std::env::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty())
 }
 
 /// The socket of one engine; `None`: there is no default one.

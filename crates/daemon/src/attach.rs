@@ -172,6 +172,8 @@ impl Daemon {
         match self.open_session(now, id, place, peer, layout) {
             Ok(fds) => {
                 self.counts.attached += 1;
+                // Before anything is asked of this engine: whether another would do better.
+                self.meter.tell(&self.sessions, now, self.engine.flow_count() as u32);
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
             Err(error) => {

@@ -136,7 +136,7 @@ fn send_again(kept: &Kept) {
     loop {
         let pending = kept.pending.load(Ordering::Relaxed);
         if pending == 0 {
-            return;
+            break;
         }
         let at = pending.trailing_zeros() as usize;
         // SAFETY: as in `held_back`; the bit is set, so the handler leaves the entry alone.
@@ -149,6 +149,10 @@ fn send_again(kept: &Kept) {
             *signal = 0;
             sys::queue_signal(at + 1, info);
         }
+    }
+    // Those whose first one was sent by a handler that came by here.
+    for (signal, info) in more[..taken].iter().filter(|(signal, _)| *signal != 0) {
+        sys::queue_signal(*signal, info);
     }
 }
 

@@ -105,7 +105,7 @@ fn adopt(fd: c_int, kind: Came) -> bool {
             let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
             let family = if is_inet6 { State::INET6 } else { State::default() };
             socket_state::set(fd, known.with(State::TOUCHED).with(family));
-            let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide(fd));
+            let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide_adopted(fd));
             if let Some(listener) = fd_table::get(fd) {
                 // Whoever it came from has it, too.
                 listener.mark_shared(fd);

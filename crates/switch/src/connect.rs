@@ -7,7 +7,7 @@
 //! the peer cannot be reached.
 
 use crate::ffi::{fail, family, last_errno, read_inet, read_inet6, read_v4};
-use crate::policy::{self, Action, Call, Decision};
+use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
@@ -92,6 +92,25 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
     asking.each(attempts)
 }
 
+/// connect on a socket that no engine can have: whether the policy lets the kernel have it.
+///
+/// # Safety
+/// As [`undecided`].
+pub unsafe fn of_kernel(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
+    // SAFETY: the caller's promise.
+    let Some(remote) = (unsafe { read_v4(addr, len, socket_state::get(fd).has(State::INET6)) }) else {
+        return Verdict::Pass;
+    };
+    let decision = policy::decide(Call::Connect, remote);
+    let (reason, error) = match decision.action {
+        Action::Refuse => (Reason::PolicyRefused, Errno::EACCES),
+        Action::EngineOnly => (Reason::PolicyEngineOnly, Errno::ENETUNREACH),
+        _ => return Verdict::Pass,
+    };
+    why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, reason) });
+    Verdict::Done(fail(error))
+}
+
 /// A connect that asks one stack after the other.
 struct Asking {
     fd: c_int,
@@ -121,14 +140,20 @@ impl Asking {
                 }
                 Attempt::Refused(reason, error) => {
                     self.all_unserved &= matches!(reason, Reason::NoRoute | Reason::NotEngineAddress);
-                    self.refused = Some((reason, error));
+                    // That nobody listens there says more than that another engine is not there.
+                    if !matches!(self.refused, Some((_, Errno::ECONNREFUSED))) {
+                        self.refused = Some((reason, error));
+                    }
                 }
             }
         }
         // The kernel may not have it: its address is an engine's, or the policy says so.
-        let (reason, error) = self.refused.unwrap_or((Reason::PolicyEngineOnly, Errno::ENETUNREACH));
-        let by_policy = self.decision.action == Action::EngineOnly;
-        let reason = if by_policy { Reason::PolicyEngineOnly } else { reason };
+        let (reason, error) = self.refused.unwrap_or((Reason::NotEngineAddress, Errno::ENETUNREACH));
+        let reason = match self.decision.action {
+            Action::EngineOnly => Reason::PolicyEngineOnly,
+            Action::Kernel => Reason::PolicyKernel,
+            _ => reason,
+        };
         why::set(self.fd, Decided { rule: self.decision.rule, ..Decided::new(On::Kernel, reason) });
         Verdict::Done(fail(error))
     }
@@ -146,6 +171,10 @@ impl Asking {
     /// The next connect to the same address begins with the stack that took this one, if the engines before it do not
     /// serve the address.
     fn note_winner(&self, winner: ProtoStack) {
+        // Of some of the engines only, it would say nothing of the others; and balance chooses anew each time.
+        if self.decision.engines != Engines::ALL || (winner != ProtoStack::Kernel && policy::balances()) {
+            return;
+        }
         let now_ms = sys::coarse_ms();
         match (self.refused, self.local) {
             (Some((Reason::NotEngineAddress, _)), Some(local)) if self.all_unserved => {

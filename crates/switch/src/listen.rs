@@ -8,7 +8,7 @@
 
 use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options, twin_address};
 use crate::ffi::{fail, last_errno, write_inet};
-use crate::policy::{self, Action, Call, Decision};
+use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
@@ -52,6 +52,16 @@ pub fn decide(fd: c_int) -> Decision {
     twin_address(fd).map_or(policy::NOT_SUBJECT, |local| policy::decide(Call::Listen, local))
 }
 
+/// The same for a listener that another program has made, and that may be others' still: whether it may listen was that
+/// program's to say. This one's policy can only keep it from engines.
+pub fn decide_adopted(fd: c_int) -> Decision {
+    let own = decide(fd);
+    match own.action {
+        Action::Kernel => own,
+        _ => Decision { action: Action::Offload, ..own },
+    }
+}
+
 /// The policy refuses it; what listen(2) returns.
 pub fn refused(fd: c_int, decision: Decision) -> c_int {
     why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, Reason::PolicyRefused) });
@@ -60,14 +70,27 @@ pub fn refused(fd: c_int, decision: Decision) -> c_int {
 
 /// The twin is to hold its port as a listener does, so that programs after exec find it, but to let nobody in: a filter
 /// that drops all.
-pub fn shut_kernel_out(fd: c_int) {
+///
+/// An error: nothing was done.
+pub fn shut_kernel_out(fd: c_int) -> Result<(), Errno> {
     let drop_all = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let program = libc::sock_fprog { len: 1, filter: (&raw const drop_all).cast_mut() };
     let len = size_of_val(&program) as socklen_t;
     // SAFETY: the option's value is a local that points to another one; the kernel copies both.
-    unsafe {
-        real::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len);
-    }
+    let result = unsafe {
+        real::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Undoes [`shut_kernel_out`]; errno stays as it is.
+pub fn let_kernel_in(fd: c_int) {
+    let (error, none) = (last_errno(), 0);
+    let len = size_of::<c_int>() as socklen_t;
+    let value: *const c_int = &raw const none;
+    // SAFETY: the option takes no value, but the kernel wants room for one.
+    unsafe { real::setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, value.cast(), len) };
+    crate::ffi::set_errno(c_int::from(error.0));
 }
 
 /// After the twin has begun to listen in the kernel: listens in every engine too that serves the address.
@@ -106,7 +129,11 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
         become_listener(fd, state, head, decision);
         return Ok(());
     }
-    if all_unserved && refused.0 == Reason::NotEngineAddress {
+    if all_unserved
+        && refused.0 == Reason::NotEngineAddress
+        && decision.engines == Engines::ALL
+        && !engine_address
+    {
         KNOWN.note(*local.ip(), ProtoStack::Kernel, sys::coarse_ms());
     }
     kernel_listens(fd, engine_address, decision, refused)
@@ -123,14 +150,9 @@ fn kernel_listens(
     let reason = if by_policy { Reason::PolicyEngineOnly } else { reason };
     why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, reason) });
     if by_policy {
-        let none: c_int = 0;
-        // SAFETY: the call takes numbers only, and the option no value. It ends the twin's listening, not the socket, and
-        // takes the filter of `shut_kernel_out` off.
-        unsafe {
-            real::shutdown(fd, libc::SHUT_RD);
-            let len = size_of_val(&none) as socklen_t;
-            real::setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, (&raw const none).cast(), len);
-        }
+        // SAFETY: the call takes numbers only. It ends the twin's listening, not the socket.
+        unsafe { real::shutdown(fd, libc::SHUT_RD) };
+        let_kernel_in(fd);
     }
     if by_policy || engine_address {
         return Err(error);
@@ -312,6 +334,10 @@ pub unsafe fn accept(
         let result = unsafe { accept_from_twin(fd, addr, len, flags) };
         if result >= 0 || last_errno() != Errno::EAGAIN || dont_wait {
             return result;
+        }
+        if gone && listener.has_engine() {
+            // Another one goes on.
+            continue;
         }
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.

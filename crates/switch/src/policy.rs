@@ -9,8 +9,8 @@ use rustix::path::Arg;
 use std::sync::OnceLock;
 use toe::stack::{ENGINES_MAX, EngineIdx, Stack};
 use toe::sys;
-pub use toe_abi::policy::{Action, Call, Decision};
-use toe_abi::policy::{Balance, Engines, POLICY_VARIABLE, Policy};
+pub use toe_abi::policy::{Action, Call, Decision, Engines};
+use toe_abi::policy::{Balance, POLICY_VARIABLE, Policy};
 
 /// What an engine says of its load is believed for so long; one that is silent sleeps.
 const LOAD_HOLDS_MS: u32 = 1000;
@@ -30,10 +30,10 @@ static GIVEN: OnceLock<Given> = OnceLock::new();
 /// Called once, when the library is loaded: programs change their environment later.
 pub fn load() {
     let text = std::env::var(POLICY_VARIABLE).unwrap_or_default();
-    // `toe run` has written it, and would have said what is wrong with it.
+    // `toe run` has read it once, so it was altered since: what it forbade is not known.
     let policy = text.parse().unwrap_or_else(|error| {
-        crate::debug::log(format_args!("{POLICY_VARIABLE} is ignored: {error}"));
-        Policy::default()
+        crate::debug::log(format_args!("{POLICY_VARIABLE}: {error}; everything is refused"));
+        Policy { otherwise: Action::Refuse, ..Policy::default() }
     });
     let _ = GIVEN.set(Given { policy, program: program_name() });
 }
@@ -90,6 +90,18 @@ pub fn stacks(decision: Decision, addr: SocketAddrV4) -> ProtoStacks {
         engines.iter().for_each(|engine| stacks.push(*engine));
     }
     stacks
+}
+
+/// Whether there are sockets that the kernel must not have: then also those are looked at that no engine can have.
+pub fn restricts() -> bool {
+    let restricts = |action: Action| matches!(action, Action::EngineOnly | Action::Refuse);
+    let policy = &given().policy;
+    restricts(policy.otherwise) || policy.rules.iter().any(|rule| restricts(rule.action))
+}
+
+/// Whether engines are chosen by balance: then a winner is no better than another.
+pub fn balances() -> bool {
+    given().policy.priorities.iter().any(|priority| priority.iter().count() > 1)
 }
 
 /// All engines of the program, without a policy.

@@ -39,6 +39,8 @@ impl State {
     pub const CONNECTING: State = State(128);
     /// Of AF_INET6: the engine can have it for addresses that are IPv4's.
     pub const INET6: State = State(256);
+    /// The policy may keep it from the kernel, whatever else becomes of it.
+    pub const SUBJECT: State = State(512);
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
@@ -71,6 +73,10 @@ impl State {
         State(self.0 & !flags.0)
     }
 
+    pub const fn only(self, flags: State) -> State {
+        State(self.0 & flags.0)
+    }
+
     pub const fn has(self, flags: State) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -89,7 +95,7 @@ impl State {
     }
 }
 
-const OPTION_SHIFT: usize = 9;
+const OPTION_SHIFT: usize = 10;
 /// How often the process had forked when the socket was made, and how many processes it had made otherwise.
 const FORKS_SHIFT: usize = 32;
 const OTHERS_SHIFT: usize = 48;
@@ -219,7 +225,8 @@ pub fn touch(fd: c_int) {
 /// The stack is decided: all that was for the decision is forgotten.
 pub fn decided(fd: c_int) {
     if let Some(word) = word(fd) {
-        word.fetch_and(State::IN_EPOLL.with(State::REPORTED).0, Ordering::Relaxed);
+        let kept = State::IN_EPOLL.with(State::REPORTED).with(State::SUBJECT).with(State::INET6);
+        word.fetch_and(kept.0, Ordering::Relaxed);
     }
 }
 

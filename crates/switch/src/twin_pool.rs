@@ -48,7 +48,7 @@ pub struct Spare {
 /// This twin, of which this `state` is known and which is not the program's any more, if it is as new and there is a
 /// place for it.
 pub fn spare(twin: sys::Fd, state: State, nonblocking: bool) -> Option<Spare> {
-    let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED);
+    let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED).with(State::SUBJECT);
     if state.without(harmless) != State::new_twin()
         || CLOSED.load(Ordering::Relaxed)
         || places(nonblocking).iter().all(|place| place.load(Ordering::Relaxed) != 0)
@@ -104,7 +104,8 @@ pub fn close() {
 
 /// What `socket_state` is to hold of a socket that [`take`] gave, or the kernel made.
 pub fn note_new(fd: c_int) {
-    socket_state::set(fd, State::new_twin());
+    let subject = if crate::policy::restricts() { State::SUBJECT } else { State::default() };
+    socket_state::set(fd, State::new_twin().with(subject));
 }
 
 #[cfg(test)]

@@ -31,18 +31,23 @@ pub fn after_fork_in_child() {
 
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
+    claim_or_why(socket).map_err(|_| Errno::ECONNRESET)
+}
+
+/// The same, with the reason: ENOENT when the engine does not know the anchor, ECONNREFUSED when there is none, or what stood in
+/// the way for the moment.
+pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     let _claiming = CLAIMING.lock();
     if !socket.needs_claim.load(Ordering::Acquire) {
         return Ok(());
     }
-    let outcome = Stack::get(socket.engine())
-        .ok_or(Errno::ECONNRESET)
+    let outcome = Stack::get_or_why(socket.engine())
         .and_then(|stack| socket.anchor_fd().map(|fd| (stack, fd)).ok_or(Errno::EBADF))
         .and_then(|(stack, fd)| take_over(stack, socket, fd));
     if outcome.is_err() {
         socket.publish(if socket.has_twin() { 0 } else { stream::ALL }, stream::ALL);
     }
-    outcome.map_err(|_| Errno::ECONNRESET)
+    outcome
 }
 
 /// Makes a socket for `fd`, if it is an anchor of the engine's.
@@ -121,7 +126,8 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             let slot = queue.add_listener(Listener::new(id, socket));
             socket.settings.lock().active = false;
             socket.needs_claim.store(false, Ordering::Release);
-            socket.ready.store(0, Ordering::SeqCst);
+            // What the parent saw there before a fork is not true here, nor at the head of a sibling.
+            socket.publish(0, 0);
             socket.move_in(home, slot, Kind::Listener);
             Ok(())
         }

@@ -123,11 +123,12 @@ impl Listener {
         self.publish(stream::DRAINED);
     }
 
-    fn look(&mut self, io: &mut QueueIo) -> Found {
+    /// With `may_ask` not set, one that could be asked for is nothing, unless it has been asked for.
+    fn look(&mut self, io: &mut QueueIo, may_ask: bool) -> Found {
         if let Some(stream) = self.take_waiting() {
             return Found::Stream(stream);
         }
-        if !self.may_ask {
+        if !self.may_ask || !(may_ask || self.asked) {
             return Found::Nothing;
         }
         if !self.asked {
@@ -395,9 +396,24 @@ impl Socket {
         turn: u32,
         with_twin: bool,
     ) -> Result<Found<(&'static Socket, u32)>, Errno> {
+        // First what is there, or has been asked for.
+        if self.has_siblings()
+            && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(turn, with_twin, false)?
+        {
+            return Ok(found);
+        }
+        self.look_at_all(turn, with_twin, true)
+    }
+
+    fn look_at_all(
+        &'static self,
+        turn: u32,
+        with_twin: bool,
+        may_ask: bool,
+    ) -> Result<Found<(&'static Socket, u32)>, Errno> {
         let mut outcome = Err(Errno::EINVAL);
         for member in self.members(turn) {
-            match member.try_take(with_twin) {
+            match member.try_take(with_twin, may_ask) {
                 Ok(Found::Stream(slot)) => return Ok(Found::Stream((member, slot))),
                 Ok(Found::Asked) => return Ok(Found::Asked),
                 Ok(Found::Nothing) => outcome = Ok(Found::Nothing),
@@ -408,12 +424,12 @@ impl Socket {
         outcome
     }
 
-    fn try_take(&'static self, with_twin: bool) -> Result<Found, Errno> {
+    fn try_take(&'static self, with_twin: bool, may_ask: bool) -> Result<Found, Errno> {
         let found = self.with_listener(|io, listener| match listener.closed {
             Closed::Shut => Err(Errno::EINVAL),
             Closed::EngineGone if !with_twin => Err(Errno::ECONNRESET),
             Closed::EngineGone => Ok(Found::Nothing),
-            Closed::No => Ok(listener.look(io)),
+            Closed::No => Ok(listener.look(io, may_ask)),
         });
         let found = found.unwrap_or(Err(Errno::EINVAL))?;
         if let (Found::Asked | Found::Nothing, Some(home)) = (found, self.home()) {
@@ -501,6 +517,10 @@ impl Socket {
             Ok(made) => made,
             Err(errno) => {
                 self.with_listener(|_, listener| listener.put_back(slot));
+                if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
+                    // It is gone, and what it had with it.
+                    home.stack.on_death();
+                }
                 return Err(errno);
             }
         };

@@ -23,6 +23,10 @@ pub(super) struct Siblings {
 impl Siblings {
     pub(super) fn forget(&self) {
         self.head.store(std::ptr::null_mut(), Ordering::Release);
+        self.let_go();
+    }
+
+    fn let_go(&self) {
         for other in &self.others {
             other.store(std::ptr::null_mut(), Ordering::Release);
         }
@@ -68,7 +72,8 @@ impl Socket {
     /// Lets go of the siblings: they are to end with this socket.
     pub(super) fn take_siblings(&self) -> Vec<&'static Socket> {
         let all = self.siblings.iter().collect();
-        self.siblings.forget();
+        // They know their head until they are used again: it says whether others hold the listener.
+        self.siblings.let_go();
         all
     }
 
@@ -105,6 +110,10 @@ impl Socket {
         if self.siblings.ready.load(Ordering::SeqCst) == 0 { 0 } else { stream::IN }
     }
 
+    pub(super) fn has_siblings(&self) -> bool {
+        self.siblings.at(0).is_some()
+    }
+
     pub(super) fn has_moved_sibling(&self) -> bool {
         self.siblings.iter().any(|other| other.needs_claim.load(Ordering::Acquire))
     }
@@ -117,15 +126,22 @@ impl Socket {
             return outcome;
         }
         for member in self.members(0).filter(|member| member.needs_claim.load(Ordering::Acquire)) {
-            if claim::claim(member).is_ok() {
-                outcome = Ok(());
-            } else {
-                member.needs_claim.store(false, Ordering::Release);
-                member.lose_engine();
+            match claim::claim_or_why(member) {
+                Ok(()) => outcome = Ok(()),
+                Err(crate::errno::ENOENT | Errno::ECONNREFUSED | Errno::ECONNRESET) => {
+                    member.needs_claim.store(false, Ordering::Release);
+                    member.lose_engine();
+                }
+                // It is tried again with the next call.
+                Err(_) => {}
             }
         }
-        let any_left = self.members(0).any(|member| !member.has_lost_engine());
-        if any_left { Ok(()) } else { outcome.and(Err(Errno::ECONNRESET)) }
+        if self.has_engine() { Ok(()) } else { outcome.and(Err(Errno::ECONNRESET)) }
+    }
+
+    /// Whether an engine serves this listener still.
+    pub fn has_engine(&'static self) -> bool {
+        self.members(0).any(|member| !member.has_lost_engine())
     }
 
     /// A listener begins to take connections at all of its engines. An error: at none.
@@ -150,8 +166,15 @@ mod tests {
         sibling.publish(0, 0);
         assert_eq!(head.ready_now(), 0);
         assert!(std::ptr::eq(sibling.watched_as(), head));
-        head.abandon();
-        assert!(std::ptr::eq(sibling.watched_as(), sibling), "it ended with its head");
+        sibling.publish(stream::IN, stream::IN);
+        let ended = head.take_siblings();
+        assert!(
+            ended.len() == 1 && std::ptr::eq(sibling.watched_as(), head),
+            "it is asked who else holds it"
+        );
+        assert_eq!(head.ready_now(), 0);
+        ended.into_iter().chain([head]).for_each(Socket::abandon);
+        assert!(std::ptr::eq(sibling.watched_as(), sibling), "it may be another's sibling now");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
 use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, read_v4, status, write_inet};
-use crate::policy::Action;
+use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
 use crate::{listen as listening, real};
@@ -90,7 +90,11 @@ unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_
 pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     let failed = Verdict::Done(-1);
     let verdict = match fd_table::get(fd) {
-        None if !socket_state::get(fd).has(State::TWIN) => Verdict::Pass,
+        None if !socket_state::get(fd).has(State::TWIN) => match socket_state::get(fd).has(State::SUBJECT) {
+            // SAFETY: the program's arguments, handed on.
+            true => guarded(failed, || unsafe { connect::of_kernel(fd, addr, len) }),
+            false => Verdict::Pass,
+        },
         // SAFETY: the program's arguments, handed on.
         None => guarded(failed, || unsafe { connect::undecided(fd, addr, len) }),
         // SAFETY: as above.
@@ -116,23 +120,40 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if stream(fd).is_some() {
         return fail(Errno::EINVAL);
     }
-    let is_undecided = fd_table::get(fd).is_none() && socket_state::get(fd).has(State::TWIN);
-    let decision = if is_undecided { guarded(None, || Some(listening::decide(fd))) } else { None };
-    match decision.map(|decision| decision.action) {
-        Some(Action::Refuse) => return decision.map_or(-1, |decision| listening::refused(fd, decision)),
-        Some(Action::EngineOnly) => guarded((), || listening::shut_kernel_out(fd)),
+    if let Some(socket) = fd_table::get(fd) {
+        // SAFETY: the call takes numbers only.
+        let result = unsafe { real::listen(fd, backlog) };
+        if result == 0 {
+            guarded((), || socket.set_backlog(listening::backlog_of(backlog)));
+        }
+        return result;
+    }
+    let state = socket_state::get(fd);
+    if !state.has(State::TWIN) && !state.has(State::SUBJECT) {
+        // SAFETY: as above.
+        return unsafe { real::listen(fd, backlog) };
+    }
+    let decision = guarded(NOT_SUBJECT, || listening::decide(fd));
+    match decision.action {
+        Action::Refuse => return listening::refused(fd, decision),
+        // No engine can have it any more.
+        Action::EngineOnly if !state.has(State::TWIN) => return listening::refused(fd, decision),
+        Action::EngineOnly => {
+            if let Err(error) = guarded(Ok(()), || listening::shut_kernel_out(fd)) {
+                return fail(error);
+            }
+        }
         _ => {}
     }
-    // SAFETY: the call takes numbers only.
+    // SAFETY: as above.
     let result = unsafe { real::listen(fd, backlog) };
-    if result == 0 {
-        if let Some(socket) = fd_table::get(fd) {
-            guarded((), || socket.set_backlog(listening::backlog_of(backlog)));
-        } else if let Some(decision) = decision {
-            return guarded(0, || status(listening::undecided(fd, backlog, decision)));
-        }
+    if result != 0 && decision.action == Action::EngineOnly {
+        guarded((), || listening::let_kernel_in(fd));
     }
-    result
+    match state.has(State::TWIN) && result == 0 {
+        true => guarded(0, || status(listening::undecided(fd, backlog, decision))),
+        false => result,
+    }
 }
 
 /// # Safety

@@ -34,7 +34,11 @@ fn copied_to(old: c_int, new: c_int) {
     if let Some(listener) = listener(new) {
         follow_cloexec(listener);
     }
-    if socket_state::get(old).has(State::TWIN) {
+    let state = socket_state::get(old);
+    if state.has(State::SUBJECT) {
+        socket_state::add(new, state.only(State::SUBJECT.with(State::INET6)));
+    }
+    if state.has(State::TWIN) {
         // To move both to an engine later, all copies would have to be known; a shared kernel socket is simply kept.
         for fd in [old, new] {
             socket_state::decided(fd);
