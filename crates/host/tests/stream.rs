@@ -299,6 +299,20 @@ fn a_signal_ends_the_wait_unless_handlers_restart() {
     });
 }
 
+/// As Linux: it waits as for one octet, and then finds that there is nothing to do.
+#[test]
+fn a_receive_of_nothing_ends_in_nothing_when_its_time_is_over() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.set_nonblocking(false);
+    let mut time = [0; 16];
+    time[8..].copy_from_slice(&1000i64.to_ne_bytes());
+    assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
+    let flags = toe::socket::RecvFlags::default();
+    assert_eq!(c.socket.recv(&mut [], flags), Ok(0));
+    assert_eq!(c.recv(1), Err(Errno::EAGAIN));
+}
+
 #[test]
 fn an_engine_that_dies_resets_everything_and_wakes_everybody() {
     let engine = Engine::attached();

@@ -73,6 +73,7 @@ impl Socket {
         }
         let mut into = Scatter::new(into);
         // Of no octets it waits as of one: what counts is whether there is something.
+        let is_empty = into.left() == 0;
         let all = into.left().max(1);
         let mut got = 0;
         let nonblocking = self.nonblocking();
@@ -112,7 +113,11 @@ impl Socket {
         let outcome = if flags.dont_wait || nonblocking {
             self.at_once(&mut attempt)
         } else {
-            block_on(self.block(self.receive_timeout()), &mut attempt)
+            match block_on(self.block(self.receive_timeout()), &mut attempt) {
+                // Whatever ends the wait, Linux then finds that there is nothing to do.
+                Err(Errno::EINTR | Errno::EAGAIN) if is_empty => Ok(()),
+                outcome => outcome,
+            }
         };
         match outcome {
             Ok(()) => Ok(got),

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 
+TCP_FASTOPEN_CONNECT = 30
 PROFILE, HELD = sys.argv[1], int(sys.argv[2])
 
 
@@ -30,6 +31,19 @@ def rules():
     # In vain at every engine, and the kernel is not asked.
     only.close()
     assert error_of(lambda: connect(7404)) == errno.ECONNREFUSED
+    # Sockets that no engine can have are no way around it: copied, or of a kind that is the kernel's.
+    fast_open = (socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
+    for spoil in (lambda one: os.dup(one.fileno()), lambda one: one.setsockopt(*fast_open)):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        spoil(one)
+        assert error_of(lambda: one.connect(("127.0.0.1", 7403))) == errno.EACCES
+        assert error_of(lambda: one.connect(("127.0.0.1", 7404))) == errno.ENETUNREACH
+        one.bind(("127.0.0.1", 7405))
+        assert error_of(one.listen) == errno.EACCES
+    first = socket.socket()
+    copy = socket.socket(fileno=os.dup(first.fileno()))
+    assert error_of(lambda: copy.connect(("127.0.0.1", 7403))) == errno.EACCES
     return [kept] + made
 
 
