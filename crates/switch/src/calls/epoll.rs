@@ -68,6 +68,10 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 /// # Safety
 /// As epoll_ctl(2).
 unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Result<(), Errno> {
+    // Linux reads the event before it looks at the descriptors.
+    if op != libc::EPOLL_CTL_DEL && event.is_null() {
+        return Err(errno(libc::EFAULT));
+    }
     if fd_table::epoll_set(epoll).is_none() {
         // Not known to be one: the kernel says what is wrong with it, if something is.
         epoll::check(epoll)?;
@@ -75,10 +79,7 @@ unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -
     if op == libc::EPOLL_CTL_DEL {
         return epoll::ctl_del(epoll, fd);
     }
-    if event.is_null() {
-        return Err(errno(libc::EFAULT));
-    }
-    // SAFETY: the caller's promise; not null.
+    // SAFETY: the caller's promise; not null, says the check above.
     let event = unsafe { event.read_unaligned() };
     match op {
         libc::EPOLL_CTL_ADD => epoll::ctl_add(epoll, fd, event),

@@ -1,8 +1,8 @@
-//! Files over an engine's connection: sendfile.
+//! sendfile where one of the two is an engine's socket. What is wrong with a call is looked for in Linux's order.
 
 use super::data::transmit;
-use super::stream;
-use crate::ffi::{guarded, length};
+use super::{listener, splice, stream};
+use crate::ffi::{errno, guarded, last_errno, length};
 use crate::real;
 use core::ffi::c_int;
 use libc::{off_t, size_t, ssize_t};
@@ -22,14 +22,50 @@ pub unsafe extern "C-unwind" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    match stream(out) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::sendfile(out, from, offset, count) },
-        Some(socket) => guarded(-1, || {
-            // SAFETY: as above.
-            length(send_file(socket, from, unsafe { offset.as_mut() }, count))
+    // SAFETY: the program's arguments.
+    let place = || unsafe { offset.as_mut() };
+    match (stream(out), stream(from)) {
+        (_, Some(socket)) => guarded(-1, || length(from_connection(socket, out, !offset.is_null(), count))),
+        (Some(socket), None) => guarded(-1, || {
+            let put = |part: &[u8], more| {
+                transmit(socket, &[IoSlice::new(part)], if more { libc::MSG_MORE } else { 0 })
+            };
+            length(send_file(from, place(), count, put))
         }),
+        // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
+        (None, None) if listener(out).is_some() => {
+            guarded(-1, || length(send_file(from, place(), count, |part, _| to_listener(out, part))))
+        }
+        // SAFETY: the program's arguments, handed on.
+        (None, None) => unsafe { real::sendfile(out, from, offset, count) },
     }
+}
+
+/// What Linux says, and does, to who writes to a listener.
+pub fn to_listener(fd: c_int, octets: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the octets are readable.
+    match unsafe { real::write(fd, octets.as_ptr().cast(), octets.len()) } {
+        ..0 => Err(last_errno()),
+        put => Ok(put as usize),
+    }
+}
+
+/// A connection has no position, so nothing is sent out of it; but a pipe takes what there is.
+fn from_connection(
+    socket: &'static Socket,
+    out: c_int,
+    has_offset: bool,
+    count: usize,
+) -> Result<usize, Errno> {
+    if has_offset {
+        return Err(errno(libc::ESPIPE));
+    }
+    let stat = rustix::fs::fstat(sys::borrow(out)).map_err(toe::errno::from_os)?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Fifo {
+        return Err(Errno::EINVAL);
+    }
+    let how = if socket.nonblocking() { libc::SPLICE_F_NONBLOCK } else { 0 };
+    if count == 0 { Ok(0) } else { splice::out_of(socket, out, count, how) }
 }
 
 /// # Safety
@@ -46,15 +82,26 @@ pub unsafe extern "C-unwind" fn sendfile64(
 }
 
 fn send_file(
-    socket: &'static Socket,
     file: c_int,
     offset: Option<&mut off_t>,
     count: usize,
+    put: impl FnMut(&[u8], bool) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
-    let put =
-        |part: &[u8], more| transmit(socket, &[IoSlice::new(part)], if more { libc::MSG_MORE } else { 0 });
     if let Some(offset) = offset {
-        let sent = copy_file(file, *offset, count, put)?;
+        if count == 0 {
+            // Nothing is read, so this is all that finds out what is wrong with the file.
+            return match rustix::io::pread(sys::borrow(file), &mut [0u8; 0], 0) {
+                Err(rustix::io::Errno::BADF) => Err(Errno::EBADF),
+                Err(rustix::io::Errno::SPIPE) => Err(errno(libc::ESPIPE)),
+                _ if *offset < 0 => Err(Errno::EINVAL),
+                _ => Ok(0),
+            };
+        }
+        let sent = copy_file(file, *offset, count, put).map_err(|error| match error {
+            // What has no positions has none to begin at.
+            Errno::EINVAL if !has_positions(file) => errno(libc::ESPIPE),
+            error => error,
+        })?;
         *offset += sent as off_t;
         return Ok(sent);
     }
@@ -67,6 +114,12 @@ fn send_file(
     let sent = copy_file(file, position as off_t, count, put)?;
     let _ = rustix::fs::seek(descriptor, rustix::fs::SeekFrom::Start(position + sent as u64));
     Ok(sent)
+}
+
+/// Whether one can read at a position of it.
+fn has_positions(file: c_int) -> bool {
+    let mut nothing: [u8; 0] = [];
+    rustix::io::pread(sys::borrow(file), &mut nothing, 0) != Err(rustix::io::Errno::SPIPE)
 }
 
 /// Hands the file's octets from `position` to `put` (the octets, and whether more will come) until `count` are gone, the
@@ -87,6 +140,8 @@ fn copy_file(
             Ok(0) => break,
             Ok(got) => got,
             Err(_) if done > 0 => break,
+            // There are things with a position of which nothing can be sent.
+            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::SPIPE) => return Err(Errno::EINVAL),
             Err(error) => return Err(toe::errno::from_os(error)),
         };
         match put(&chunk[..got], done + got < count && got == want) {

@@ -4,12 +4,14 @@
 //! are doubled (tee) into one of our own, sent from there, and then taken from the program's as far as they went.
 
 use super::data::{receive, transmit};
-use super::stream;
+use super::file::to_listener;
+use super::{listener, stream};
 use crate::ffi::{errno, guarded, length};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
 use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::{IoSlice, IoSliceMut};
@@ -19,6 +21,9 @@ use toe::{Errno, signals, sys};
 
 /// Octets moved at a time, as many as a pipe holds by default.
 const CHUNK: usize = 64 << 10;
+/// All that Linux knows.
+const FLAGS: c_uint =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
 /// # Safety
 /// As splice(2).
@@ -33,27 +38,47 @@ pub unsafe extern "C-unwind" fn splice(
 ) -> ssize_t {
     let with_offset = |offset: *mut off_t| !offset.is_null();
     match (stream(from), stream(to)) {
-        // SAFETY: the program's arguments, handed on.
-        (None, None) => unsafe { real::splice(from, from_offset, to, to_offset, len, flags) },
+        (None, None) if listener(to).is_none() || len == 0 => {
+            // SAFETY: the program's arguments, handed on.
+            unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
+        }
         _ if len == 0 => 0,
+        _ if flags & !FLAGS != 0 => length(Err(Errno::EINVAL)),
         (Some(_), Some(_)) => length(Err(Errno::EINVAL)),
         (Some(socket), None) => guarded(-1, || {
-            length(check(to, with_offset(from_offset)).and_then(|()| out_of(socket, to, len, flags)))
+            let checked = check(to, OFlags::RDONLY, with_offset(to_offset), with_offset(from_offset));
+            length(checked.and_then(|()| out_of(socket, to, len, flags)))
         }),
         (None, Some(socket)) => guarded(-1, || {
-            length(check(from, with_offset(to_offset)).and_then(|()| into(from, socket, len, flags)))
+            let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
+            // Linux splices to nothing that is to be appended to, whatever that means of a socket.
+            let appends = rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
+            let checked = if appends { checked.and(Err(Errno::EINVAL)) } else { checked };
+            let more = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
+            let put = |octets: &[u8]| transmit(socket, &[IoSlice::new(octets)], more);
+            length(checked.and_then(|()| into(from, len, flags, put)))
+        }),
+        // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
+        (None, None) => guarded(-1, || {
+            let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
+            length(checked.and_then(|()| into(from, len, flags, |octets| to_listener(to, octets))))
         }),
     }
 }
 
-/// The other descriptor is a pipe, and the connection has no offset.
-fn check(pipe: c_int, has_offset: bool) -> Result<(), Errno> {
+/// The other descriptor is a pipe, of which it is not the end that is only for `wrong`, and neither it nor the connection is
+/// given an offset.
+fn check(pipe: c_int, wrong: OFlags, pipe_offset: bool, offset: bool) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(sys::borrow(pipe)).map_err(toe::errno::from_os)?;
+    if flags & OFlags::RWMODE == wrong {
+        return Err(Errno::EBADF);
+    }
     let stat = rustix::fs::fstat(sys::borrow(pipe)).map_err(toe::errno::from_os)?;
     let is_pipe = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo;
-    match (has_offset, is_pipe) {
-        (true, _) => Err(errno(libc::ESPIPE)),
-        (false, true) => Ok(()),
-        (false, false) => Err(Errno::EINVAL),
+    match (is_pipe, pipe_offset, offset) {
+        (true, true, _) => Err(errno(libc::ESPIPE)),
+        (true, false, false) => Ok(()),
+        _ => Err(Errno::EINVAL),
     }
 }
 
@@ -61,8 +86,16 @@ fn does_not_wait(flags: c_uint) -> bool {
     flags & libc::SPLICE_F_NONBLOCK != 0
 }
 
-fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -> Result<usize, Errno> {
+pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -> Result<usize, Errno> {
     let pipe = sys::borrow(pipe);
+    // Linux looks at the pipe first.
+    if !has_readers(pipe)? {
+        sys::raise_sigpipe();
+        return Err(Errno::EPIPE);
+    }
+    if does_not_wait(flags) && !has_room(pipe, false)? {
+        return Err(Errno::EAGAIN);
+    }
     let mut chunk = vec![0; len.min(CHUNK)];
     let there = receive(socket, &mut [IoSliceMut::new(&mut chunk)], libc::MSG_PEEK)?;
     if there == 0 {
@@ -93,6 +126,13 @@ fn fill(pipe: BorrowedFd<'_>, octets: &[u8], at_once: bool) -> Result<usize, Err
     }
 }
 
+/// Whether somebody can read what is written to the pipe.
+fn has_readers(pipe: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: 0, revents: 0 }];
+    sys::ppoll(&mut polled, Some(Duration::ZERO), None)?;
+    Ok(polled[0].revents & libc::POLLERR == 0)
+}
+
 /// Whether the pipe has room, or an error to tell. EINTR: a signal came while it was waited for.
 fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
@@ -100,7 +140,13 @@ fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
     signals::asleep(|| sys::ppoll(&mut polled, timeout, None)).unwrap_or(Err(Errno::EINTR)).map(|n| n > 0)
 }
 
-fn into(pipe: c_int, socket: &'static Socket, len: usize, flags: c_uint) -> Result<usize, Errno> {
+/// Hands what is in the pipe to `put`, and takes out as much as that took.
+fn into(
+    pipe: c_int,
+    len: usize,
+    flags: c_uint,
+    put: impl FnOnce(&[u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
     let pipe = sys::borrow(pipe);
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
     let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));
@@ -114,8 +160,7 @@ fn into(pipe: c_int, socket: &'static Socket, len: usize, flags: c_uint) -> Resu
     while got < there {
         got += rustix::io::read(&reads, &mut chunk[got..]).map_err(toe::errno::from_os)?;
     }
-    let more = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
-    let sent = transmit(socket, &[IoSlice::new(&chunk)], more)?;
+    let sent = put(&chunk)?;
     let mut taken = 0;
     while taken < sent {
         taken += rustix::io::read(pipe, &mut chunk[..sent - taken]).map_err(toe::errno::from_os)?;

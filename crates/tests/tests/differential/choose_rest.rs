@@ -103,7 +103,7 @@ impl Chooser<'_> {
             0 => by(self.who, "setopt", &[fd, SOL_SOCKET, SO_LINGER, 8, number & 1, number]),
             1 => {
                 let name = self.rng.pick(&[SO_RCVTIMEO, SO_SNDTIMEO]);
-                let micros = self.rng.pick(&[0, 10_000, 20_000, 1_000_000, -1]);
+                let micros = self.rng.pick(&[0, 4_000, 8_000, 1_000_000, -1]);
                 by(self.who, "setopt", &[fd, SOL_SOCKET, name, 16, 0, micros])
             }
             2 => by(self.who, "setcongestion", &[fd, self.rng.below(4) as i64]),
