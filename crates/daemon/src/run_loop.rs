@@ -93,7 +93,7 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.steer();
+        self.steer(now);
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
@@ -175,6 +175,9 @@ impl Daemon {
             }
         }
         self.resolve_doubts(now);
+        if self.check_twins_at() <= now {
+            self.check_twins(now);
+        }
         if self.accept_again_at.is_some_and(|at| at <= now) {
             self.resume_accepting();
         }
@@ -193,6 +196,7 @@ impl Daemon {
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
             .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))
+            .min(self.check_twins_at())
     }
 
     fn is_over(&self) -> bool {

@@ -6,6 +6,7 @@
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
 //! (those that go with an interface go in silence), so any news of that kind is a reason to ask for all of them.
 
+use super::listeners::Listeners;
 use super::netlink::{List, Looked, Netlink};
 use super::news::{LinkNews, NeighbourNews, News, RouteNews};
 use super::reserve::Reserved;
@@ -13,12 +14,16 @@ use crate::daemon::Daemon;
 use crate::poller::Token;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use toe_base::{Instant, PortId};
+use toe_engine::control::listen::Twin;
 use toe_engine::{KernelRoute, KernelVia, SteerChange};
 
 /// How long the kernel may take for the lists that an engine begins with.
 const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// How often the twins of steered listeners are looked at.
+const CHECK_TWINS_EVERY_US: u64 = 1_000_000;
 
 /// So often in a row a list that changed while it came is asked for again at once.
 const FAILURES_MAX: u32 = 100;
@@ -40,6 +45,10 @@ pub struct Follower {
     /// Lists in a row that did not come whole.
     failures: u32,
     reserved: Reserved,
+    /// What the kernel's sockets are asked through; made when it is first wanted.
+    listeners: Option<Listeners>,
+    /// When to ask again whether the twins of steered listeners still listen.
+    check_twins_at: Instant,
 }
 
 impl Follower {
@@ -55,6 +64,8 @@ impl Follower {
             due: VecDeque::new(),
             failures: 0,
             reserved: Reserved::default(),
+            listeners: None,
+            check_twins_at: Instant::FAR_FUTURE,
         })
     }
 
@@ -86,6 +97,15 @@ impl Follower {
 
     fn is_settled(&self) -> bool {
         self.receiving.is_none() && self.due.is_empty()
+    }
+
+    /// The sockets of the kernel that listen, by identity and address.
+    fn listening(&mut self) -> std::io::Result<HashSet<(u64, SocketAddr)>> {
+        let listeners = match self.listeners.take() {
+            Some(listeners) => listeners,
+            None => Listeners::open()?,
+        };
+        self.listeners.insert(listeners).list()
     }
 
     /// The interface of a port.
@@ -123,7 +143,11 @@ impl Daemon {
             }
             self.follow(now);
         }
-        self.steer();
+        if !self.ports.shared().is_empty() {
+            let follower = self.kernel.as_mut();
+            follower.map_or(Ok(HashSet::new()), Follower::listening)?;
+        }
+        self.steer(now);
         Ok(())
     }
 
@@ -281,10 +305,45 @@ impl Daemon {
 
     /// Carries out what the engine wants steered, and reserves port numbers that it wants; before anything is sent or
     /// posted that relies on it.
-    pub(crate) fn steer(&mut self) {
+    pub(crate) fn steer(&mut self, now: Instant) {
         self.reserve_ports();
+        let mut is_checked = false;
         while let Some(change) = self.engine.poll_steer() {
+            if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
+                // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
+                self.check_twins(now);
+                is_checked = true;
+            }
             self.ports.steer(&change);
+        }
+    }
+
+    /// When the twins are to be looked at again.
+    pub(crate) fn check_twins_at(&self) -> Instant {
+        self.kernel.as_ref().map_or(Instant::FAR_FUTURE, |follower| follower.check_twins_at)
+    }
+
+    /// Makes sure that the kernel sockets that steered listeners rely on listen still: their owners may close them and go on
+    /// listening here, and then the port may be another program's.
+    pub(crate) fn check_twins(&mut self, now: Instant) {
+        let Some(follower) = &mut self.kernel else { return };
+        let mut missing: Vec<Twin> = self.engine.steered_twins().collect();
+        let is_wanted = !missing.is_empty();
+        follower.check_twins_at =
+            if is_wanted { now.after_us(CHECK_TWINS_EVERY_US) } else { Instant::FAR_FUTURE };
+        // A list that changes while it is made may leave out one that was there all the time: look twice.
+        for _ in 0..2 {
+            if missing.is_empty() {
+                return;
+            }
+            match follower.listening() {
+                Ok(listening) => missing.retain(|twin| !listening.contains(&(twin.identity, twin.local))),
+                Err(error) => return tracing::debug!(%error, "the kernel's listeners are not listed"),
+            }
+        }
+        for twin in missing {
+            tracing::info!(addr = %twin.local, "a program's kernel socket listens no more; the port is the kernel's");
+            self.engine.twin_gone(twin.identity);
         }
     }
 

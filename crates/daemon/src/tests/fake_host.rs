@@ -199,13 +199,23 @@ impl FakeHost {
     }
 
     pub(crate) fn listen(&mut self, daemon: &mut Daemon, local: SocketAddr) -> (ListenerId, OwnedFd) {
+        self.listen_with(daemon, local, NO_HANDLE)
+    }
+
+    /// The same with the handle of a kernel socket.
+    pub(crate) fn listen_with(
+        &mut self,
+        daemon: &mut Daemon,
+        local: SocketAddr,
+        twin: u32,
+    ) -> (ListenerId, OwnedFd) {
         let (anchor, end) = self.take_anchor(daemon);
         self.token += 1;
         let args = ListenArgs {
             local: local.into(),
             backlog: 16,
             anchor: anchor.0,
-            twin: NO_HANDLE,
+            twin,
             fd: 5,
             ..Default::default()
         };

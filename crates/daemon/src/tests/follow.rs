@@ -1,15 +1,17 @@
 //! A daemon with a shared port that is not there in truth: the test is the kernel, and hears what is steered.
 
-use super::daemon;
+use super::fake_host::FakeHost;
+use super::{daemon, settle};
 use crate::config::PortConfig;
 use crate::daemon::Daemon;
 use crate::kernel::follow::Follower;
 use crate::kernel::netlink::List;
 use crate::kernel::news::{LinkNews, News};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::BorrowedFd;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use toe_abi::attach::{Reply, Request};
 use toe_port::{OpenError, Port, PortCounters, Steering};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
@@ -139,6 +141,42 @@ impl Kernel {
         let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
         (log, self.daemon.status_report().ports[0].addrs.clone())
     }
+}
+
+/// A program shows a kernel socket that listens, and the engine listens, too: as long as the kernel's does.
+#[test]
+fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    let Kernel { mut daemon, follower, log } = kernel;
+    daemon.kernel = Some(follower);
+    let mut host = FakeHost::attach(&mut daemon);
+    let socket = TcpListener::bind("0.0.0.0:0").expect("a socket");
+    let local = socket.local_addr().expect("bound");
+    let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[socket.as_fd()]);
+    let Reply::Handle { handle } = reply else { panic!("{reply:?}") };
+    let logged = || std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
+    let look = |daemon: &mut Daemon| {
+        let now = daemon.clock.now();
+        daemon.check_twins(now);
+        settle(daemon);
+        logged()
+    };
+    let (on, off) = (format!("listen {local} true"), format!("listen {local} false"));
+    let (_listener, anchor) = host.listen_with(&mut daemon, local, handle);
+    assert_eq!(logged(), std::slice::from_ref(&on));
+    assert!(daemon.check_twins_at() > daemon.clock.now(), "looked at again");
+    assert_eq!(look(&mut daemon), Vec::<String>::new(), "it listens");
+    drop(socket);
+    assert_eq!(look(&mut daemon), std::slice::from_ref(&off));
+    assert_eq!(look(&mut daemon), Vec::<String>::new());
+    assert!(daemon.check_twins_at().is_far_future(), "nothing is left to look at");
+
+    // What was shown once says nothing later.
+    drop(anchor);
+    settle(&mut daemon);
+    let _late = host.listen_with(&mut daemon, local, handle);
+    assert_eq!(logged(), [on, off]);
 }
 
 fn lines(wanted: &[&str]) -> Vec<String> {

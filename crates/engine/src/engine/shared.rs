@@ -2,7 +2,7 @@
 //! it is to do about neighbours and about the steering of frames.
 
 use super::Engine;
-use crate::control::listen::{Listener, ListenerIdx};
+use crate::control::listen::{ListenerIdx, Twin};
 use crate::control::route::{KernelRoute, Route};
 use crate::control::steer::SteerChange;
 use crate::counter::Counter;
@@ -86,6 +86,14 @@ impl Engine {
         }
     }
 
+    /// A kernel socket that was shown is gone or listens no more: the port is whoever's the kernel says.
+    pub fn twin_gone(&mut self, identity: u64) {
+        for local in self.listeners.forget_twin(identity) {
+            self.counters.add(Counter::TwinsGone);
+            self.stop_steering_listener(local);
+        }
+    }
+
     /// The kernel keeps this port number for the engine, for connections that name none.
     pub fn add_reserved_port(&mut self, port: u16) {
         self.shared.add_reserved(port);
@@ -106,6 +114,11 @@ impl Engine {
     /// How many more port numbers the kernel is asked to keep; asked once.
     pub fn poll_ports_wanted(&mut self) -> usize {
         self.shared.take_wanted()
+    }
+
+    /// The kernel sockets that steered listeners rely on: they must go on listening.
+    pub fn steered_twins(&self) -> impl Iterator<Item = Twin> {
+        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.holding_twins())
     }
 
     // ---- shared by the files of this folder ----
@@ -184,17 +197,14 @@ impl Engine {
 
     /// A listener was opened and nobody holds it.
     pub(super) fn close_unheld(&mut self, idx: ListenerIdx) {
-        if let Some(listener) = self.listeners.close(idx) {
-            self.stop_steering_listener(&listener);
+        if let Some(listener) = self.listeners.close(idx).filter(|listener| listener.is_steered) {
+            self.stop_steering_listener(listener.local);
         }
     }
 
-    /// A listener is closed. Its connections live on and must still come here: first each by itself.
-    pub(super) fn stop_steering_listener(&mut self, listener: &Listener) {
-        if !listener.is_steered {
-            return;
-        }
-        let local = listener.local;
+    /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
+    /// itself.
+    pub(super) fn stop_steering_listener(&mut self, local: SocketAddrV4) {
         for idx in self.flows_by(|path| self.is_shared(path)) {
             let conn = &self.flows.get(idx).conn;
             let same_port = conn.indexed && conn.key.local.port() == local.port();

@@ -46,7 +46,8 @@ fn world() -> World {
 /// B listens with a kernel socket that is bound there.
 fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
     let (now, side) = (world.now, &mut world.sides[B]);
-    let twin = Twin { local: at, identity: u64::from(at.port()), shares_port: false, is_here: true };
+    let identity = u64::from(at.port());
+    let twin = Twin { local: at, identity, shares_port: false, is_here: true, listens: true };
     let twin = side.engine.add_twin(side.session, twin);
     side.listen_with(now, at, twin).expect("listens")
 }
@@ -146,6 +147,29 @@ fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
 }
 
 #[test]
+fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = connected(&mut world);
+    changes(&mut world);
+    let engine = &mut world.sides[B].engine;
+    assert_eq!(engine.steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
+    engine.twin_gone(81);
+    assert_eq!(engine.poll_steer(), None, "of another one");
+    engine.twin_gone(80);
+    assert_eq!(engine.steered_twins().count(), 0);
+    let ended = changes(&mut world);
+    assert!(
+        matches!(ended[..], [SteerChange::Flow { on: true, .. }, SteerChange::Listen { on: false, .. }]),
+        "first the connection, then no more the listener: {ended:?}"
+    );
+    assert!(world.transfer(A, conns, &pattern(5000, 1), 1000));
+    let now = world.now;
+    let side = &mut world.sides[B];
+    assert_eq!(side.listen_with(now, addr(B, 80), 0), Err(Errno::EADDRINUSE));
+}
+
+#[test]
 fn a_bound_port_is_steered_for_its_connection_alone() {
     let mut world = world();
     know_a(&mut world);
@@ -230,9 +254,14 @@ fn only_who_holds_the_port_in_the_kernel_is_served_there() {
     let now = world.now;
     let side = &mut world.sides[B];
     assert_eq!(side.listen(now, addr(B, 80)), Err(Errno::EADDRNOTAVAIL), "without a kernel socket");
-    let elsewhere = Twin { local: addr(B, 80), identity: 1, shares_port: false, is_here: false };
-    let twin = side.engine.add_twin(side.session, elsewhere);
-    assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EADDRNOTAVAIL), "of another namespace");
+    let good = Twin { local: addr(B, 80), identity: 1, shares_port: false, is_here: true, listens: true };
+    for (bad, why) in [
+        (Twin { is_here: false, ..good }, "of another namespace"),
+        (Twin { listens: false, ..good }, "bound, as others may be"),
+    ] {
+        let twin = side.engine.add_twin(side.session, bad);
+        assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EADDRNOTAVAIL), "{why}");
+    }
     side.listen(now, SocketAddr::from(([0, 0, 0, 0], 80))).expect("for the engine's own addresses");
     assert_eq!(changes(&mut world), []);
     // A connection from that port is steered all the same, by itself.
