@@ -188,13 +188,22 @@ impl Ports {
     }
 
     /// A port's interface is there, as `link` says.
-    pub fn interface_is(&mut self, now: Instant, poller: &Poller, id: PortId, index: u32, link: &LinkNews) {
+    pub fn interface_is(
+        &mut self,
+        now: Instant,
+        engine: &mut Engine,
+        poller: &Poller,
+        id: PortId,
+        (index, link): (u32, &LinkNews),
+    ) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
         let is_other = slot.index.replace(index).is_some_and(|before| before != index);
         // A TAP is the engine's while it is open, and is gone when it is closed.
         let is_changed = slot.driver != Driver::Tap
             && (slot.port.mtu() != link.mtu || link.mac.is_some_and(|mac| mac != slot.port.mac()));
-        if is_other || is_changed {
+        if is_changed && !is_other && !slot.must_reopen && slot.driver.shares_address() {
+            slot.refresh(engine);
+        } else if is_other || is_changed {
             slot.leave(now, poller);
             slot.must_reopen = true;
         }
@@ -292,6 +301,19 @@ impl PortSlot {
         engine.set_link(self.id, link_of(&*self.port));
         tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port open again");
         true
+    }
+
+    /// Takes up what has changed of an interface that is the same.
+    fn refresh(&mut self, engine: &mut Engine) {
+        let before = (self.port.mac(), self.port.mtu());
+        if let Err(error) = self.port.refresh() {
+            self.errors += 1;
+            return tracing::warn!(port = self.name, %error, "the port goes on with its old MTU and address");
+        }
+        if before != (self.port.mac(), self.port.mtu()) {
+            engine.set_link(self.id, link_of(&*self.port));
+            tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port changed");
+        }
     }
 
     /// Leaves the port alone for a while: its descriptor would report the failure without end.

@@ -252,7 +252,7 @@ impl Daemon {
                 None => return,
             },
         };
-        self.ports.interface_is(now, &self.poller, port, index, &link);
+        self.ports.interface_is(now, &mut self.engine, &self.poller, port, (index, &link));
         if before.is_none_or(|before| before.is_up != link.is_up) {
             // Routes go with their interface without a word.
             follower.want(List::Routes);
