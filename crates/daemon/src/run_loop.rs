@@ -95,7 +95,7 @@ impl Daemon {
     fn exhale(&mut self, now: Instant) -> usize {
         self.steer(now);
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
-        self.ask_neighbours();
+        let neighbours = self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
         self.sessions.forget_full();
         let completions = self.engine.poll_completions(&mut self.sessions);
@@ -104,7 +104,7 @@ impl Daemon {
         self.fence_faults(now);
         self.forget_unread();
         self.stages.done(Stage::Completions, completions);
-        frames + completions
+        frames + neighbours + completions
     }
 
     /// Looks at everything outside the rings, without waiting; whether something had happened there.

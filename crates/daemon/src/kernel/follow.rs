@@ -18,6 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use toe_base::{Instant, PortId};
 use toe_engine::control::listen::Twin;
 use toe_engine::{KernelRoute, KernelVia, SteerChange};
+use toe_wire::link::MacAddr;
 
 /// How long the kernel may take for the lists that an engine begins with.
 const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -28,6 +29,15 @@ const CHECK_TWINS_EVERY_US: u64 = 1_000_000;
 /// So often in a row a list that changed while it came is asked for again at once.
 const FAILURES_MAX: u32 = 100;
 
+/// What came of the list that is being received, and what the kernel told of meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    links: HashSet<u32>,
+    addrs: HashSet<(u32, Ipv4Addr, u8)>,
+    neighbours: HashSet<(u32, Ipv4Addr)>,
+    routes: Vec<RouteNews>,
+}
+
 /// What is known of the kernel.
 #[derive(Debug)]
 pub struct Follower {
@@ -36,11 +46,13 @@ pub struct Follower {
     links: HashMap<u32, LinkNews>,
     /// The ports whose interface is there.
     ports: HashMap<u32, PortId>,
-    addrs: HashMap<(u32, Ipv4Addr), u8>,
+    /// Interface, address and prefix length: an address may be there with several.
+    addrs: HashSet<(u32, Ipv4Addr, u8)>,
+    /// The kernel's neighbours that it knows, and whether it doubts: it does not tell anew of one that it is asked for.
+    neighbours: HashMap<(u32, Ipv4Addr), (MacAddr, bool)>,
     /// The list that is being received, what came of it, and those that are due.
     pub(crate) receiving: Option<List>,
-    pub(crate) listed_addrs: HashSet<(u32, Ipv4Addr)>,
-    listed_routes: Vec<RouteNews>,
+    pub(crate) listed: Listed,
     due: VecDeque<List>,
     /// Lists in a row that did not come whole.
     failures: u32,
@@ -57,10 +69,10 @@ impl Follower {
             netlink: Netlink::open()?,
             links: HashMap::new(),
             ports: HashMap::new(),
-            addrs: HashMap::new(),
+            addrs: HashSet::new(),
+            neighbours: HashMap::new(),
             receiving: None,
-            listed_addrs: HashSet::new(),
-            listed_routes: Vec::new(),
+            listed: Listed::default(),
             due: VecDeque::new(),
             failures: 0,
             reserved: Reserved::default(),
@@ -89,10 +101,14 @@ impl Follower {
             return Ok(());
         }
         let Some(list) = self.due.pop_front() else { return Ok(()) };
-        self.listed_addrs.clear();
-        self.listed_routes.clear();
+        self.listed = Listed::default();
         self.receiving = Some(list);
         self.netlink.ask_for(list)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn neighbours_known(&self) -> usize {
+        self.neighbours.len()
     }
 
     fn is_settled(&self) -> bool {
@@ -182,35 +198,25 @@ impl Daemon {
             News::Link { index, link } => self.link_there(now, follower, index, link),
             News::LinkGone { index } => self.link_gone(now, follower, index),
             News::Addr { index, addr, prefix_len } => {
-                follower.listed_addrs.insert((index, addr));
+                follower.listed.addrs.insert((index, addr, prefix_len));
                 self.addr_there(follower, index, addr, prefix_len);
             }
-            News::AddrGone { index, addr } => {
-                follower.listed_addrs.remove(&(index, addr));
-                self.addr_gone(follower, index, addr);
+            News::AddrGone { index, addr, prefix_len } => {
+                follower.listed.addrs.remove(&(index, addr, prefix_len));
+                self.addr_gone(follower, index, addr, prefix_len);
             }
-            News::Route(route) => follower.listed_routes.push(route),
+            News::Route(route) => follower.listed.routes.push(route),
             News::RoutesChanged => follower.want(List::Routes),
-            News::Neighbour { index, addr, state } => {
-                let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
-                let Some(port) = port else { return };
-                match state {
-                    NeighbourNews::Known { mac, is_doubtful } => {
-                        self.engine.neighbour_known(port, addr, mac, is_doubtful);
-                    }
-                    NeighbourNews::Failed => self.engine.neighbour_gone(port, addr, true),
-                    NeighbourNews::Forgotten => self.engine.neighbour_gone(port, addr, false),
-                }
-            }
+            News::Neighbour { index, addr, state } => self.neighbour(follower, index, addr, state),
             News::ListEnds { sequence, is_whole } => {
                 if let Some(is_whole) = follower.netlink.list_ended(sequence, is_whole) {
-                    self.list_ends(follower, is_whole);
+                    self.list_ends(now, follower, is_whole);
                 }
             }
         }
     }
 
-    pub(crate) fn list_ends(&mut self, follower: &mut Follower, is_whole: bool) {
+    pub(crate) fn list_ends(&mut self, now: Instant, follower: &mut Follower, is_whole: bool) {
         let Some(list) = follower.receiving.take() else { return };
         if !is_whole {
             follower.failures += 1;
@@ -224,29 +230,59 @@ impl Daemon {
         follower.failures = 0;
         match list {
             List::Addrs => {
-                let listed = &follower.listed_addrs;
-                let gone: Vec<_> =
-                    follower.addrs.keys().filter(|key| !listed.contains(key)).copied().collect();
-                for (index, addr) in gone {
-                    self.addr_gone(follower, index, addr);
+                let gone: Vec<_> = follower.addrs.difference(&follower.listed.addrs).copied().collect();
+                for (index, addr, prefix_len) in gone {
+                    self.addr_gone(follower, index, addr, prefix_len);
                 }
             }
             List::Routes => {
                 let shared = self.ports.shared();
-                let routes = follower.listed_routes.iter().map(|route| follower.kernel_route(route, &shared));
+                let routes = follower.listed.routes.iter().map(|route| follower.kernel_route(route, &shared));
                 self.engine.set_kernel_routes(&routes.collect::<Vec<_>>());
             }
-            List::Links | List::Neighbours => {}
+            List::Links => {
+                let listed = &follower.listed.links;
+                let gone: Vec<_> = follower.links.keys().filter(|i| !listed.contains(i)).copied().collect();
+                for index in gone {
+                    self.link_gone(now, follower, index);
+                }
+            }
+            List::Neighbours => {
+                let listed = &follower.listed.neighbours;
+                let gone: Vec<_> =
+                    follower.neighbours.keys().filter(|key| !listed.contains(key)).copied().collect();
+                for (index, addr) in gone {
+                    self.neighbour(follower, index, addr, NeighbourNews::Forgotten);
+                }
+            }
+        }
+    }
+
+    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, state: NeighbourNews) {
+        let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
+        let Some(port) = port else { return };
+        let key = (index, addr);
+        if let NeighbourNews::Known { mac, is_doubtful } = state {
+            follower.neighbours.insert(key, (mac, is_doubtful));
+            follower.listed.neighbours.insert(key);
+            self.engine.neighbour_known(port, addr, mac, is_doubtful);
+        } else {
+            follower.neighbours.remove(&key);
+            follower.listed.neighbours.remove(&key);
+            self.engine.neighbour_gone(port, addr, state == NeighbourNews::Failed);
         }
     }
 
     fn link_there(&mut self, now: Instant, follower: &mut Follower, index: u32, link: LinkNews) {
+        follower.listed.links.insert(index);
         let before = follower.links.insert(index, link.clone());
         let port = match follower.ports.get(&index) {
             Some(port) => *port,
             None => match self.ports.on_interface(&link.name) {
                 Some(port) => {
                     follower.ports.insert(index, port);
+                    // It may have had them before it had this name.
+                    follower.want(List::Addrs);
                     port
                 }
                 None => return,
@@ -261,39 +297,50 @@ impl Daemon {
     }
 
     fn link_gone(&mut self, now: Instant, follower: &mut Follower, index: u32) {
+        follower.listed.links.remove(&index);
         follower.links.remove(&index);
         if let Some(port) = follower.ports.remove(&index) {
             self.ports.interface_gone(now, &self.poller, port, index);
-            let addrs: Vec<_> = follower.addrs.keys().filter(|(i, _)| *i == index).map(|(_, a)| *a).collect();
+            let addrs: HashSet<_> =
+                follower.addrs.iter().filter(|(i, ..)| *i == index).map(|(_, a, _)| *a).collect();
             for addr in addrs {
                 self.drop_addr(port, addr);
             }
         }
-        follower.addrs.retain(|(i, _), _| *i != index);
+        follower.addrs.retain(|(i, ..)| *i != index);
+        follower.neighbours.retain(|(i, _), _| *i != index);
         follower.want(List::Routes);
     }
 
     fn addr_there(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
-        let before = follower.addrs.insert((index, addr), prefix_len);
-        let Some(port) = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id)) else {
-            return;
-        };
-        if before == Some(prefix_len) {
-            return;
+        let is_new = follower.addrs.insert((index, addr, prefix_len));
+        let Some(port) = follower.ports.get(&index).copied() else { return };
+        if is_new {
+            self.take_addr(follower, port, index, addr);
         }
-        self.engine.add_addr(port, addr, prefix_len);
-        self.ports.set_addr(port, addr, Some(prefix_len));
-        follower.want(List::Routes);
     }
 
-    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr) {
-        if follower.addrs.remove(&(index, addr)).is_none() {
+    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
+        if !follower.addrs.remove(&(index, addr, prefix_len)) {
             return;
         }
         if let Some(port) = follower.ports.get(&index).copied() {
-            self.drop_addr(port, addr);
-            follower.want(List::Routes);
+            self.take_addr(follower, port, index, addr);
         }
+    }
+
+    /// An address has come or gone, or is left in another network; of several the widest counts.
+    fn take_addr(&mut self, follower: &mut Follower, port: PortId, index: u32, addr: Ipv4Addr) {
+        let of_addr = follower.addrs.iter().filter(|(i, a, _)| (*i, *a) == (index, addr));
+        match of_addr.map(|(.., prefix_len)| *prefix_len).min() {
+            None => self.drop_addr(port, addr),
+            Some(prefix_len) if self.ports.is_shared(port) => {
+                self.engine.add_addr(port, addr, prefix_len);
+                self.ports.set_addr(port, addr, Some(prefix_len));
+            }
+            Some(_) => {}
+        }
+        follower.want(List::Routes);
     }
 
     fn drop_addr(&mut self, port: PortId, addr: Ipv4Addr) {
@@ -366,15 +413,25 @@ impl Daemon {
         }
     }
 
-    /// Lets the kernel find the neighbours that the engine waits for.
-    pub(crate) fn ask_neighbours(&mut self) {
+    /// Lets the kernel find the neighbours that the engine waits for; returns how many it knew already.
+    pub(crate) fn ask_neighbours(&mut self) -> usize {
+        let mut found = 0;
         while let Some((port, addr)) = self.engine.poll_neighbour() {
             let Some(follower) = &mut self.kernel else { continue };
             let Some(index) = follower.index_of(port) else { continue };
+            let known = follower.neighbours.get(&(index, addr)).copied();
+            if let Some((mac, is_doubtful)) = known {
+                self.engine.neighbour_known(port, addr, mac, false);
+                found += 1;
+                if !is_doubtful {
+                    continue;
+                }
+            }
             if let Err(error) = follower.netlink.resolve(index, addr) {
                 tracing::debug!(%error, %addr, "the kernel cannot be asked for a neighbour");
             }
         }
+        found
     }
 }
 

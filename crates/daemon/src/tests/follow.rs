@@ -4,9 +4,9 @@ use super::fake_host::FakeHost;
 use super::{daemon, settle};
 use crate::config::PortConfig;
 use crate::daemon::Daemon;
-use crate::kernel::follow::Follower;
+use crate::kernel::follow::{Follower, Listed};
 use crate::kernel::netlink::List;
-use crate::kernel::news::{LinkNews, News};
+use crate::kernel::news::{LinkNews, NeighbourNews, News};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -130,6 +130,17 @@ impl Kernel {
         self.daemon.take_news(now, &mut self.follower, news);
     }
 
+    /// A list ends in which nothing was but what has been told since [`Kernel::new_list`].
+    fn list_ends(&mut self, list: List, is_whole: bool) {
+        self.follower.receiving = Some(list);
+        let now = self.daemon.clock.now();
+        self.daemon.list_ends(now, &mut self.follower, is_whole);
+    }
+
+    fn new_list(&mut self) {
+        self.follower.listed = Listed::default();
+    }
+
     fn has_link(&mut self, index: u32, mtu: u32) {
         let link = LinkNews { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC) };
         self.tells(News::Link { index, link });
@@ -146,6 +157,45 @@ impl Kernel {
         let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
         (log, self.daemon.status_report().ports[0].addrs.clone())
     }
+}
+
+#[test]
+fn an_address_with_two_prefix_lengths_goes_with_the_last() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    kernel.tells(News::Addr { index: INDEX, addr: ADDR, prefix_len: 32 });
+    assert_eq!(kernel.look().1, ["10.0.0.2/24"]);
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    let (log, addrs) = kernel.look();
+    assert!(!log.contains(&"address 10.0.0.2 false".to_owned()), "{log:?}");
+    assert_eq!(addrs, ["10.0.0.2/32"]);
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 32 });
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
+}
+
+/// News was lost, so the lists were asked for.
+#[test]
+fn links_and_neighbours_that_went_unseen_are_gone_with_their_list() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    let known = NeighbourNews::Known { mac: MAC, is_doubtful: false };
+    let (first, second) = (Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 9));
+    kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
+    kernel.tells(News::Neighbour { index: INDEX, addr: second, state: known });
+    assert_eq!(kernel.follower.neighbours_known(), 2);
+    kernel.new_list();
+    kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
+    kernel.list_ends(List::Neighbours, true);
+    assert_eq!(kernel.follower.neighbours_known(), 1);
+    kernel.new_list();
+    kernel.has_link(INDEX, 1500);
+    kernel.list_ends(List::Links, true);
+    assert_eq!(kernel.look().1, ["10.0.0.2/24"], "it was listed");
+    kernel.new_list();
+    kernel.list_ends(List::Links, true);
+    assert_eq!((kernel.look().1, kernel.follower.neighbours_known()), (vec![], 0));
 }
 
 /// A program shows a kernel socket that listens, and the engine listens, too: as long as the kernel's does.
@@ -197,7 +247,7 @@ fn addresses_are_the_kernels_of_that_interface_alone() {
     kernel.has_addr(INDEX);
     kernel.has_addr(INDEX);
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])), "once");
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
 }
 
@@ -207,11 +257,9 @@ fn what_a_whole_list_does_not_have_is_gone_and_a_part_of_one_says_nothing() {
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
     kernel.look();
+    kernel.new_list();
     for (is_whole, wanted) in [(false, vec![]), (true, lines(&["address 10.0.0.2 false"]))] {
-        kernel.follower.receiving = Some(List::Addrs);
-        kernel.follower.listed_addrs.clear();
-        let Kernel { daemon, follower, .. } = &mut kernel;
-        daemon.list_ends(follower, is_whole);
+        kernel.list_ends(List::Addrs, is_whole);
         assert_eq!(kernel.look().0, wanted);
     }
 }

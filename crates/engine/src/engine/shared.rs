@@ -57,7 +57,7 @@ impl Engine {
             let remote = *self.flows.get(idx).conn.key.remote.ip();
             let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
-            let Some(neighbour) = self.ports[port.index()].neighbours.number(next_hop) else { continue };
+            let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
             if self.is_shared(path) && self.flows.get(idx).conn.path != path {

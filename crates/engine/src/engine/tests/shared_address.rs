@@ -1,6 +1,7 @@
 //! Side B's address is its kernel's too: the test is that kernel, who tells of routes and neighbours, keeps port numbers
 //! and hears which frames are to come to the engine.
 
+use super::super::Engine;
 use super::world::{A, B, World, addr, pattern};
 use crate::control::listen::Twin;
 use crate::control::route::{KernelRoute, KernelVia};
@@ -11,7 +12,7 @@ use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{ListenerId, PortId};
-use toe_wire::link::{LinkCaps, MacAddr};
+use toe_wire::link::{LinkCaps, MacAddr, RxOffload};
 
 const PORT: PortId = PortId(0);
 const MAC_OF_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -39,7 +40,7 @@ fn world() -> World {
     engine.add_addr(PORT, ADDR_OF_B, 24);
     engine.set_kernel_routes(&[on_link()]);
     // A asks nobody: B does not answer ARP.
-    world.sides[A].engine.neighbour_known(PORT, ADDR_OF_B, MacAddr([2, 0, 0, 0, 0, 2]), false);
+    know(&mut world.sides[A].engine, ADDR_OF_B, MacAddr([2, 0, 0, 0, 0, 2]));
     world
 }
 
@@ -60,8 +61,14 @@ fn connected(world: &mut World) -> (usize, usize) {
     world.connected()
 }
 
+/// The neighbour is in use, and known.
+fn know(engine: &mut Engine, addr: Ipv4Addr, mac: MacAddr) {
+    engine.neighbour(PORT, addr).expect("room");
+    engine.neighbour_known(PORT, addr, mac, false);
+}
+
 fn know_a(world: &mut World) {
-    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, false);
+    know(&mut world.sides[B].engine, ADDR_OF_A, MAC_OF_A);
 }
 
 fn keep_ports(world: &mut World, ports: core::ops::Range<u16>) {
@@ -282,6 +289,43 @@ fn what_is_steered_here_no_longer_is_left_to_the_kernel() {
     assert!(!refused(&mut world, 80), "the kernel answers when it comes there");
     keep_ports(&mut world, 40_000..40_001);
     assert!(refused(&mut world, 40_000), "nobody else can have this one");
+}
+
+/// Whoever sends from addresses of his choice takes no place that a connection needs.
+#[test]
+fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = connected(&mut world);
+    let syn = world.log.iter().find(|(_, from, _)| *from == A).expect("a SYN").2.clone();
+    let from = |source: Ipv4Addr| {
+        let mut frame = syn.clone();
+        frame[26..30].copy_from_slice(&source.octets());
+        frame[24..26].fill(0);
+        let sum = toe_wire::Sum::of(&frame[14..34]).checksum();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    let (now, side) = (world.now, &mut world.sides[B]);
+    let none_checked = RxOffload { checksum_ok: true, coalesced_mss: None };
+    let flows = side.engine.flow_count();
+    for n in 0..10_000u32 {
+        let spoofed = Ipv4Addr::from_bits(0xc000_0200 + n);
+        side.engine.handle_frame(now, PORT, &from(spoofed), none_checked, &mut side.memory);
+        let of_kernel = Ipv4Addr::from_bits(0x0a01_0000 + n);
+        side.engine.neighbour_known(PORT, of_kernel, MAC_OF_A, false);
+    }
+    assert_eq!(side.engine.flow_count(), flows, "nobody can be answered there");
+    // The same from where there is a way: each is a neighbour, until there are as many as there can be.
+    let all = KernelRoute { dst: Ipv4Addr::UNSPECIFIED, prefix_len: 0, ..on_link() };
+    side.engine.set_kernel_routes(&[all]);
+    let good = from(Ipv4Addr::new(192, 0, 2, 1));
+    side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
+    assert_eq!(side.engine.flow_count(), flows + 1);
+    for n in 0..5000u32 {
+        side.engine.neighbour(PORT, Ipv4Addr::from_bits(0xc000_0200 + n)).expect("nobody holds the others");
+    }
+    assert!(world.transfer(B, conns, &pattern(5000, 1), 1000), "its neighbour is not given up");
 }
 
 #[test]
