@@ -253,6 +253,35 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     assert_eq!(world.sides[B].conns[conns.1].errno, None);
 }
 
+#[test]
+fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = connected(&mut world);
+    let now = world.now;
+    let side = &mut world.sides[B];
+    let engine = &mut side.engine;
+    let link = Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), mtu: 1500, caps: LinkCaps::default() };
+    let other = engine.add_port(link);
+    engine.share_port(other);
+    engine.add_addr(other, Ipv4Addr::new(10, 9, 0, 2), 24);
+    // The same number is another neighbour's in each of the tables.
+    know(engine, Ipv4Addr::new(10, 0, 0, 77), MacAddr([2, 0, 0, 0, 0, 77]));
+    engine.neighbour(other, Ipv4Addr::new(10, 9, 0, 77)).expect("room");
+    engine.neighbour(other, ADDR_OF_A).expect("room");
+    engine.neighbour_known(other, ADDR_OF_A, MAC_OF_A, false);
+    side.send(now, conns.1, b"by another port");
+    let via = KernelVia::Port { port: other, gateway: None, source: None };
+    side.engine.set_kernel_routes(&[KernelRoute { via, ..on_link() }]);
+    let sent = |side: &mut super::world::Side, port| {
+        side.engine.poll_transmit(now, port, &mut side.outbox, &mut side.memory, 64);
+        let frames = core::mem::take(&mut side.outbox.sent).into_iter();
+        frames.map(|(frame, _)| MacAddr(*frame.first_chunk().expect("a frame"))).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&mut world.sides[B], PORT), []);
+    assert_eq!(sent(&mut world.sides[B], other), [MAC_OF_A]);
+}
+
 /// Nobody gets a port at the kernel's address that the kernel has not given him.
 #[test]
 fn only_who_holds_the_port_in_the_kernel_is_served_there() {
