@@ -230,7 +230,13 @@ impl Ports {
         slot.addrs.retain(|known| !known.starts_with(&start));
         slot.addrs.extend(prefix_len.map(|len| format!("{start}{len}")));
         tracing::info!(port = slot.name, addrs = ?slot.addrs, "addresses");
-        slot.steer(|steering| steering.address(addr, prefix_len.is_some()));
+    }
+
+    /// What comes to an address of a shared port may be the engine's, or is no longer.
+    pub fn steer_addr(&mut self, id: PortId, addr: Ipv4Addr, on: bool) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
+            slot.steer(|steering| steering.address(addr, on));
+        }
     }
 
     /// Changes what is steered to the engine on every shared port.

@@ -48,6 +48,8 @@ pub struct Follower {
     ports: HashMap<u32, PortId>,
     /// Interface, address and prefix length: an address may be there with several.
     addrs: HashSet<(u32, Ipv4Addr, u8)>,
+    /// Addresses that are gone, and that connections still have.
+    lingering: HashSet<(PortId, Ipv4Addr)>,
     /// The kernel's neighbours that it knows, and whether it doubts: it does not tell anew of one that it is asked for.
     neighbours: HashMap<(u32, Ipv4Addr), (MacAddr, bool)>,
     /// The list that is being received, what came of it, and those that are due.
@@ -70,6 +72,7 @@ impl Follower {
             links: HashMap::new(),
             ports: HashMap::new(),
             addrs: HashSet::new(),
+            lingering: HashSet::new(),
             neighbours: HashMap::new(),
             receiving: None,
             listed: Listed::default(),
@@ -186,6 +189,7 @@ impl Daemon {
         for item in news {
             self.take_news(now, &mut follower, item);
         }
+        self.forget_lingering(&mut follower);
         if let Err(error) = follower.ask() {
             tracing::error!(%error, "the kernel cannot be asked for its links, addresses and routes");
             follower.receiving = None;
@@ -304,7 +308,7 @@ impl Daemon {
             let addrs: HashSet<_> =
                 follower.addrs.iter().filter(|(i, ..)| *i == index).map(|(_, a, _)| *a).collect();
             for addr in addrs {
-                self.drop_addr(port, addr);
+                self.drop_addr(follower, port, addr);
             }
         }
         follower.addrs.retain(|(i, ..)| *i != index);
@@ -333,21 +337,37 @@ impl Daemon {
     fn take_addr(&mut self, follower: &mut Follower, port: PortId, index: u32, addr: Ipv4Addr) {
         let of_addr = follower.addrs.iter().filter(|(i, a, _)| (*i, *a) == (index, addr));
         match of_addr.map(|(.., prefix_len)| *prefix_len).min() {
-            None => self.drop_addr(port, addr),
+            None => self.drop_addr(follower, port, addr),
             Some(prefix_len) if self.ports.is_shared(port) => {
                 self.engine.add_addr(port, addr, prefix_len);
                 self.ports.set_addr(port, addr, Some(prefix_len));
+                follower.lingering.remove(&(port, addr));
+                self.ports.steer_addr(port, addr, true);
             }
             Some(_) => {}
         }
         follower.want(List::Routes);
     }
 
-    fn drop_addr(&mut self, port: PortId, addr: Ipv4Addr) {
+    fn drop_addr(&mut self, follower: &mut Follower, port: PortId, addr: Ipv4Addr) {
         if self.ports.is_shared(port) {
             self.engine.remove_addr(port, addr);
             self.ports.set_addr(port, addr, None);
+            follower.lingering.insert((port, addr));
+            self.forget_lingering(follower);
         }
+    }
+
+    /// Of an address that is gone the kernel gets what comes once the engine has no connections there: if it comes back, the
+    /// kernel has it before this is known here, and would reset them.
+    fn forget_lingering(&mut self, follower: &mut Follower) {
+        follower.lingering.retain(|(port, addr)| {
+            let is_used = self.engine.has_flows_at(*addr);
+            if !is_used {
+                self.ports.steer_addr(*port, *addr, false);
+            }
+            is_used
+        });
     }
 
     /// Carries out what the engine wants steered, and reserves port numbers that it wants; before anything is sent or

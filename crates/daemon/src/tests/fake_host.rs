@@ -227,17 +227,22 @@ impl FakeHost {
     }
 
     pub(crate) fn connect(&mut self, daemon: &mut Daemon, remote: SocketAddr) -> (FlowId, OwnedFd) {
+        let (flow, end) = self.begin_connect(daemon, remote);
+        let errno = self.expect(daemon, "connection", |c| match *c {
+            Completion::Connected { flow: f, errno } if f == flow => Some(errno),
+            _ => None,
+        });
+        assert!(errno.is_ok(), "{errno:?}");
+        (flow, end)
+    }
+
+    pub(crate) fn begin_connect(&mut self, daemon: &mut Daemon, remote: SocketAddr) -> (FlowId, OwnedFd) {
         let (anchor, end) = self.take_anchor(daemon);
         self.token += 1;
         let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, fd: 6, ..Default::default() };
         self.queue.push_connect(self.token, &args).expect("room");
         self.doorbell.ring_if_wanted().expect("rung");
         let flow = self.command_result(daemon, self.token).expect("a route");
-        let errno = self.expect(daemon, "connection", |c| match *c {
-            Completion::Connected { flow: f, errno } if f == flow => Some(errno),
-            _ => None,
-        });
-        assert!(errno.is_ok(), "{errno:?}");
         (flow, end)
     }
 

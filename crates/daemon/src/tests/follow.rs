@@ -12,6 +12,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use toe_abi::attach::{Reply, Request};
+use toe_base::PortId;
+use toe_engine::{KernelRoute, KernelVia};
 use toe_port::{OpenError, Port, PortCounters, Steering};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
@@ -172,6 +174,33 @@ fn an_address_with_two_prefix_lengths_goes_with_the_last() {
     assert_eq!(addrs, ["10.0.0.2/32"]);
     kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 32 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
+}
+
+/// Between the kernel's having it again and our hearing of that its segments must not be the kernel's.
+#[test]
+fn an_address_that_connections_have_is_steered_until_they_end() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    let engine = &mut kernel.daemon.engine;
+    let via = KernelVia::Port { port: PortId(0), gateway: None, source: None };
+    engine.set_kernel_routes(&[KernelRoute { dst: ADDR, prefix_len: 24, metric: 0, is_local: false, via }]);
+    engine.add_reserved_port(40_000);
+    let mut host = FakeHost::attach(&mut kernel.daemon);
+    let remote = "10.0.0.9:80".parse().expect("an address");
+    let (_flow, anchor) = host.begin_connect(&mut kernel.daemon, remote);
+    kernel.look();
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    assert_eq!(kernel.look(), (vec![], vec![]), "it is not ours, and not left to the kernel");
+    kernel.has_addr(INDEX);
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])));
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    drop(anchor);
+    settle(&mut kernel.daemon);
+    kernel.daemon.kernel = Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
+    let now = kernel.daemon.clock.now();
+    kernel.daemon.follow(now);
+    assert_eq!(kernel.look().0, ["address 10.0.0.2 false"]);
 }
 
 /// News was lost, so the lists were asked for.

@@ -121,6 +121,12 @@ impl Engine {
         self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.holding_twins())
     }
 
+    /// Whether connections have this address.
+    pub fn has_flows_at(&self, addr: Ipv4Addr) -> bool {
+        let mut conns = self.flows.indices().map(|idx| &self.flows.get(idx).conn);
+        conns.any(|conn| conn.indexed && *conn.key.local.ip() == addr)
+    }
+
     // ---- shared by the files of this folder ----
 
     pub(super) fn is_shared(&self, path: Path) -> bool {
