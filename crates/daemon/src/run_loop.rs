@@ -175,8 +175,8 @@ impl Daemon {
             }
         }
         self.resolve_doubts(now);
-        if self.check_twins_at() <= now {
-            self.check_twins(now);
+        if self.follow_later_at() <= now {
+            self.follow_later(now);
         }
         if self.accept_again_at.is_some_and(|at| at <= now) {
             self.resume_accepting();
@@ -196,7 +196,7 @@ impl Daemon {
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
             .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))
-            .min(self.check_twins_at())
+            .min(self.follow_later_at())
     }
 
     fn is_over(&self) -> bool {

@@ -26,6 +26,9 @@ const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// How often the twins of steered listeners are looked at.
 const CHECK_TWINS_EVERY_US: u64 = 1_000_000;
 
+/// For each route of a list so long until the next one is asked for; to read a route takes a tenth of that.
+const ROUTES_SPACING_US: u64 = 20;
+
 /// So often in a row a list that changed while it came is asked for again at once.
 const FAILURES_MAX: u32 = 100;
 
@@ -61,6 +64,8 @@ pub struct Follower {
     reserved: Reserved,
     /// What the kernel's sockets are asked through; made when it is first wanted.
     listeners: Option<Listeners>,
+    /// Routes are not asked for before this.
+    routes_not_before: Instant,
     /// When to ask again whether the twins of steered listeners still listen.
     check_twins_at: Instant,
 }
@@ -80,6 +85,7 @@ impl Follower {
             failures: 0,
             reserved: Reserved::default(),
             listeners: None,
+            routes_not_before: Instant::ZERO,
             check_twins_at: Instant::FAR_FUTURE,
         })
     }
@@ -99,11 +105,9 @@ impl Follower {
     }
 
     /// Asks for the next list that is due, unless one is being received.
-    fn ask(&mut self) -> std::io::Result<()> {
-        if self.receiving.is_some() {
-            return Ok(());
-        }
-        let Some(list) = self.due.pop_front() else { return Ok(()) };
+    fn ask(&mut self, now: Instant) -> std::io::Result<()> {
+        let next = self.next_list(now).and_then(|at| self.due.remove(at));
+        let Some(list) = next else { return Ok(()) };
         self.listed = Listed::default();
         self.receiving = Some(list);
         self.netlink.ask_for(list)
@@ -114,8 +118,21 @@ impl Follower {
         self.neighbours.len()
     }
 
-    fn is_settled(&self) -> bool {
-        self.receiving.is_none() && self.due.is_empty()
+    /// The place of the list that is to be asked for now.
+    pub(crate) fn next_list(&self, now: Instant) -> Option<usize> {
+        let may = |list: &List| *list != List::Routes || now >= self.routes_not_before;
+        self.due.iter().position(may).filter(|_| self.receiving.is_none())
+    }
+
+    /// When there is something to do although the kernel says nothing.
+    fn deadline(&self) -> Instant {
+        let wants_routes = self.receiving.is_none() && self.due.contains(&List::Routes);
+        let routes_at = if wants_routes { self.routes_not_before } else { Instant::FAR_FUTURE };
+        routes_at.min(self.check_twins_at)
+    }
+
+    fn is_settled(&self, now: Instant) -> bool {
+        self.receiving.is_none() && self.next_list(now).is_none()
     }
 
     /// The sockets of the kernel that listen, by identity and address.
@@ -153,7 +170,7 @@ impl Daemon {
         self.kernel = Some(follower);
         let now = self.clock.now();
         self.follow(now);
-        while let Some(follower) = self.kernel.as_ref().filter(|follower| !follower.is_settled()) {
+        while let Some(follower) = self.kernel.as_ref().filter(|follower| !follower.is_settled(now)) {
             let mut fds = [PollFd::new(&follower.netlink, PollFlags::IN)];
             if rustix::event::poll(&mut fds, Some(&BEGIN_WITHIN))? == 0 {
                 return Err(std::io::Error::other(
@@ -176,7 +193,7 @@ impl Daemon {
         let Some(mut follower) = self.kernel.take() else { return };
         let mut news = Vec::new();
         match follower.netlink.receive(|item| news.push(item)) {
-            Ok(Looked::All) => {}
+            Ok(Looked::All | Looked::Enough) => {}
             Ok(Looked::Lost) => {
                 tracing::warn!(
                     "the kernel had more to say of its links than there was room for; asking for all of it"
@@ -190,7 +207,7 @@ impl Daemon {
             self.take_news(now, &mut follower, item);
         }
         self.forget_lingering(&mut follower);
-        if let Err(error) = follower.ask() {
+        if let Err(error) = follower.ask(now) {
             tracing::error!(%error, "the kernel cannot be asked for its links, addresses and routes");
             follower.receiving = None;
         }
@@ -242,7 +259,10 @@ impl Daemon {
             List::Routes => {
                 let shared = self.ports.shared();
                 let routes = follower.listed.routes.iter().map(|route| follower.kernel_route(route, &shared));
-                self.engine.set_kernel_routes(&routes.collect::<Vec<_>>());
+                let routes: Vec<_> = routes.collect();
+                self.engine.set_kernel_routes(&routes);
+                // With very many a list takes a while; others want their turn, however often routes change.
+                follower.routes_not_before = now.after_us(ROUTES_SPACING_US * routes.len() as u64);
             }
             List::Links => {
                 let listed = &follower.listed.links;
@@ -385,9 +405,18 @@ impl Daemon {
         }
     }
 
-    /// When the twins are to be looked at again.
-    pub(crate) fn check_twins_at(&self) -> Instant {
-        self.kernel.as_ref().map_or(Instant::FAR_FUTURE, |follower| follower.check_twins_at)
+    /// When [`Daemon::follow_later`] has something to do.
+    pub(crate) fn follow_later_at(&self) -> Instant {
+        self.kernel.as_ref().map_or(Instant::FAR_FUTURE, Follower::deadline)
+    }
+
+    /// What was put off and is due now.
+    pub(crate) fn follow_later(&mut self, now: Instant) {
+        let Some(follower) = &self.kernel else { return };
+        if follower.check_twins_at <= now {
+            self.check_twins(now);
+        }
+        self.follow(now);
     }
 
     /// Makes sure that the kernel sockets that steered listeners rely on listen still: their owners may close them and go on

@@ -6,7 +6,7 @@ use crate::config::PortConfig;
 use crate::daemon::Daemon;
 use crate::kernel::follow::{Follower, Listed};
 use crate::kernel::netlink::List;
-use crate::kernel::news::{LinkNews, NeighbourNews, News};
+use crate::kernel::news::{LinkNews, NeighbourNews, News, RouteNews};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -203,6 +203,27 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
     assert_eq!(kernel.look().0, ["address 10.0.0.2 false"]);
 }
 
+#[test]
+fn many_routes_are_not_listed_at_each_change() {
+    let mut kernel = Kernel::new();
+    let via = |n: u32| RouteNews {
+        dst: Ipv4Addr::from_bits(n << 8),
+        prefix_len: 24,
+        metric: 0,
+        is_local: false,
+        index: None,
+        gateway: None,
+        source: None,
+    };
+    (0..100_000).for_each(|n| kernel.tells(News::Route(via(n))));
+    let now = kernel.daemon.clock.now();
+    kernel.list_ends(List::Routes, true);
+    kernel.tells(News::RoutesChanged);
+    kernel.tells(News::RoutesChanged);
+    assert_eq!(kernel.follower.next_list(now.after_us(1_000_000)), None);
+    assert_eq!(kernel.follower.next_list(now.after_us(600_000_000)), Some(0));
+}
+
 /// News was lost, so the lists were asked for.
 #[test]
 fn links_and_neighbours_that_went_unseen_are_gone_with_their_list() {
@@ -249,12 +270,12 @@ fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
     let (on, off) = (format!("listen {local} true"), format!("listen {local} false"));
     let (_listener, anchor) = host.listen_with(&mut daemon, local, handle);
     assert_eq!(logged(), std::slice::from_ref(&on));
-    assert!(daemon.check_twins_at() > daemon.clock.now(), "looked at again");
+    assert!(daemon.follow_later_at() > daemon.clock.now(), "looked at again");
     assert_eq!(look(&mut daemon), Vec::<String>::new(), "it listens");
     drop(socket);
     assert_eq!(look(&mut daemon), std::slice::from_ref(&off));
     assert_eq!(look(&mut daemon), Vec::<String>::new());
-    assert!(daemon.check_twins_at().is_far_future(), "nothing is left to look at");
+    assert!(daemon.follow_later_at().is_far_future(), "nothing is left to look at");
 
     // What was shown once says nothing later.
     drop(anchor);
