@@ -239,9 +239,12 @@ impl Ports {
         }
     }
 
-    /// Changes what is steered to the engine on every shared port.
-    pub fn each_steering(&mut self, mut change: impl FnMut(&mut dyn Steering) -> std::io::Result<()>) {
-        self.slots.iter_mut().for_each(|slot| slot.steer(&mut change));
+    /// Changes what is steered to the engine on every shared port; `false`: not on all of them.
+    pub fn each_steering(
+        &mut self,
+        mut change: impl FnMut(&mut dyn Steering) -> std::io::Result<()>,
+    ) -> bool {
+        self.slots.iter_mut().fold(true, |all, slot| slot.steer(&mut change) && all)
     }
 
     /// The port's name for reports; `None` is the engine's own.
@@ -270,12 +273,15 @@ impl PortSlot {
         }
     }
 
-    fn steer(&mut self, change: impl FnOnce(&mut dyn Steering) -> std::io::Result<()>) {
-        let Some(steering) = self.port.steering() else { return };
-        if let Err(error) = change(steering) {
-            self.errors += 1;
-            tracing::error!(port = self.name, %error, "frames cannot be steered to the engine");
+    fn steer(&mut self, change: impl FnOnce(&mut dyn Steering) -> std::io::Result<()>) -> bool {
+        let Some(steering) = self.port.steering() else { return true };
+        let Err(error) = change(steering) else { return true };
+        self.errors += 1;
+        if self.errors.is_power_of_two() {
+            let errors = self.errors;
+            tracing::error!(port = self.name, errors, %error, "frames cannot be steered to the engine");
         }
+        false
     }
 
     /// Whether the port works, or is to be tried again now.

@@ -401,7 +401,12 @@ impl Daemon {
                 self.check_twins(now);
                 is_checked = true;
             }
-            self.ports.steer(&change);
+            let is_done = self.ports.steer(&change);
+            if let SteerChange::Listen { local, on: true } = change
+                && !is_done
+            {
+                self.engine.steering_refused(local);
+            }
         }
     }
 
@@ -485,12 +490,12 @@ impl Daemon {
 }
 
 impl crate::ports::Ports {
-    /// One change of the steering, on every shared port.
-    fn steer(&mut self, change: &SteerChange) {
+    /// One change of the steering, on every shared port; `false`: the kernel refuses it.
+    fn steer(&mut self, change: &SteerChange) -> bool {
         self.each_steering(|steering| match *change {
             SteerChange::Listen { local, on } => steering.listen(local, on),
             SteerChange::Flow { key, on } => steering.flow(key.local, key.remote, on),
-        });
+        })
     }
 
     fn reserve(&mut self, port: u16) {

@@ -99,7 +99,9 @@ impl Steering for FakePort {
     }
     fn listen(&mut self, local: SocketAddrV4, on: bool) -> io::Result<()> {
         self.note(format!("listen {local} {on}"));
-        Ok(())
+        let is_full =
+            on && self.log.lock().unwrap_or_else(PoisonError::into_inner).contains(&"full".to_owned());
+        if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
     fn flow(&mut self, local: SocketAddrV4, _: SocketAddrV4, on: bool) -> io::Result<()> {
         self.note(format!("flow {local} {on}"));
@@ -282,6 +284,22 @@ fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
     settle(&mut daemon);
     let _late = host.listen_with(&mut daemon, local, handle);
     assert_eq!(logged(), [on, off]);
+}
+
+/// The program that steers has no room for it; the program's kernel socket takes what comes.
+#[test]
+fn a_listener_that_cannot_be_steered_is_given_up() {
+    let Kernel { mut daemon, follower, log } = Kernel::new();
+    daemon.kernel = Some(follower);
+    let mut host = FakeHost::attach(&mut daemon);
+    let socket = TcpListener::bind("0.0.0.0:0").expect("a socket");
+    let local = socket.local_addr().expect("bound");
+    let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[socket.as_fd()]);
+    let Reply::Handle { handle } = reply else { panic!("{reply:?}") };
+    log.lock().unwrap_or_else(PoisonError::into_inner).push("full".to_owned());
+    let _listener = host.listen_with(&mut daemon, local, handle);
+    let log = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert_eq!(log, ["full".to_owned(), format!("listen {local} true"), format!("listen {local} false")]);
 }
 
 fn lines(wanted: &[&str]) -> Vec<String> {

@@ -94,6 +94,15 @@ impl Engine {
         }
     }
 
+    /// What comes to a listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
+    pub fn steering_refused(&mut self, local: SocketAddrV4) {
+        let idx = self.listeners.iter().find(|(_, l)| l.local == local && l.is_steered).map(|(idx, _)| idx);
+        if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
+            listener.is_steered = false;
+            self.stop_steering_listener(local);
+        }
+    }
+
     /// The kernel keeps this port number for the engine, for connections that name none.
     pub fn add_reserved_port(&mut self, port: u16) {
         self.shared.add_reserved(port);

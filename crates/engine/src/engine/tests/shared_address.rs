@@ -177,6 +177,18 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_listener_that_cannot_be_steered_is_the_kernels() {
+    let mut world = world();
+    know_a(&mut world);
+    listen(&mut world, addr(B, 80));
+    changes(&mut world);
+    world.sides[B].engine.steering_refused(v4(addr(B, 80)));
+    assert_eq!(changes(&mut world), [SteerChange::Listen { local: v4(addr(B, 80)), on: false }]);
+    world.sides[B].engine.steering_refused(v4(addr(B, 80)));
+    assert_eq!(changes(&mut world), [], "once");
+}
+
+#[test]
 fn a_bound_port_is_steered_for_its_connection_alone() {
     let mut world = world();
     know_a(&mut world);
