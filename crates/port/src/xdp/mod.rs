@@ -43,6 +43,8 @@ pub(crate) struct XdpPort {
     sockets: Vec<Socket>,
     /// All of them, to wait on.
     epoll: OwnedFd,
+    /// The queue that was looked at first in the last look.
+    turn: usize,
     looks_in_vain: u32,
     counters: PortCounters,
     /// What the kernel had no room for at sockets that are closed by now.
@@ -62,6 +64,7 @@ impl XdpPort {
             steering: XdpSteering::new(maps),
             sockets: link.sockets,
             epoll: link.epoll,
+            turn: 0,
             looks_in_vain: 0,
             counters: PortCounters::default(),
             dropped_before: Cell::new(0),
@@ -178,7 +181,11 @@ impl Port for XdpPort {
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
         let (mut delivered, counters) = (0, &mut self.counters);
-        for socket in &mut self.sockets {
+        // Another one first each time: a busy queue must not take all of every budget.
+        let turn = (self.turn + 1).checked_rem(self.sockets.len()).unwrap_or(0);
+        self.turn = turn;
+        let (before, from) = self.sockets.split_at_mut(turn);
+        for socket in from.iter_mut().chain(before) {
             delivered += socket.receive(budget - delivered, &mut |frame| {
                 counters.received(frame.len());
                 // Nobody has looked at the checksum.
