@@ -29,6 +29,9 @@ const CHECK_TWINS_EVERY_US: u64 = 1_000_000;
 /// For each route of a list so long until the next one is asked for; to read a route takes a tenth of that.
 const ROUTES_SPACING_US: u64 = 20;
 
+/// How soon after the kernel had no port number it is asked for one again.
+const RESERVE_AGAIN_AFTER_US: u64 = 1_000_000;
+
 /// So often in a row a list that changed while it came is asked for again at once.
 const FAILURES_MAX: u32 = 100;
 
@@ -62,6 +65,8 @@ pub struct Follower {
     /// Lists in a row that did not come whole.
     failures: u32,
     reserved: Reserved,
+    /// No more are reserved before this: there were none.
+    reserve_not_before: Instant,
     /// What the kernel's sockets are asked through; made when it is first wanted.
     listeners: Option<Listeners>,
     /// Routes are not asked for before this.
@@ -84,6 +89,7 @@ impl Follower {
             due: VecDeque::new(),
             failures: 0,
             reserved: Reserved::default(),
+            reserve_not_before: Instant::ZERO,
             listeners: None,
             routes_not_before: Instant::ZERO,
             check_twins_at: Instant::FAR_FUTURE,
@@ -455,11 +461,19 @@ impl Daemon {
             return;
         }
         let Some(follower) = &mut self.kernel else { return };
+        let now = self.clock.now();
+        if now < follower.reserve_not_before {
+            return;
+        }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         let reserved = follower.reserved.reserve(wanted, |port| {
             ports.reserve(port);
             engine.add_reserved_port(port);
         });
+        if reserved.is_err() {
+            // The kernel has looked through all of its port numbers, which takes a while.
+            follower.reserve_not_before = now.after_us(RESERVE_AGAIN_AFTER_US);
+        }
         if let Err(error) = reserved
             && self.counts.note_ports_refused()
         {
