@@ -24,7 +24,7 @@ fn main() {
         Ok(status) if status.success() => {}
         Ok(status) => panic!(
             "{clang} failed on crates/port/{SOURCE}: {status}; if it misses <linux/bpf.h> or <asm/types.h>, install the \
-             kernel's headers for programs (Debian: apt-get install linux-libc-dev, or scripts/setup.sh build)"
+             kernel's headers for programs (Debian: apt-get install linux-libc-dev)"
         ),
         Err(error) => panic!(
             "cannot run {clang}, which compiles crates/port/{SOURCE}: {error}; install it (Debian: apt-get install clang, \

@@ -244,7 +244,8 @@ impl Ports {
         &mut self,
         mut change: impl FnMut(&mut dyn Steering) -> std::io::Result<()>,
     ) -> bool {
-        self.slots.iter_mut().fold(true, |all, slot| slot.steer(&mut change) && all)
+        // All of them, also after one that refuses.
+        self.slots.iter_mut().filter_map(|slot| (!slot.steer(&mut change)).then_some(())).count() == 0
     }
 
     /// The port's name for reports; `None` is the engine's own.

@@ -143,11 +143,14 @@ impl Follower {
 
     /// The sockets of the kernel that listen, by identity and address.
     fn listening(&mut self) -> std::io::Result<HashSet<(u64, SocketAddr)>> {
-        let listeners = match self.listeners.take() {
+        let mut listeners = match self.listeners.take() {
             Some(listeners) => listeners,
             None => Listeners::open()?,
         };
-        self.listeners.insert(listeners).list()
+        // After an error the rest of a list may still come: then the next one is asked for through another socket.
+        let listed = listeners.list()?;
+        self.listeners = Some(listeners);
+        Ok(listed)
     }
 
     /// The interface of a port.

@@ -223,6 +223,25 @@ fn addresses_and_routes_that_come_and_go_are_followed() {
 }
 
 #[test]
+fn connections_outlive_their_address_when_it_comes_back() {
+    let lab = Lab::new();
+    let engine = Engine::on_shared_link(&lab);
+    let _server = listening(On::Engine(&engine).peer(&lab, "echo-many", &["7000"]));
+    engine.wait_for_listener(7000);
+    let mut talk = CLIENT.peer(&lab, "talk", &[ENGINE_ADDR, "7000"]);
+    says(&mut talk, "before", SOON);
+    let addr = format!("{ENGINE_ADDR}/24");
+    for round in 0..5 {
+        let word = format!("round-{round}");
+        must(lab.ip(Side::Server, &["addr", "del", &addr, "dev", ENGINE_LINK]));
+        talk.tell(&word);
+        must(lab.ip(Side::Server, &["addr", "add", &addr, "dev", ENGINE_LINK]));
+        talk.wait_for_line(&format!("{word} ok"), Duration::from_secs(60));
+    }
+    assert_eq!(flows(&engine, 7000), 1, "{:?}", engine.sockets());
+}
+
+#[test]
 fn a_link_that_goes_down_and_up_and_a_neighbour_with_another_mac() {
     let lab = Lab::new();
     let engine = Engine::on_shared_link(&lab);
