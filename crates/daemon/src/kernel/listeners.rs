@@ -57,8 +57,7 @@ impl Listeners {
         self.sequence = self.sequence.wrapping_add(1);
         rustix::net::send(&self.socket, &request(family, self.sequence), SendFlags::DONTWAIT)?;
         loop {
-            // Another process cannot send here: the socket's number is known to the kernel alone, and what does not
-            // answer this request is passed over.
+            // Only the kernel and who has CAP_NET_ADMIN can send here; what does not answer this request is passed over.
             let (len, _) = rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT)?;
             let mut octets = &self.buffer[..len.min(BUFFER_LEN)];
             while let Some((message, rest)) = next_message(octets) {

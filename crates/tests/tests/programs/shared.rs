@@ -258,8 +258,7 @@ fn a_link_that_goes_down_and_up_and_a_neighbour_with_another_mac() {
     assert_eq!(flows(&engine, 7000), 1);
 }
 
-/// The engine's connections go on over changes of the MTU, down, up, and to more than the engine's memory for a frame
-/// has room for; at no time is a segment the kernel's, who would reset them.
+/// The engine's connections go on over changes of the MTU; at no time is a segment the kernel's, who would reset them.
 #[test]
 fn connections_last_while_the_mtu_changes() {
     let lab = Lab::new();
