@@ -389,8 +389,12 @@ fn check_ports(given: Vec<GivenPort>) -> Result<Vec<PortConfig>, ConfigError> {
     for port in given {
         let spec: PortSpec =
             port.port.value.parse().map_err(|e: toe_port::SpecError| port.port.bad(e.to_string()))?;
-        if ports.iter().any(|p| p.spec.driver == spec.driver && p.spec.interface == spec.interface) {
-            return Err(port.port.bad(format!("{} is given twice; give all its addresses to one", spec)));
+        if let Some(other) = ports.iter().find(|p| p.spec.interface == spec.interface) {
+            return Err(port.port.bad(if other.spec.driver == spec.driver {
+                format!("{spec} is given twice; give all its addresses to one")
+            } else {
+                format!("{spec} is on the interface of {}; leave one of them out", other.spec)
+            }));
         }
         if spec.driver.shares_address() {
             if let Some(given) = port.addrs.first().or(port.gateway.as_ref()) {
@@ -512,6 +516,7 @@ mod tests {
             ("toed --port packet:v0 --addr 127.0.0.2/8", "cannot be"),
             ("toed --port packet:v0 --addr 10.0.0.2/24 --gateway 10.0.1.1", "in no network"),
             ("toed --port packet:v0 --addr 10.0.0.2/24 --port packet:v0 --addr 10.0.0.3/24", "given twice"),
+            ("toed --port packet:v0 --addr 10.0.0.2/24 --port xdp:v0", "leave one of them out"),
             ("toed --port local --addr 10.0.0.2/24", "takes no address"),
             ("toed --port xdp:v0 --addr 10.0.0.2/24", "leave 10.0.0.2/24 out"),
             ("toed --port xdp:v0 --gateway 10.0.0.1", "leave 10.0.0.1 out"),

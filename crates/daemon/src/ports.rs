@@ -188,13 +188,22 @@ impl Ports {
     }
 
     /// A port's interface is there, as `link` says.
-    pub fn interface_is(&mut self, now: Instant, poller: &Poller, id: PortId, index: u32, link: &LinkNews) {
+    pub fn interface_is(
+        &mut self,
+        now: Instant,
+        engine: &mut Engine,
+        poller: &Poller,
+        id: PortId,
+        (index, link): (u32, &LinkNews),
+    ) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
         let is_other = slot.index.replace(index).is_some_and(|before| before != index);
         // A TAP is the engine's while it is open, and is gone when it is closed.
         let is_changed = slot.driver != Driver::Tap
             && (slot.port.mtu() != link.mtu || link.mac.is_some_and(|mac| mac != slot.port.mac()));
-        if is_other || is_changed {
+        if is_changed && !is_other && !slot.must_reopen && slot.driver.shares_address() {
+            slot.refresh(engine);
+        } else if is_other || is_changed {
             slot.leave(now, poller);
             slot.must_reopen = true;
         }
@@ -221,12 +230,22 @@ impl Ports {
         slot.addrs.retain(|known| !known.starts_with(&start));
         slot.addrs.extend(prefix_len.map(|len| format!("{start}{len}")));
         tracing::info!(port = slot.name, addrs = ?slot.addrs, "addresses");
-        slot.steer(|steering| steering.address(addr, prefix_len.is_some()));
     }
 
-    /// Changes what is steered to the engine on every shared port.
-    pub fn each_steering(&mut self, mut change: impl FnMut(&mut dyn Steering) -> std::io::Result<()>) {
-        self.slots.iter_mut().for_each(|slot| slot.steer(&mut change));
+    /// What comes to an address of a shared port may be the engine's, or is no longer.
+    pub fn steer_addr(&mut self, id: PortId, addr: Ipv4Addr, on: bool) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
+            slot.steer(|steering| steering.address(addr, on));
+        }
+    }
+
+    /// Changes what is steered to the engine on every shared port; `false`: not on all of them.
+    pub fn each_steering(
+        &mut self,
+        mut change: impl FnMut(&mut dyn Steering) -> std::io::Result<()>,
+    ) -> bool {
+        // All of them, also after one that refuses.
+        self.slots.iter_mut().filter_map(|slot| (!slot.steer(&mut change)).then_some(())).count() == 0
     }
 
     /// The port's name for reports; `None` is the engine's own.
@@ -255,12 +274,15 @@ impl PortSlot {
         }
     }
 
-    fn steer(&mut self, change: impl FnOnce(&mut dyn Steering) -> std::io::Result<()>) {
-        let Some(steering) = self.port.steering() else { return };
-        if let Err(error) = change(steering) {
-            self.errors += 1;
-            tracing::error!(port = self.name, %error, "frames cannot be steered to the engine");
+    fn steer(&mut self, change: impl FnOnce(&mut dyn Steering) -> std::io::Result<()>) -> bool {
+        let Some(steering) = self.port.steering() else { return true };
+        let Err(error) = change(steering) else { return true };
+        self.errors += 1;
+        if self.errors.is_power_of_two() {
+            let errors = self.errors;
+            tracing::error!(port = self.name, errors, %error, "frames cannot be steered to the engine");
         }
+        false
     }
 
     /// Whether the port works, or is to be tried again now.
@@ -292,6 +314,19 @@ impl PortSlot {
         engine.set_link(self.id, link_of(&*self.port));
         tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port open again");
         true
+    }
+
+    /// Takes up what has changed of an interface that is the same.
+    fn refresh(&mut self, engine: &mut Engine) {
+        let before = (self.port.mac(), self.port.mtu());
+        if let Err(error) = self.port.refresh() {
+            self.errors += 1;
+            return tracing::warn!(port = self.name, %error, "the port goes on with its old MTU and address");
+        }
+        if before != (self.port.mac(), self.port.mtu()) {
+            engine.set_link(self.id, link_of(&*self.port));
+            tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port changed");
+        }
     }
 
     /// Leaves the port alone for a while: its descriptor would report the failure without end.

@@ -93,9 +93,9 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.steer();
+        self.steer(now);
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
-        self.ask_neighbours();
+        let neighbours = self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
         self.sessions.forget_full();
         let completions = self.engine.poll_completions(&mut self.sessions);
@@ -104,7 +104,7 @@ impl Daemon {
         self.fence_faults(now);
         self.forget_unread();
         self.stages.done(Stage::Completions, completions);
-        frames + completions
+        frames + neighbours + completions
     }
 
     /// Looks at everything outside the rings, without waiting; whether something had happened there.
@@ -175,6 +175,9 @@ impl Daemon {
             }
         }
         self.resolve_doubts(now);
+        if self.follow_later_at() <= now {
+            self.follow_later(now);
+        }
         if self.accept_again_at.is_some_and(|at| at <= now) {
             self.resume_accepting();
         }
@@ -193,6 +196,7 @@ impl Daemon {
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
             .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))
+            .min(self.follow_later_at())
     }
 
     fn is_over(&self) -> bool {

@@ -42,6 +42,7 @@ toe_base::counters! {
         ActiveOpens = "active_opens",
         ConnectRefused = "connect_refused",
         NeighbourFailures = "neighbour_failures",
+        TwinsGone = "twins_gone",
         StaleEntries = "stale_entries",
         Claims = "claims",
         ChannelsOpened = "channels_opened",

@@ -159,8 +159,8 @@ int steer(struct xdp_md *ctx) {
         return XDP_PASS;
     if (!is_engines(ctx, ip, tcp))
         return XDP_PASS;
-    /* The flag says what is done when no socket serves this queue. */
-    return redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+    /* The flag says what is done while no socket serves this queue: the kernel would answer with RST. */
+    return redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
 }
 
 /* No function is called that asks for another. */

@@ -60,6 +60,11 @@ pub trait Port: Send {
     /// Opens the interface anew, which has disappeared and appeared again: its hardware address and MTU may be others.
     /// What was counted and what is steered stays. After an error the port carries nothing until this succeeds.
     fn reopen(&mut self) -> Result<(), OpenError>;
+
+    /// The interface is the same, and its hardware address or MTU has changed.
+    fn refresh(&mut self) -> Result<(), OpenError> {
+        self.reopen()
+    }
 }
 
 /// Which frames of a shared interface come to the engine; all others are the kernel's. Nothing is, at first. An error

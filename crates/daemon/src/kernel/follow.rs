@@ -6,6 +6,7 @@
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
 //! (those that go with an interface go in silence), so any news of that kind is a reason to ask for all of them.
 
+use super::listeners::Listeners;
 use super::netlink::{List, Looked, Netlink};
 use super::news::{LinkNews, NeighbourNews, News, RouteNews};
 use super::reserve::Reserved;
@@ -13,15 +14,35 @@ use crate::daemon::Daemon;
 use crate::poller::Token;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use toe_base::{Instant, PortId};
+use toe_engine::control::listen::Twin;
 use toe_engine::{KernelRoute, KernelVia, SteerChange};
+use toe_wire::link::MacAddr;
 
 /// How long the kernel may take for the lists that an engine begins with.
 const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
+/// How often the twins of steered listeners are looked at.
+const CHECK_TWINS_EVERY_US: u64 = 1_000_000;
+
+/// For each route of a list so long until the next one is asked for; to read a route takes a tenth of that.
+const ROUTES_SPACING_US: u64 = 20;
+
+/// How soon after the kernel had no port number it is asked for one again.
+const RESERVE_AGAIN_AFTER_US: u64 = 1_000_000;
+
 /// So often in a row a list that changed while it came is asked for again at once.
 const FAILURES_MAX: u32 = 100;
+
+/// What came of the list that is being received, and what the kernel told of meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    links: HashSet<u32>,
+    addrs: HashSet<(u32, Ipv4Addr, u8)>,
+    neighbours: HashSet<(u32, Ipv4Addr)>,
+    routes: Vec<RouteNews>,
+}
 
 /// What is known of the kernel.
 #[derive(Debug)]
@@ -31,15 +52,27 @@ pub struct Follower {
     links: HashMap<u32, LinkNews>,
     /// The ports whose interface is there.
     ports: HashMap<u32, PortId>,
-    addrs: HashMap<(u32, Ipv4Addr), u8>,
+    /// Interface, address and prefix length: an address may be there with several.
+    addrs: HashSet<(u32, Ipv4Addr, u8)>,
+    /// Addresses that are gone, and that connections still have.
+    lingering: HashSet<(PortId, Ipv4Addr)>,
+    /// The kernel's neighbours that it knows, and whether it doubts: it does not tell anew of one that it is asked for.
+    neighbours: HashMap<(u32, Ipv4Addr), (MacAddr, bool)>,
     /// The list that is being received, what came of it, and those that are due.
     pub(crate) receiving: Option<List>,
-    pub(crate) listed_addrs: HashSet<(u32, Ipv4Addr)>,
-    listed_routes: Vec<RouteNews>,
+    pub(crate) listed: Listed,
     due: VecDeque<List>,
     /// Lists in a row that did not come whole.
     failures: u32,
     reserved: Reserved,
+    /// No more are reserved before this: there were none.
+    reserve_not_before: Instant,
+    /// What the kernel's sockets are asked through; made when it is first wanted.
+    listeners: Option<Listeners>,
+    /// Routes are not asked for before this.
+    routes_not_before: Instant,
+    /// When to ask again whether the twins of steered listeners still listen.
+    check_twins_at: Instant,
 }
 
 impl Follower {
@@ -48,13 +81,18 @@ impl Follower {
             netlink: Netlink::open()?,
             links: HashMap::new(),
             ports: HashMap::new(),
-            addrs: HashMap::new(),
+            addrs: HashSet::new(),
+            lingering: HashSet::new(),
+            neighbours: HashMap::new(),
             receiving: None,
-            listed_addrs: HashSet::new(),
-            listed_routes: Vec::new(),
+            listed: Listed::default(),
             due: VecDeque::new(),
             failures: 0,
             reserved: Reserved::default(),
+            reserve_not_before: Instant::ZERO,
+            listeners: None,
+            routes_not_before: Instant::ZERO,
+            check_twins_at: Instant::FAR_FUTURE,
         })
     }
 
@@ -73,19 +111,46 @@ impl Follower {
     }
 
     /// Asks for the next list that is due, unless one is being received.
-    fn ask(&mut self) -> std::io::Result<()> {
-        if self.receiving.is_some() {
-            return Ok(());
-        }
-        let Some(list) = self.due.pop_front() else { return Ok(()) };
-        self.listed_addrs.clear();
-        self.listed_routes.clear();
+    fn ask(&mut self, now: Instant) -> std::io::Result<()> {
+        let next = self.next_list(now).and_then(|at| self.due.remove(at));
+        let Some(list) = next else { return Ok(()) };
+        self.listed = Listed::default();
         self.receiving = Some(list);
         self.netlink.ask_for(list)
     }
 
-    fn is_settled(&self) -> bool {
-        self.receiving.is_none() && self.due.is_empty()
+    #[cfg(test)]
+    pub(crate) fn neighbours_known(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// The place of the list that is to be asked for now.
+    pub(crate) fn next_list(&self, now: Instant) -> Option<usize> {
+        let may = |list: &List| *list != List::Routes || now >= self.routes_not_before;
+        self.due.iter().position(may).filter(|_| self.receiving.is_none())
+    }
+
+    /// When there is something to do although the kernel says nothing.
+    fn deadline(&self) -> Instant {
+        let wants_routes = self.receiving.is_none() && self.due.contains(&List::Routes);
+        let routes_at = if wants_routes { self.routes_not_before } else { Instant::FAR_FUTURE };
+        routes_at.min(self.check_twins_at)
+    }
+
+    fn is_settled(&self, now: Instant) -> bool {
+        self.receiving.is_none() && self.next_list(now).is_none()
+    }
+
+    /// The sockets of the kernel that listen, by identity and address.
+    fn listening(&mut self) -> std::io::Result<HashSet<(u64, SocketAddr)>> {
+        let mut listeners = match self.listeners.take() {
+            Some(listeners) => listeners,
+            None => Listeners::open()?,
+        };
+        // After an error the rest of a list may still come: then the next one is asked for through another socket.
+        let listed = listeners.list()?;
+        self.listeners = Some(listeners);
+        Ok(listed)
     }
 
     /// The interface of a port.
@@ -114,7 +179,7 @@ impl Daemon {
         self.kernel = Some(follower);
         let now = self.clock.now();
         self.follow(now);
-        while let Some(follower) = self.kernel.as_ref().filter(|follower| !follower.is_settled()) {
+        while let Some(follower) = self.kernel.as_ref().filter(|follower| !follower.is_settled(now)) {
             let mut fds = [PollFd::new(&follower.netlink, PollFlags::IN)];
             if rustix::event::poll(&mut fds, Some(&BEGIN_WITHIN))? == 0 {
                 return Err(std::io::Error::other(
@@ -123,7 +188,11 @@ impl Daemon {
             }
             self.follow(now);
         }
-        self.steer();
+        if !self.ports.shared().is_empty() {
+            let follower = self.kernel.as_mut();
+            follower.map_or(Ok(HashSet::new()), Follower::listening)?;
+        }
+        self.steer(now);
         Ok(())
     }
 
@@ -133,7 +202,7 @@ impl Daemon {
         let Some(mut follower) = self.kernel.take() else { return };
         let mut news = Vec::new();
         match follower.netlink.receive(|item| news.push(item)) {
-            Ok(Looked::All) => {}
+            Ok(Looked::All | Looked::Enough) => {}
             Ok(Looked::Lost) => {
                 tracing::warn!(
                     "the kernel had more to say of its links than there was room for; asking for all of it"
@@ -146,7 +215,8 @@ impl Daemon {
         for item in news {
             self.take_news(now, &mut follower, item);
         }
-        if let Err(error) = follower.ask() {
+        self.forget_lingering(&mut follower);
+        if let Err(error) = follower.ask(now) {
             tracing::error!(%error, "the kernel cannot be asked for its links, addresses and routes");
             follower.receiving = None;
         }
@@ -158,35 +228,25 @@ impl Daemon {
             News::Link { index, link } => self.link_there(now, follower, index, link),
             News::LinkGone { index } => self.link_gone(now, follower, index),
             News::Addr { index, addr, prefix_len } => {
-                follower.listed_addrs.insert((index, addr));
+                follower.listed.addrs.insert((index, addr, prefix_len));
                 self.addr_there(follower, index, addr, prefix_len);
             }
-            News::AddrGone { index, addr } => {
-                follower.listed_addrs.remove(&(index, addr));
-                self.addr_gone(follower, index, addr);
+            News::AddrGone { index, addr, prefix_len } => {
+                follower.listed.addrs.remove(&(index, addr, prefix_len));
+                self.addr_gone(follower, index, addr, prefix_len);
             }
-            News::Route(route) => follower.listed_routes.push(route),
+            News::Route(route) => follower.listed.routes.push(route),
             News::RoutesChanged => follower.want(List::Routes),
-            News::Neighbour { index, addr, state } => {
-                let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
-                let Some(port) = port else { return };
-                match state {
-                    NeighbourNews::Known { mac, is_doubtful } => {
-                        self.engine.neighbour_known(port, addr, mac, is_doubtful);
-                    }
-                    NeighbourNews::Failed => self.engine.neighbour_gone(port, addr, true),
-                    NeighbourNews::Forgotten => self.engine.neighbour_gone(port, addr, false),
-                }
-            }
+            News::Neighbour { index, addr, state } => self.neighbour(follower, index, addr, state),
             News::ListEnds { sequence, is_whole } => {
                 if let Some(is_whole) = follower.netlink.list_ended(sequence, is_whole) {
-                    self.list_ends(follower, is_whole);
+                    self.list_ends(now, follower, is_whole);
                 }
             }
         }
     }
 
-    pub(crate) fn list_ends(&mut self, follower: &mut Follower, is_whole: bool) {
+    pub(crate) fn list_ends(&mut self, now: Instant, follower: &mut Follower, is_whole: bool) {
         let Some(list) = follower.receiving.take() else { return };
         if !is_whole {
             follower.failures += 1;
@@ -200,35 +260,68 @@ impl Daemon {
         follower.failures = 0;
         match list {
             List::Addrs => {
-                let listed = &follower.listed_addrs;
-                let gone: Vec<_> =
-                    follower.addrs.keys().filter(|key| !listed.contains(key)).copied().collect();
-                for (index, addr) in gone {
-                    self.addr_gone(follower, index, addr);
+                let gone: Vec<_> = follower.addrs.difference(&follower.listed.addrs).copied().collect();
+                for (index, addr, prefix_len) in gone {
+                    self.addr_gone(follower, index, addr, prefix_len);
                 }
             }
             List::Routes => {
                 let shared = self.ports.shared();
-                let routes = follower.listed_routes.iter().map(|route| follower.kernel_route(route, &shared));
-                self.engine.set_kernel_routes(&routes.collect::<Vec<_>>());
+                let routes = follower.listed.routes.iter().map(|route| follower.kernel_route(route, &shared));
+                let routes: Vec<_> = routes.collect();
+                self.engine.set_kernel_routes(&routes);
+                // With very many a list takes a while; others want their turn, however often routes change.
+                follower.routes_not_before = now.after_us(ROUTES_SPACING_US * routes.len() as u64);
             }
-            List::Links | List::Neighbours => {}
+            List::Links => {
+                let listed = &follower.listed.links;
+                let gone: Vec<_> = follower.links.keys().filter(|i| !listed.contains(i)).copied().collect();
+                for index in gone {
+                    self.link_gone(now, follower, index);
+                }
+            }
+            List::Neighbours => {
+                let listed = &follower.listed.neighbours;
+                let gone: Vec<_> =
+                    follower.neighbours.keys().filter(|key| !listed.contains(key)).copied().collect();
+                for (index, addr) in gone {
+                    self.neighbour(follower, index, addr, NeighbourNews::Forgotten);
+                }
+            }
+        }
+    }
+
+    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, state: NeighbourNews) {
+        let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
+        let Some(port) = port else { return };
+        let key = (index, addr);
+        if let NeighbourNews::Known { mac, is_doubtful } = state {
+            follower.neighbours.insert(key, (mac, is_doubtful));
+            follower.listed.neighbours.insert(key);
+            self.engine.neighbour_known(port, addr, mac, is_doubtful);
+        } else {
+            follower.neighbours.remove(&key);
+            follower.listed.neighbours.remove(&key);
+            self.engine.neighbour_gone(port, addr, state == NeighbourNews::Failed);
         }
     }
 
     fn link_there(&mut self, now: Instant, follower: &mut Follower, index: u32, link: LinkNews) {
+        follower.listed.links.insert(index);
         let before = follower.links.insert(index, link.clone());
         let port = match follower.ports.get(&index) {
             Some(port) => *port,
             None => match self.ports.on_interface(&link.name) {
                 Some(port) => {
                     follower.ports.insert(index, port);
+                    // It may have had them before it had this name.
+                    follower.want(List::Addrs);
                     port
                 }
                 None => return,
             },
         };
-        self.ports.interface_is(now, &self.poller, port, index, &link);
+        self.ports.interface_is(now, &mut self.engine, &self.poller, port, (index, &link));
         if before.is_none_or(|before| before.is_up != link.is_up) {
             // Routes go with their interface without a word.
             follower.want(List::Routes);
@@ -237,54 +330,130 @@ impl Daemon {
     }
 
     fn link_gone(&mut self, now: Instant, follower: &mut Follower, index: u32) {
+        follower.listed.links.remove(&index);
         follower.links.remove(&index);
         if let Some(port) = follower.ports.remove(&index) {
             self.ports.interface_gone(now, &self.poller, port, index);
-            let addrs: Vec<_> = follower.addrs.keys().filter(|(i, _)| *i == index).map(|(_, a)| *a).collect();
+            let addrs: HashSet<_> =
+                follower.addrs.iter().filter(|(i, ..)| *i == index).map(|(_, a, _)| *a).collect();
             for addr in addrs {
-                self.drop_addr(port, addr);
+                self.drop_addr(follower, port, addr);
             }
         }
-        follower.addrs.retain(|(i, _), _| *i != index);
+        follower.addrs.retain(|(i, ..)| *i != index);
+        follower.neighbours.retain(|(i, _), _| *i != index);
         follower.want(List::Routes);
     }
 
     fn addr_there(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
-        let before = follower.addrs.insert((index, addr), prefix_len);
-        let Some(port) = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id)) else {
-            return;
-        };
-        if before == Some(prefix_len) {
-            return;
+        let is_new = follower.addrs.insert((index, addr, prefix_len));
+        let Some(port) = follower.ports.get(&index).copied() else { return };
+        if is_new {
+            self.take_addr(follower, port, index, addr);
         }
-        self.engine.add_addr(port, addr, prefix_len);
-        self.ports.set_addr(port, addr, Some(prefix_len));
-        follower.want(List::Routes);
     }
 
-    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr) {
-        if follower.addrs.remove(&(index, addr)).is_none() {
+    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
+        if !follower.addrs.remove(&(index, addr, prefix_len)) {
             return;
         }
         if let Some(port) = follower.ports.get(&index).copied() {
-            self.drop_addr(port, addr);
-            follower.want(List::Routes);
+            self.take_addr(follower, port, index, addr);
         }
     }
 
-    fn drop_addr(&mut self, port: PortId, addr: Ipv4Addr) {
+    /// An address has come or gone, or is left in another network; of several the widest counts.
+    fn take_addr(&mut self, follower: &mut Follower, port: PortId, index: u32, addr: Ipv4Addr) {
+        let of_addr = follower.addrs.iter().filter(|(i, a, _)| (*i, *a) == (index, addr));
+        match of_addr.map(|(.., prefix_len)| *prefix_len).min() {
+            None => self.drop_addr(follower, port, addr),
+            Some(prefix_len) if self.ports.is_shared(port) => {
+                self.engine.add_addr(port, addr, prefix_len);
+                self.ports.set_addr(port, addr, Some(prefix_len));
+                follower.lingering.remove(&(port, addr));
+                self.ports.steer_addr(port, addr, true);
+            }
+            Some(_) => {}
+        }
+        follower.want(List::Routes);
+    }
+
+    fn drop_addr(&mut self, follower: &mut Follower, port: PortId, addr: Ipv4Addr) {
         if self.ports.is_shared(port) {
             self.engine.remove_addr(port, addr);
             self.ports.set_addr(port, addr, None);
+            follower.lingering.insert((port, addr));
+            self.forget_lingering(follower);
         }
+    }
+
+    /// Of an address that is gone the kernel gets what comes once the engine has no connections there: if it comes back, the
+    /// kernel has it before this is known here, and would reset them.
+    fn forget_lingering(&mut self, follower: &mut Follower) {
+        follower.lingering.retain(|(port, addr)| {
+            let is_used = self.engine.has_flows_at(*addr);
+            if !is_used {
+                self.ports.steer_addr(*port, *addr, false);
+            }
+            is_used
+        });
     }
 
     /// Carries out what the engine wants steered, and reserves port numbers that it wants; before anything is sent or
     /// posted that relies on it.
-    pub(crate) fn steer(&mut self) {
+    pub(crate) fn steer(&mut self, now: Instant) {
         self.reserve_ports();
+        let mut is_checked = false;
         while let Some(change) = self.engine.poll_steer() {
-            self.ports.steer(&change);
+            if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
+                // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
+                self.check_twins(now);
+                is_checked = true;
+            }
+            let is_done = self.ports.steer(&change);
+            if let SteerChange::Listen { local, on: true } = change
+                && !is_done
+            {
+                self.engine.steering_refused(local);
+            }
+        }
+    }
+
+    /// When [`Daemon::follow_later`] has something to do.
+    pub(crate) fn follow_later_at(&self) -> Instant {
+        self.kernel.as_ref().map_or(Instant::FAR_FUTURE, Follower::deadline)
+    }
+
+    /// What was put off and is due now.
+    pub(crate) fn follow_later(&mut self, now: Instant) {
+        let Some(follower) = &self.kernel else { return };
+        if follower.check_twins_at <= now {
+            self.check_twins(now);
+        }
+        self.follow(now);
+    }
+
+    /// Makes sure that the kernel sockets that steered listeners rely on listen still: their owners may close them and go on
+    /// listening here, and then the port may be another program's.
+    pub(crate) fn check_twins(&mut self, now: Instant) {
+        let Some(follower) = &mut self.kernel else { return };
+        let mut missing: Vec<Twin> = self.engine.steered_twins().collect();
+        let is_wanted = !missing.is_empty();
+        follower.check_twins_at =
+            if is_wanted { now.after_us(CHECK_TWINS_EVERY_US) } else { Instant::FAR_FUTURE };
+        // A list that changes while it is made may leave out one that was there all the time: look twice.
+        for _ in 0..2 {
+            if missing.is_empty() {
+                return;
+            }
+            match follower.listening() {
+                Ok(listening) => missing.retain(|twin| !listening.contains(&(twin.identity, twin.local))),
+                Err(error) => return tracing::debug!(%error, "the kernel's listeners are not listed"),
+            }
+        }
+        for twin in missing {
+            tracing::info!(addr = %twin.local, "a program's kernel socket listens no more; the port is the kernel's");
+            self.engine.twin_gone(twin.identity);
         }
     }
 
@@ -295,11 +464,19 @@ impl Daemon {
             return;
         }
         let Some(follower) = &mut self.kernel else { return };
+        let now = self.clock.now();
+        if now < follower.reserve_not_before {
+            return;
+        }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         let reserved = follower.reserved.reserve(wanted, |port| {
             ports.reserve(port);
             engine.add_reserved_port(port);
         });
+        if reserved.is_err() {
+            // The kernel has looked through all of its port numbers, which takes a while.
+            follower.reserve_not_before = now.after_us(RESERVE_AGAIN_AFTER_US);
+        }
         if let Err(error) = reserved
             && self.counts.note_ports_refused()
         {
@@ -307,25 +484,35 @@ impl Daemon {
         }
     }
 
-    /// Lets the kernel find the neighbours that the engine waits for.
-    pub(crate) fn ask_neighbours(&mut self) {
+    /// Lets the kernel find the neighbours that the engine waits for; returns how many it knew already.
+    pub(crate) fn ask_neighbours(&mut self) -> usize {
+        let mut found = 0;
         while let Some((port, addr)) = self.engine.poll_neighbour() {
             let Some(follower) = &mut self.kernel else { continue };
             let Some(index) = follower.index_of(port) else { continue };
+            let known = follower.neighbours.get(&(index, addr)).copied();
+            if let Some((mac, is_doubtful)) = known {
+                self.engine.neighbour_known(port, addr, mac, false);
+                found += 1;
+                if !is_doubtful {
+                    continue;
+                }
+            }
             if let Err(error) = follower.netlink.resolve(index, addr) {
                 tracing::debug!(%error, %addr, "the kernel cannot be asked for a neighbour");
             }
         }
+        found
     }
 }
 
 impl crate::ports::Ports {
-    /// One change of the steering, on every shared port.
-    fn steer(&mut self, change: &SteerChange) {
+    /// One change of the steering, on every shared port; `false`: the kernel refuses it.
+    fn steer(&mut self, change: &SteerChange) -> bool {
         self.each_steering(|steering| match *change {
             SteerChange::Listen { local, on } => steering.listen(local, on),
             SteerChange::Flow { key, on } => steering.flow(key.local, key.remote, on),
-        });
+        })
     }
 
     fn reserve(&mut self, port: u16) {

@@ -35,6 +35,7 @@ pub enum News {
     AddrGone {
         index: u32,
         addr: Ipv4Addr,
+        prefix_len: u8,
     },
     /// A route of a list that was asked for.
     Route(RouteNews),
@@ -91,19 +92,23 @@ pub fn parse(octets: &[u8]) -> Option<News> {
     let is_listed = message.header.flags & NLM_F_MULTIPART != 0;
     let sequence = message.header.sequence_number;
     match message.payload {
-        NetlinkPayload::Done(_) => Some(News::ListEnds { sequence, is_whole: true }),
+        // Linux says there, too, that it could not go on.
+        NetlinkPayload::Done(done) => Some(News::ListEnds { sequence, is_whole: done.code == 0 }),
         // It ends the list that it answers, if it answers one.
         NetlinkPayload::Error(_) => Some(News::ListEnds { sequence, is_whole: false }),
         NetlinkPayload::InnerMessage(inner) => match inner {
             RouteNetlinkMessage::NewLink(link) => link_news(&link),
-            RouteNetlinkMessage::DelLink(link) => Some(News::LinkGone { index: link.header.index }),
+            // That a bridge has lost a port is told so, too, and the interface is still there.
+            RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                Some(News::LinkGone { index: link.header.index })
+            }
             RouteNetlinkMessage::NewAddress(address) => {
                 let (index, addr) = address_of(&address)?;
                 Some(News::Addr { index, addr, prefix_len: address.header.prefix_len })
             }
             RouteNetlinkMessage::DelAddress(address) => {
                 let (index, addr) = address_of(&address)?;
-                Some(News::AddrGone { index, addr })
+                Some(News::AddrGone { index, addr, prefix_len: address.header.prefix_len })
             }
             RouteNetlinkMessage::NewRoute(route) if is_listed => route_news(&route).map(News::Route),
             RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Some(News::RoutesChanged),
@@ -324,8 +329,10 @@ mod tests {
         let is = LinkNews { name: "eth1".to_owned(), is_up: true, mtu: 1500, mac };
         let found = parse(&octets(RouteNetlinkMessage::NewLink(link.clone()), 0));
         assert_eq!(found, Some(News::Link { index: 7, link: is }));
-        let found = parse(&octets(RouteNetlinkMessage::DelLink(link), 0));
+        let found = parse(&octets(RouteNetlinkMessage::DelLink(link.clone()), 0));
         assert_eq!(found, Some(News::LinkGone { index: 7 }));
+        link.header.interface_family = AddressFamily::Bridge;
+        assert_eq!(parse(&octets(RouteNetlinkMessage::DelLink(link), 0)), None, "it has left a bridge");
 
         let mut address = AddressMessage::default();
         address.header.family = AddressFamily::Inet;
@@ -337,7 +344,20 @@ mod tests {
         let found = parse(&octets(RouteNetlinkMessage::NewAddress(address.clone()), 0));
         assert_eq!(found, Some(News::Addr { index: 7, addr: local, prefix_len: 24 }));
         let found = parse(&octets(RouteNetlinkMessage::DelAddress(address), 0));
-        assert_eq!(found, Some(News::AddrGone { index: 7, addr: local }));
+        assert_eq!(found, Some(News::AddrGone { index: 7, addr: local, prefix_len: 24 }));
+    }
+
+    #[test]
+    fn a_list_that_ends_with_an_error_is_not_whole() {
+        for (code, is_whole) in [(0i32, true), (-11, false)] {
+            let mut done = [0u8; 20];
+            done[..4].copy_from_slice(&20u32.to_ne_bytes());
+            done[4..6].copy_from_slice(&3u16.to_ne_bytes());
+            done[8] = if cfg!(target_endian = "little") { 9 } else { 0 };
+            done[16..].copy_from_slice(&code.to_ne_bytes());
+            let ends = parse(&done);
+            assert!(matches!(ends, Some(News::ListEnds { is_whole: is, .. }) if is == is_whole), "{ends:?}");
+        }
     }
 
     #[test]

@@ -8,18 +8,39 @@ use std::os::fd::OwnedFd;
 /// Most port numbers that one engine takes out of the kernel's ephemeral ones (28,232 unless set otherwise): the
 /// kernel's programs need some, too. A connect that finds none is done by the kernel.
 const RESERVED_MAX: usize = 8192;
+/// And at most this part of them.
+const SHARE: usize = 3;
+/// Where the kernel says which are its ephemeral ports.
+const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reserved {
     sockets: Vec<OwnedFd>,
+    max: usize,
+}
+
+impl Default for Reserved {
+    fn default() -> Reserved {
+        let range = std::fs::read_to_string(RANGE).unwrap_or_default();
+        Reserved { sockets: Vec::new(), max: max_of(&range) }
+    }
+}
+
+/// How many may be taken of a range as the kernel writes it: the first and the last.
+fn max_of(range: &str) -> usize {
+    let mut ends = range.split_whitespace().map_while(|end| end.parse::<u16>().ok());
+    let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return RESERVED_MAX };
+    let count = usize::from(last.saturating_sub(first)) + 1;
+    RESERVED_MAX.min(count / SHARE)
 }
 
 impl Reserved {
     /// Lets the kernel keep up to `count` more port numbers; hands each to `each`. Fewer when there are no more.
     pub fn reserve(&mut self, count: usize, mut each: impl FnMut(u16)) -> std::io::Result<()> {
-        let left = RESERVED_MAX - self.sockets.len();
+        let left = self.max.saturating_sub(self.sockets.len());
         if left == 0 {
-            return Err(std::io::Error::other(format!("{RESERVED_MAX} port numbers are in use")));
+            let why = format!("{} port numbers are in use, as many as an engine takes", self.max);
+            return Err(std::io::Error::other(why));
         }
         for _ in 0..count.min(left) {
             let (socket, port) = reserve_one()?;
@@ -44,6 +65,14 @@ fn reserve_one() -> std::io::Result<(OwnedFd, u16)> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn the_kernels_programs_keep_most_of_a_small_range() {
+        assert_eq!(max_of("32768\t60999\n"), RESERVED_MAX);
+        assert_eq!(max_of("40000 40299"), 100);
+        assert_eq!(max_of("40000 39000"), 0);
+        assert_eq!(max_of(""), RESERVED_MAX);
+    }
 
     #[test]
     fn a_reserved_number_is_nobody_elses_until_it_is_given_up() {

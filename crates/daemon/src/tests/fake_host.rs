@@ -199,13 +199,23 @@ impl FakeHost {
     }
 
     pub(crate) fn listen(&mut self, daemon: &mut Daemon, local: SocketAddr) -> (ListenerId, OwnedFd) {
+        self.listen_with(daemon, local, NO_HANDLE)
+    }
+
+    /// The same with the handle of a kernel socket.
+    pub(crate) fn listen_with(
+        &mut self,
+        daemon: &mut Daemon,
+        local: SocketAddr,
+        twin: u32,
+    ) -> (ListenerId, OwnedFd) {
         let (anchor, end) = self.take_anchor(daemon);
         self.token += 1;
         let args = ListenArgs {
             local: local.into(),
             backlog: 16,
             anchor: anchor.0,
-            twin: NO_HANDLE,
+            twin,
             fd: 5,
             ..Default::default()
         };
@@ -217,17 +227,22 @@ impl FakeHost {
     }
 
     pub(crate) fn connect(&mut self, daemon: &mut Daemon, remote: SocketAddr) -> (FlowId, OwnedFd) {
+        let (flow, end) = self.begin_connect(daemon, remote);
+        let errno = self.expect(daemon, "connection", |c| match *c {
+            Completion::Connected { flow: f, errno } if f == flow => Some(errno),
+            _ => None,
+        });
+        assert!(errno.is_ok(), "{errno:?}");
+        (flow, end)
+    }
+
+    pub(crate) fn begin_connect(&mut self, daemon: &mut Daemon, remote: SocketAddr) -> (FlowId, OwnedFd) {
         let (anchor, end) = self.take_anchor(daemon);
         self.token += 1;
         let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, fd: 6, ..Default::default() };
         self.queue.push_connect(self.token, &args).expect("room");
         self.doorbell.ring_if_wanted().expect("rung");
         let flow = self.command_result(daemon, self.token).expect("a route");
-        let errno = self.expect(daemon, "connection", |c| match *c {
-            Completion::Connected { flow: f, errno } if f == flow => Some(errno),
-            _ => None,
-        });
-        assert!(errno.is_ok(), "{errno:?}");
         (flow, end)
     }
 

@@ -1,15 +1,19 @@
 //! A daemon with a shared port that is not there in truth: the test is the kernel, and hears what is steered.
 
-use super::daemon;
+use super::fake_host::FakeHost;
+use super::{daemon, settle};
 use crate::config::PortConfig;
 use crate::daemon::Daemon;
-use crate::kernel::follow::Follower;
+use crate::kernel::follow::{Follower, Listed};
 use crate::kernel::netlink::List;
-use crate::kernel::news::{LinkNews, News};
+use crate::kernel::news::{LinkNews, NeighbourNews, News, RouteNews};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::BorrowedFd;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use toe_abi::attach::{Reply, Request};
+use toe_base::PortId;
+use toe_engine::{KernelRoute, KernelVia};
 use toe_port::{OpenError, Port, PortCounters, Steering};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
@@ -78,6 +82,11 @@ impl Port for FakePort {
         self.note("reopened".to_owned());
         Ok(())
     }
+    fn refresh(&mut self) -> Result<(), OpenError> {
+        self.mtu = 1400;
+        self.note("refreshed".to_owned());
+        Ok(())
+    }
 }
 
 impl Steering for FakePort {
@@ -90,7 +99,9 @@ impl Steering for FakePort {
     }
     fn listen(&mut self, local: SocketAddrV4, on: bool) -> io::Result<()> {
         self.note(format!("listen {local} {on}"));
-        Ok(())
+        let is_full =
+            on && self.log.lock().unwrap_or_else(PoisonError::into_inner).contains(&"full".to_owned());
+        if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
     fn flow(&mut self, local: SocketAddrV4, _: SocketAddrV4, on: bool) -> io::Result<()> {
         self.note(format!("flow {local} {on}"));
@@ -123,6 +134,17 @@ impl Kernel {
         self.daemon.take_news(now, &mut self.follower, news);
     }
 
+    /// A list ends in which nothing was but what has been told since [`Kernel::new_list`].
+    fn list_ends(&mut self, list: List, is_whole: bool) {
+        self.follower.receiving = Some(list);
+        let now = self.daemon.clock.now();
+        self.daemon.list_ends(now, &mut self.follower, is_whole);
+    }
+
+    fn new_list(&mut self) {
+        self.follower.listed = Listed::default();
+    }
+
     fn has_link(&mut self, index: u32, mtu: u32) {
         let link = LinkNews { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC) };
         self.tells(News::Link { index, link });
@@ -141,6 +163,145 @@ impl Kernel {
     }
 }
 
+#[test]
+fn an_address_with_two_prefix_lengths_goes_with_the_last() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    kernel.tells(News::Addr { index: INDEX, addr: ADDR, prefix_len: 32 });
+    assert_eq!(kernel.look().1, ["10.0.0.2/24"]);
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    let (log, addrs) = kernel.look();
+    assert!(!log.contains(&"address 10.0.0.2 false".to_owned()), "{log:?}");
+    assert_eq!(addrs, ["10.0.0.2/32"]);
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 32 });
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
+}
+
+/// Between the kernel's having it again and our hearing of that its segments must not be the kernel's.
+#[test]
+fn an_address_that_connections_have_is_steered_until_they_end() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    let engine = &mut kernel.daemon.engine;
+    let via = KernelVia::Port { port: PortId(0), gateway: None, source: None };
+    engine.set_kernel_routes(&[KernelRoute { dst: ADDR, prefix_len: 24, metric: 0, is_local: false, via }]);
+    engine.add_reserved_port(40_000);
+    let mut host = FakeHost::attach(&mut kernel.daemon);
+    let remote = "10.0.0.9:80".parse().expect("an address");
+    let (_flow, anchor) = host.begin_connect(&mut kernel.daemon, remote);
+    kernel.look();
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    assert_eq!(kernel.look(), (vec![], vec![]), "it is not ours, and not left to the kernel");
+    kernel.has_addr(INDEX);
+    assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])));
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    drop(anchor);
+    settle(&mut kernel.daemon);
+    kernel.daemon.kernel = Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
+    let now = kernel.daemon.clock.now();
+    kernel.daemon.follow(now);
+    assert_eq!(kernel.look().0, ["address 10.0.0.2 false"]);
+}
+
+#[test]
+fn many_routes_are_not_listed_at_each_change() {
+    let mut kernel = Kernel::new();
+    let via = |n: u32| RouteNews {
+        dst: Ipv4Addr::from_bits(n << 8),
+        prefix_len: 24,
+        metric: 0,
+        is_local: false,
+        index: None,
+        gateway: None,
+        source: None,
+    };
+    (0..100_000).for_each(|n| kernel.tells(News::Route(via(n))));
+    let now = kernel.daemon.clock.now();
+    kernel.list_ends(List::Routes, true);
+    kernel.tells(News::RoutesChanged);
+    kernel.tells(News::RoutesChanged);
+    assert_eq!(kernel.follower.next_list(now.after_us(1_000_000)), None);
+    assert_eq!(kernel.follower.next_list(now.after_us(600_000_000)), Some(0));
+}
+
+/// News was lost, so the lists were asked for.
+#[test]
+fn links_and_neighbours_that_went_unseen_are_gone_with_their_list() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    kernel.has_addr(INDEX);
+    let known = NeighbourNews::Known { mac: MAC, is_doubtful: false };
+    let (first, second) = (Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 9));
+    kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
+    kernel.tells(News::Neighbour { index: INDEX, addr: second, state: known });
+    assert_eq!(kernel.follower.neighbours_known(), 2);
+    kernel.new_list();
+    kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
+    kernel.list_ends(List::Neighbours, true);
+    assert_eq!(kernel.follower.neighbours_known(), 1);
+    kernel.new_list();
+    kernel.has_link(INDEX, 1500);
+    kernel.list_ends(List::Links, true);
+    assert_eq!(kernel.look().1, ["10.0.0.2/24"], "it was listed");
+    kernel.new_list();
+    kernel.list_ends(List::Links, true);
+    assert_eq!((kernel.look().1, kernel.follower.neighbours_known()), (vec![], 0));
+}
+
+/// A program shows a kernel socket that listens, and the engine listens, too: as long as the kernel's does.
+#[test]
+fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
+    let mut kernel = Kernel::new();
+    kernel.has_link(INDEX, 1500);
+    let Kernel { mut daemon, follower, log } = kernel;
+    daemon.kernel = Some(follower);
+    let mut host = FakeHost::attach(&mut daemon);
+    let socket = TcpListener::bind("0.0.0.0:0").expect("a socket");
+    let local = socket.local_addr().expect("bound");
+    let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[socket.as_fd()]);
+    let Reply::Handle { handle } = reply else { panic!("{reply:?}") };
+    let logged = || std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
+    let look = |daemon: &mut Daemon| {
+        let now = daemon.clock.now();
+        daemon.check_twins(now);
+        settle(daemon);
+        logged()
+    };
+    let (on, off) = (format!("listen {local} true"), format!("listen {local} false"));
+    let (_listener, anchor) = host.listen_with(&mut daemon, local, handle);
+    assert_eq!(logged(), std::slice::from_ref(&on));
+    assert!(daemon.follow_later_at() > daemon.clock.now(), "looked at again");
+    assert_eq!(look(&mut daemon), Vec::<String>::new(), "it listens");
+    drop(socket);
+    assert_eq!(look(&mut daemon), std::slice::from_ref(&off));
+    assert_eq!(look(&mut daemon), Vec::<String>::new());
+    assert!(daemon.follow_later_at().is_far_future(), "nothing is left to look at");
+
+    // What was shown once says nothing later.
+    drop(anchor);
+    settle(&mut daemon);
+    let _late = host.listen_with(&mut daemon, local, handle);
+    assert_eq!(logged(), [on, off]);
+}
+
+/// The program that steers has no room for it; the program's kernel socket takes what comes.
+#[test]
+fn a_listener_that_cannot_be_steered_is_given_up() {
+    let Kernel { mut daemon, follower, log } = Kernel::new();
+    daemon.kernel = Some(follower);
+    let mut host = FakeHost::attach(&mut daemon);
+    let socket = TcpListener::bind("0.0.0.0:0").expect("a socket");
+    let local = socket.local_addr().expect("bound");
+    let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[socket.as_fd()]);
+    let Reply::Handle { handle } = reply else { panic!("{reply:?}") };
+    log.lock().unwrap_or_else(PoisonError::into_inner).push("full".to_owned());
+    let _listener = host.listen_with(&mut daemon, local, handle);
+    let log = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert_eq!(log, ["full".to_owned(), format!("listen {local} true"), format!("listen {local} false")]);
+}
+
 fn lines(wanted: &[&str]) -> Vec<String> {
     wanted.iter().map(ToString::to_string).collect()
 }
@@ -154,7 +315,7 @@ fn addresses_are_the_kernels_of_that_interface_alone() {
     kernel.has_addr(INDEX);
     kernel.has_addr(INDEX);
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])), "once");
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
 }
 
@@ -164,11 +325,9 @@ fn what_a_whole_list_does_not_have_is_gone_and_a_part_of_one_says_nothing() {
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
     kernel.look();
+    kernel.new_list();
     for (is_whole, wanted) in [(false, vec![]), (true, lines(&["address 10.0.0.2 false"]))] {
-        kernel.follower.receiving = Some(List::Addrs);
-        kernel.follower.listed_addrs.clear();
-        let Kernel { daemon, follower, .. } = &mut kernel;
-        daemon.list_ends(follower, is_whole);
+        kernel.list_ends(List::Addrs, is_whole);
         assert_eq!(kernel.look().0, wanted);
     }
 }
@@ -191,11 +350,11 @@ fn an_interface_that_comes_back_with_another_number_is_opened_anew() {
 }
 
 #[test]
-fn another_mtu_opens_the_interface_anew() {
+fn another_mtu_leaves_the_interface_open() {
     let mut kernel = Kernel::new();
     kernel.has_link(INDEX, 1500);
     assert_eq!(kernel.look().0, Vec::<String>::new(), "as it was opened");
     kernel.has_link(INDEX, 1400);
-    assert_eq!(kernel.look().0, ["reopened"]);
+    assert_eq!(kernel.look().0, ["refreshed"]);
     assert_eq!(kernel.daemon.status_report().ports[0].mtu, 1400);
 }

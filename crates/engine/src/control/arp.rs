@@ -28,26 +28,62 @@ pub enum NeighbourState {
 
 const ASK_INTERVAL_US: u64 = 1_000_000;
 const TRIES_MAX: u8 = 3;
-/// Neighbours of one port. A full table forgets those that do not answer first.
-const NEIGHBOURS_MAX: usize = 4096;
+/// Neighbours of one port. A full table gives up those that no connection holds.
+pub const NEIGHBOURS_MAX: usize = 4096;
+/// A full table is searched for such at every so-manieth wish, when the last search found none.
+const SEARCH_EVERY: u32 = 1024;
 
-/// The neighbours of one port. A number stays a neighbour's own for the life of the engine: flows keep it.
+/// The neighbours of one port. A number stays a neighbour's own as long as a connection holds it.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     table: Vec<Neighbour>,
+    /// Numbers that are nobody's.
+    free: Vec<u16>,
+    /// Wishes that found the table full since numbers were last freed.
+    refused: u32,
 }
 
 impl Neighbours {
     /// The number of `addr`, new ones included; `None` when the table is full.
     pub fn number(&mut self, addr: Ipv4Addr) -> Option<u16> {
-        if let Some(at) = self.table.iter().position(|n| n.addr == addr) {
+        if let Some(at) = self.find(addr) {
             return Some(at as u16);
+        }
+        let new = Neighbour { addr, state: NeighbourState::Unreachable, is_doubtful: false };
+        if let Some(number) = self.free.pop() {
+            self.table[usize::from(number)] = new;
+            return Some(number);
         }
         if self.table.len() == NEIGHBOURS_MAX {
             return None;
         }
-        self.table.push(Neighbour { addr, state: NeighbourState::Unreachable, is_doubtful: false });
+        self.table.push(new);
         Some((self.table.len() - 1) as u16)
+    }
+
+    fn find(&self, addr: Ipv4Addr) -> Option<usize> {
+        // What is free has no address.
+        if addr.is_unspecified() { None } else { self.table.iter().position(|n| n.addr == addr) }
+    }
+
+    /// The table was full; whether it is worth looking for numbers that no connection holds.
+    pub fn should_free(&mut self) -> bool {
+        let is_due = self.refused.is_multiple_of(SEARCH_EVERY);
+        self.refused = self.refused.wrapping_add(1);
+        is_due
+    }
+
+    /// Frees all numbers but those that are held, one flag for each.
+    pub fn free_all_but(&mut self, held: &[bool]) {
+        for (number, neighbour) in self.table.iter_mut().enumerate() {
+            if held.get(number) == Some(&true) || neighbour.addr.is_unspecified() {
+                continue;
+            }
+            let (addr, state) = (Ipv4Addr::UNSPECIFIED, NeighbourState::Unreachable);
+            *neighbour = Neighbour { addr, state, is_doubtful: false };
+            self.free.push(number as u16);
+            self.refused = 0;
+        }
     }
 
     /// The hardware address, if it is known.
@@ -65,18 +101,18 @@ impl Neighbours {
     }
 
     /// What the kernel says of a neighbour: its hardware address, and whether it is sure of it. Returns its number when
-    /// somebody waited for that.
+    /// somebody waited for that. Of one that nobody here has used nothing is kept: the kernel may know very many.
     pub fn set(&mut self, addr: Ipv4Addr, mac: MacAddr, is_doubtful: bool) -> Option<u16> {
-        let waited = self.learn(addr, mac);
-        if let Some(known) = self.table.iter_mut().find(|n| n.addr == addr) {
-            known.is_doubtful = is_doubtful;
-        }
-        waited
+        let at = self.find(addr)?;
+        let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
+        self.table[at].state = NeighbourState::Known(mac);
+        self.table[at].is_doubtful = is_doubtful;
+        waited.then_some(at as u16)
     }
 
     /// The kernel has forgotten the neighbour, or it did not answer. Returns its number when it is known here.
     pub fn forget(&mut self, addr: Ipv4Addr) -> Option<u16> {
-        let at = self.table.iter().position(|n| n.addr == addr)?;
+        let at = self.find(addr)?;
         self.table[at].state = NeighbourState::Unreachable;
         self.table[at].is_doubtful = false;
         Some(at as u16)
@@ -150,6 +186,27 @@ mod tests {
         assert_eq!(neighbours.learn(ADDR, MacAddr([1; 6])), Some(number));
         assert_eq!(neighbours.learn(ADDR, MacAddr([2; 6])), None, "nobody waited");
         assert_eq!(neighbours.mac(number), Some(MacAddr([2; 6])));
+    }
+
+    #[test]
+    fn a_full_table_gives_up_what_no_connection_holds() {
+        let addr = |n: usize| Ipv4Addr::from_bits(0x0a00_0000 + n as u32);
+        let mut neighbours = Neighbours::default();
+        (1..=NEIGHBOURS_MAX).for_each(|n| assert_eq!(neighbours.number(addr(n)), Some(n as u16 - 1)));
+        assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), None);
+        let all = vec![true; NEIGHBOURS_MAX];
+        assert!(neighbours.should_free(), "at first");
+        neighbours.free_all_but(&all);
+        assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), None);
+        assert!(!neighbours.should_free(), "not for each wish, when there was nothing");
+        let mut held = all;
+        held[6] = false;
+        neighbours.free_all_but(&held);
+        assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), Some(6));
+        assert_eq!(neighbours.number(addr(6)), Some(5), "held");
+        assert_eq!(neighbours.number(addr(7)), None, "it was given up");
+        assert!(neighbours.should_free(), "numbers were freed meanwhile");
+        assert_eq!(neighbours.set(addr(7), MacAddr([1; 6]), false), None, "the kernel's news need no place");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct Twin {
     pub shares_port: bool,
     /// It is of the engine's own network namespace: nobody else there has its address and port.
     pub is_here: bool,
+    /// It listens. While it does nobody else can, whatever options either has (of those that do not, SO_REUSEADDR lets
+    /// several have one port).
+    pub listens: bool,
 }
 
 impl Twin {
@@ -49,7 +52,7 @@ impl Twin {
     pub fn holds(&self, local: SocketAddrV4) -> bool {
         let SocketAddr::V4(held) = self.local else { return false };
         let covers = held.ip().is_unspecified() || held.ip() == local.ip();
-        self.is_here && held.port() == local.port() && covers
+        self.is_here && self.listens && held.port() == local.port() && covers
     }
 }
 
@@ -139,6 +142,19 @@ impl Listener {
     pub fn drop_anchor(&mut self, anchor: AnchorHandle) -> bool {
         self.anchors.retain(|(known, _)| *known != anchor);
         self.anchors.is_empty()
+    }
+
+    /// The kernel socket is gone or listens no more: it says nothing about the port any longer.
+    fn forget_twin(&mut self, identity: u64) {
+        for (_, evidence) in &mut self.anchors {
+            evidence.twin = evidence.twin.filter(|twin| twin.identity != identity);
+        }
+    }
+
+    /// The kernel sockets that hold the port.
+    pub fn holding_twins(&self) -> impl Iterator<Item = Twin> {
+        let local = self.local;
+        self.anchors.iter().filter_map(|(_, known)| known.twin).filter(move |twin| twin.holds(local))
     }
 
     pub fn anchors(&self) -> impl Iterator<Item = AnchorHandle> {
@@ -249,6 +265,20 @@ impl Listeners {
         due
     }
 
+    /// A kernel socket is gone or listens no more. Returns the listeners that were steered because of it and because of no
+    /// other, which are steered no longer.
+    pub fn forget_twin(&mut self, identity: u64) -> Vec<SocketAddrV4> {
+        let mut ended = Vec::new();
+        for listener in self.records.iter_mut().flatten() {
+            listener.forget_twin(identity);
+            if listener.is_steered && listener.holding_twins().next().is_none() {
+                listener.is_steered = false;
+                ended.push(listener.local);
+            }
+        }
+        ended
+    }
+
     /// The listener for a connection to `local`: one bound to the address goes before one bound to all.
     pub fn find(&self, local: SocketAddrV4) -> Option<ListenerIdx> {
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
@@ -286,7 +316,7 @@ mod tests {
     fn the_same_kernel_socket_or_a_shared_port_lets_another_in() {
         let evidence = |identity, shares_port, uid| {
             let local = SocketAddr::V4(at([0; 4], 80));
-            Evidence { twin: Some(Twin { local, identity, shares_port, is_here: true }), uid }
+            Evidence { twin: Some(Twin { local, identity, shares_port, is_here: true, listens: true }), uid }
         };
         let mut listeners = Listeners::default();
         let mut open = |anchor, evidence| listeners.open(at([0; 4], 80), 5, AnchorHandle(anchor), evidence);
@@ -307,7 +337,13 @@ mod tests {
 
     #[test]
     fn a_twin_holds_what_the_kernel_gives_it() {
-        let twin = |local: SocketAddr, is_here| Twin { local, identity: 7, shares_port: false, is_here };
+        let twin = |local: SocketAddr, is_here| Twin {
+            local,
+            identity: 7,
+            shares_port: false,
+            is_here,
+            listens: true,
+        };
         let v4 = |ip: [u8; 4]| SocketAddr::from((ip, 80));
         let (any, one, other) = (at([0; 4], 80), at([10, 0, 0, 2], 80), at([10, 0, 0, 3], 80));
         assert!(twin(v4([0; 4]), true).holds(any) && twin(v4([0; 4]), true).holds(one));
@@ -316,6 +352,8 @@ mod tests {
         assert!(!twin(v4([10, 0, 0, 2]), true).holds(other));
         assert!(!twin(v4([0; 4]), true).holds(at([10, 0, 0, 2], 81)));
         assert!(!twin(v4([0; 4]), false).holds(one), "of a namespace of its own");
+        let bound = Twin { listens: false, ..twin(v4([0; 4]), true) };
+        assert!(!bound.holds(one), "another may be bound there, and listen");
     }
 
     #[test]

@@ -16,6 +16,10 @@ const FREE_MIN: usize = 16;
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 512;
 
+/// Listeners and connections that can be steered each by itself; `bpf/steer.bpf.c` of the port has room for them.
+const LISTENERS_MAX: usize = 65_536;
+const FLOWS_MAX: usize = 131_072;
+
 /// A change of what is steered to the engine, for the driver to carry out before it sends or answers anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteerChange {
@@ -29,6 +33,9 @@ pub struct Shared {
     /// Some port shares its address.
     pub is_on: bool,
     changes: VecDeque<SteerChange>,
+    /// So many are steered each by itself.
+    listeners: usize,
+    flows: usize,
     /// In the order in which they came, and the same to look them up.
     reserved: Vec<u16>,
     is_reserved: HashSet<u16>,
@@ -40,7 +47,22 @@ pub struct Shared {
 
 impl Shared {
     pub fn change(&mut self, change: SteerChange) {
+        let (count, on) = match change {
+            SteerChange::Listen { on, .. } => (&mut self.listeners, on),
+            SteerChange::Flow { on, .. } => (&mut self.flows, on),
+        };
+        *count = if on { *count + 1 } else { count.saturating_sub(1) };
         self.changes.push_back(change);
+    }
+
+    /// Whether one more listener can be steered.
+    pub fn has_room_for_listener(&self) -> bool {
+        self.listeners < LISTENERS_MAX
+    }
+
+    /// Whether one more connection can be steered by itself.
+    pub fn has_room_for_flow(&self) -> bool {
+        self.flows < FLOWS_MAX
     }
 
     pub fn poll_change(&mut self) -> Option<SteerChange> {
@@ -120,6 +142,20 @@ mod tests {
         shared.count_use(remote(80), false);
         shared.want_for(remote(80));
         assert_eq!(shared.take_wanted(), 0, "one is free again");
+    }
+
+    #[test]
+    fn no_more_is_steered_than_there_is_room_for() {
+        let at = |n: u32| SocketAddrV4::new(Ipv4Addr::from_bits(n), 80);
+        let mut shared = Shared::default();
+        let listen = |n, on| SteerChange::Listen { local: at(n), on };
+        (0..LISTENERS_MAX as u32).for_each(|n| shared.change(listen(n, true)));
+        assert!(!shared.has_room_for_listener() && shared.has_room_for_flow());
+        shared.change(listen(0, false));
+        assert!(shared.has_room_for_listener());
+        let flow = |n, on| SteerChange::Flow { key: FlowKey { local: at(0), remote: at(n) }, on };
+        (0..FLOWS_MAX as u32).for_each(|n| shared.change(flow(n, true)));
+        assert!(!shared.has_room_for_flow() && shared.has_room_for_listener());
     }
 
     #[test]

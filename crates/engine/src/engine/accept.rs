@@ -299,7 +299,9 @@ impl Engine {
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.listeners.close(idx) else { return };
-        self.stop_steering_listener(&listener);
+        if listener.is_steered {
+            self.stop_steering_listener(listener.local);
+        }
         for holder in &listener.holders {
             if let Some(session) = self.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);

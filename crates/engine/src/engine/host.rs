@@ -240,6 +240,9 @@ impl Engine {
         if self.routes.is_shared(*local.ip()) && !holds_port {
             return Err(Errno::EADDRNOTAVAIL);
         }
+        if holds_port && !self.shared.has_room_for_listener() {
+            return Err(Errno::ENOBUFS);
+        }
         let idx = self.listeners.open(local, args.backlog, anchor, evidence)?;
         if holds_port {
             self.steer_listener(idx);
@@ -408,6 +411,9 @@ impl Engine {
             return Err(Errno::EACCES);
         }
         let key = self.choose_key(path, source, port, remote)?;
+        if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
+            return Err(Errno::ENOBUFS);
+        }
         let params = OpenParams {
             key,
             path,
@@ -455,7 +461,7 @@ impl Engine {
                 Ok((Path::Local, source))
             }
             Some(Route::Via { port, source, next_hop }) => {
-                let neighbour = self.ports[port.index()].neighbours.number(next_hop).ok_or(Errno::ENOBUFS)?;
+                let neighbour = self.neighbour(port, next_hop).ok_or(Errno::ENOBUFS)?;
                 Ok((Path::Port { port, neighbour }, source))
             }
             None => Err(Errno::ENETUNREACH),

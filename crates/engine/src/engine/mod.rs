@@ -25,7 +25,7 @@ mod tests;
 
 pub use report::{SessionView, SocketView};
 
-use crate::control::arp::Neighbours;
+use crate::control::arp::{NEIGHBOURS_MAX, Neighbours};
 use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
@@ -224,6 +224,28 @@ impl Engine {
             }
         }
         self.free_if_done(idx);
+    }
+
+    /// The number of a port's neighbour, new ones included. `None`: connections hold as many as there can be.
+    fn neighbour(&mut self, port: PortId, addr: Ipv4Addr) -> Option<u16> {
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        if let Some(number) = neighbours.number(addr) {
+            return Some(number);
+        }
+        if !neighbours.should_free() {
+            return None;
+        }
+        let mut held = vec![false; NEIGHBOURS_MAX];
+        for idx in self.flows.indices() {
+            if let Path::Port { port: of, neighbour } = self.flows.get(idx).conn.path
+                && of == port
+            {
+                held[usize::from(neighbour)] = true;
+            }
+        }
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        neighbours.free_all_but(&held);
+        neighbours.number(addr)
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

@@ -63,12 +63,19 @@ impl Engine {
         let shared = self.ports[port.index()].shared;
         let (port, next_hop) = match self.routes.to(*key.remote.ip()) {
             // The kernel's routes may lead back by another interface.
-            Some(Route::Via { port: back, next_hop, .. }) if shared => (back, next_hop),
+            Some(Route::Via { port: back, next_hop, .. }) if shared => {
+                if !self.ports[back.index()].shared {
+                    return None;
+                }
+                (back, next_hop)
+            }
+            // There is no way back, so whoever sent it is none that can be answered.
+            _ if shared => return None,
             Some(Route::Via { next_hop, .. }) => (port, next_hop),
             _ => (port, *key.remote.ip()),
         };
+        let neighbour = self.neighbour(port, next_hop)?;
         let neighbours = &mut self.ports[port.index()].neighbours;
-        let neighbour = neighbours.number(next_hop)?;
         if !shared && neighbours.mac(neighbour).is_none() && next_hop == *key.remote.ip() {
             neighbours.learn(next_hop, from_mac);
         }

@@ -2,7 +2,7 @@
 //! it is to do about neighbours and about the steering of frames.
 
 use super::Engine;
-use crate::control::listen::{Listener, ListenerIdx};
+use crate::control::listen::{ListenerIdx, Twin};
 use crate::control::route::{KernelRoute, Route};
 use crate::control::steer::SteerChange;
 use crate::counter::Counter;
@@ -57,7 +57,7 @@ impl Engine {
             let remote = *self.flows.get(idx).conn.key.remote.ip();
             let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
-            let Some(neighbour) = self.ports[port.index()].neighbours.number(next_hop) else { continue };
+            let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
             if self.is_shared(path) && self.flows.get(idx).conn.path != path {
@@ -86,6 +86,23 @@ impl Engine {
         }
     }
 
+    /// A kernel socket that was shown is gone or listens no more: the port is whoever's the kernel says.
+    pub fn twin_gone(&mut self, identity: u64) {
+        for local in self.listeners.forget_twin(identity) {
+            self.counters.add(Counter::TwinsGone);
+            self.stop_steering_listener(local);
+        }
+    }
+
+    /// What comes to a listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
+    pub fn steering_refused(&mut self, local: SocketAddrV4) {
+        let idx = self.listeners.iter().find(|(_, l)| l.local == local && l.is_steered).map(|(idx, _)| idx);
+        if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
+            listener.is_steered = false;
+            self.stop_steering_listener(local);
+        }
+    }
+
     /// The kernel keeps this port number for the engine, for connections that name none.
     pub fn add_reserved_port(&mut self, port: u16) {
         self.shared.add_reserved(port);
@@ -106,6 +123,17 @@ impl Engine {
     /// How many more port numbers the kernel is asked to keep; asked once.
     pub fn poll_ports_wanted(&mut self) -> usize {
         self.shared.take_wanted()
+    }
+
+    /// The kernel sockets that steered listeners rely on: they must go on listening.
+    pub fn steered_twins(&self) -> impl Iterator<Item = Twin> {
+        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.holding_twins())
+    }
+
+    /// Whether connections have this address.
+    pub fn has_flows_at(&self, addr: Ipv4Addr) -> bool {
+        let mut conns = self.flows.indices().map(|idx| &self.flows.get(idx).conn);
+        conns.any(|conn| conn.indexed && *conn.key.local.ip() == addr)
     }
 
     // ---- shared by the files of this folder ----
@@ -184,17 +212,14 @@ impl Engine {
 
     /// A listener was opened and nobody holds it.
     pub(super) fn close_unheld(&mut self, idx: ListenerIdx) {
-        if let Some(listener) = self.listeners.close(idx) {
-            self.stop_steering_listener(&listener);
+        if let Some(listener) = self.listeners.close(idx).filter(|listener| listener.is_steered) {
+            self.stop_steering_listener(listener.local);
         }
     }
 
-    /// A listener is closed. Its connections live on and must still come here: first each by itself.
-    pub(super) fn stop_steering_listener(&mut self, listener: &Listener) {
-        if !listener.is_steered {
-            return;
-        }
-        let local = listener.local;
+    /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
+    /// itself.
+    pub(super) fn stop_steering_listener(&mut self, local: SocketAddrV4) {
         for idx in self.flows_by(|path| self.is_shared(path)) {
             let conn = &self.flows.get(idx).conn;
             let same_port = conn.indexed && conn.key.local.port() == local.port();

@@ -42,6 +42,13 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
+            if let Path::Port { port: of, .. } = self.flows.get(idx).conn.path
+                && of != port
+            {
+                // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
+                self.ports[of.index()].ready.push(idx);
+                continue;
+            }
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
             sent += units;
             match end {

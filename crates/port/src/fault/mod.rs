@@ -163,6 +163,10 @@ impl Port for FaultPort {
     fn reopen(&mut self) -> Result<(), OpenError> {
         self.inner.reopen()
     }
+
+    fn refresh(&mut self) -> Result<(), OpenError> {
+        self.inner.refresh()
+    }
 }
 
 impl FrameSink for FaultPort {

@@ -43,6 +43,8 @@ pub(crate) struct XdpPort {
     sockets: Vec<Socket>,
     /// All of them, to wait on.
     epoll: OwnedFd,
+    /// The queue that was looked at first in the last look.
+    turn: usize,
     looks_in_vain: u32,
     counters: PortCounters,
     /// What the kernel had no room for at sockets that are closed by now.
@@ -62,6 +64,7 @@ impl XdpPort {
             steering: XdpSteering::new(maps),
             sockets: link.sockets,
             epoll: link.epoll,
+            turn: 0,
             looks_in_vain: 0,
             counters: PortCounters::default(),
             dropped_before: Cell::new(0),
@@ -90,14 +93,12 @@ impl Link {
         let failed = |doing| move |source| open_error(interface, doing, source);
         let devices = NetDevices::open().map_err(failed("asking for the properties"))?;
         let index = devices.index(interface).map_err(failed("asking for the index"))? as u32;
-        let mac = devices
-            .mac(interface)
-            .map_err(failed("asking for the hardware address"))?
-            .ok_or_else(|| OpenError::NotEthernet { interface: interface.to_owned() })?;
-        let mtu = devices.mtu(interface).map_err(failed("asking for the MTU"))?;
+        let (mac, mtu) = properties(&devices, interface)?;
         if mtu > MTU_MAX {
             return Err(OpenError::MtuTooLarge { interface: interface.to_owned(), mtu, max: MTU_MAX });
         }
+        // First: what is the engine's is dropped until a socket is there for it. The kernel would answer it with RST.
+        let attached = program.attach(index).map_err(failed("attaching the steering program"))?;
         let max = program.queues_max();
         let mut sockets = Vec::new();
         for queue in 0..=max {
@@ -122,13 +123,21 @@ impl Link {
                 .and_then(|()| program.serve(queue as u32, socket))
                 .map_err(failed("serving the receive queues"))?;
         }
-        // Last, so that no frame is steered to where nobody receives it yet.
-        let attached = program.attach(index).map_err(failed("attaching the steering program"))?;
         let is_native = attached == Attached::Native;
         let zero_copy = sockets.first().is_some_and(Socket::is_zero_copy);
         tracing::debug!(interface, queues = sockets.len(), is_native, zero_copy, "steering");
         Ok(Link { mac, mtu, sockets, epoll })
     }
+}
+
+/// The interface's hardware address and MTU.
+fn properties(devices: &NetDevices, interface: &str) -> Result<(MacAddr, u32), OpenError> {
+    let failed = |doing| move |source| open_error(interface, doing, source);
+    let mac = devices
+        .mac(interface)
+        .map_err(failed("asking for the hardware address"))?
+        .ok_or_else(|| OpenError::NotEthernet { interface: interface.to_owned() })?;
+    Ok((mac, devices.mtu(interface).map_err(failed("asking for the MTU"))?))
 }
 
 /// What the errors mean that only this driver meets.
@@ -172,7 +181,11 @@ impl Port for XdpPort {
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
         let (mut delivered, counters) = (0, &mut self.counters);
-        for socket in &mut self.sockets {
+        // Another one first each time: a busy queue must not take all of every budget.
+        let turn = (self.turn + 1).checked_rem(self.sockets.len()).unwrap_or(0);
+        self.turn = turn;
+        let (before, from) = self.sockets.split_at_mut(turn);
+        for socket in from.iter_mut().chain(before) {
             delivered += socket.receive(budget - delivered, &mut |frame| {
                 counters.received(frame.len());
                 // Nobody has looked at the checksum.
@@ -221,6 +234,16 @@ impl Port for XdpPort {
         self.sockets.clear();
         let link = Link::open(&self.name, &mut self.program)?;
         (self.mac, self.mtu, self.sockets, self.epoll) = (link.mac, link.mtu, link.sockets, link.epoll);
+        Ok(())
+    }
+
+    /// The sockets and the program stay: without the program the kernel would reset the engine's connections.
+    fn refresh(&mut self) -> Result<(), OpenError> {
+        let devices = NetDevices::open()
+            .map_err(|source| open_error(&self.name, "asking for the properties", source))?;
+        let (mac, mtu) = properties(&devices, &self.name)?;
+        // The engine goes on with what a frame's place holds, and peers are told to send no more.
+        (self.mac, self.mtu) = (mac, mtu.min(MTU_MAX));
         Ok(())
     }
 }

@@ -223,6 +223,25 @@ fn addresses_and_routes_that_come_and_go_are_followed() {
 }
 
 #[test]
+fn connections_outlive_their_address_when_it_comes_back() {
+    let lab = Lab::new();
+    let engine = Engine::on_shared_link(&lab);
+    let _server = listening(On::Engine(&engine).peer(&lab, "echo-many", &["7000"]));
+    engine.wait_for_listener(7000);
+    let mut talk = CLIENT.peer(&lab, "talk", &[ENGINE_ADDR, "7000"]);
+    says(&mut talk, "before", SOON);
+    let addr = format!("{ENGINE_ADDR}/24");
+    for round in 0..5 {
+        let word = format!("round-{round}");
+        must(lab.ip(Side::Server, &["addr", "del", &addr, "dev", ENGINE_LINK]));
+        talk.tell(&word);
+        must(lab.ip(Side::Server, &["addr", "add", &addr, "dev", ENGINE_LINK]));
+        talk.wait_for_line(&format!("{word} ok"), Duration::from_secs(60));
+    }
+    assert_eq!(flows(&engine, 7000), 1, "{:?}", engine.sockets());
+}
+
+#[test]
 fn a_link_that_goes_down_and_up_and_a_neighbour_with_another_mac() {
     let lab = Lab::new();
     let engine = Engine::on_shared_link(&lab);
@@ -237,6 +256,30 @@ fn a_link_that_goes_down_and_up_and_a_neighbour_with_another_mac() {
     must(lab.ip(Side::Client, &["link", "set", ENGINE_LINK, "address", "02:00:00:00:00:99"]));
     says(&mut talk, "moved", Duration::from_secs(60));
     assert_eq!(flows(&engine, 7000), 1);
+}
+
+/// The engine's connections go on over changes of the MTU; at no time is a segment the kernel's, who would reset them.
+#[test]
+fn connections_last_while_the_mtu_changes() {
+    let lab = Lab::new();
+    let engine = Engine::on_shared_link(&lab);
+    let _server = listening(On::Engine(&engine).peer(&lab, "echo-many", &["7000"]));
+    engine.wait_for_listener(7000);
+    let mut talk = CLIENT.peer(&lab, "talk", &[ENGINE_ADDR, "7000"]);
+    says(&mut talk, "before", SOON);
+    for mtu in [1400, 1500, 1300, 1500] {
+        let text = mtu.to_string();
+        must(lab.ip(Side::Server, &["link", "set", ENGINE_LINK, "mtu", &text]));
+        for word in ["one", "two", "three"] {
+            says(&mut talk, &format!("{word}-{mtu}"), SOON);
+        }
+        wait::until_true("the engine has the MTU", SOON, || engine.status().ports[0].mtu == mtu);
+        echo_client(CLIENT, &lab, ENGINE_ADDR, "7000");
+        says(&mut talk, &format!("after-{mtu}"), SOON);
+        assert!(is_steered(&lab));
+    }
+    assert!(!engine.log().contains("port open again"), "{}", engine.log());
+    assert_eq!(flows(&engine, 7000), 1, "{:?}", engine.sockets());
 }
 
 /// An interface is removed and made anew while a connection over it lasts.

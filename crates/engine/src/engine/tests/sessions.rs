@@ -185,6 +185,7 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
             identity: 1,
             shares_port: false,
             is_here: true,
+            listens: true,
         },
     );
     assert_eq!(errno(listen(&mut world, twin)), toe_abi::errno::Errno::OK);

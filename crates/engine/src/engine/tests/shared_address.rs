@@ -1,6 +1,7 @@
 //! Side B's address is its kernel's too: the test is that kernel, who tells of routes and neighbours, keeps port numbers
 //! and hears which frames are to come to the engine.
 
+use super::super::Engine;
 use super::world::{A, B, World, addr, pattern};
 use crate::control::listen::Twin;
 use crate::control::route::{KernelRoute, KernelVia};
@@ -11,7 +12,7 @@ use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{ListenerId, PortId};
-use toe_wire::link::{LinkCaps, MacAddr};
+use toe_wire::link::{LinkCaps, MacAddr, RxOffload};
 
 const PORT: PortId = PortId(0);
 const MAC_OF_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -39,14 +40,15 @@ fn world() -> World {
     engine.add_addr(PORT, ADDR_OF_B, 24);
     engine.set_kernel_routes(&[on_link()]);
     // A asks nobody: B does not answer ARP.
-    world.sides[A].engine.neighbour_known(PORT, ADDR_OF_B, MacAddr([2, 0, 0, 0, 0, 2]), false);
+    know(&mut world.sides[A].engine, ADDR_OF_B, MacAddr([2, 0, 0, 0, 0, 2]));
     world
 }
 
 /// B listens with a kernel socket that is bound there.
 fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
     let (now, side) = (world.now, &mut world.sides[B]);
-    let twin = Twin { local: at, identity: u64::from(at.port()), shares_port: false, is_here: true };
+    let identity = u64::from(at.port());
+    let twin = Twin { local: at, identity, shares_port: false, is_here: true, listens: true };
     let twin = side.engine.add_twin(side.session, twin);
     side.listen_with(now, at, twin).expect("listens")
 }
@@ -59,8 +61,14 @@ fn connected(world: &mut World) -> (usize, usize) {
     world.connected()
 }
 
+/// The neighbour is in use, and known.
+fn know(engine: &mut Engine, addr: Ipv4Addr, mac: MacAddr) {
+    engine.neighbour(PORT, addr).expect("room");
+    engine.neighbour_known(PORT, addr, mac, false);
+}
+
 fn know_a(world: &mut World) {
-    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, false);
+    know(&mut world.sides[B].engine, ADDR_OF_A, MAC_OF_A);
 }
 
 fn keep_ports(world: &mut World, ports: core::ops::Range<u16>) {
@@ -146,6 +154,41 @@ fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
 }
 
 #[test]
+fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = connected(&mut world);
+    changes(&mut world);
+    let engine = &mut world.sides[B].engine;
+    assert_eq!(engine.steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
+    engine.twin_gone(81);
+    assert_eq!(engine.poll_steer(), None, "of another one");
+    engine.twin_gone(80);
+    assert_eq!(engine.steered_twins().count(), 0);
+    let ended = changes(&mut world);
+    assert!(
+        matches!(ended[..], [SteerChange::Flow { on: true, .. }, SteerChange::Listen { on: false, .. }]),
+        "first the connection, then no more the listener: {ended:?}"
+    );
+    assert!(world.transfer(A, conns, &pattern(5000, 1), 1000));
+    let now = world.now;
+    let side = &mut world.sides[B];
+    assert_eq!(side.listen_with(now, addr(B, 80), 0), Err(Errno::EADDRINUSE));
+}
+
+#[test]
+fn a_listener_that_cannot_be_steered_is_the_kernels() {
+    let mut world = world();
+    know_a(&mut world);
+    listen(&mut world, addr(B, 80));
+    changes(&mut world);
+    world.sides[B].engine.steering_refused(v4(addr(B, 80)));
+    assert_eq!(changes(&mut world), [SteerChange::Listen { local: v4(addr(B, 80)), on: false }]);
+    world.sides[B].engine.steering_refused(v4(addr(B, 80)));
+    assert_eq!(changes(&mut world), [], "once");
+}
+
+#[test]
 fn a_bound_port_is_steered_for_its_connection_alone() {
     let mut world = world();
     know_a(&mut world);
@@ -222,6 +265,35 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     assert_eq!(world.sides[B].conns[conns.1].errno, None);
 }
 
+#[test]
+fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = connected(&mut world);
+    let now = world.now;
+    let side = &mut world.sides[B];
+    let engine = &mut side.engine;
+    let link = Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), mtu: 1500, caps: LinkCaps::default() };
+    let other = engine.add_port(link);
+    engine.share_port(other);
+    engine.add_addr(other, Ipv4Addr::new(10, 9, 0, 2), 24);
+    // The same number is another neighbour's in each of the tables.
+    know(engine, Ipv4Addr::new(10, 0, 0, 77), MacAddr([2, 0, 0, 0, 0, 77]));
+    engine.neighbour(other, Ipv4Addr::new(10, 9, 0, 77)).expect("room");
+    engine.neighbour(other, ADDR_OF_A).expect("room");
+    engine.neighbour_known(other, ADDR_OF_A, MAC_OF_A, false);
+    side.send(now, conns.1, b"by another port");
+    let via = KernelVia::Port { port: other, gateway: None, source: None };
+    side.engine.set_kernel_routes(&[KernelRoute { via, ..on_link() }]);
+    let sent = |side: &mut super::world::Side, port| {
+        side.engine.poll_transmit(now, port, &mut side.outbox, &mut side.memory, 64);
+        let frames = core::mem::take(&mut side.outbox.sent).into_iter();
+        frames.map(|(frame, _)| MacAddr(*frame.first_chunk().expect("a frame"))).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&mut world.sides[B], PORT), []);
+    assert_eq!(sent(&mut world.sides[B], other), [MAC_OF_A]);
+}
+
 /// Nobody gets a port at the kernel's address that the kernel has not given him.
 #[test]
 fn only_who_holds_the_port_in_the_kernel_is_served_there() {
@@ -230,9 +302,14 @@ fn only_who_holds_the_port_in_the_kernel_is_served_there() {
     let now = world.now;
     let side = &mut world.sides[B];
     assert_eq!(side.listen(now, addr(B, 80)), Err(Errno::EADDRNOTAVAIL), "without a kernel socket");
-    let elsewhere = Twin { local: addr(B, 80), identity: 1, shares_port: false, is_here: false };
-    let twin = side.engine.add_twin(side.session, elsewhere);
-    assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EADDRNOTAVAIL), "of another namespace");
+    let good = Twin { local: addr(B, 80), identity: 1, shares_port: false, is_here: true, listens: true };
+    for (bad, why) in [
+        (Twin { is_here: false, ..good }, "of another namespace"),
+        (Twin { listens: false, ..good }, "bound, as others may be"),
+    ] {
+        let twin = side.engine.add_twin(side.session, bad);
+        assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EADDRNOTAVAIL), "{why}");
+    }
     side.listen(now, SocketAddr::from(([0, 0, 0, 0], 80))).expect("for the engine's own addresses");
     assert_eq!(changes(&mut world), []);
     // A connection from that port is steered all the same, by itself.
@@ -253,6 +330,43 @@ fn what_is_steered_here_no_longer_is_left_to_the_kernel() {
     assert!(!refused(&mut world, 80), "the kernel answers when it comes there");
     keep_ports(&mut world, 40_000..40_001);
     assert!(refused(&mut world, 40_000), "nobody else can have this one");
+}
+
+/// Whoever sends from addresses of his choice takes no place that a connection needs.
+#[test]
+fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
+    let mut world = world();
+    know_a(&mut world);
+    let conns = connected(&mut world);
+    let syn = world.log.iter().find(|(_, from, _)| *from == A).expect("a SYN").2.clone();
+    let from = |source: Ipv4Addr| {
+        let mut frame = syn.clone();
+        frame[26..30].copy_from_slice(&source.octets());
+        frame[24..26].fill(0);
+        let sum = toe_wire::Sum::of(&frame[14..34]).checksum();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    let (now, side) = (world.now, &mut world.sides[B]);
+    let none_checked = RxOffload { checksum_ok: true, coalesced_mss: None };
+    let flows = side.engine.flow_count();
+    for n in 0..10_000u32 {
+        let spoofed = Ipv4Addr::from_bits(0xc000_0200 + n);
+        side.engine.handle_frame(now, PORT, &from(spoofed), none_checked, &mut side.memory);
+        let of_kernel = Ipv4Addr::from_bits(0x0a01_0000 + n);
+        side.engine.neighbour_known(PORT, of_kernel, MAC_OF_A, false);
+    }
+    assert_eq!(side.engine.flow_count(), flows, "nobody can be answered there");
+    // The same from where there is a way: each is a neighbour, until there are as many as there can be.
+    let all = KernelRoute { dst: Ipv4Addr::UNSPECIFIED, prefix_len: 0, ..on_link() };
+    side.engine.set_kernel_routes(&[all]);
+    let good = from(Ipv4Addr::new(192, 0, 2, 1));
+    side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
+    assert_eq!(side.engine.flow_count(), flows + 1);
+    for n in 0..5000u32 {
+        side.engine.neighbour(PORT, Ipv4Addr::from_bits(0xc000_0200 + n)).expect("nobody holds the others");
+    }
+    assert!(world.transfer(B, conns, &pattern(5000, 1), 1000), "its neighbour is not given up");
 }
 
 #[test]

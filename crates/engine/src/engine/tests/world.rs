@@ -76,9 +76,9 @@ impl HostSide for Memory {
 
 /// Frames that a side sends.
 #[derive(Debug, Default)]
-struct Outbox {
+pub(super) struct Outbox {
     frame: Vec<u8>,
-    sent: Vec<(Vec<u8>, TxOffload)>,
+    pub(super) sent: Vec<(Vec<u8>, TxOffload)>,
 }
 
 impl FrameSink for Outbox {
@@ -121,7 +121,7 @@ pub(super) struct Side {
     pub(super) deaf: bool,
     /// Programs close what they accepted before the engine has the entry that says so.
     pub(super) closes_early: bool,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     send_at: u64,
 }
 
