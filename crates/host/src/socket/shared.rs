@@ -74,10 +74,20 @@ impl Socket {
         }
     }
 
+    /// Which open file it is, if others may have that and it has not been noted.
+    fn note_file(&self) {
+        let fd = self.fd.load(Ordering::Relaxed);
+        if fd != super::NO_FD && self.inode.load(Ordering::Relaxed) == 0 && self.is_shared() {
+            self.mark_shared(fd);
+        }
+    }
+
     /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode` of
     /// `device`.
     pub fn find_shared(device: u64, inode: u64) -> Option<&'static Socket> {
         let registry = REGISTRY.lock();
+        // What was there at a fork is shared without a word; another socket for it would be two in one process.
+        registry.all.iter().for_each(|socket| socket.note_file());
         let same = |socket: &&&Socket| {
             socket.inode.load(Ordering::Relaxed) == inode && socket.device.load(Ordering::Relaxed) == device
         };

@@ -3,8 +3,8 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, EINVAL, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT,
-    SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
+    CLOSE, ECONNRESET, EINVAL, EPIPE, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLERR, POLLRDHUP,
+    SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -127,6 +127,13 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        title: "The error of a connection that several processes have",
+        explains: |case| {
+            let closed = case.before.is_some_and(|before| before.state == CLOSE);
+            closed && case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno)
+        },
+    },
+    Known {
         title: "O_APPEND of a socket",
         // The calls are not chosen (`choose_rest.rs`).
         explains: |_| false,
@@ -193,6 +200,12 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
 pub fn seen(kernel: &Seen, engine: &Seen) -> bool {
     let alike = (kernel.state, kernel.ready, kernel.flags) == (engine.state, engine.ready, engine.flags);
     alike && kernel.state == CLOSE && engine.unread > kernel.unread
+}
+
+/// A connection that two processes have was reset, and the error has been told to the other one only on the kernel.
+pub fn seen_of_shared(kernel: &Seen, engine: &Seen) -> bool {
+    let alike = (kernel.state, kernel.unread, kernel.flags) == (engine.state, engine.unread, engine.flags);
+    alike && kernel.state == CLOSE && engine.ready == kernel.ready | POLLERR
 }
 
 /// A known difference explains the two answers.

@@ -3,6 +3,8 @@
 pub const EINTR: i64 = 4;
 pub const EAGAIN: i64 = 11;
 pub const EINVAL: i64 = 22;
+pub const EPIPE: i64 = 32;
+pub const ECONNRESET: i64 = 104;
 pub const EALREADY: i64 = 114;
 pub const EINPROGRESS: i64 = 115;
 
@@ -40,6 +42,7 @@ pub const POLLPRI: i64 = 0x2;
 pub const POLLOUT: i64 = 0x4;
 pub const POLLRDNORM: i64 = 0x40;
 pub const POLLWRNORM: i64 = 0x100;
+pub const POLLERR: i64 = 0x8;
 pub const POLLRDHUP: i64 = 0x2000;
 
 pub const EPOLL_CTL_ADD: i64 = 1;

@@ -168,7 +168,10 @@ impl Pair {
             let Some(e) = engine.get(&(who, fd)) else {
                 return Some(format!("seen p{who} {fd}: not open on the engine;not open on the engine"));
             };
-            if let Some(what) = field_that_differs(k, e).filter(|_| !self.edges.explain(k, e)) {
+            let is_shared =
+                kernel.iter().any(|((other, _), seen)| *other != who && seen.own_port == k.own_port);
+            let is_known = self.edges.explain(k, e) || is_shared && known::seen_of_shared(k, e);
+            if let Some(what) = field_that_differs(k, e).filter(|_| !is_known) {
                 return Some(format!("seen p{who} {fd}: kernel {k:?}\n    engine {e:?};{what}"));
             }
         }

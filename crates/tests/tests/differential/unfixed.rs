@@ -11,9 +11,8 @@ pub fn shows(call: &Call, chooser: &Chooser<'_>) -> bool {
     let known = chooser.known(call.number(0));
     let is = |wanted: &dyn Fn(&Known) -> bool| known.as_ref().is_some_and(wanted);
     let n = |at: usize| call.number(at);
-    let all = &chooser.world.known;
     let cases: &[(u32, bool)] = match call.name.as_str() {
-        "fork" | "pass" => &[(7, all.iter().any(Known::listens))],
+        "pass" => &[(7, is(&Known::listens))],
         "fcntl" if n(1) == F_SETFL => {
             &[(12, n(2) & O_ASYNC != 0 && !is(&|one| one.is_closed() && one.seen.own_port == 0))]
         }

@@ -200,6 +200,33 @@ def passing():
     ended(pid)
 
 
+def by_fork_and_in_a_message():
+    """A child that has a connection by fork is sent it as well: it is the same one under both numbers."""
+    serving, address = listener()
+    sock = client(address)
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+
+    def twice():
+        conn, _ = serving.accept()
+        sock.setblocking(False)
+        try:
+            sock.recv(1)
+        except BlockingIOError:
+            pass
+        sock.setblocking(True)
+        theirs.sendall(b"send it")
+        conn.sendall(DATA[:212])
+        got = socket.socket(fileno=socket.recv_fds(theirs, 10, 1)[1][0])
+        for one in (got, sock, got, sock):
+            assert one.recv(500, socket.MSG_PEEK) == DATA[:212]
+        assert got.recv(100) + sock.recv(100) + got.recv(100) == DATA[:212]
+
+    pid = child(twice)
+    assert ours.recv(10) == b"send it"
+    socket.send_fds(ours, [b"here"], [sock.fileno()])
+    ended(pid)
+
+
 def over_exec():
     """A program is executed with the listener while a connection waits there."""
     serving, address = listener()
@@ -246,6 +273,7 @@ one_reads_one_writes()
 a_server_goes_on_after_a_fork()
 waits_for_who_accepts()
 passing()
+by_fork_and_in_a_message()
 over_exec()
 standard_streams()
 print("same")
