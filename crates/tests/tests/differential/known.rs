@@ -25,6 +25,8 @@ pub struct Case<'a> {
     pub edges: &'a Edges,
     /// How the descriptor that it was for was seen before it, on the kernel.
     pub before: Option<Seen>,
+    /// There are two processes, which may have the same connections.
+    pub shares: bool,
 }
 
 impl Case<'_> {
@@ -40,6 +42,15 @@ impl Case<'_> {
         self.both_succeed()
             && engine.iter().all(|event| kernel.contains(event))
             && kernel.iter().all(|event| engine.contains(event) || self.edges.is_at_end(event.0))
+    }
+
+    /// The events are the same but for errors that are told on the engine only.
+    fn has_more_errors(&self) -> bool {
+        let of =
+            |answer: &Answer, add: i64| answer.events().map(|(data, events)| (data, events | add)).collect();
+        let (kernel, engine): (Vec<_>, Vec<_>) = (of(self.kernel, POLLERR), of(self.engine, POLLERR));
+        let errors = |answer: &Answer| answer.events().filter(|event| event.1 & POLLERR != 0).count();
+        self.shares && kernel == engine && errors(self.engine) > errors(self.kernel)
     }
 
     pub fn both_succeed(&self) -> bool {
@@ -130,7 +141,8 @@ pub const KNOWN: &[Known] = &[
         title: "The error of a connection that several processes have",
         explains: |case| {
             let closed = case.before.is_some_and(|before| before.state == CLOSE);
-            closed && case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno)
+            let told = case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno);
+            case.shares && (closed && told || case.call.is(&["epoll_wait"]) && case.has_more_errors())
         },
     },
     Known {
@@ -204,8 +216,9 @@ pub fn seen(kernel: &Seen, engine: &Seen) -> bool {
 
 /// A connection that two processes have was reset, and the error has been told to the other one only on the kernel.
 pub fn seen_of_shared(kernel: &Seen, engine: &Seen) -> bool {
-    let alike = (kernel.state, kernel.unread, kernel.flags) == (engine.state, engine.unread, engine.flags);
-    alike && kernel.state == CLOSE && engine.ready == kernel.ready | POLLERR
+    let alike = (kernel.state, kernel.flags) == (engine.state, engine.flags);
+    let reset = kernel.state == CLOSE || kernel.ready & POLLRDHUP != 0;
+    alike && reset && engine.ready == kernel.ready | POLLERR
 }
 
 /// A known difference explains the two answers.
