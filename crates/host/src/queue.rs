@@ -7,7 +7,7 @@
 use crate::lock::{Guard, Lock};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
-use crate::socket::listener::Listener;
+use crate::socket::arrivals::Listener;
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;

@@ -5,7 +5,7 @@
 
 use crate::lock::Lock;
 use crate::queue::QueueSet;
-use crate::socket::listener::Listener;
+use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;

@@ -2,11 +2,12 @@
 //!
 //! A [`Socket`] is the part of it that never moves and that any thread may look at without a lock: kind, readiness,
 //! flags, who watches. The connection or listener itself is plain state in a queue set ([`stream`], [`listener`]); the
-//! socket says where. Read on in the order of a connection's life: [`connect`], [`listener`], [`transfer`],
+//! socket says where. Read on in the order of a connection's life: [`connect`], [`listener`] (with [`arrivals`]), [`transfer`],
 //! [`options`], [`claim`].
 //!
 //! Called by the switch layer and the C API.
 
+pub mod arrivals;
 pub mod claim;
 pub mod connect;
 pub mod direct;

@@ -1,6 +1,6 @@
 //! Moving data: `recv`, `send`, `shutdown` and everything that is one of them under another name.
 
-use crate::socket::listener::Closed;
+use crate::socket::arrivals::Closed;
 use crate::socket::slices::{Gather, Scatter};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};

@@ -1,0 +1,143 @@
+//! A listener as the queue set knows it: the connections that came in, and those that can be asked for. The calls on it are
+//! [`super::listener`]'s; the queue set tells it what the engine says.
+
+use crate::queue::QueueIo;
+use crate::socket::{Socket, stream};
+use std::collections::VecDeque;
+use toe_abi::entry::Command;
+use toe_base::ListenerId;
+
+/// Most connections that a session asks for ahead of `accept`.
+pub(super) const CREDIT_MAX: u32 = 64;
+
+/// Why a listener hands out nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    No,
+    /// `shutdown`.
+    Shut,
+    /// The engine is gone. With a twin, the kernel goes on.
+    EngineGone,
+}
+
+/// A listener as the queue set knows it that its connections come to.
+#[derive(Debug)]
+pub struct Listener {
+    pub id: ListenerId,
+    pub socket: &'static Socket,
+    /// Streams of connections that came in, in order.
+    waiting: VecDeque<u32>,
+    /// Of a listener that other processes take from, too: connections wait at the engine, to be asked for.
+    may_ask: bool,
+    /// One has been asked for, and there is no answer yet.
+    asked: bool,
+    /// Connections are asked for one by one.
+    pub(super) is_shared: bool,
+    pub closed: Closed,
+}
+
+/// What a look for a connection finds: of one listener the number of its stream, of all of a program's the stream, too,
+/// with the socket that it came in by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found<T = u32> {
+    Stream(T),
+    /// The engine has been asked for one.
+    Asked,
+    Nothing,
+}
+
+impl Listener {
+    pub fn new(id: ListenerId, socket: &'static Socket) -> Listener {
+        Listener {
+            id,
+            socket,
+            waiting: VecDeque::with_capacity(CREDIT_MAX as usize),
+            may_ask: false,
+            asked: false,
+            is_shared: false,
+            closed: Closed::No,
+        }
+    }
+
+    fn ready(&self) -> u32 {
+        match self.closed {
+            Closed::No if self.waiting.is_empty() && !self.may_ask => 0,
+            Closed::No => stream::IN,
+            Closed::Shut => stream::IN | stream::OUT | stream::HUP | stream::RDHUP,
+            // The twin speaks for itself.
+            Closed::EngineGone if self.socket.has_twin() => 0,
+            Closed::EngineGone => stream::ALL,
+        }
+    }
+
+    pub fn publish(&self, key: u32) {
+        self.socket.publish(self.ready(), key);
+    }
+
+    pub fn on_connection(&mut self, stream: u32) {
+        self.waiting.push_back(stream);
+        self.asked = false;
+        self.publish(stream::IN);
+    }
+
+    /// Connections wait at the engine.
+    pub fn on_connections_wait(&mut self) {
+        self.is_shared = true;
+        self.may_ask = true;
+        self.publish(stream::IN);
+    }
+
+    /// None waits there any more; `answer`: one had been asked for.
+    pub fn on_nothing_waits(&mut self, answer: bool) {
+        self.may_ask = false;
+        self.asked &= !answer;
+        self.publish(stream::DRAINED);
+    }
+
+    /// A child is about to have the listener, too: what was handed to this process has gone back.
+    pub fn give_back(&mut self) {
+        self.is_shared = true;
+        self.may_ask |= self.asked || !self.waiting.is_empty();
+        self.asked = false;
+        self.waiting.clear();
+        self.publish(stream::DRAINED);
+    }
+
+    /// With `may_ask` not set, one that could be asked for is nothing, unless it has been asked for.
+    pub(super) fn look(&mut self, io: &mut QueueIo, may_ask: bool) -> Found {
+        if let Some(stream) = self.take_waiting() {
+            return Found::Stream(stream);
+        }
+        if !self.may_ask || !(may_ask || self.asked) {
+            return Found::Nothing;
+        }
+        if !self.asked {
+            self.asked = true;
+            io.command(Command::TakeConnection { listener: self.id });
+        }
+        Found::Asked
+    }
+
+    pub fn on_death(&mut self) {
+        self.closed = Closed::EngineGone;
+        self.waiting.clear();
+        self.publish(stream::ALL);
+    }
+
+    pub fn take_waiting(&mut self) -> Option<u32> {
+        let taken = self.waiting.pop_front();
+        self.publish(0);
+        taken
+    }
+
+    /// A connection that could not be taken after all waits again.
+    pub(super) fn put_back(&mut self, stream: u32) {
+        self.waiting.push_front(stream);
+        self.publish(stream::IN);
+    }
+
+    pub(super) fn end(&mut self, why: Closed) {
+        self.closed = why;
+        self.publish(stream::ALL);
+    }
+}
