@@ -29,8 +29,9 @@ PORTS:
   local           127.0.0.0/8 among programs of this engine; needs nothing, and is there when no port is given
 Each --addr and --gateway belongs to the --port before it. The addresses are the engine's: the kernel must not have
 them too. An xdp port takes neither: what is for the engine's programs comes to the engine, all else stays the
-kernel's. The engine's traffic does not pass the kernel's firewall. If its peer is the other end of a veth, run `ethtool -K PEER tx off` there: a veth leaves checksums out, and
-the engine drops what has none (drop_bad_tcp_checksum in `toe status`).
+kernel's. The engine's traffic does not pass the kernel's firewall. If its peer is the other end of a veth, run
+`ethtool -K PEER tx off` there: a veth leaves checksums out, and the engine drops what has none
+(drop_bad_tcp_checksum in `toe status`).
 
 FILE (--config); the command line wins, and --port replaces the file's ports:
   name = \"web\"

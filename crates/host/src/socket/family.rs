@@ -1,5 +1,5 @@
 //! Sockets of AF_INET6 whose addresses are IPv4's (RFC 4038 section 4.2: IPv4-mapped): to the engine they are as any other,
-//! to the program their addresses are 24 octets long.
+//! to the program their addresses are of struct sockaddr_in6.
 //!
 //! Whoever gets such a connection over exec or in a message must know. What goes with a descriptor in all ways is the
 //! position in its file: a directory's, which means nothing here. Called by the switch layer.
