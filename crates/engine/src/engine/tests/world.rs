@@ -128,7 +128,7 @@ pub(super) struct Side {
 impl Side {
     fn new(number: u8, caps: LinkCaps) -> Side {
         let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max: 256, direct: true });
-        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), mtu: 1500, caps };
+        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps };
         let port = engine.add_port(link);
         engine.add_local();
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
