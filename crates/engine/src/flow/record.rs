@@ -2,13 +2,16 @@
 //! in a snapshot; timers, ready lists and the lookup index are derived from it.
 //!
 //! Split by the stage that touches it: [`Conn`] (who and where), [`SendSequence`] / [`ReceiveSequence`] (RFC 9293
-//! section 3.3.1), [`Congestion`], [`RoundTrip`], [`Timers`], and [`Report`] (what the host has yet to be told).
+//! section 3.3.1), [`Scoreboard`] (what is on its way), [`Congestion`], [`Rack`], [`RoundTrip`], [`DeliveryRate`], [`Ecn`],
+//! [`Timers`], and [`Report`] (what the host has yet to be told).
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
-use crate::flow::reassembly::Reassembly;
+use crate::flow::reassembly::{Reassembly, SeqRange};
 use crate::flow::receive_buffer::ReceiveBuffer;
+use crate::flow::scoreboard::Scoreboard;
 use crate::flow::send_queue::SendQueue;
+use crate::flow::tcp::congestion::Algorithm;
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Owner, Path};
 use toe_abi::channel::Side;
@@ -17,6 +20,7 @@ use toe_base::arena::Block;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{AnchorHandle, ChannelId, Instant, ListenerId, SeqNum, SessionId};
+use toe_wire::tcp::SackBlocks;
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +28,13 @@ pub struct Flow {
     pub conn: Conn,
     pub snd: SendSequence,
     pub rcv: ReceiveSequence,
+    /// What is on its way, and what became of it.
+    pub board: Scoreboard,
     pub cc: Congestion,
+    pub rack: Rack,
     pub rtt: RoundTrip,
+    pub rate: DeliveryRate,
+    pub ecn: Ecn,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -138,19 +147,18 @@ impl Default for Earning {
 /// Send sequence space.
 ///
 /// ```text
-///      una          nxt         max        una + queued (+ FIN)
-///   ────┬────────────┬───────────┬──────────────┬─────
-///  acked│ in flight  │ sent once,│ queued, not  │
-///       │            │ to resend │ sent         │
+///      una                      nxt        una + queued (+ FIN)
+///   ────┬────────────────────────┬──────────────┬─────
+///  acked│ sent: in flight, sacked│ queued, not  │
+///       │ or lost (scoreboard)   │ sent         │
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendSequence {
     pub una: SeqNum,
     /// One past the urgent octet, until that is acknowledged.
     pub up: Option<SeqNum>,
+    /// One past the highest number ever sent.
     pub nxt: SeqNum,
-    /// Highest sequence number ever sent plus one; differs from `nxt` after a retransmission time-out.
-    pub max: SeqNum,
     pub wnd: WindowSize,
     pub wl1: SeqNum,
     pub wl2: SeqNum,
@@ -170,8 +178,10 @@ pub struct SendSequence {
     pub uncork: bool,
     /// The last `Send` said that more will follow at once.
     pub more: bool,
-    /// The segment at `una` is to be sent again now.
-    pub resend: bool,
+    /// The peer understands selective acknowledgements (RFC 2018).
+    pub sack_permitted: bool,
+    /// The tail is to be sent again, or a new segment, to learn of a loss there (RFC 8985 section 7).
+    pub tail_probe: bool,
     /// A window probe is to be sent now.
     pub probe: bool,
     /// A keepalive probe is to be sent now.
@@ -196,6 +206,12 @@ pub struct ReceiveSequence {
     pub fin_received: bool,
     /// An ACK must go out now.
     pub ack_now: bool,
+    /// The peer is told of what came out of order and twice (RFC 2018, RFC 2883).
+    pub sack_permitted: bool,
+    /// What came twice last, for the next ACK.
+    pub duplicate: Option<SeqRange>,
+    /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
+    pub reported: [SeqNum; SackBlocks::MAX],
     /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
     /// counts them (RFC 5681 section 4.2).
     pub dup_acks: u8,
@@ -208,16 +224,95 @@ pub struct ReceiveSequence {
     pub tune_since: Instant,
 }
 
-/// Congestion control (RFC 5681, RFC 6582).
+/// Congestion control and loss recovery: see [`crate::flow::tcp::recovery`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Congestion {
     pub cwnd: u32,
     pub ssthresh: u32,
+    pub phase: Phase,
+    pub algorithm: Algorithm,
+    /// Duplicate ACKs of a peer without SACK: each stands for a segment that has left the network.
     pub dup_acks: u32,
-    /// NewReno's `recover`; recovery lasts until it is acknowledged.
-    pub recover: Option<SeqNum>,
-    /// Octets acknowledged since cwnd last grew in congestion avoidance.
-    pub avoided: u32,
+    /// NewReno's `recover`, RFC 6675's RecoveryPoint: a phase other than open lasts until it is acknowledged.
+    pub recover: SeqNum,
+    pub prr: Prr,
+    pub undo: Option<Undo>,
+    pub frto: Frto,
+    pub usage: WindowUse,
+}
+
+/// Where loss recovery stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    #[default]
+    Open,
+    /// The window was reduced because of ECN (RFC 3168 section 6.1.2).
+    Reduced,
+    /// Fast recovery.
+    Recovery,
+    /// After a time-out.
+    Loss,
+}
+
+/// Proportional rate reduction (RFC 6937): its variables have their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prr {
+    pub recover_fs: u32,
+    pub delivered: u32,
+    pub out: u32,
+}
+
+/// What is restored when a loss turns out to have been none (RFC 5682 section 3.2, RFC 3708, RFC 4015).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undo {
+    pub cwnd: u32,
+    pub ssthresh: u32,
+    /// Octets sent again that the peer has not said to have twice.
+    pub unexplained: u32,
+    /// The timestamp of the first of them.
+    pub first_resent: Option<u32>,
+}
+
+/// Forward RTO-recovery (RFC 5682): is a time-out spurious?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Frto {
+    #[default]
+    Off,
+    /// The first segment went out again; its ACK decides what is sent next.
+    Resent,
+    /// New data went out; if what was sent before the time-out is acknowledged now, nothing was lost.
+    SentNew,
+}
+
+/// How much of the congestion window is used, a round trip at a time (RFC 7661 sections 4.2 and 4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowUse {
+    /// Most octets in flight in this round trip and in the last one.
+    pub most: u32,
+    pub most_before: u32,
+    /// This round trip ends when that is acknowledged.
+    pub round_end: SeqNum,
+    /// Since when less than half of the window is used.
+    pub unvalidated_since: Option<Instant>,
+}
+
+/// RACK-TLP (RFC 8985): its variables have their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rack {
+    /// When the latest-sent of the segments that arrived went out, and where it ends.
+    pub xmit_at: Instant,
+    pub end_seq: SeqNum,
+    pub rtt_us: u32,
+    /// End of the furthest segment that arrived.
+    pub fack: SeqNum,
+    pub reordering_seen: bool,
+    pub reo_wnd_mult: u8,
+    pub reo_wnd_persist: u8,
+    /// One D-SACK a round trip widens the reordering window.
+    pub dsack_round: Option<SeqNum>,
+    /// A tail probe is on its way: `snd.nxt` behind it.
+    pub tlp_end_seq: Option<SeqNum>,
+    pub tlp_is_retransmit: bool,
 }
 
 /// Round-trip time and retransmission time-out (RFC 6298).
@@ -227,17 +322,55 @@ pub struct RoundTrip {
     pub srtt_us: u32,
     pub rttvar_us: u32,
     pub rto_us: u32,
+    /// Least of the last minutes (RFC 8985 section 6.2 step 1), and when it was measured; 0 until the first.
+    pub min_us: u32,
+    pub min_at: Instant,
     /// Times that the time-out was doubled.
     pub backoff: u8,
-    /// The octet being timed and when it was sent (Karn: never a retransmitted one).
-    pub timing: Option<(SeqNum, Instant)>,
     pub retransmits: u32,
+}
+
+/// How fast octets are delivered (draft-cheng-iccrg-delivery-rate-estimation).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryRate {
+    /// Octets that arrived at the peer, in order or not.
+    pub delivered: u64,
+    pub delivered_at: Instant,
+    pub first_sent_at: Instant,
+    /// Samples are limited by the program until so much is delivered.
+    pub app_limited_until: u64,
+    /// The latest sample, in octets a second.
+    pub latest: u64,
+    pub latest_app_limited: bool,
+    /// Octets a second that may go out; 0: not paced.
+    pub pacing: u64,
+    /// When the next may, if paced.
+    pub next_send_at: Instant,
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ecn {
+    /// Both ends do it.
+    pub on: bool,
+    /// ACKs carry ECE until the peer says CWR.
+    pub echo: bool,
+    /// The next new segment says CWR.
+    pub tell_reduced: bool,
+    /// The last segment came with CE (RFC 8257 section 3.2).
+    pub last_was_marked: bool,
 }
 
 /// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     pub retransmit: Instant,
+    /// Tail loss probe (RFC 8985 section 7.2).
+    pub tail_probe: Instant,
+    /// What is late by then is lost (RFC 8985 section 6.3).
+    pub reorder: Instant,
+    /// The next paced unit may go.
+    pub pace: Instant,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     pub persist: Instant,
     pub delayed_ack: Instant,
@@ -301,6 +434,9 @@ impl Default for Timers {
         let off = Instant::FAR_FUTURE;
         Timers {
             retransmit: off,
+            tail_probe: off,
+            reorder: off,
+            pace: off,
             persist: off,
             delayed_ack: off,
             keepalive: off,
@@ -329,6 +465,9 @@ impl Timers {
     pub fn earliest(&self) -> Instant {
         let all = [
             self.retransmit,
+            self.tail_probe,
+            self.reorder,
+            self.pace,
             self.persist,
             self.delayed_ack,
             self.keepalive,
@@ -395,8 +534,12 @@ impl Flow {
             },
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),
+            board: Scoreboard::default(),
             cc: Congestion::default(),
+            rack: Rack::default(),
             rtt: RoundTrip::default(),
+            rate: DeliveryRate::default(),
+            ecn: Ecn::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),
@@ -410,9 +553,15 @@ impl Flow {
         self.conn.path == Path::Local
     }
 
-    /// Octets sent and not acknowledged.
-    pub fn in_flight(&self) -> u32 {
+    /// Octets sent and not cumulatively acknowledged.
+    pub fn outstanding(&self) -> u32 {
         self.snd.nxt.distance_from(self.snd.una)
+    }
+
+    /// Octets believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
+    pub fn pipe(&self) -> u32 {
+        let left = self.board.sacked() + self.board.lost() + self.cc.dup_acks * u32::from(self.snd.mss);
+        self.outstanding().saturating_sub(left)
     }
 
     /// One past the last queued octet; FIN's own number when one is queued.
