@@ -5,7 +5,7 @@ use crate::counter::Counter;
 use crate::egress::builder::{ECT_0, Envelope};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::output::TxContext;
+use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{output, timeout};
 use crate::hostif::HostSide;
@@ -163,7 +163,8 @@ impl Engine {
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
-        output::commit(flow, &mut self.sent, now, tx);
+        let pools = Pools { sent: &mut self.sent, held: &self.held };
+        output::commit(flow, pools, now, tx);
         self.count_sent(tx);
         Sent::Yes
     }
@@ -211,7 +212,8 @@ impl Engine {
             let flow = self.flows.get_mut(idx);
             let key = flow.conn.key;
             let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
-            output::commit(flow, &mut self.sent, now, &tx);
+            let pools = Pools { sent: &mut self.sent, held: &self.held };
+            output::commit(flow, pools, now, &tx);
             self.count_sent(&tx);
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }

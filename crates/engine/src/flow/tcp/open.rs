@@ -71,6 +71,7 @@ fn fresh(params: &OpenParams, state: TcpState) -> Flow {
     flow.rtt = RoundTrip::initial();
     flow.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
     flow.cc.recover = params.iss;
+    flow.cc.usage.round_end = params.iss;
     // It is offered where frames can be lost.
     flow.rcv.sack_permitted = params.path != Path::Local;
     flow.timers.heard = params.now;
@@ -94,9 +95,11 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     flow.snd.mss = flow.snd.mss.min(theirs) - overhead;
     flow.cc = Congestion::initial(flow.snd.mss, flow.cc.algorithm);
     flow.cc.recover = flow.snd.iss;
+    flow.cc.usage.round_end = flow.snd.iss;
     flow.snd.sack_permitted = flow.rcv.sack_permitted && syn.sack_permitted;
     flow.rcv.sack_permitted = flow.snd.sack_permitted;
     flow.rcv.reported = [flow.rcv.nxt; SackBlocks::MAX];
+    flow.rcv.reported_up_to = flow.rcv.nxt;
     flow.rack.fack = flow.snd.una;
     match syn.window_scale {
         Some(scale) => flow.snd.scale = scale,

@@ -50,6 +50,13 @@ pub struct TxContext<'a> {
     pub ecn: EcnMode,
 }
 
+/// What [`commit`] changes beside the record, or looks at.
+#[derive(Debug)]
+pub struct Pools<'a> {
+    pub sent: &'a mut SentPool,
+    pub held: &'a HeldPool,
+}
+
 fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
     let answers = flow.conn.state == TcpState::SynReceived;
     let was_sent = flow.snd.nxt != flow.snd.iss;
@@ -164,24 +171,45 @@ fn prepare_ack(flow: &Flow, cx: &TxContext<'_>) -> Option<TxSegment> {
 }
 
 /// What lies beyond `rcv.nxt`, the latest news first, behind what came twice (RFC 2018 section 4, RFC 2883 section 4).
+///
+/// When more came in one batch than one ACK can tell of, the ACKs that are owed for it tell of one part each, in the order
+/// of the stream: to the peer it looks as if they had been sent one by one.
 fn sack_blocks(flow: &Flow, held: &HeldPool) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
     if !flow.rcv.sack_permitted {
         return blocks;
     }
-    if let Some(SeqRange { start, end }) = flow.rcv.duplicate {
-        blocks.push(SackBlock { left: start, right: end });
+    if let Some(range) = flow.rcv.duplicates.first() {
+        blocks.push(block(range));
     }
-    let reported = flow.rcv.reported.iter().filter_map(|seq| flow.held.containing(held, *seq));
-    let others = flow.held.ranges(held).iter().copied();
-    for SeqRange { start, end } in reported.chain(others).take(2 * SackBlocks::MAX) {
-        let block = SackBlock { left: start, right: end };
-        let told = blocks.as_slice().iter().skip(usize::from(flow.rcv.duplicate.is_some()));
-        if !told.copied().any(|b| b == block) && !blocks.push(block) {
-            break;
+    let room = sack_room(flow) - blocks.as_slice().len();
+    let ranges = flow.held.ranges(held);
+    let known = flow.rcv.reported_up_to.later(flow.rcv.nxt);
+    let from = ranges.partition_point(|r| r.end.at_or_before(known));
+    if ranges.len() - from > room && flow.rcv.dup_acks > 1 {
+        for range in ranges[from..from + room].iter().rev() {
+            blocks.push(block(*range));
+        }
+        return blocks;
+    }
+    let latest = flow.rcv.reported.iter().filter_map(|seq| flow.held.containing(held, *seq));
+    let skip = blocks.as_slice().len();
+    for range in latest.chain(ranges.iter().rev().copied()).take(2 * SackBlocks::MAX) {
+        let told = &blocks.as_slice()[skip..];
+        if told.len() < room && !told.contains(&block(range)) {
+            blocks.push(block(range));
         }
     }
     blocks
+}
+
+const fn block(range: SeqRange) -> SackBlock {
+    SackBlock { left: range.start, right: range.end }
+}
+
+/// Blocks that fit a header (RFC 2018 section 3).
+const fn sack_room(flow: &Flow) -> usize {
+    if flow.rcv.ts_recent.is_some() { SackBlocks::MAX - 1 } else { SackBlocks::MAX }
 }
 
 /// The sequence number of an empty segment: the peer would not take an ACK from beyond its window, where a probe may
@@ -292,7 +320,7 @@ fn offered_edge(flow: &Flow) -> SeqNum {
 }
 
 /// `tx` is on its way.
-pub fn commit(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment) {
+pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
     if segment.ack.is_some() {
         flow.rcv.ack_now = false;
@@ -308,11 +336,12 @@ pub fn commit(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment
     let len = segment.seq_len();
     if len == 0 {
         flow.snd.keepalive_probe = false;
-        flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
-        flow.rcv.duplicate = None;
+        ack_sent(flow, pools.held, &segment.sack);
         return;
     }
-    note_sent(flow, pool, now, segment.seq, segment.seq.plus(len));
+    // It carries no SACK; what came twice is still to be told of.
+    flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
+    note_sent(flow, pools.sent, now, segment.seq, segment.seq.plus(len));
     if segment.cwr {
         flow.ecn.tell_reduced = false;
     }
@@ -333,6 +362,22 @@ pub fn commit(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment
         rack::tail_probe_sent(flow, tx.is_retransmit);
     } else if !tx.is_retransmit {
         rack::schedule_tail_probe(flow, now);
+    }
+}
+
+/// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
+fn ack_sent(flow: &mut Flow, held: &HeldPool, sack: &SackBlocks) {
+    flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
+    if flow.rcv.sack_permitted {
+        flow.rcv.duplicates.pop();
+        flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
+        for block in sack.as_slice() {
+            flow.rcv.reported_up_to = flow.rcv.reported_up_to.later(block.right);
+        }
+        let end = flow.held.ranges(held).last().map_or(flow.rcv.nxt, |r| r.end);
+        if end.at_or_before(flow.rcv.reported_up_to) {
+            flow.rcv.dup_acks = 0;
+        }
     }
 }
 

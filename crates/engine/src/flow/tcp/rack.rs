@@ -15,8 +15,8 @@ const MAX_ACK_DELAY_US: u64 = 200_000;
 /// The probe of a connection that has measured nothing (section 7.2).
 const PTO_INITIAL_US: u64 = 1_000_000;
 
-/// Steps 2 and 3 of section 6.2: `range` has arrived.
-pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard) {
+/// Steps 2 and 3 of section 6.2: `range` has arrived, in order or not.
+pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool) {
     if range.end.after(rack.fack) {
         rack.fack = range.end;
     } else if !range.resent {
@@ -25,9 +25,11 @@ pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard) {
     }
     let rtt_us = heard.now.since_us(range.sent_at).min(u64::from(u32::MAX)) as u32;
     if range.resent {
-        // Which of its transmissions arrived? Not the last, if the echo is older or the time too short.
+        // Which of its transmissions arrived? Not the last, if the echo is older or the time too short. What comes out of
+        // order is not echoed (RFC 7323 section 4.3).
+        let echo = heard.echo.filter(|_| in_order);
         let echoes_earlier =
-            heard.echo.is_some_and(|echo| (echo.wrapping_sub(heard.timestamp_at(range.sent_at)) as i32) < 0);
+            echo.is_some_and(|echo| (echo.wrapping_sub(heard.timestamp_at(range.sent_at)) as i32) < 0);
         if echoes_earlier || rtt_us < heard.min_rtt_us {
             return;
         }

@@ -61,7 +61,7 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
     let mistaken = is_mistaken(flow, news);
     match flow.cc.phase {
         Phase::Open | Phase::Reduced => open(flow, pool, now, news, counters),
-        Phase::Recovery => recovery(flow, pool, now, news, mistaken),
+        Phase::Recovery => recovery(flow, pool, now, news, mistaken, counters),
         Phase::Loss => loss(flow, pool, now, news, mistaken, counters),
     }
     resize_window(flow, now, news);
@@ -163,9 +163,16 @@ fn reduce(flow: &mut Flow, phase: Phase, flight: u32) {
     }
 }
 
-fn recovery(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews, mistaken: bool) {
+fn recovery(
+    flow: &mut Flow,
+    pool: &mut SentPool,
+    now: Instant,
+    news: &AckNews,
+    mistaken: bool,
+    counters: &mut Counters,
+) {
     if mistaken {
-        undo(flow, pool, &mut Counters::default());
+        undo(flow, pool, counters);
         return;
     }
     if flow.snd.una.at_or_after(flow.cc.recover) {

@@ -8,7 +8,7 @@ use crate::flow::tcp::rate::Sample;
 use crate::flow::tcp::recovery::AckNews;
 use crate::work::Segment;
 use toe_base::{Instant, SeqNum};
-use toe_wire::tcp::SackBlock;
+use toe_wire::tcp::{SackBlock, SackBlocks};
 
 /// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
 pub(super) fn take(
@@ -39,7 +39,7 @@ pub(super) fn take(
         }
         news.delivered += range.len();
         news.originals |= !range.resent && range.end.at_or_before(recover);
-        rack::arrived(rack, range, &heard);
+        rack::arrived(rack, range, &heard, in_order);
         sample.take(range);
         if !range.resent {
             rtt.take(now.since_us(range.sent_at), in_order);
@@ -47,9 +47,8 @@ pub(super) fn take(
     };
     board.acknowledge(pool, ack, |range| delivered(range, true));
     if snd.sack_permitted {
-        let blocks = segment.sack.as_slice();
-        let news_of = blocks.iter().skip(usize::from(is_duplicate_block(blocks, ack)));
-        for block in news_of.filter(|block| is_valid(block, ack, snd.nxt)) {
+        // In the order of the stream, else what one ACK tells of would look like reordering.
+        for block in in_order(segment, ack, snd.nxt).as_slice() {
             board.sack(pool, block.left, block.right, |range| delivered(range, false));
         }
     }
@@ -105,7 +104,21 @@ fn duplicated(flow: &Flow, segment: &Segment, ack: SeqNum) -> u32 {
     if is_sane { first.right.distance_from(first.left) } else { 0 }
 }
 
-/// A block of what is out and not acknowledged.
-fn is_valid(block: &SackBlock, ack: SeqNum, nxt: SeqNum) -> bool {
-    block.left.before(block.right) && block.left.after(ack) && block.right.at_or_before(nxt)
+/// The blocks that tell of what is out and not acknowledged, in the order of the stream.
+fn in_order(segment: &Segment, ack: SeqNum, nxt: SeqNum) -> SackBlocks {
+    let blocks = segment.sack.as_slice();
+    let is_valid = |b: &&SackBlock| b.left.before(b.right) && b.left.after(ack) && b.right.at_or_before(nxt);
+    let mut sorted = SackBlocks::NONE;
+    let mut told = ack;
+    while let Some(next) = blocks
+        .iter()
+        .skip(usize::from(is_duplicate_block(blocks, ack)))
+        .filter(is_valid)
+        .filter(|b| b.left.after(told))
+        .min_by_key(|b| b.left.distance_from(ack))
+    {
+        told = next.left;
+        sorted.push(*next);
+    }
+    sorted
 }

@@ -121,9 +121,9 @@ fn note_duplicate(flow: &mut Flow, held: &HeldPool, start: SeqNum, end: SeqNum) 
         return;
     }
     if start.before(nxt) {
-        flow.rcv.duplicate = Some(SeqRange { start, end: end.earlier(nxt) });
+        flow.rcv.duplicates.push(SeqRange { start, end: end.earlier(nxt) });
     } else if flow.held.holds(held, start, end) {
-        flow.rcv.duplicate = Some(SeqRange { start, end });
+        flow.rcv.duplicates.push(SeqRange { start, end });
         report_first(flow, held, start);
     }
 }
