@@ -198,6 +198,8 @@ pub enum AckSpec {
     /// No ACK bit.
     #[default]
     None,
+    /// Expected: with or without.
+    Either,
     /// With ACK: when injected, of all that the stack has sent; when expected, of anything.
     Whatever,
     Of(Span),
@@ -264,6 +266,8 @@ pub struct SegmentSpec {
     pub urgent: Option<Span>,
     pub seq: Option<Span>,
     pub ack: AckSpec,
+    /// The script says that there is no ACK.
+    pub no_ack: bool,
     /// Payload octets; none when the script does not say.
     pub len: Option<Span>,
     /// The window field as it is.

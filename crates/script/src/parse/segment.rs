@@ -81,6 +81,7 @@ fn flag(words: &mut Words<'_>, spec: &mut SegmentSpec) -> bool {
 
 fn absent(words: &mut Words<'_>, spec: &mut SegmentSpec) -> Result<(), Wrong> {
     match words.peek() {
+        Some("ack") => spec.no_ack = true,
         Some("psh") => spec.psh = Some(false),
         Some("df") => spec.dont_fragment = Some(false),
         Some("mss") => spec.mss = Want::Absent,
@@ -89,7 +90,7 @@ fn absent(words: &mut Words<'_>, spec: &mut SegmentSpec) -> Result<(), Wrong> {
         Some("sack") => spec.sack = Want::Absent,
         Some("ts") => spec.stamps = Want::Absent,
         Some("cookie") => spec.cookie = Want::Absent,
-        _ => return words.wrong("psh, df, mss, wscale, sackok, sack, ts or cookie"),
+        _ => return words.wrong("ack, psh, df, mss, wscale, sackok, sack, ts or cookie"),
     }
     words.next();
     Ok(())

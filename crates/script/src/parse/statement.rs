@@ -3,7 +3,8 @@
 use super::segment::{field, segment, span};
 use super::words::{Words, Wrong, time};
 use crate::script::{
-    Act, Call, ConnName, Gives, InfoName, Open, Packet, SegmentSpec, SocketOption, StateName, Step, When,
+    AckSpec, Act, Call, ConnName, Gives, InfoName, Open, Packet, SegmentSpec, SocketOption, StateName, Step,
+    When,
 };
 use toe_abi::errno::Errno;
 
@@ -63,7 +64,14 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
             check_exact(words, &spec)?;
             Act::Inject(Packet::Segment(spec))
         }
-        "expect" => Act::Expect(segment(words)?),
+        "expect" => {
+            let mut spec = segment(words)?;
+            // All segments but the first have ACK, and a reset may.
+            if spec.ack == AckSpec::None && !spec.no_ack && !spec.syn {
+                spec.ack = if spec.rst { AckSpec::Either } else { AckSpec::Whatever };
+            }
+            Act::Expect(spec)
+        }
         "quiet" => Act::Quiet(words.read(TIME, time)?),
         "open" => Act::Open(open(words)?),
         "new" if words.take("life") => Act::NewLife,
@@ -80,7 +88,7 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
 
 /// What is injected is known exactly.
 fn check_exact(words: &Words<'_>, spec: &SegmentSpec) -> Result<(), Wrong> {
-    use crate::script::{AckSpec, Want};
+    use crate::script::Want;
     let ack = match spec.ack {
         AckSpec::Of(span) => Some(span),
         _ => None,

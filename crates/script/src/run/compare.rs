@@ -1,13 +1,14 @@
 //! A segment of the stack against what the script expects.
 
 use super::conn::{Conn, flags};
-use crate::packet::{PSH, Segment, TcpOption, flag_words};
+use crate::packet::{ACK, PSH, Segment, TcpOption, flag_words};
 use crate::script::{AckSpec, Cookie, SegmentSpec, Span, Want};
 
 /// Each difference as text; none when the segment is what was expected.
 pub(super) fn differences(conn: &Conn, spec: &SegmentSpec, got: &Segment) -> Vec<String> {
     let mut found = Differences(Vec::new());
-    let (want_flags, got_flags) = (flags(spec) & !PSH, got.flags & !PSH);
+    let open = if spec.ack == AckSpec::Either { PSH | ACK } else { PSH };
+    let (want_flags, got_flags) = (flags(spec) & !open, got.flags & !open);
     if want_flags != got_flags {
         let words = |flags| match flag_words(flags) {
             none if none.is_empty() => "none".to_owned(),

@@ -139,7 +139,7 @@ impl Conn {
             payload.iter_mut().for_each(|octet| *octet ^= 0xff);
         }
         let ack = match spec.ack {
-            AckSpec::None => None,
+            AckSpec::None | AckSpec::Either => None,
             AckSpec::Whatever => Some(self.stack_nxt),
             AckSpec::Of(span) => span.exact(),
         };
@@ -273,7 +273,7 @@ pub(super) fn flags(spec: &SegmentSpec) -> u16 {
         (spec.cwr, CWR),
         (spec.psh == Some(true), PSH),
         (spec.urgent.is_some(), URG),
-        (spec.ack != AckSpec::None, ACK),
+        (matches!(spec.ack, AckSpec::Whatever | AckSpec::Of(_)), ACK),
     ];
     named.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum()
 }
