@@ -145,6 +145,10 @@ impl Engine {
     /// is steered here no longer, it was under way when that changed: sent again it comes to whoever it is for now.
     fn nobodys(&mut self, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
+        if work.segment.ack.is_none() && self.listeners.find(work.key.local).is_some() {
+            // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
+            return;
+        }
         if !self.is_shared(work.path) || self.is_steered(&work.key) {
             self.reject(work.path, work.key, &work.segment);
         }
