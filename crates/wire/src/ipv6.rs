@@ -68,7 +68,7 @@ impl Ipv6Repr {
         let (mut repr, next, rest) = Self::fixed(bytes)?;
         let payload = rest.get(..usize::from(repr.payload_len)).ok_or(ParseError::Truncated)?;
         let mut walk = Walk { next, rest: payload, is_first: true };
-        match walk.to_upper_layer()? {
+        match walk.go_to_upper_layer()? {
             Some((fragment, piece)) => Ok((repr, Body::Piece(fragment, piece))),
             None => {
                 repr.protocol = Protocol::from_raw(walk.next);
@@ -82,7 +82,7 @@ impl Ipv6Repr {
     pub fn parse_quoted(bytes: &[u8]) -> Result<(Ipv6Repr, &[u8]), ParseError> {
         let (mut repr, next, rest) = Self::fixed(bytes)?;
         let mut walk = Walk { next, rest, is_first: true };
-        match walk.to_upper_layer()? {
+        match walk.go_to_upper_layer()? {
             Some((Fragment { offset: 0, next_header, .. }, piece)) => {
                 let (protocol, octets) = upper_layer(next_header, piece)?;
                 repr.protocol = protocol;
@@ -139,7 +139,7 @@ impl Ipv6Repr {
 /// A fragment header in there is refused: fragments are not nested.
 pub fn upper_layer(next: u8, octets: &[u8]) -> Result<(Protocol, &[u8]), ParseError> {
     let mut walk = Walk { next, rest: octets, is_first: false };
-    match walk.to_upper_layer()? {
+    match walk.go_to_upper_layer()? {
         Some(_) => Err(ParseError::BadExtension),
         None => Ok((Protocol::from_raw(walk.next), walk.rest)),
     }
@@ -155,7 +155,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Goes on to the transport header, or to a fragment header, which it returns with the piece behind it.
-    fn to_upper_layer(&mut self) -> Result<Option<(Fragment, &'a [u8])>, ParseError> {
+    fn go_to_upper_layer(&mut self) -> Result<Option<(Fragment, &'a [u8])>, ParseError> {
         let whole = self.rest.len();
         for _ in 0..=EXTENSIONS_MAX {
             if whole - self.rest.len() > EXTENSIONS_LEN_MAX {

@@ -250,6 +250,40 @@ mod tests {
         assert_eq!(routes.to(ip(1, 255)), None, "broadcast is no peer");
     }
 
+    #[test]
+    fn each_family_has_its_own_networks_sources_and_gateway() {
+        let (port, other) = (PortId(0), PortId(1));
+        let link_local = |text: &str, zone| Addr::v6(text.parse().expect("an address"), zone);
+        let mut routes = Routes::default();
+        let mut add = |port, addr, prefix_len| {
+            routes.add_interface(Interface { port, addr, prefix_len, shared: false });
+        };
+        add(port, ip(1, 2), 24);
+        add(port, link_local("fe80::2", 5), 64);
+        add(port, ip6("fd00::2"), 64);
+        add(other, link_local("fe80::2", 6), 64);
+        let via = |port, source, next_hop| Some(Route::Via { port, source, next_hop });
+        assert_eq!(routes.to(ip6("fd00::9")), via(port, ip6("fd00::2"), ip6("fd00::9")));
+        let (near, far) = (link_local("fe80::9", 5), link_local("fe80::9", 6));
+        assert_eq!(routes.to(near), via(port, link_local("fe80::2", 5), near));
+        assert_eq!(routes.to(far), via(other, link_local("fe80::2", 6), far), "the zone says which link");
+        assert_eq!(routes.to(link_local("fe80::9", 0)), None, "no zone, no link");
+        assert_eq!(routes.to(ip6("fd01::9")), None);
+        routes.set_gateway(port, ip(1, 1));
+        assert_eq!(routes.to(ip6("fd01::9")), None, "a gateway of IPv4");
+        routes.set_gateway(port, link_local("fe80::1", 5));
+        assert_eq!(
+            routes.to(ip6("fd01::9")),
+            via(port, ip6("fd00::2"), link_local("fe80::1", 5)),
+            "from an address that is known there"
+        );
+        assert_eq!(routes.to(ip(2, 1)), via(port, ip(1, 2), ip(1, 1)), "the other gateway stays");
+        assert_eq!(routes.to(ip6("ff02::1")), None);
+        routes.enable_local();
+        assert_eq!(routes.to(Addr::LOCALHOST_V6), Some(Route::Local { source: Addr::LOCALHOST_V6 }));
+        assert_eq!(routes.to(ip6("fd00::2")), Some(Route::Local { source: ip6("fd00::2") }));
+    }
+
     const PORT: PortId = PortId(0);
 
     fn over_port(gateway: Option<Addr>, source: Option<Addr>) -> KernelVia {

@@ -18,7 +18,12 @@ pub struct Envelope {
     pub from: Addr,
     pub to: Addr,
     pub ttl: u8,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
 }
+
+/// ECN-capable transport (RFC 3168 section 5).
+pub const ECT_0: u8 = 0b10;
 
 /// A frame of known length being filled.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ impl<'a> FrameBuilder<'a> {
         let ethertype = match (src.to_v4(), dst.to_v4()) {
             (Some(src), Some(dst)) => {
                 let total_len = (frame.len() - eth::HEADER_LEN) as u16;
-                ipv4_header(src, dst, protocol, envelope.ttl, total_len).emit(&mut frame[eth::HEADER_LEN..]);
+                ipv4_header(envelope, src, dst, protocol, total_len).emit(&mut frame[eth::HEADER_LEN..]);
                 EtherType::Ipv4
             }
             _ => {
@@ -59,7 +64,7 @@ impl<'a> FrameBuilder<'a> {
                     dst: dst.to_v6(),
                     protocol,
                     hop_limit: envelope.ttl,
-                    traffic_class: 0,
+                    traffic_class: envelope.traffic_class,
                     flow_label: 0,
                     payload_len: (frame.len() - transport_at) as u16,
                 };
@@ -77,13 +82,19 @@ impl<'a> FrameBuilder<'a> {
     }
 }
 
-fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, ttl: u8, total_len: u16) -> Ipv4Repr {
+fn ipv4_header(
+    envelope: &Envelope,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    protocol: Protocol,
+    total_len: u16,
+) -> Ipv4Repr {
     Ipv4Repr {
         src,
         dst,
         protocol,
-        ttl,
-        traffic_class: 0,
+        ttl: envelope.ttl,
+        traffic_class: envelope.traffic_class,
         // With "don't fragment" set the identification carries nothing (RFC 6864 section 4.1).
         ident: 0,
         dont_fragment: true,

@@ -43,12 +43,12 @@ pub fn emit(sink: &mut dyn FrameSink, mac: MacAddr, control: &ControlFrame) -> R
         }
         ControlFrame::EchoReply { to_mac, to, source, ident, seq, data } => {
             let (from_mac, to_mac) = (mac, *to_mac);
-            let envelope = Envelope { from_mac, to_mac, from: *source, to: *to, ttl: TTL };
+            let envelope = Envelope { from_mac, to_mac, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
             emit_echo_reply(sink, &envelope, (*ident, *seq), data)
         }
         ControlFrame::Tcp { to_mac, key, segment } => {
             let (from, to) = (key.local.addr, key.remote.addr);
-            let envelope = Envelope { from_mac: mac, to_mac: *to_mac, from, to, ttl: TTL };
+            let envelope = Envelope { from_mac: mac, to_mac: *to_mac, from, to, ttl: TTL, traffic_class: 0 };
             let header = segment::header(key, segment);
             let frame = sink.frame(FrameBuilder::frame_len(to, header.header_len())).ok_or(NoRoom)?;
             let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::Tcp);
@@ -94,7 +94,7 @@ fn emit_neighbour(
     (from, to): (Addr, Addr),
     message: &Icmpv6Repr,
 ) -> Result<(), NoRoom> {
-    let envelope = Envelope { from_mac, to_mac, from, to, ttl: icmpv6::HOP_LIMIT };
+    let envelope = Envelope { from_mac, to_mac, from, to, ttl: icmpv6::HOP_LIMIT, traffic_class: 0 };
     let frame = sink.frame(FrameBuilder::frame_len(to, message.header_len())).ok_or(NoRoom)?;
     let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::Icmpv6);
     message.emit(builder.transport(), from.to_v6(), to.to_v6());

@@ -19,6 +19,10 @@ use toe_wire::ipv6::{self, Body, Ipv6Repr};
 use toe_wire::link::{MacAddr, RxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
 
+/// The ECN bits of an IP header, and congestion experienced (RFC 3168 section 5).
+const ECN_MASK: u8 = 0b11;
+const CE: u8 = 0b11;
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrived<'a> {
@@ -38,6 +42,8 @@ pub enum Arrived<'a> {
         from_mac: MacAddr,
         key: FlowKey,
         segment: Segment,
+        /// It came through a congested queue (CE, RFC 3168 section 5).
+        is_marked: bool,
         payload: &'a [u8],
     },
     /// Well-formed, and nothing that the engine answers.
@@ -80,7 +86,8 @@ fn parse_ipv4<'a>(
     if !at.routes.is_valid_peer(src) {
         return Err(Counter::DropBadAddress);
     }
-    let arrival = Arrival { from_mac, src, dst, hop_limit: ip.ttl, zone: at.link.zone };
+    let (hop_limit, traffic_class, zone) = (ip.ttl, ip.traffic_class, at.link.zone);
+    let arrival = Arrival { from_mac, src, dst, hop_limit, traffic_class, zone };
     if ip.is_fragment() {
         let piece = Piece {
             arrival,
@@ -109,7 +116,8 @@ fn parse_ipv6<'a>(
     if !is_group_of_ours && (eth.dst.is_multicast() || !at.routes.is_own_on(at.port, dst)) {
         return Err(Counter::DropNotForUs);
     }
-    let arrival = Arrival { from_mac: eth.src, src, dst, hop_limit: ip.hop_limit, zone: at.link.zone };
+    let (hop_limit, traffic_class, zone) = (ip.hop_limit, ip.traffic_class, at.link.zone);
+    let arrival = Arrival { from_mac: eth.src, src, dst, hop_limit, traffic_class, zone };
     // Who makes sure that an address is nobody's has none to ask from (RFC 4862 section 5.4.2).
     let is_probe = src == Addr::UNSPECIFIED_V6 && ip.protocol == Protocol::Icmpv6;
     if !is_probe && !at.routes.is_valid_peer(src) {
@@ -189,9 +197,14 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
         window: header.window,
         mss: header.options.mss,
         window_scale: header.options.window_scale,
+        sack_permitted: header.options.sack_permitted,
+        sack: header.options.sack,
+        ece: header.flags.contains(TcpFlags::ECE),
+        cwr: header.flags.contains(TcpFlags::CWR),
         timestamps: header.options.timestamps.map(|t| (t.value, t.echo)),
         urgent: header.flags.contains(TcpFlags::URG).then_some(header.urgent),
         len: text.len() as u32,
     };
-    Ok(Arrived::Tcp { from_mac: arrival.from_mac, key, segment, payload: text })
+    let is_marked = arrival.traffic_class & ECN_MASK == CE;
+    Ok(Arrived::Tcp { from_mac: arrival.from_mac, key, segment, is_marked, payload: text })
 }
