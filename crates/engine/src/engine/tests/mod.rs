@@ -7,6 +7,7 @@ mod direct;
 mod fake_channels;
 mod hostile;
 mod long_stream;
+mod recovery;
 mod sessions;
 mod shared;
 mod shared_address;
