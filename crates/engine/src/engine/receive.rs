@@ -26,6 +26,21 @@ impl Engine {
         offload: RxOffload,
         host: &mut H,
     ) {
+        if self.capture.on {
+            self.handle_watched_frame(now, port, frame, offload, host);
+        } else {
+            self.take_frame(now, port, frame, offload, host);
+        }
+    }
+
+    pub(super) fn take_frame<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: &[u8],
+        offload: RxOffload,
+        host: &mut H,
+    ) {
         self.counters.add(Counter::RxFrames);
         let mac = self.ports[port.index()].link.mac;
         match ingress::parse(frame, offload, port, mac, &self.routes) {

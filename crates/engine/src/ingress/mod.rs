@@ -2,6 +2,8 @@
 //!
 //! Called by the engine with every frame of every port. Everything a peer can get wrong in a header ends here.
 
+pub mod facts;
+
 use crate::control::route::Routes;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
