@@ -1,12 +1,14 @@
 //! Every value that passes between stages.
 
 use core::net::Ipv4Addr;
+use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
 use toe_wire::tcp::SackBlocks;
 
+use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
 
@@ -187,6 +189,28 @@ pub enum ControlFrame {
         key: FlowKey,
         segment: Segment,
     },
+}
+
+/// A packet as captures see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// `None`: it went from one program of the engine to another.
+    pub port: Option<PortId>,
+    pub direction: Direction,
+    /// The driver fills in the processes.
+    pub facts: Facts,
+    pub sender: Option<SightingEnd>,
+    pub receiver: Option<SightingEnd>,
+    /// Under what it was dropped.
+    pub reason: Option<Counter>,
+}
+
+/// Who has an end of a [`Sighting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SightingEnd {
+    pub session: SessionId,
+    /// The program's descriptor.
+    pub fd: u32,
 }
 
 /// What [`crate::Engine::claim`] found behind an anchor.

@@ -3,13 +3,14 @@
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
 //! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`], [`shared`] (addresses that are
-//! the kernel's too).
+//! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
 //! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
+mod capture;
 mod completions;
 mod direct;
 mod host;
@@ -127,6 +128,7 @@ pub struct Engine {
     shared: Shared,
     /// Connections that ever came in at listeners.
     arrivals: u64,
+    capture: capture::Capture,
 }
 
 impl Engine {
@@ -152,6 +154,7 @@ impl Engine {
             next_port: 0,
             shared: Shared::default(),
             arrivals: 0,
+            capture: capture::Capture::default(),
             config,
         }
     }

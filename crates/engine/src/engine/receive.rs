@@ -25,6 +25,21 @@ impl Engine {
         offload: RxOffload,
         host: &mut H,
     ) {
+        if self.capture.on {
+            self.handle_watched_frame(now, port, frame, offload, host);
+        } else {
+            self.take_frame(now, port, frame, offload, host);
+        }
+    }
+
+    pub(super) fn take_frame<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: &[u8],
+        offload: RxOffload,
+        host: &mut H,
+    ) {
         self.counters.add(Counter::RxFrames);
         let at = At { port, link: &self.ports[port.index()].link, routes: &self.routes };
         match ingress::parse(frame, offload, at) {

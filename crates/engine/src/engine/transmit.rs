@@ -37,6 +37,21 @@ impl Engine {
         host: &mut H,
         budget: usize,
     ) -> usize {
+        if self.capture.on {
+            self.transmit_watched(now, port, sink, host, budget)
+        } else {
+            self.transmit(now, port, sink, host, budget)
+        }
+    }
+
+    pub(super) fn transmit<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        sink: &mut dyn FrameSink,
+        host: &mut H,
+        budget: usize,
+    ) -> usize {
         let mut sent = self.transmit_control(port, sink);
         while sent < budget {
             let Some(idx) = self.ports[port.index()].ready.pop() else { break };
@@ -224,6 +239,21 @@ impl Engine {
     }
 
     fn deliver_local<H: HostSide>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        segment: Segment,
+        pieces: &crate::flow::send_queue::Pieces,
+        host: &mut H,
+    ) {
+        if self.capture.on {
+            self.deliver_watched(now, key, segment, pieces, host);
+        } else {
+            self.take_local(now, key, segment, pieces, host);
+        }
+    }
+
+    pub(super) fn take_local<H: HostSide>(
         &mut self,
         now: Instant,
         key: FlowKey,

@@ -5,6 +5,8 @@
 
 mod icmp;
 
+pub mod facts;
+
 use crate::control::route::Routes;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
