@@ -68,9 +68,15 @@ pub struct ListenArgs {
     pub twin: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
+    /// [`LISTEN_V6_ONLY`] or 0.
+    pub flags: u32,
     /// Zero.
-    pub reserved: [u8; 28],
+    pub reserved: [u8; 24],
 }
+
+/// At the unspecified address of IPv6, take connections of that family alone. Otherwise those of IPv4 come to it as well,
+/// unless another listener is at that port in IPv4; their addresses are told as IPv4 addresses.
+pub const LISTEN_V6_ONLY: u32 = 1;
 
 /// "No descriptor" in an argument block.
 pub const NO_HANDLE: u32 = u32::MAX;

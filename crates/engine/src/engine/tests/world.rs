@@ -8,11 +8,11 @@ use crate::work::{Link, Sighting};
 use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{ConnectArgs, FlowInfo, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
 
@@ -147,6 +147,7 @@ impl Side {
         let port = engine.add_port(link);
         engine.add_local();
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
+        engine.add_addr(port, Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64);
         let session = engine.open_session(0, LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory { ring_len: 64, ..Memory::default() };
@@ -179,6 +180,11 @@ impl Side {
         self.listen_with(now, at, NO_HANDLE)
     }
 
+    /// The same for IPv6 alone.
+    pub(super) fn listen_v6_only(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
+        self.listen_as(now, at, NO_HANDLE, LISTEN_V6_ONLY)
+    }
+
     /// The same with the handle of a kernel socket.
     pub(super) fn listen_with(
         &mut self,
@@ -186,8 +192,18 @@ impl Side {
         at: SocketAddr,
         twin: u32,
     ) -> Result<ListenerId, Errno> {
-        let anchor = self.engine.take_anchor(self.session);
-        let args = ListenArgs { local: at.into(), backlog: 64, anchor: anchor.0, twin, ..Default::default() };
+        self.listen_as(now, at, twin, 0)
+    }
+
+    fn listen_as(
+        &mut self,
+        now: Instant,
+        at: SocketAddr,
+        twin: u32,
+        flags: u32,
+    ) -> Result<ListenerId, Errno> {
+        let anchor = self.engine.take_anchor(self.session).0;
+        let args = ListenArgs { local: at.into(), backlog: 64, anchor, twin, flags, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Listen { token: 1 }, &block);
@@ -341,6 +357,11 @@ pub(super) fn addr(side: usize, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, side as u8 + 1], port))
 }
 
+/// The same side's address of IPv6.
+pub(super) fn addr6(side: usize, port: u16) -> SocketAddr {
+    SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, side as u16 + 1], port))
+}
+
 impl World {
     pub(super) fn new() -> World {
         World::with_caps(LinkCaps { tx_checksum: true, gso_max: 65_000 })
@@ -461,12 +482,17 @@ impl World {
 
     /// An established connection from A to B's listener: (A's, B's) connection numbers.
     pub(super) fn connected(&mut self) -> (usize, usize) {
+        self.connected_to(addr(B, 80))
+    }
+
+    /// The same to this address of B's.
+    pub(super) fn connected_to(&mut self, at: SocketAddr) -> (usize, usize) {
         let now = self.now;
         if self.sides[B].listeners.is_empty() {
-            self.sides[B].listen(now, addr(B, 80)).expect("listens");
+            self.sides[B].listen(now, at).expect("listens");
         }
         let before = self.sides[B].conns.len();
-        let a = self.sides[A].connect(now, addr(B, 80)).expect("connects");
+        let a = self.sides[A].connect(now, at).expect("connects");
         assert!(self.run_until(5000, |w| w.sides[A].conns[a].established && w.sides[B].conns.len() > before));
         (a, before)
     }
