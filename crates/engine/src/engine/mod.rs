@@ -56,13 +56,10 @@ use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, SessionId};
-use toe_wire::icmpv6::link_local_of;
 
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
-/// RFC 4291 section 2.5.6.
-const LINK_LOCAL_PREFIX_LEN: u8 = 64;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// TCP header without options.
@@ -190,12 +187,6 @@ impl Engine {
         let addr = in_zone(addr, link.zone);
         let prefix_len = prefix_len.min(addr.bits());
         self.routes.add_interface(Interface { port, addr, prefix_len, shared });
-        // Whoever speaks IPv6 on a link has an address of that link (RFC 4291 section 2.8), if only to find neighbours.
-        let has_link_local = self.routes.addrs_of(port).any(|i| i.addr.is_link_local());
-        if addr.is_v6() && !shared && !has_link_local {
-            let addr = link_local_of(link.mac, link.zone);
-            self.routes.add_interface(Interface { port, addr, prefix_len: LINK_LOCAL_PREFIX_LEN, shared });
-        }
     }
 
     pub fn set_gateway(&mut self, port: PortId, gateway: Addr) {

@@ -7,6 +7,7 @@ mod death;
 mod descriptor;
 mod direct;
 mod engines;
+mod ipv6;
 mod lifecycle;
 mod load;
 mod local;

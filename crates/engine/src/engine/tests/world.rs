@@ -13,6 +13,7 @@ use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_wire::icmpv6::link_local_of;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
 
@@ -148,6 +149,7 @@ impl Side {
         engine.add_local();
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
         engine.add_addr(port, Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64);
+        engine.add_addr(port, link_local_of(link.mac, link.zone), 64);
         let session = engine.open_session(0, LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory { ring_len: 64, ..Memory::default() };
