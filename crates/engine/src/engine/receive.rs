@@ -147,7 +147,7 @@ impl Engine {
                 self.flow_receives(now, idx, work, host);
                 return;
             }
-            beyond = Some(self.flows.get(idx).snd.max.plus(1 << 16));
+            beyond = Some(self.flows.get(idx).snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
             self.closed(idx, Errno::OK);
             self.after(idx);
