@@ -1,3 +1,5 @@
+//! The parser's errors and its understanding of each statement.
+
 use super::{ParseError, parse};
 use crate::script::*;
 use std::path::Path;

@@ -4,8 +4,6 @@
 mod compare;
 mod conn;
 mod failure;
-#[cfg(test)]
-mod tests;
 
 pub use failure::Failure;
 
