@@ -64,7 +64,7 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
         "inject" => {
             let spec = segment(words)?;
             check_exact(words, &spec)?;
-            Act::Inject(Packet::Segment(spec))
+            Act::Inject(Packet::Segment(Box::new(spec)))
         }
         "expect" if words.take("train") => train(words)?,
         "expect" | "allow" => {

@@ -278,17 +278,17 @@ impl Run<'_> {
             self.expect(name, When::Now, &SegmentSpec { syn: true, ..SegmentSpec::default() })?;
             self.quiet(open.rtt_us)?;
             syn.ack = answer.ack;
-            self.inject(name, &Packet::Segment(syn))?;
+            self.inject(name, &Packet::Segment(Box::new(syn)))?;
             self.expect(name, When::Now, &ack)?;
             return self.call(name, &Call::Connected(Gives::Ok));
         }
         if !self.is_listening {
             self.call(name, &Call::Listen { backlog: 64 })?;
         }
-        self.inject(name, &Packet::Segment(syn))?;
+        self.inject(name, &Packet::Segment(Box::new(syn)))?;
         self.expect(name, When::Now, &answer)?;
         self.quiet(open.rtt_us)?;
-        self.inject(name, &Packet::Segment(ack))?;
+        self.inject(name, &Packet::Segment(Box::new(ack)))?;
         self.call(name, &Call::Accept(Gives::Ok))
     }
 
