@@ -31,7 +31,7 @@ const REQUESTS_PER_TURN: usize = 16;
 const FIRST_FREE_PORT: u16 = 1024;
 
 /// An answer with what goes beside it.
-type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
+pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Daemon {
     /// Answers what waits at a connection, up to a bound; the rest is reported again.
@@ -58,6 +58,7 @@ impl Daemon {
     /// Ends a connection and, with it, its session.
     fn close_connection(&mut self, now: Instant, place: u32) {
         let Some(connection) = self.connections.close(place) else { return };
+        self.drop_capture(place);
         if let Some(id) = connection.session {
             self.end_session(now, id, "control connection closed");
         }
@@ -135,6 +136,10 @@ impl Daemon {
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
             Request::Report { what } => self.make_report(now, what),
+            Request::Capture { snaplen, interface, filter_len } => {
+                self.start_capture(place, (snaplen, interface), filter_len, fd)
+            }
+            Request::EndCapture => self.end_capture(place),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
         }

@@ -36,6 +36,10 @@ toe_base::counters! {
         Retransmits = "retransmits",
         RetransmitTimeouts = "retransmit_timeouts",
         FastRetransmits = "fast_retransmits",
+        TailLossProbes = "tail_loss_probes",
+        SpuriousTimeouts = "spurious_timeouts",
+        Undos = "undone_reductions",
+        EcnReductions = "ecn_reductions",
         ZeroWindowProbes = "zero_window_probes",
         KeepaliveProbes = "keepalive_probes",
         PassiveOpens = "passive_opens",
@@ -60,6 +64,11 @@ toe_base::counters! {
 }
 
 impl Counter {
+    /// Whether it counts what is dropped.
+    pub const fn is_drop(self) -> bool {
+        matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
+    }
+
     /// The counter of a fence reason.
     pub const fn of_fence(reason: FenceReason) -> Counter {
         match reason {
@@ -79,11 +88,22 @@ impl Counter {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     values: CounterSet<{ Counter::ALL.len() }>,
+    /// The last reason for which something was dropped, for captures.
+    last_drop: Option<Counter>,
 }
 
 impl Counters {
+    #[inline]
     pub fn add(&mut self, counter: Counter) {
         self.values.add(counter as usize, 1);
+        if counter.is_drop() {
+            self.last_drop = Some(counter);
+        }
+    }
+
+    /// Why something was dropped since the last call.
+    pub fn take_drop(&mut self) -> Option<Counter> {
+        self.last_drop.take()
     }
 
     pub fn get(&self, counter: Counter) -> u64 {

@@ -23,4 +23,4 @@ pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{Engine, EngineConfig, FlowAudit, STAGING_LEN, SessionView, SocketView};
 pub use hostif::HostSide;
-pub use work::{Claimed, Link};
+pub use work::{Claimed, Link, Sighting, SightingEnd};

@@ -1,11 +1,14 @@
 //! Every value that passes between stages.
 
 use core::net::Ipv4Addr;
+use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
+use toe_wire::tcp::SackBlocks;
 
+use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
 
@@ -39,6 +42,13 @@ pub struct Segment {
     pub window: UnscaledWindow,
     pub mss: Option<u16>,
     pub window_scale: Option<WindowScale>,
+    /// The sender understands SACK (only in a SYN).
+    pub sack_permitted: bool,
+    /// What it has out of order.
+    pub sack: SackBlocks,
+    /// ECE and CWR of RFC 3168.
+    pub ece: bool,
+    pub cwr: bool,
     /// (TSval, TSecr), RFC 7323.
     pub timestamps: Option<(u32, u32)>,
     /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
@@ -68,6 +78,8 @@ pub struct RxWork<'a> {
     pub key: FlowKey,
     pub path: Path,
     pub segment: Segment,
+    /// The network marked it (ECN: congestion experienced).
+    pub is_marked: bool,
     pub payload: Payload<'a>,
 }
 
@@ -81,6 +93,8 @@ pub struct TxSegment {
     pub mss: u16,
     /// The segment was sent before.
     pub is_retransmit: bool,
+    /// Queues may mark it instead of dropping it.
+    pub is_ect: bool,
 }
 
 /// Control → egress: a frame that belongs to no flow's stream.
@@ -109,6 +123,28 @@ pub enum ControlFrame {
         key: FlowKey,
         segment: Segment,
     },
+}
+
+/// A packet as captures see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// `None`: it went from one program of the engine to another.
+    pub port: Option<PortId>,
+    pub direction: Direction,
+    /// The driver fills in the processes.
+    pub facts: Facts,
+    pub sender: Option<SightingEnd>,
+    pub receiver: Option<SightingEnd>,
+    /// Under what it was dropped.
+    pub reason: Option<Counter>,
+}
+
+/// Who has an end of a [`Sighting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SightingEnd {
+    pub session: SessionId,
+    /// The program's descriptor.
+    pub fd: u32,
 }
 
 /// What [`crate::Engine::claim`] found behind an anchor.

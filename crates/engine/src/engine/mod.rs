@@ -3,7 +3,7 @@
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
 //! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
-//! the kernel's too).
+//! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
@@ -11,6 +11,7 @@
 
 mod accept;
 mod audit;
+mod capture;
 mod completions;
 mod direct;
 mod host;
@@ -33,8 +34,13 @@ use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
+use crate::flow::scoreboard::SentPool;
 use crate::flow::table::FlowTable;
+use crate::flow::tcp::congestion::AlgorithmName;
+use crate::flow::tcp::ecn::EcnMode;
+use crate::flow::tcp::open::TcpConfig;
 use crate::flow::tcp::output::SendLimits;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
@@ -66,12 +72,18 @@ pub struct EngineConfig {
     pub flows_max: usize,
     /// Octets of local connections may go through channels, past the engine.
     pub direct: bool,
+    pub tcp: TcpConfig,
 }
 
 impl EngineConfig {
     /// The default sizes with this secret.
     pub const fn with_secret(secret: [u8; 16]) -> EngineConfig {
-        EngineConfig { secret, flows_max: FLOWS_MAX, direct: true }
+        EngineConfig {
+            secret,
+            flows_max: FLOWS_MAX,
+            direct: true,
+            tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept },
+        }
     }
 }
 
@@ -91,6 +103,9 @@ struct Port {
 pub struct Engine {
     config: EngineConfig,
     flows: FlowTable,
+    /// What flows have on their way, and what came to them out of order.
+    sent: SentPool,
+    held: HeldPool,
     index: FlowIndex,
     wheel: TimerWheel,
     ports: Vec<Port>,
@@ -114,12 +129,15 @@ pub struct Engine {
     shared: Shared,
     /// Connections that ever came in at listeners.
     arrivals: u64,
+    capture: capture::Capture,
 }
 
 impl Engine {
     pub fn new(config: EngineConfig) -> Engine {
         Engine {
             flows: FlowTable::new(config.flows_max),
+            sent: SentPool::new(config.flows_max),
+            held: HeldPool::new(config.flows_max),
             index: FlowIndex::new(&config.secret, 1024),
             wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),
@@ -137,6 +155,7 @@ impl Engine {
             next_port: 0,
             shared: Shared::default(),
             arrivals: 0,
+            capture: capture::Capture::default(),
             config,
         }
     }

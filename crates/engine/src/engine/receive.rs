@@ -26,10 +26,25 @@ impl Engine {
         offload: RxOffload,
         host: &mut H,
     ) {
+        if self.capture.on {
+            self.handle_watched_frame(now, port, frame, offload, host);
+        } else {
+            self.take_frame(now, port, frame, offload, host);
+        }
+    }
+
+    pub(super) fn take_frame<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: &[u8],
+        offload: RxOffload,
+        host: &mut H,
+    ) {
         self.counters.add(Counter::RxFrames);
         let mac = self.ports[port.index()].link.mac;
         match ingress::parse(frame, offload, port, mac, &self.routes) {
-            Ok(Arrived::Tcp { from_mac, key, segment, payload }) => {
+            Ok(Arrived::Tcp { from_mac, key, segment, is_marked, payload }) => {
                 self.counters.add(Counter::RxSegments);
                 let known = self.index.get(&key);
                 let path = match known {
@@ -41,7 +56,7 @@ impl Engine {
                     self.counters.add(Counter::DropBadAddress);
                     return;
                 };
-                let work = RxWork { key, path, segment, payload: Payload::Frame(payload) };
+                let work = RxWork { key, path, segment, is_marked, payload: Payload::Frame(payload) };
                 self.tcp_arrives_for(now, known, &work, host);
             }
             Ok(Arrived::Arp(message)) => self.arp_arrives(port, &message),
@@ -145,6 +160,10 @@ impl Engine {
     /// is steered here no longer, it was under way when that changed: sent again it comes to whoever it is for now.
     fn nobodys(&mut self, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
+        if work.segment.ack.is_none() && self.listeners.find(work.key.local).is_some() {
+            // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
+            return;
+        }
         if !self.is_shared(work.path) || self.is_steered(&work.key) {
             self.reject(work.path, work.key, &work.segment);
         }
@@ -166,7 +185,15 @@ impl Engine {
     fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         let arena = self.sessions.arena(flow.receive.session);
-        let mut cx = RxContext { now, arena, host, counters: &mut self.counters };
+        let mut cx = RxContext {
+            now,
+            arena,
+            sent: &mut self.sent,
+            held: &mut self.held,
+            ecn: self.config.tcp.ecn,
+            host,
+            counters: &mut self.counters,
+        };
         let event = segment_arrives(flow, &mut cx, work);
         if event == FlowEvent::Reject {
             self.reject(work.path, work.key, &work.segment);
@@ -192,6 +219,7 @@ impl Engine {
             path: work.path,
             iss: initial_sequence_number(&self.config.secret, &work.key, now),
             mss: self.path_mss(work.path),
+            tcp: self.config.tcp,
             now,
         };
         let mut flow = open::passive(&params, &work.segment);

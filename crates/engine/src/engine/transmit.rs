@@ -2,9 +2,10 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::Envelope;
+use crate::egress::builder::{ECT_0, Envelope};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
+use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{output, timeout};
 use crate::hostif::HostSide;
@@ -29,6 +30,21 @@ enum TurnEnd {
 impl Engine {
     /// Sends what the flows of a port have, at most `budget` units. Returns how many frames went to `sink`.
     pub fn poll_transmit<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        sink: &mut dyn FrameSink,
+        host: &mut H,
+        budget: usize,
+    ) -> usize {
+        if self.capture.on {
+            self.transmit_watched(now, port, sink, host, budget)
+        } else {
+            self.transmit(now, port, sink, host, budget)
+        }
+    }
+
+    pub(super) fn transmit<H: HostSide>(
         &mut self,
         now: Instant,
         port: PortId,
@@ -116,7 +132,8 @@ impl Engine {
 
     fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
         let flow = self.flows.get(idx);
-        output::prepare(flow, now, self.send_limits(flow))
+        let cx = TxContext { now, sent: &self.sent, held: &self.held, ecn: self.config.tcp.ecn };
+        output::prepare(flow, &cx, self.send_limits(flow))
     }
 
     /// The flow sent all that it could: the timers that follow from that.
@@ -154,13 +171,15 @@ impl Engine {
         if let Some(doubtful) = port.neighbours.take_doubt(neighbour) {
             self.shared.ask_neighbour(port_id, doubtful);
         }
-        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to };
+        let traffic_class = if tx.is_ect { ECT_0 } else { 0 };
+        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
-        output::commit(flow, now, tx);
+        let pools = Pools { sent: &mut self.sent, held: &self.held };
+        output::commit(flow, pools, now, tx);
         self.count_sent(tx);
         Sent::Yes
     }
@@ -208,7 +227,8 @@ impl Engine {
             let flow = self.flows.get_mut(idx);
             let key = flow.conn.key;
             let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
-            output::commit(flow, now, &tx);
+            let pools = Pools { sent: &mut self.sent, held: &self.held };
+            output::commit(flow, pools, now, &tx);
             self.count_sent(&tx);
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
@@ -226,8 +246,24 @@ impl Engine {
         pieces: &crate::flow::send_queue::Pieces,
         host: &mut H,
     ) {
+        if self.capture.on {
+            self.deliver_watched(now, key, segment, pieces, host);
+        } else {
+            self.take_local(now, key, segment, pieces, host);
+        }
+    }
+
+    pub(super) fn take_local<H: HostSide>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        segment: Segment,
+        pieces: &crate::flow::send_queue::Pieces,
+        host: &mut H,
+    ) {
         self.counters.add(Counter::LocalSegments);
-        let work = RxWork { key, path: Path::Local, segment, payload: Payload::Memory(pieces) };
+        let work =
+            RxWork { key, path: Path::Local, segment, is_marked: false, payload: Payload::Memory(pieces) };
         self.tcp_arrives(now, &work, host);
     }
 

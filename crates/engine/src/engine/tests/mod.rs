@@ -1,5 +1,6 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
+mod capture;
 mod closing;
 mod crowd;
 mod crowd_parts;
@@ -7,6 +8,7 @@ mod direct;
 mod fake_channels;
 mod hostile;
 mod long_stream;
+mod recovery;
 mod sessions;
 mod shared;
 mod shared_address;

@@ -3,7 +3,8 @@
 //! Each side has one session whose "program" is the test itself. The wire delays frames, and can drop, duplicate
 //! and reorder them from a seed.
 
-use crate::work::Link;
+use crate::flow::tcp::open::TcpConfig;
+use crate::work::{Link, Sighting};
 use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -27,6 +28,9 @@ pub(super) struct Memory {
     /// Completions that fit before the ring says "full".
     pub(super) ring_len: usize,
     pub(super) infos: Vec<FlowInfo>,
+    /// What captures were given, of the packets that `wants` picks.
+    pub(super) seen: Vec<(Sighting, Vec<u8>)>,
+    pub(super) wants: Option<fn(&Sighting) -> bool>,
 }
 
 impl Memory {
@@ -61,6 +65,12 @@ impl HostSide for Memory {
         self.write(session, offset, &vec![0xdd; len as usize]);
     }
 
+    fn capture_wants(&mut self, packet: &Sighting) -> bool {
+        self.wants.is_some_and(|wants| wants(packet))
+    }
+    fn capture(&mut self, packet: &Sighting, octets: &[u8]) {
+        self.seen.push((*packet, octets.to_vec()));
+    }
     fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
         self.infos.push(*info);
     }
@@ -127,7 +137,12 @@ pub(super) struct Side {
 
 impl Side {
     fn new(number: u8, caps: LinkCaps) -> Side {
-        let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max: 256, direct: true });
+        let mut engine = Engine::new(EngineConfig {
+            secret: [number; 16],
+            flows_max: 256,
+            direct: true,
+            tcp: TcpConfig::default(),
+        });
         let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), mtu: 1500, caps };
         let port = engine.add_port(link);
         engine.add_local();
