@@ -140,7 +140,8 @@ impl Session {
 
     fn command_done(&mut self, cx: &mut Cx<'_>, token: u32, errno: Errno, id: u32) {
         if token & LISTEN_TOKEN != 0 {
-            let listening = &mut self.listeners[(token & !LISTEN_TOKEN) as usize];
+            // A program that ends may have closed it in the meantime.
+            let Some(listening) = self.listeners.get_mut((token & !LISTEN_TOKEN) as usize) else { return };
             if !errno.is_ok() {
                 let what = format!("listen at port {} failed: {errno:?}", listening.port);
                 cx.verdict.fail(Checker::Isolation, what);
