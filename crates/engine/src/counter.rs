@@ -25,6 +25,7 @@ toe_base::counters! {
         DropNoFlow = "drop_no_flow",
         DropUnacceptable = "drop_unacceptable_segment",
         DropOldTimestamp = "drop_old_timestamp",
+        DropNoTimestamp = "drop_no_timestamp",
         DropNoMemory = "drop_no_receive_memory",
         DropReassemblyFull = "drop_reassembly_full",
         DropBacklogFull = "drop_backlog_full",

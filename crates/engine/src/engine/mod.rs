@@ -2,7 +2,7 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
-//! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`], [`shared`] (addresses that are
+//! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
@@ -10,6 +10,7 @@
 //! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
+mod audit;
 mod capture;
 mod completions;
 mod direct;
@@ -24,6 +25,7 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
+pub use audit::FlowAudit;
 pub use report::{SessionView, SocketView};
 
 use crate::control::arp::{NEIGHBOURS_MAX, Neighbours};
