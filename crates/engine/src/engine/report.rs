@@ -4,8 +4,8 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
 use crate::work::Path;
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use toe_base::{PortId, SessionId};
+use core::net::SocketAddr;
+use toe_base::{Endpoint, PortId, SessionId};
 
 /// One flow or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +46,10 @@ impl Engine {
 
     /// Listeners first, then flows.
     pub fn sockets(&self) -> Vec<SocketView> {
-        let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let listeners = self.listeners.iter().map(|(_, listener)| SocketView {
             state: "LISTEN",
-            local: SocketAddr::V4(listener.local),
-            remote: nowhere,
+            local: listener.local.to_socket_addr(),
+            remote: Endpoint { addr: listener.local.addr.unspecified(), port: 0 }.to_socket_addr(),
             recv_q: listener.waiting.len() as u32 + listener.handed,
             send_q: listener.backlog,
             holders: listener.holders.iter().map(|h| (h.session, h.fd)).collect(),

@@ -49,7 +49,9 @@ impl Meddler {
             return;
         }
         let Some(tcp) = TcpFrame::parse(frame) else { return };
-        let (Some(half), Some(back)) = (sequences.half(tcp.way), sequences.half(tcp.way.back())) else { return };
+        let (Some(half), Some(back)) = (sequences.half(tcp.way), sequences.half(tcp.way.back())) else {
+            return;
+        };
         if tcp.header.flags.intersects(TcpFlags::SYN | TcpFlags::RST) || !sequences.is_open(tcp.way) {
             return;
         }
