@@ -27,7 +27,7 @@ pub const RECEIVE_WINDOW_MAX: u32 = 4 << 20;
 /// Separate pieces of a session's memory that a flow's unacknowledged send data may lie in.
 pub const SEND_EXTENTS_MAX: usize = 8;
 /// Separate out-of-order ranges remembered per flow.
-pub const REASSEMBLY_RANGES_MAX: usize = 8;
+pub const REASSEMBLY_RANGES_MAX: usize = 1024;
 
 const _: () = assert!(SESSION_FLOWS_MAX <= crate::id::FlowId::SLOTS_MAX as usize);
 const _: () = assert!(SESSION_FLOWS_MAX <= FLOWS_MAX);

@@ -6,6 +6,7 @@ use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
+use toe_wire::tcp::SackBlocks;
 
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
@@ -41,6 +42,13 @@ pub struct Segment {
     pub window: UnscaledWindow,
     pub mss: Option<u16>,
     pub window_scale: Option<WindowScale>,
+    /// The sender understands SACK (only in a SYN).
+    pub sack_permitted: bool,
+    /// What it has out of order.
+    pub sack: SackBlocks,
+    /// ECE and CWR of RFC 3168.
+    pub ece: bool,
+    pub cwr: bool,
     /// (TSval, TSecr), RFC 7323.
     pub timestamps: Option<(u32, u32)>,
     /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
@@ -70,6 +78,8 @@ pub struct RxWork<'a> {
     pub key: FlowKey,
     pub path: Path,
     pub segment: Segment,
+    /// The network marked it (ECN: congestion experienced).
+    pub is_marked: bool,
     pub payload: Payload<'a>,
 }
 
@@ -83,6 +93,8 @@ pub struct TxSegment {
     pub mss: u16,
     /// The segment was sent before.
     pub is_retransmit: bool,
+    /// Queues may mark it instead of dropping it.
+    pub is_ect: bool,
 }
 
 /// Control → egress: a frame that belongs to no flow's stream.

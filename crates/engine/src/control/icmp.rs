@@ -7,6 +7,7 @@ use core::net::Ipv4Addr;
 use toe_base::SeqNum;
 use toe_base::window::UnscaledWindow;
 use toe_wire::link::MacAddr;
+use toe_wire::tcp::SackBlocks;
 
 /// Longest echo data that is sent back; a longer request is not answered.
 pub const ECHO_MAX: usize = 1472;
@@ -54,6 +55,10 @@ pub fn reset(seq: SeqNum, ack: Option<SeqNum>) -> Segment {
         window: UnscaledWindow(0),
         mss: None,
         window_scale: None,
+        sack_permitted: false,
+        sack: SackBlocks::NONE,
+        ece: false,
+        cwr: false,
         timestamps: None,
         urgent: None,
         len: 0,

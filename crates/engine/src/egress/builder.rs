@@ -15,7 +15,12 @@ pub struct Envelope {
     pub to_mac: MacAddr,
     pub from: Ipv4Addr,
     pub to: Ipv4Addr,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
 }
+
+/// ECN-capable transport (RFC 3168 section 5).
+pub const ECT_0: u8 = 0b10;
 
 /// A frame of known length being filled.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ impl<'a> FrameBuilder<'a> {
             dst: envelope.to,
             protocol,
             ttl: TTL,
-            traffic_class: 0,
+            traffic_class: envelope.traffic_class,
             // With "don't fragment" set the identification carries nothing (RFC 6864 section 4.1).
             ident: 0,
             dont_fragment: true,

@@ -35,7 +35,8 @@ pub fn emit(sink: &mut dyn FrameSink, mac: MacAddr, control: &ControlFrame) -> R
             emit_arp(sink, mac, *to_mac, &message)
         }
         ControlFrame::EchoReply { to_mac, to, source, ident, seq, data } => {
-            let envelope = Envelope { from_mac: mac, to_mac: *to_mac, from: *source, to: *to };
+            let envelope =
+                Envelope { from_mac: mac, to_mac: *to_mac, from: *source, to: *to, traffic_class: 0 };
             let len = FrameBuilder::frame_len(icmp::HEADER_LEN + data.len());
             let frame = sink.frame(len).ok_or(NoRoom)?;
             let mut builder = FrameBuilder::ipv4(frame, &envelope, Protocol::Icmp);
@@ -46,8 +47,8 @@ pub fn emit(sink: &mut dyn FrameSink, mac: MacAddr, control: &ControlFrame) -> R
             Ok(())
         }
         ControlFrame::Tcp { to_mac, key, segment } => {
-            let envelope =
-                Envelope { from_mac: mac, to_mac: *to_mac, from: *key.local.ip(), to: *key.remote.ip() };
+            let (from, to) = (*key.local.ip(), *key.remote.ip());
+            let envelope = Envelope { from_mac: mac, to_mac: *to_mac, from, to, traffic_class: 0 };
             let header = segment::header(key, segment);
             let frame = sink.frame(FrameBuilder::frame_len(header.header_len())).ok_or(NoRoom)?;
             let mut builder = FrameBuilder::ipv4(frame, &envelope, Protocol::Tcp);

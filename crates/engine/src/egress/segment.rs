@@ -23,6 +23,8 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
         (segment.psh, TcpFlags::PSH),
         (segment.ack.is_some(), TcpFlags::ACK),
         (segment.urgent.is_some(), TcpFlags::URG),
+        (segment.ece, TcpFlags::ECE),
+        (segment.cwr, TcpFlags::CWR),
     ] {
         if set {
             flags = flags.with(flag);
@@ -40,7 +42,8 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
             mss: segment.mss,
             window_scale: segment.window_scale,
             timestamps: segment.timestamps.map(|(value, echo)| Timestamps { value, echo }),
-            ..TcpOptions::default()
+            sack_permitted: segment.sack_permitted,
+            sack: segment.sack,
         },
     }
 }

@@ -153,7 +153,8 @@ impl Engine {
         let SocketAddr::V4(to) = key.remote_addr() else { return };
         // As Linux shows what goes over `lo`: no hardware addresses.
         let none = MacAddr::default();
-        let envelope = Envelope { from_mac: none, to_mac: none, from: *from.ip(), to: *to.ip() };
+        let envelope =
+            Envelope { from_mac: none, to_mac: none, from: *from.ip(), to: *to.ip(), traffic_class: 0 };
         let header = segment::header(&key, &segment);
         let mut made = core::mem::take(&mut self.capture.made);
         let sink = &mut MadeFrame(&mut made);

@@ -419,6 +419,7 @@ impl Engine {
             path,
             iss: initial_sequence_number(&self.config.secret, &key, now),
             mss: self.path_mss(path),
+            tcp: self.config.tcp,
             now,
         };
         let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;

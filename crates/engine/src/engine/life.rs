@@ -116,6 +116,7 @@ impl Engine {
             flow.report.sent = flow.report.sent.saturating_add(returned);
         }
         flow.send_queue.clear();
+        flow.board.clear(&mut self.sent);
         flow.report.return_late_octets(&flow.send_queue);
         if flow.conn.indexed {
             self.leave_index(idx);
@@ -126,7 +127,7 @@ impl Engine {
     fn release_if_nobody_reads(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
-        flow.held.clear();
+        flow.held.clear(&mut self.held);
         let nobody_reads = flow.conn.owner.is_nobody() && flow.conn.anchor.is_none();
         let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
@@ -158,7 +159,7 @@ impl Engine {
             _ if abort || unread => self.abort_behind_data(idx),
             _ => {
                 tcp::shutdown_send(flow);
-                flow.held.clear();
+                flow.held.clear(&mut self.held);
                 if flow.conn.state == TcpState::FinWait2 {
                     timeout::start_fin_wait_2(flow, now);
                 }
@@ -233,6 +234,8 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
         flow.send_queue.clear();
+        flow.board.clear(&mut self.sent);
+        flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
         let arena = self.sessions.arena(flow.receive.session);
@@ -398,9 +401,10 @@ impl Engine {
         if flow.receive.session == to {
             return true;
         }
-        let (data_nxt, held, from) = (flow.data_nxt(), flow.held, flow.receive.session);
+        let (data_nxt, from) = (flow.data_nxt(), flow.receive.session);
+        let held = flow.held.ranges(&self.held);
         let Some((from, to_arena)) = self.sessions.two_arenas(from, to) else { return false };
-        flow.receive.move_to(to, from, to_arena, host, &held, data_nxt).is_ok()
+        flow.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
     }
 
     /// Whether a closed session's region may be unmapped and its id given out again.

@@ -18,6 +18,7 @@ mod life;
 mod receive;
 mod report;
 mod shared;
+mod tcp_report;
 mod timers;
 mod transmit;
 
@@ -32,8 +33,13 @@ use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
+use crate::flow::scoreboard::SentPool;
 use crate::flow::table::FlowTable;
+use crate::flow::tcp::congestion::AlgorithmName;
+use crate::flow::tcp::ecn::EcnMode;
+use crate::flow::tcp::open::TcpConfig;
 use crate::flow::tcp::output::SendLimits;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
@@ -65,12 +71,18 @@ pub struct EngineConfig {
     pub flows_max: usize,
     /// Octets of local connections may go through channels, past the engine.
     pub direct: bool,
+    pub tcp: TcpConfig,
 }
 
 impl EngineConfig {
     /// The default sizes with this secret.
     pub const fn with_secret(secret: [u8; 16]) -> EngineConfig {
-        EngineConfig { secret, flows_max: FLOWS_MAX, direct: true }
+        EngineConfig {
+            secret,
+            flows_max: FLOWS_MAX,
+            direct: true,
+            tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept },
+        }
     }
 }
 
@@ -90,6 +102,9 @@ struct Port {
 pub struct Engine {
     config: EngineConfig,
     flows: FlowTable,
+    /// What flows have on their way, and what came to them out of order.
+    sent: SentPool,
+    held: HeldPool,
     index: FlowIndex,
     wheel: TimerWheel,
     ports: Vec<Port>,
@@ -120,6 +135,8 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Engine {
         Engine {
             flows: FlowTable::new(config.flows_max),
+            sent: SentPool::new(config.flows_max),
+            held: HeldPool::new(config.flows_max),
             index: FlowIndex::new(&config.secret, 1024),
             wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),

@@ -44,7 +44,7 @@ impl Engine {
         self.counters.add(Counter::RxFrames);
         let mac = self.ports[port.index()].link.mac;
         match ingress::parse(frame, offload, port, mac, &self.routes) {
-            Ok(Arrived::Tcp { from_mac, key, segment, payload }) => {
+            Ok(Arrived::Tcp { from_mac, key, segment, is_marked, payload }) => {
                 self.counters.add(Counter::RxSegments);
                 let known = self.index.get(&key);
                 let path = match known {
@@ -56,7 +56,7 @@ impl Engine {
                     self.counters.add(Counter::DropBadAddress);
                     return;
                 };
-                let work = RxWork { key, path, segment, payload: Payload::Frame(payload) };
+                let work = RxWork { key, path, segment, is_marked, payload: Payload::Frame(payload) };
                 self.tcp_arrives_for(now, known, &work, host);
             }
             Ok(Arrived::Arp(message)) => self.arp_arrives(port, &message),
@@ -180,9 +180,23 @@ impl Engine {
 
     fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
         let flow = self.flows.get_mut(idx);
+        let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
         let arena = self.sessions.arena(flow.receive.session);
-        let mut cx = RxContext { now, arena, host, counters: &mut self.counters };
+        let mut cx = RxContext {
+            now,
+            arena,
+            sent: &mut self.sent,
+            held: &mut self.held,
+            ecn: self.config.tcp.ecn,
+            host,
+            counters: &mut self.counters,
+        };
         let event = segment_arrives(flow, &mut cx, work);
+        flow.traffic.segments_in += 1;
+        if let Some((una, nxt)) = before {
+            flow.traffic.acked += u64::from(flow.data_una().distance_from(una));
+            flow.traffic.received += u64::from(flow.data_nxt().distance_from(nxt));
+        }
         if event == FlowEvent::Reject {
             self.reject(work.path, work.key, &work.segment);
         }
@@ -207,6 +221,7 @@ impl Engine {
             path: work.path,
             iss: initial_sequence_number(&self.config.secret, &work.key, now),
             mss: self.path_mss(work.path),
+            tcp: self.config.tcp,
             now,
         };
         let mut flow = open::passive(&params, &work.segment);

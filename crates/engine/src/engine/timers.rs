@@ -19,12 +19,12 @@ impl Engine {
                 continue;
             }
             let flow = self.flows.get_mut(idx);
-            let event = timeout::on_timeout(flow, now, &mut self.counters);
+            let event = timeout::on_timeout(flow, &mut self.sent, now, &mut self.counters);
             if flow.timers.release <= now {
                 flow.timers.release = Instant::FAR_FUTURE;
-                let (held, data_nxt) = (flow.held, flow.data_nxt());
+                let (held, data_nxt) = (flow.held.ranges(&self.held), flow.data_nxt());
                 let arena = self.sessions.arena(flow.receive.session);
-                flow.receive.release_if_empty(arena, host, &held, data_nxt);
+                flow.receive.release_if_empty(arena, host, held, data_nxt);
             }
             self.apply(now, idx, event, host);
         }

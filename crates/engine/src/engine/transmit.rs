@@ -2,9 +2,10 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::Envelope;
+use crate::egress::builder::{ECT_0, Envelope};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
+use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{output, timeout};
 use crate::hostif::HostSide;
@@ -131,7 +132,8 @@ impl Engine {
 
     fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
         let flow = self.flows.get(idx);
-        output::prepare(flow, now, self.send_limits(flow))
+        let cx = TxContext { now, sent: &self.sent, held: &self.held, ecn: self.config.tcp.ecn };
+        output::prepare(flow, &cx, self.send_limits(flow))
     }
 
     /// The flow sent all that it could: the timers that follow from that.
@@ -169,20 +171,26 @@ impl Engine {
         if let Some(doubtful) = port.neighbours.take_doubt(neighbour) {
             self.shared.ask_neighbour(port_id, doubtful);
         }
-        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to };
+        let traffic_class = if tx.is_ect { ECT_0 } else { 0 };
+        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
-        output::commit(flow, now, tx);
-        self.count_sent(tx);
+        let pools = Pools { sent: &mut self.sent, held: &self.held };
+        output::commit(flow, pools, now, tx);
+        self.count_sent(idx, tx);
         Sent::Yes
     }
 
-    fn count_sent(&mut self, tx: &TxSegment) {
+    fn count_sent(&mut self, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
+        let traffic = &mut self.flows.get_mut(idx).traffic;
+        traffic.segments_out += u64::from(tx.segment.len.div_ceil(u32::from(tx.mss).max(1)).max(1));
+        traffic.sent += u64::from(tx.segment.len);
         if tx.is_retransmit {
+            traffic.resent += u64::from(tx.segment.len);
             self.counters.add(Counter::Retransmits);
         }
     }
@@ -223,8 +231,9 @@ impl Engine {
             let flow = self.flows.get_mut(idx);
             let key = flow.conn.key;
             let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
-            output::commit(flow, now, &tx);
-            self.count_sent(&tx);
+            let pools = Pools { sent: &mut self.sent, held: &self.held };
+            output::commit(flow, pools, now, &tx);
+            self.count_sent(idx, &tx);
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
         if self.flows.is_used(idx) {
@@ -257,7 +266,8 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::LocalSegments);
-        let work = RxWork { key, path: Path::Local, segment, payload: Payload::Memory(pieces) };
+        let work =
+            RxWork { key, path: Path::Local, segment, is_marked: false, payload: Payload::Memory(pieces) };
         self.tcp_arrives(now, &work, host);
     }
 

@@ -1,7 +1,7 @@
 //! Which ranges beyond `rcv.nxt` have arrived. Their octets already lie in the receive buffer; this only remembers
-//! where the holes are. Plain data of a fixed size: when too many separate ranges are held, a new one is refused and
-//! the peer sends it again.
+//! where the holes are. When too many separate ranges are held, a new one is refused and the peer sends it again.
 
+use crate::flow::pool::{Array, Pool};
 use toe_base::SeqNum;
 use toe_base::limits::REASSEMBLY_RANGES_MAX;
 
@@ -13,11 +13,13 @@ pub struct SeqRange {
     pub end: SeqNum,
 }
 
-/// Disjoint, non-adjacent ranges in stream order.
+/// Where the ranges of all flows lie.
+pub type HeldPool = Pool<SeqRange>;
+
+/// Disjoint, non-adjacent ranges in stream order. The record owns it; [`HeldPool`] has its places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reassembly {
-    ranges: [SeqRange; REASSEMBLY_RANGES_MAX],
-    count: u8,
+    array: Array,
 }
 
 /// All places are taken by other ranges.
@@ -25,72 +27,77 @@ pub struct Reassembly {
 pub struct Full;
 
 impl Reassembly {
-    pub fn ranges(&self) -> &[SeqRange] {
-        &self.ranges[..usize::from(self.count)]
+    pub fn ranges<'a>(&self, pool: &'a HeldPool) -> &'a [SeqRange] {
+        pool.get(&self.array)
     }
 
     pub const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.array.is_empty()
     }
 
-    /// End of the furthest range.
-    pub fn end(&self) -> Option<SeqNum> {
-        self.ranges().last().map(|r| r.end)
+    /// The indices of those that `start..end` touches.
+    fn touched(&self, pool: &HeldPool, start: SeqNum, end: SeqNum) -> core::ops::Range<usize> {
+        let ranges = self.ranges(pool);
+        let from = ranges.partition_point(|r| r.end.before(start));
+        let to = ranges.partition_point(|r| r.start.at_or_before(end));
+        from..to.max(from)
+    }
+
+    /// Whether [`Reassembly::insert`] would have room.
+    pub fn has_room(&mut self, pool: &mut HeldPool, start: SeqNum, end: SeqNum) -> bool {
+        !self.touched(pool, start, end).is_empty()
+            || self.array.len() < REASSEMBLY_RANGES_MAX && pool.has_room(&mut self.array, 1)
+    }
+
+    /// Whether all of `start..end` is there.
+    pub fn holds(&self, pool: &HeldPool, start: SeqNum, end: SeqNum) -> bool {
+        self.containing(pool, start).is_some_and(|r| end.at_or_before(r.end))
+    }
+
+    /// The range that `seq` lies in.
+    pub fn containing(&self, pool: &HeldPool, seq: SeqNum) -> Option<SeqRange> {
+        let ranges = self.ranges(pool);
+        let at = ranges.partition_point(|r| r.end.at_or_before(seq));
+        ranges.get(at).copied().filter(|r| r.start.at_or_before(seq))
     }
 
     /// Remembers `start..end`, joining what it touches.
-    pub fn insert(&mut self, start: SeqNum, end: SeqNum) -> Result<(), Full> {
-        let mut joined = SeqRange { start, end };
-        let mut out = [SeqRange::default(); REASSEMBLY_RANGES_MAX + 1];
-        let mut n = 0;
-        let mut placed = false;
-        for range in self.ranges() {
-            if range.end.before(joined.start) {
-                out[n] = *range;
-                n += 1;
-            } else if joined.end.before(range.start) {
-                if !placed {
-                    out[n] = joined;
-                    n += 1;
-                    placed = true;
-                }
-                out[n] = *range;
-                n += 1;
-            } else {
-                joined.start = joined.start.earlier(range.start);
-                joined.end = joined.end.later(range.end);
+    pub fn insert(&mut self, pool: &mut HeldPool, start: SeqNum, end: SeqNum) -> Result<(), Full> {
+        let touched = self.touched(pool, start, end);
+        let range = SeqRange { start, end };
+        if touched.is_empty() {
+            if self.array.len() >= REASSEMBLY_RANGES_MAX {
+                return Err(Full);
             }
+            return pool.insert(&mut self.array, touched.start, range).map_err(|_| Full);
         }
-        if !placed {
-            out[n] = joined;
-            n += 1;
-        }
-        if n > REASSEMBLY_RANGES_MAX {
-            return Err(Full);
-        }
-        self.ranges.copy_from_slice(&out[..REASSEMBLY_RANGES_MAX]);
-        self.count = n as u8;
+        let ranges = pool.get_mut(&self.array);
+        let joined = SeqRange {
+            start: start.earlier(ranges[touched.start].start),
+            end: end.later(ranges[touched.end - 1].end),
+        };
+        ranges[touched.start] = joined;
+        pool.remove(&mut self.array, touched.start + 1, touched.len() - 1);
         Ok(())
     }
 
     /// Everything up to `nxt` is in order now; returns how far the stream reaches without a hole.
-    pub fn advance(&mut self, nxt: SeqNum) -> SeqNum {
+    pub fn advance(&mut self, pool: &mut HeldPool, nxt: SeqNum) -> SeqNum {
         let mut reach = nxt;
         let mut drop = 0;
-        for range in self.ranges() {
+        for range in self.ranges(pool) {
             if range.start.after(reach) {
                 break;
             }
             reach = reach.later(range.end);
             drop += 1;
         }
-        self.ranges.copy_within(drop..usize::from(self.count), 0);
-        self.count -= drop as u8;
+        pool.remove(&mut self.array, 0, drop);
         reach
     }
 
-    pub fn clear(&mut self) {
-        self.count = 0;
+    pub fn clear(&mut self, pool: &mut HeldPool) {
+        pool.clear(&mut self.array);
     }
 }
 
@@ -111,17 +118,18 @@ mod tests {
             (seed >> 16) & 0x7fff
         };
         for _ in 0..2000 {
+            let mut pool = HeldPool::new(1);
             let mut held = Reassembly::default();
             let mut bits = [false; 200];
             for _ in 0..12 {
                 let start = next() % 180 + 1;
                 let end = start + next() % 19 + 1;
-                if held.insert(seq(start), seq(end)).is_ok() {
+                if held.insert(&mut pool, seq(start), seq(end)).is_ok() {
                     bits[start as usize..end as usize].fill(true);
                 }
             }
             let mut want = bits;
-            for range in held.ranges() {
+            for range in held.ranges(&pool) {
                 let (a, b) = (range.start.diff(seq(0)), range.end.diff(seq(0)));
                 for bit in &mut want[a as usize..b as usize] {
                     assert!(*bit);
@@ -130,7 +138,7 @@ mod tests {
             }
             assert!(want.iter().all(|b| !b));
             let nxt = next() % 100;
-            let reach = held.advance(seq(nxt));
+            let reach = held.advance(&mut pool, seq(nxt));
             let mut expect = nxt as usize;
             while bits[expect] {
                 expect += 1;
@@ -141,13 +149,14 @@ mod tests {
 
     #[test]
     fn a_range_too_many_is_refused_and_nothing_is_lost() {
+        let mut pool = HeldPool::new(1);
         let mut held = Reassembly::default();
         for i in 0..REASSEMBLY_RANGES_MAX as u32 {
-            held.insert(seq(10 * i + 1), seq(10 * i + 5)).expect("room");
+            held.insert(&mut pool, seq(10 * i + 1), seq(10 * i + 5)).expect("room");
         }
-        assert_eq!(held.insert(seq(900), seq(901)), Err(Full));
-        assert_eq!(held.ranges().len(), REASSEMBLY_RANGES_MAX);
-        held.insert(seq(5), seq(11)).expect("joins two");
-        assert_eq!(held.ranges().len(), REASSEMBLY_RANGES_MAX - 1);
+        assert_eq!(held.insert(&mut pool, seq(90_000), seq(90_001)), Err(Full));
+        assert_eq!(held.ranges(&pool).len(), REASSEMBLY_RANGES_MAX);
+        held.insert(&mut pool, seq(5), seq(11)).expect("joins two");
+        assert_eq!(held.ranges(&pool).len(), REASSEMBLY_RANGES_MAX - 1);
     }
 }

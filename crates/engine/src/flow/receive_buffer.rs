@@ -12,7 +12,7 @@
 //! consumed, the ring starts over at its first octet (small messages keep using the same warm lines) and may be
 //! exchanged for one of another size. When it is too small while in use, a second one takes over from `rcv.nxt` on.
 
-use crate::flow::reassembly::Reassembly;
+use crate::flow::reassembly::SeqRange;
 use crate::hostif::HostSide;
 use crate::work::Payload;
 use toe_abi::entry::MemRange;
@@ -119,12 +119,12 @@ impl ReceiveBuffer {
         &mut self,
         arena: &mut Arena,
         host: &mut H,
-        held: &Reassembly,
+        held: &[SeqRange],
         rcv_nxt: SeqNum,
         text: Text<'_>,
     ) -> Result<(), NoMemory> {
         let Text { seq, payload, len } = text;
-        let end = seq.plus(len).later(held.end().unwrap_or(rcv_nxt));
+        let end = seq.plus(len).later(held.last().map_or(rcv_nxt, |r| r.end));
         self.make_room(arena, host, held, rcv_nxt, end)?;
         let ring = self.current.ok_or(NoMemory)?;
         self.scatter(host, ring, seq, payload, len);
@@ -156,7 +156,7 @@ impl ReceiveBuffer {
         &mut self,
         arena: &mut Arena,
         host: &mut H,
-        held: &Reassembly,
+        held: &[SeqRange],
         rcv_nxt: SeqNum,
         end: SeqNum,
     ) -> Result<(), NoMemory> {
@@ -198,8 +198,8 @@ impl ReceiveBuffer {
     }
 
     /// Copies the out-of-order octets from one ring to another within the same session.
-    fn copy_held<H: HostSide>(&self, host: &mut H, held: &Reassembly, from: Ring, to: Ring) {
-        for range in held.ranges() {
+    fn copy_held<H: HostSide>(&self, host: &mut H, held: &[SeqRange], from: Ring, to: Ring) {
+        for range in held {
             let mut at = range.start;
             while at.before(range.end) {
                 let source = from.range(at, range.end.distance_from(at));
@@ -254,7 +254,7 @@ impl ReceiveBuffer {
         &mut self,
         arena: &mut Arena,
         host: &mut H,
-        held: &Reassembly,
+        held: &[SeqRange],
         rcv_nxt: SeqNum,
     ) {
         if self.consumed == rcv_nxt && held.is_empty() {
@@ -285,11 +285,11 @@ impl ReceiveBuffer {
         from_arena: &mut Arena,
         to_arena: &mut Arena,
         host: &mut H,
-        held: &Reassembly,
+        held: &[SeqRange],
         rcv_nxt: SeqNum,
     ) -> Result<(), NoMemory> {
         let old = *self;
-        let end = held.end().unwrap_or(rcv_nxt);
+        let end = held.last().map_or(rcv_nxt, |r| r.end);
         let need = end.distance_from(self.consumed);
         let mut fresh = None;
         if need > 0 {
@@ -309,7 +309,7 @@ impl ReceiveBuffer {
                 }
             };
             copy(self.consumed, rcv_nxt);
-            for range in held.ranges() {
+            for range in held {
                 copy(range.start, range.end);
             }
             fresh = Some(ring);
@@ -357,7 +357,6 @@ mod tests {
         memory: Memory,
         arenas: [Arena; 2],
         buffer: ReceiveBuffer,
-        held: Reassembly,
         nxt: SeqNum,
         stream: u32,
         read: u32,
@@ -370,7 +369,6 @@ mod tests {
                 memory: Memory(vec![vec![0; 1 << 20]; 2]),
                 arenas: [Arena::new(0, 1 << 20), Arena::new(0, 1 << 20)],
                 buffer: ReceiveBuffer::new(SessionId(0), start, 64 << 10),
-                held: Reassembly::default(),
                 nxt: start,
                 stream: 0,
                 read: 0,
@@ -389,7 +387,7 @@ mod tests {
                 .place(
                     arena,
                     &mut self.memory,
-                    &self.held,
+                    &[],
                     self.nxt,
                     Text { seq: self.nxt, payload: Payload::Frame(&bytes), len },
                 )
@@ -447,7 +445,7 @@ mod tests {
         for number in 0..2 * (u32::MAX / UNIT) {
             unit[..4].copy_from_slice(&number.to_le_bytes());
             let text = Text { seq: world.nxt, payload: Payload::Frame(&unit), len: UNIT };
-            world.buffer.place(arena, &mut world.memory, &world.held, world.nxt, text).expect("memory");
+            world.buffer.place(arena, &mut world.memory, &[], world.nxt, text).expect("memory");
             world.nxt = world.nxt.plus(UNIT);
             let range = world.buffer.next_to_publish(world.nxt).expect("announced");
             assert_eq!(range.len, UNIT);
@@ -487,9 +485,8 @@ mod tests {
         assert!(world.arenas[0].used() > 0);
         world.read_all();
         world.consume(33_000);
-        let held = world.held;
         let blocks = world.arenas[0].used() as usize;
-        world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &held, world.nxt);
+        world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &[], world.nxt);
         assert_eq!(world.arenas[0].used(), 0);
         let given_back = world.memory.0[0].iter().filter(|octet| **octet == 0xdd).count();
         assert!(given_back >= blocks, "its pages too: {given_back} of {blocks}");
@@ -505,10 +502,9 @@ mod tests {
         world.consume(1234);
         world.read = 1234;
         let (from, to) = world.arenas.split_at_mut(1);
-        let held = world.held;
         world
             .buffer
-            .move_to(SessionId(1), &mut from[0], &mut to[0], &mut world.memory, &held, world.nxt)
+            .move_to(SessionId(1), &mut from[0], &mut to[0], &mut world.memory, &[], world.nxt)
             .expect("memory");
         assert_eq!(world.arenas[0].used(), 0);
         world.read_all();

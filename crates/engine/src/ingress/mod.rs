@@ -17,6 +17,10 @@ use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{MacAddr, RxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
 
+/// The ECN bits of an IP header, and congestion experienced (RFC 3168 section 5).
+const ECN_MASK: u8 = 0b11;
+const CE: u8 = 0b11;
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrived<'a> {
@@ -33,6 +37,8 @@ pub enum Arrived<'a> {
         from_mac: MacAddr,
         key: FlowKey,
         segment: Segment,
+        /// It came through a congested queue (CE, RFC 3168 section 5).
+        is_marked: bool,
         payload: &'a [u8],
     },
     /// Well-formed, and nothing that the engine answers.
@@ -118,9 +124,14 @@ fn parse_tcp<'a>(
         window: header.window,
         mss: header.options.mss,
         window_scale: header.options.window_scale,
+        sack_permitted: header.options.sack_permitted,
+        sack: header.options.sack,
+        ece: header.flags.contains(TcpFlags::ECE),
+        cwr: header.flags.contains(TcpFlags::CWR),
         timestamps: header.options.timestamps.map(|t| (t.value, t.echo)),
         urgent: header.flags.contains(TcpFlags::URG).then_some(header.urgent),
         len: text.len() as u32,
     };
-    Ok(Arrived::Tcp { from_mac, key, segment, payload: text })
+    let is_marked = ip.traffic_class & ECN_MASK == CE;
+    Ok(Arrived::Tcp { from_mac, key, segment, is_marked, payload: text })
 }

@@ -4,6 +4,7 @@
 use super::crowd_parts::{
     Faults, Host, Listening, Memory, Outbox, Process, Random, Socket, free_blocks, octet,
 };
+use crate::flow::tcp::open::TcpConfig;
 use crate::work::Link;
 use crate::{Claimed, Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
@@ -49,7 +50,12 @@ impl Crowd {
         let receive_len = [1 << 16, 1 << 19, 8 << 20][random.below(3) as usize];
         let flows_max = [24, 200][random.below(2) as usize];
         let host = |number: u8| {
-            let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max, direct: true });
+            let mut engine = Engine::new(EngineConfig {
+                secret: [number; 16],
+                flows_max,
+                direct: true,
+                tcp: TcpConfig::default(),
+            });
             let mac = MacAddr([2, 0, 0, 0, 0, number]);
             let port = engine.add_port(Link { mac, mtu: 1500, caps });
             engine.add_local();

@@ -1,6 +1,7 @@
 //! Connections between two sessions leave the engine: which, when, and what becomes of them when somebody lets go.
 
 use super::fake_channels::{FakeChannels, serve_channels};
+use crate::flow::tcp::open::TcpConfig;
 use crate::{Claimed, Counter, Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -72,7 +73,12 @@ type Ends = [(SessionId, FlowId); 2];
 
 impl Machine {
     fn new(server_uid: u32) -> Machine {
-        let mut engine = Engine::new(EngineConfig { secret: [9; 16], flows_max: 128, direct: true });
+        let mut engine = Engine::new(EngineConfig {
+            secret: [9; 16],
+            flows_max: 128,
+            direct: true,
+            tcp: TcpConfig::default(),
+        });
         engine.add_local();
         let mut hosts = Hosts::default();
         hosts.open(SessionId(0), STAGING_LEN);

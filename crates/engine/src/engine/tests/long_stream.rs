@@ -1,5 +1,6 @@
 //! More octets on one connection than there are sequence numbers. Memory is pretended: only places are checked.
 
+use crate::flow::tcp::open::TcpConfig;
 use crate::{Engine, EngineConfig, HostSide};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -67,7 +68,12 @@ impl Ends {
     }
 
     fn connected() -> (Ends, FlowId, FlowId) {
-        let mut engine = Engine::new(EngineConfig { secret: [3; 16], flows_max: 8, direct: true });
+        let mut engine = Engine::new(EngineConfig {
+            secret: [3; 16],
+            flows_max: 8,
+            direct: true,
+            tcp: TcpConfig::default(),
+        });
         engine.add_local();
         let session = engine.open_session(0, LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");

@@ -3,6 +3,7 @@
 //! Each side has one session whose "program" is the test itself. The wire delays frames, and can drop, duplicate
 //! and reorder them from a seed.
 
+use crate::flow::tcp::open::TcpConfig;
 use crate::work::{Link, Sighting};
 use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
@@ -136,7 +137,12 @@ pub(super) struct Side {
 
 impl Side {
     fn new(number: u8, caps: LinkCaps) -> Side {
-        let mut engine = Engine::new(EngineConfig { secret: [number; 16], flows_max: 256, direct: true });
+        let mut engine = Engine::new(EngineConfig {
+            secret: [number; 16],
+            flows_max: 256,
+            direct: true,
+            tcp: TcpConfig::default(),
+        });
         let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), mtu: 1500, caps };
         let port = engine.add_port(link);
         engine.add_local();

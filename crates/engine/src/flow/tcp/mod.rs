@@ -1,5 +1,4 @@
-//! TCP on one [`Flow`] record: RFC 9293, with RFC 5681/6582 congestion control, RFC 6298 timers, RFC 7323 options and
-//! RFC 6528 sequence numbers.
+//! TCP on one [`Flow`] record: RFC 9293 and what the years have added to it.
 //!
 //! | to read | where |
 //! |---|---|
@@ -8,14 +7,21 @@
 //! | SEGMENT ARRIVES (RFC 9293 section 3.10.7) | [`segment_arrives`], one file a step |
 //! | what to send now | [`output`] |
 //! | time-outs | [`timeout`] |
-//! | round-trip time, congestion window | [`rtt`], [`congestion`] |
+//! | what is lost, and the window until it is repaired | [`rack`], [`recovery`] |
+//! | round-trip time, delivery rate | [`rtt`], [`rate`] |
+//! | the congestion window while all is well, one algorithm a file | [`congestion`] |
+//! | marks instead of losses | [`ecn`] |
 //!
 //! Nothing here touches a port, a ring, the flow table or another flow.
 
 pub mod congestion;
+pub mod ecn;
 pub mod isn;
 pub mod open;
 pub mod output;
+pub mod rack;
+pub mod rate;
+pub mod recovery;
 pub mod rtt;
 pub mod segment_arrives;
 pub mod state;
@@ -25,7 +31,10 @@ use toe_base::Instant;
 use toe_base::arena::Arena;
 
 use crate::counter::Counters;
+use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
+use crate::flow::scoreboard::SentPool;
+use ecn::EcnMode;
 
 /// What the steps of SEGMENT ARRIVES need beside the record.
 #[derive(Debug)]
@@ -33,6 +42,11 @@ pub struct RxContext<'a, H> {
     pub now: Instant,
     /// Receive memory of the session that the flow's data goes to.
     pub arena: &'a mut Arena,
+    /// What all flows have on their way.
+    pub sent: &'a mut SentPool,
+    /// What came out of order, of all flows.
+    pub held: &'a mut HeldPool,
+    pub ecn: EcnMode,
     pub host: &'a mut H,
     pub counters: &'a mut Counters,
 }

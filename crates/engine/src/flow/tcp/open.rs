@@ -4,11 +4,14 @@
 use crate::flow::key::FlowKey;
 use crate::flow::receive_buffer::ReceiveBuffer;
 use crate::flow::record::{Congestion, Flow, RoundTrip};
+use crate::flow::tcp::congestion::{Algorithm, AlgorithmName};
+use crate::flow::tcp::ecn::{self, EcnMode};
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Path, Segment};
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
+use toe_wire::tcp::SackBlocks;
 
 /// RFC 9293 section 3.7.1: what a peer without the option takes.
 pub const MSS_DEFAULT: u16 = 536;
@@ -19,6 +22,13 @@ pub const TIMESTAMPS_LEN: u16 = 12;
 /// ACKs sent at once at a connection's start, as the peer's slow start needs them.
 const QUICK_ACKS: u8 = 16;
 
+/// What the configuration says of all connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpConfig {
+    pub congestion: AlgorithmName,
+    pub ecn: EcnMode,
+}
+
 /// What opening needs to know.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenParams {
@@ -27,6 +37,7 @@ pub struct OpenParams {
     pub iss: SeqNum,
     /// Largest payload of a segment on this path, without options.
     pub mss: u16,
+    pub tcp: TcpConfig,
     pub now: Instant,
 }
 
@@ -39,6 +50,7 @@ pub fn active(params: &OpenParams) -> Flow {
 pub fn passive(params: &OpenParams, syn: &Segment) -> Flow {
     let mut flow = fresh(params, TcpState::SynReceived);
     take_syn(&mut flow, syn);
+    flow.ecn.on = ecn::answers(params.tcp.ecn, syn);
     flow
 }
 
@@ -50,7 +62,6 @@ fn fresh(params: &OpenParams, state: TcpState) -> Flow {
     flow.snd.iss = params.iss;
     flow.snd.una = params.iss;
     flow.snd.nxt = params.iss;
-    flow.snd.max = params.iss;
     flow.snd.mss = params.mss;
     flow.rcv.scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
     flow.rcv.quick_acks = QUICK_ACKS;
@@ -58,7 +69,11 @@ fn fresh(params: &OpenParams, state: TcpState) -> Flow {
     flow.rcv.ts_recent = if params.path == Path::Local { None } else { Some(0) };
     flow.rcv.tune_since = params.now;
     flow.rtt = RoundTrip::initial();
-    flow.cc = Congestion::initial(params.mss);
+    flow.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
+    flow.cc.recover = params.iss;
+    flow.cc.usage.round_end = params.iss;
+    // It is offered where frames can be lost.
+    flow.rcv.sack_permitted = params.path != Path::Local;
     flow.timers.heard = params.now;
     flow
 }
@@ -78,7 +93,14 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     let overhead = if flow.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
     let theirs = syn.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN);
     flow.snd.mss = flow.snd.mss.min(theirs) - overhead;
-    flow.cc = Congestion::initial(flow.snd.mss);
+    flow.cc = Congestion::initial(flow.snd.mss, flow.cc.algorithm);
+    flow.cc.recover = flow.snd.iss;
+    flow.cc.usage.round_end = flow.snd.iss;
+    flow.snd.sack_permitted = flow.rcv.sack_permitted && syn.sack_permitted;
+    flow.rcv.sack_permitted = flow.snd.sack_permitted;
+    flow.rcv.reported = [flow.rcv.nxt; SackBlocks::MAX];
+    flow.rcv.reported_up_to = flow.rcv.nxt;
+    flow.rack.fack = flow.snd.una;
     match syn.window_scale {
         Some(scale) => flow.snd.scale = scale,
         None => {

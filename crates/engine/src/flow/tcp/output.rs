@@ -3,13 +3,17 @@
 //! [`prepare`] only looks, so that a port without room costs nothing; [`commit`] does what sending means; [`settle`]
 //! arms what has to wait. The caller repeats `prepare` and `commit` until nothing is left.
 
-use crate::flow::record::Flow;
+use crate::flow::reassembly::{HeldPool, SeqRange};
+use crate::flow::record::{Flow, Frto, Phase};
+use crate::flow::scoreboard::{SentPool, SentRange};
+use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::TIMESTAMPS_LEN;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::timeout;
+use crate::flow::tcp::{rack, rate, recovery, timeout};
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
+use toe_wire::tcp::{SackBlock, SackBlocks};
 
 /// Longest time that a corked partial segment waits, as Linux has it.
 const CORK_US: u64 = 200_000;
@@ -24,46 +28,120 @@ pub struct SendLimits {
 }
 
 /// The next segment to send, or `None`.
-pub fn prepare(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegment> {
+pub fn prepare(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
+    let now = cx.now;
     match flow.conn.state {
         TcpState::Closed => None,
-        TcpState::SynSent | TcpState::SynReceived => prepare_syn(flow, now, limits),
-        _ => prepare_resend(flow, now)
+        TcpState::SynSent | TcpState::SynReceived => prepare_syn(flow, cx, limits),
+        _ => prepare_resend(flow, cx, limits)
             .or_else(|| prepare_probe(flow, now))
+            .or_else(|| prepare_tail_probe(flow, now))
             .or_else(|| prepare_new(flow, now, limits))
-            .or_else(|| prepare_ack(flow, now)),
+            .or_else(|| prepare_ack(flow, cx)),
     }
 }
 
-fn prepare_syn(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegment> {
-    if flow.snd.nxt != flow.snd.iss {
-        return if flow.conn.state == TcpState::SynReceived { prepare_ack(flow, now) } else { None };
-    }
+/// What sending needs beside the record.
+#[derive(Clone, Copy, Debug)]
+pub struct TxContext<'a> {
+    pub now: Instant,
+    pub sent: &'a SentPool,
+    pub held: &'a HeldPool,
+    pub ecn: EcnMode,
+}
+
+/// What [`commit`] changes beside the record, or looks at.
+#[derive(Debug)]
+pub struct Pools<'a> {
+    pub sent: &'a mut SentPool,
+    pub held: &'a HeldPool,
+}
+
+fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
     let answers = flow.conn.state == TcpState::SynReceived;
-    let mut segment = header(flow, now, flow.snd.iss);
+    let was_sent = flow.snd.nxt != flow.snd.iss;
+    if was_sent && flow.board.lost() == 0 {
+        return if answers { prepare_ack(flow, cx) } else { None };
+    }
+    let mut segment = header(flow, cx.now, flow.snd.iss);
     segment.syn = true;
     segment.ack = answers.then_some(flow.rcv.nxt);
     segment.mss = Some(limits.announce_mss);
+    segment.sack_permitted = flow.rcv.sack_permitted;
+    // RFC 3168 section 6.1.1; one that is sent again does without (6.1.1.1), as the first may have been dropped for it.
+    let asks = !answers && !was_sent && !flow.is_local() && cx.ecn == EcnMode::Request;
+    segment.ece = asks || answers && flow.ecn.on;
+    segment.cwr = asks;
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     segment.window_scale = (!answers || flow.rcv.scale != WindowScale::ZERO).then_some(flow.rcv.scale);
     let window = WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)));
     segment.window = window.to_field(WindowScale::ZERO);
-    Some(unit(flow, segment, 0, flow.snd.max != flow.snd.iss))
+    Some(unit(flow, segment, 0, was_sent))
 }
 
-/// The segment at `snd.una` again (fast retransmit, partial ACK).
-fn prepare_resend(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    if !flow.snd.resend || flow.snd.una == flow.snd.max {
+/// The first stretch that is lost again, as far as the windows let it. After a time-out that may be spurious it is the
+/// segment at `snd.una` alone, and nothing once that has gone (RFC 5682 section 2.1).
+fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
+    let range = flow.board.first_lost(cx.sent)?;
+    let mss = u32::from(flow.snd.mss);
+    let only_head = match flow.cc.frto {
+        Frto::Off => false,
+        Frto::Resent if range.start == flow.snd.una => true,
+        Frto::Resent | Frto::SentNew => return None,
+    };
+    let is_head = range.start == flow.snd.una;
+    let window_end = flow.snd.una.plus(flow.snd.wnd.octets());
+    let fin_alone = range.start == flow.queue_end();
+    let data_end = range.end.earlier(flow.queue_end());
+    let offered = window_end.distance_from(range.start);
+    let path_left = path_left(flow, cx.now, mss);
+    if path_left == 0 || offered == 0 && !fin_alone {
         return None;
     }
-    let was_sent = flow.snd.max.distance_from(flow.snd.una);
-    let len = flow.send_queue.len().min(u32::from(flow.snd.mss)).min(was_sent);
-    Some(data_segment(flow, now, flow.snd.una, len, true))
+    let whole_units = (path_left.min(limits.unit_max) / mss * mss).max(mss);
+    let most = if only_head || flow.snd.up.is_some() { mss } else { whole_units };
+    let len = data_end.distance_from(range.start).min(most).min(offered);
+    if len == 0 && !fin_alone {
+        return None;
+    }
+    // What is not the first must be worth a segment, or the window's edge would be crept up to.
+    if !is_head && len < mss.min(data_end.distance_from(range.start)) {
+        return None;
+    }
+    Some(data_segment(flow, cx.now, range.start, len, true))
+}
+
+/// Octets that congestion control and pacing let go now; 0 or at least a segment.
+fn path_left(flow: &Flow, now: Instant, mss: u32) -> u32 {
+    if flow.is_local() {
+        return u32::MAX;
+    }
+    if flow.rate.pacing > 0 && now < flow.rate.next_send_at {
+        return 0;
+    }
+    let left = flow.cc.cwnd.saturating_sub(flow.pipe());
+    if left >= mss || flow.pipe() == 0 { left.max(mss) } else { 0 }
+}
+
+/// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
+/// window does not hold it back: it is one segment, after nothing was heard for two round trips.
+fn prepare_tail_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
+    if !flow.snd.tail_probe {
+        return None;
+    }
+    let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
+    let unsent = flow.queue_end().distance_from(flow.snd.nxt);
+    let fresh = unsent.min(u32::from(flow.snd.mss));
+    if fresh > 0 && fresh <= room {
+        return Some(data_segment(flow, now, flow.snd.nxt, fresh, false));
+    }
+    let (seq, len) = rack::tail(flow);
+    Some(data_segment(flow, now, seq, len, true))
 }
 
 fn prepare_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
     if flow.snd.probe && !flow.send_queue.is_empty() {
-        let again = flow.snd.max != flow.snd.una;
+        let again = flow.snd.nxt != flow.snd.una;
         // One octet into a closed window; into one that silly window avoidance did not use, what fits.
         let room = flow.snd.wnd.octets().min(u32::from(flow.snd.mss)).max(1);
         return Some(data_segment(flow, now, flow.snd.una, flow.send_queue.len().min(room), again));
@@ -75,40 +153,90 @@ fn prepare_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
 }
 
 fn prepare_new(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegment> {
-    let len = new_data_len(flow, limits.unit_max);
+    let len = new_data_len(flow, now, limits.unit_max);
     let fin_due = flow.snd.fin_queued && flow.snd.nxt.plus(len) == flow.queue_end() && !flow.snd.fin_acked;
     if len == 0 && !fin_due {
         return None;
     }
-    let again = flow.snd.nxt.before(flow.snd.max);
-    Some(data_segment(flow, now, flow.snd.nxt, len, again))
+    Some(data_segment(flow, now, flow.snd.nxt, len, false))
 }
 
-fn prepare_ack(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    (flow.rcv.ack_now || flow.rcv.dup_acks > 0)
-        .then(|| unit(flow, header(flow, now, empty_seq(flow)), 0, false))
+fn prepare_ack(flow: &Flow, cx: &TxContext<'_>) -> Option<TxSegment> {
+    if !flow.rcv.ack_now && flow.rcv.dup_acks == 0 {
+        return None;
+    }
+    let mut segment = header(flow, cx.now, empty_seq(flow));
+    segment.sack = sack_blocks(flow, cx.held);
+    Some(unit(flow, segment, 0, false))
 }
 
-/// The sequence number of an empty segment. `snd.nxt` may have gone back, and the peer would not take an ACK from
-/// before its `rcv.nxt`, nor one from beyond its window, where a probe may have reached.
+/// What lies beyond `rcv.nxt`, the latest news first, behind what came twice (RFC 2018 section 4, RFC 2883 section 4).
+///
+/// When more came in one batch than one ACK can tell of, the ACKs that are owed for it tell of one part each, in the order
+/// of the stream: to the peer it looks as if they had been sent one by one.
+fn sack_blocks(flow: &Flow, held: &HeldPool) -> SackBlocks {
+    let mut blocks = SackBlocks::NONE;
+    if !flow.rcv.sack_permitted {
+        return blocks;
+    }
+    if let Some(range) = flow.rcv.duplicates.first() {
+        blocks.push(block(range));
+    }
+    let room = sack_room(flow) - blocks.as_slice().len();
+    let ranges = flow.held.ranges(held);
+    let known = flow.rcv.reported_up_to.later(flow.rcv.nxt);
+    let from = ranges.partition_point(|r| r.end.at_or_before(known));
+    if ranges.len() - from > room && flow.rcv.dup_acks > 1 {
+        for range in ranges[from..from + room].iter().rev() {
+            blocks.push(block(*range));
+        }
+        return blocks;
+    }
+    let latest = flow.rcv.reported.iter().filter_map(|seq| flow.held.containing(held, *seq));
+    let skip = blocks.as_slice().len();
+    for range in latest.chain(ranges.iter().rev().copied()).take(2 * SackBlocks::MAX) {
+        let told = &blocks.as_slice()[skip..];
+        if told.len() < room && !told.contains(&block(range)) {
+            blocks.push(block(range));
+        }
+    }
+    blocks
+}
+
+const fn block(range: SeqRange) -> SackBlock {
+    SackBlock { left: range.start, right: range.end }
+}
+
+/// Blocks that fit a header (RFC 2018 section 3).
+const fn sack_room(flow: &Flow) -> usize {
+    if flow.rcv.ts_recent.is_some() { SackBlocks::MAX - 1 } else { SackBlocks::MAX }
+}
+
+/// The sequence number of an empty segment: the peer would not take an ACK from beyond its window, where a probe may
+/// have reached.
 pub fn empty_seq(flow: &Flow) -> SeqNum {
     if flow.conn.state.is_synchronized() {
-        flow.snd.max.earlier(flow.snd.una.plus(flow.snd.wnd.octets()))
+        flow.snd.nxt.earlier(flow.snd.una.plus(flow.snd.wnd.octets()))
     } else {
-        flow.snd.max
+        flow.snd.nxt
     }
 }
 
+/// Whether everything up to `seq` went out.
+pub fn is_sent(flow: &Flow, seq: SeqNum) -> bool {
+    seq.at_or_before(flow.snd.nxt)
+}
+
 /// Octets of queued data that may go now from `snd.nxt` on.
-fn new_data_len(flow: &Flow, unit_max: u32) -> u32 {
+fn new_data_len(flow: &Flow, now: Instant, unit_max: u32) -> u32 {
     let mss = u32::from(flow.snd.mss);
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
     let unit_max = if is_urgent && !flow.is_local() { mss } else { unit_max };
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
-    let in_flight = flow.in_flight();
-    let window_left = flow.snd.wnd.octets().saturating_sub(in_flight);
-    let path_left = if flow.is_local() { u32::MAX } else { flow.cc.cwnd.saturating_sub(in_flight) };
+    let outstanding = flow.outstanding();
+    let window_left = flow.snd.wnd.octets().saturating_sub(outstanding);
+    let path_left = path_left(flow, now, mss);
     let len = queued.min(window_left).min(path_left).min(unit_max);
     let tail = len % mss;
     if len == 0 || tail == 0 {
@@ -121,8 +249,8 @@ fn new_data_len(flow: &Flow, unit_max: u32) -> u32 {
     } else {
         let corked = (flow.options.cork || flow.snd.more) && !flow.snd.uncork;
         // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4).
-        let nagle = !flow.options.no_delay && in_flight > 0;
-        (corked || nagle) && !flow.snd.fin_queued && !flow.snd.nxt.before(flow.snd.max)
+        let nagle = !flow.options.no_delay && outstanding > 0;
+        (corked || nagle) && !flow.snd.fin_queued
     };
     if hold_tail { len - tail } else { len }
 }
@@ -133,11 +261,14 @@ fn data_segment(flow: &Flow, now: Instant, seq: SeqNum, len: u32, again: bool) -
     segment.len = len;
     segment.fin = flow.snd.fin_queued && !flow.snd.fin_acked && end == flow.queue_end();
     segment.psh = len > 0 && end == flow.queue_end();
+    segment.cwr = flow.ecn.tell_reduced && !again && len > 0;
     unit(flow, segment, seq.distance_from(flow.data_una()), again)
 }
 
 fn unit(flow: &Flow, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
-    TxSegment { segment, payload_at, mss: flow.snd.mss, is_retransmit }
+    // RFC 3168 sections 6.1.4 to 6.1.6: neither bare ACKs, nor what is sent again, nor window probes.
+    let is_ect = flow.ecn.on && segment.len > 0 && !is_retransmit && !flow.snd.probe && !segment.syn;
+    TxSegment { segment, payload_at, mss: flow.snd.mss, is_retransmit, is_ect }
 }
 
 /// A segment with ACK, window and timestamps filled in.
@@ -158,6 +289,10 @@ fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
         },
         mss: None,
         window_scale: None,
+        sack_permitted: false,
+        sack: SackBlocks::NONE,
+        ece: flow.ecn.on && flow.ecn.echo,
+        cwr: false,
         timestamps: flow.rcv.ts_recent.map(|recent| (timestamp(flow, now), recent)),
         len: 0,
     }
@@ -185,7 +320,7 @@ fn offered_edge(flow: &Flow) -> SeqNum {
 }
 
 /// `tx` is on its way.
-pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
+pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
     if segment.ack.is_some() {
         flow.rcv.ack_now = false;
@@ -196,25 +331,23 @@ pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
         }
     }
     if segment.seq == flow.snd.una {
-        flow.snd.resend = false;
         flow.snd.probe = false;
     }
     let len = segment.seq_len();
     if len == 0 {
         flow.snd.keepalive_probe = false;
-        flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
+        ack_sent(flow, pools.held, &segment.sack);
         return;
     }
-    let end = segment.seq.plus(len);
-    if segment.seq.at_or_before(flow.snd.nxt) {
-        flow.snd.nxt = flow.snd.nxt.later(end);
+    // It carries no SACK; what came twice is still to be told of.
+    flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
+    note_sent(flow, pools.sent, now, segment.seq, segment.seq.plus(len));
+    if segment.cwr {
+        flow.ecn.tell_reduced = false;
     }
     if tx.is_retransmit {
         flow.rtt.retransmits = flow.rtt.retransmits.saturating_add(1);
-    } else {
-        flow.rtt.start(segment.seq, now);
     }
-    flow.snd.max = flow.snd.max.later(flow.snd.nxt);
     if flow.snd.nxt == flow.queue_end() {
         flow.snd.uncork = false;
         flow.timers.cork = Instant::FAR_FUTURE;
@@ -225,6 +358,57 @@ pub fn commit(flow: &mut Flow, now: Instant, tx: &TxSegment) {
     if flow.timers.stalled_since.is_far_future() {
         flow.timers.stalled_since = now;
     }
+    if flow.snd.tail_probe {
+        rack::tail_probe_sent(flow, tx.is_retransmit);
+    } else if !tx.is_retransmit {
+        rack::schedule_tail_probe(flow, now);
+    }
+}
+
+/// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
+fn ack_sent(flow: &mut Flow, held: &HeldPool, sack: &SackBlocks) {
+    flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
+    if flow.rcv.sack_permitted {
+        flow.rcv.duplicates.pop();
+        flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
+        for block in sack.as_slice() {
+            flow.rcv.reported_up_to = flow.rcv.reported_up_to.later(block.right);
+        }
+        let end = flow.held.ranges(held).last().map_or(flow.rcv.nxt, |r| r.end);
+        if end.at_or_before(flow.rcv.reported_up_to) {
+            flow.rcv.dup_acks = 0;
+        }
+    }
+}
+
+/// `seq..end` went out: what of it was out before, again (a window probe may be both).
+fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, seq: SeqNum, end: SeqNum) {
+    let stamp = rate::stamp(flow, now);
+    let nxt = flow.snd.nxt;
+    if seq.before(nxt) {
+        let again_end = end.earlier(nxt);
+        flow.board.resent(pool, seq, again_end, now, stamp);
+        recovery::resent(
+            flow,
+            again_end.distance_from(seq),
+            flow.rcv.ts_recent.map(|_| timestamp(flow, now)),
+        );
+    }
+    let start = seq.later(nxt);
+    if start.before(end) {
+        let range = SentRange { start, end, sent_at: now, stamp, ..SentRange::default() };
+        flow.board.sent(pool, range);
+        flow.snd.nxt = end;
+    }
+    let len = end.distance_from(seq);
+    if matches!(flow.cc.phase, Phase::Recovery | Phase::Reduced) {
+        flow.cc.prr.out = flow.cc.prr.out.saturating_add(len);
+    }
+    if let Some(us) = (u64::from(len) * 1_000_000).checked_div(flow.rate.pacing) {
+        flow.rate.next_send_at = flow.rate.next_send_at.max(now).after_us(us);
+    }
+    let pipe = flow.pipe();
+    flow.cc.usage.sent(pipe);
 }
 
 /// Nothing more can be sent now: arms the timer that will change that, if none else will.
@@ -232,11 +416,18 @@ pub fn settle(flow: &mut Flow, now: Instant) {
     if !flow.conn.state.is_synchronized() || flow.snd.fin_acked {
         return;
     }
-    let waiting = flow.queue_end().distance_from(flow.snd.nxt) > 0;
-    let asked = flow.snd.nxt != flow.snd.una && flow.snd.wnd.octets() > 0;
+    let unsent = flow.queue_end().distance_from(flow.snd.nxt) > 0;
+    let waiting = unsent || flow.board.lost() > 0;
+    let outstanding = flow.snd.nxt != flow.snd.una;
+    if flow.rate.pacing > 0 && waiting && now < flow.rate.next_send_at {
+        flow.timers.pace = flow.rate.next_send_at;
+    }
+    if !unsent && flow.pipe() < flow.cc.cwnd {
+        rate::note_app_limited(flow);
+    }
+    let asked = outstanding && flow.snd.wnd.octets() > 0;
     if !waiting || asked {
         // What is on its way brings an answer, or its time-out comes.
-        let outstanding = flow.snd.max != flow.snd.una;
         if outstanding && flow.timers.retransmit.is_far_future() && flow.timers.persist.is_far_future() {
             flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
         }
@@ -251,6 +442,7 @@ pub fn settle(flow: &mut Flow, now: Instant) {
     if flow.timers.persist.is_far_future() {
         // The window is closed, or too small to be worth a segment: ask for it (RFC 9293 section 3.8.6.1).
         flow.timers.retransmit = Instant::FAR_FUTURE;
+        flow.timers.tail_probe = Instant::FAR_FUTURE;
         flow.timers.persist = now.after_us(flow.rtt.timeout_us());
     }
 }

@@ -1,7 +1,9 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
 use crate::flow::record::RoundTrip;
-use toe_base::{Instant, SeqNum};
+use crate::flow::tcp::recovery::AckNews;
+use crate::flow::tcp::segment_arrives::RttSample;
+use toe_base::Instant;
 
 /// RFC 6298 section 2.1.
 pub const RTO_INITIAL_US: u32 = 1_000_000;
@@ -12,6 +14,8 @@ pub const RTO_MIN_US: u32 = 200_000;
 pub const RTO_MAX_US: u32 = 120_000_000;
 /// Clock granularity G.
 const GRANULARITY_US: u32 = 1_000;
+/// How long the least round trip counts (as Linux has it; RFC 8985 section 6.2 step 1 leaves it open).
+const MIN_RTT_WINDOW_US: u64 = 300_000_000;
 
 impl RoundTrip {
     /// A record with no measurement yet.
@@ -24,30 +28,32 @@ impl RoundTrip {
         (u64::from(self.rto_us) << self.backoff.min(16)).min(u64::from(RTO_MAX_US))
     }
 
-    /// Starts timing the octet at `seq`, unless another is being timed.
-    pub fn start(&mut self, seq: SeqNum, now: Instant) {
-        if self.timing.is_none() {
-            self.timing = Some((seq, now));
+    /// An ACK arrived: `sample` of what was sent once, or else the timestamp's echo (RFC 7323 section 4.1), in
+    /// milliseconds and so coarser, but it tells the transmissions of one segment apart.
+    pub fn acknowledged(&mut self, sample: &RttSample, news: &AckNews, timestamp: u32, now: Instant) {
+        if let Some(latest_us) = sample.latest {
+            self.note_least(latest_us, now);
+        }
+        if let Some(first_us) = sample.first {
+            self.sample(first_us.min(RTO_MAX_US));
+        } else if let Some(echo) = news.echo.filter(|echo| news.acked > 0 && *echo != 0) {
+            let ms = timestamp.wrapping_sub(echo);
+            if (ms as i32) >= 0 && ms < RTO_MAX_US / 1000 {
+                self.sample(ms * 1000);
+            }
         }
     }
 
-    /// Something was sent again: what is being timed would be ambiguous (Karn's algorithm, RFC 6298 section 3).
-    pub fn cancel(&mut self) {
-        self.timing = None;
-    }
-
-    /// `ack` arrived.
-    pub fn acknowledged(&mut self, ack: SeqNum, now: Instant) {
-        if let Some((seq, sent)) = self.timing
-            && ack.after(seq)
-        {
-            self.timing = None;
-            self.sample(now.since_us(sent).min(u64::from(RTO_MAX_US)) as u32);
+    fn note_least(&mut self, us: u32, now: Instant) {
+        let us = us.max(1);
+        if self.min_us == 0 || us <= self.min_us || now.since_us(self.min_at) > MIN_RTT_WINDOW_US {
+            self.min_us = us;
+            self.min_at = now;
         }
     }
 
     /// RFC 6298 sections 2.2 and 2.3.
-    fn sample(&mut self, r_us: u32) {
+    pub(super) fn sample(&mut self, r_us: u32) {
         let r_us = r_us.max(1);
         if self.srtt_us == 0 {
             self.srtt_us = r_us;
@@ -67,28 +73,41 @@ impl RoundTrip {
 mod tests {
     use super::*;
 
+    fn once(us: u32) -> RttSample {
+        RttSample { first: Some(us), latest: Some(us) }
+    }
+
     #[test]
     fn the_first_sample_sets_and_later_ones_smooth() {
         let mut rtt = RoundTrip::initial();
         assert_eq!(rtt.timeout_us(), 1_000_000);
-        rtt.start(SeqNum::new(10), Instant::ZERO);
-        rtt.acknowledged(SeqNum::new(10), Instant::from_millis(5));
-        assert!(rtt.timing.is_some(), "an ACK up to the octet does not cover it");
-        rtt.acknowledged(SeqNum::new(11), Instant::from_millis(400));
+        rtt.acknowledged(&once(400_000), &AckNews::default(), 0, Instant::from_millis(400));
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (400_000, 200_000));
         assert_eq!(rtt.rto_us, 1_200_000);
-        rtt.start(SeqNum::new(20), Instant::from_millis(1000));
-        rtt.acknowledged(SeqNum::new(30), Instant::from_millis(1400));
+        rtt.acknowledged(&once(400_000), &AckNews::default(), 0, Instant::from_millis(1400));
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (400_000, 150_000));
     }
 
     #[test]
-    fn karn_no_sample_from_what_was_sent_again() {
+    fn karn_what_was_sent_again_counts_by_its_timestamp_only() {
         let mut rtt = RoundTrip::initial();
-        rtt.start(SeqNum::new(10), Instant::ZERO);
-        rtt.cancel();
-        rtt.acknowledged(SeqNum::new(11), Instant::from_millis(1));
+        let none = RttSample::default();
+        let news = AckNews { acked: 100, ..AckNews::default() };
+        rtt.acknowledged(&none, &news, 5000, Instant::from_millis(5000));
         assert_eq!(rtt.srtt_us, 0);
+        let news = AckNews { echo: Some(4970), ..news };
+        rtt.acknowledged(&none, &news, 5000, Instant::from_millis(5000));
+        assert_eq!(rtt.srtt_us, 30_000);
+    }
+
+    #[test]
+    fn the_least_round_trip_is_forgotten_after_a_while() {
+        let mut rtt = RoundTrip::initial();
+        for (at_s, us, least) in [(1, 500, 500), (2, 900, 500), (3, 400, 400), (400, 900, 900)] {
+            let now = Instant::from_millis(at_s * 1000);
+            rtt.acknowledged(&once(us), &AckNews::default(), 0, now);
+            assert_eq!(rtt.min_us, least);
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, RoundTrip};
-use crate::flow::tcp::congestion;
+use crate::flow::scoreboard::SentPool;
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{rack, recovery};
 use crate::work::FlowEvent;
 use toe_abi::errno::Errno;
 use toe_base::Instant;
@@ -27,6 +28,9 @@ pub const TIME_WAIT_LOCAL_US: u64 = 10_000;
 /// the time-out starts at this and is doubled up to that.
 const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
 
+/// Timers that say less than this wait so long.
+pub const GRANULARITY_US: u64 = 1_000;
+
 /// When to send again what is not acknowledged.
 pub fn retransmit_us(flow: &Flow) -> u64 {
     if flow.is_local() {
@@ -49,7 +53,7 @@ pub fn start_fin_wait_2(flow: &mut Flow, now: Instant) {
 }
 
 /// Handles every timer of the flow that is due.
-pub fn on_timeout(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+pub fn on_timeout(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
     if flow.timers.linger <= now {
         flow.conn.state = TcpState::Closed;
@@ -63,8 +67,19 @@ pub fn on_timeout(flow: &mut Flow, now: Instant, counters: &mut Counters) -> Flo
         flow.timers.cork = off;
         flow.snd.uncork = true;
     }
+    if flow.timers.pace <= now {
+        flow.timers.pace = off;
+    }
+    if flow.timers.reorder <= now {
+        flow.timers.reorder = off;
+        recovery::on_reorder_timeout(flow, sent, now, counters);
+    }
     if flow.timers.retransmit <= now {
-        return retransmit(flow, now, counters);
+        return retransmit(flow, sent, now, counters);
+    }
+    if flow.timers.tail_probe <= now {
+        counters.add(Counter::TailLossProbes);
+        rack::tail_probe_due(flow, now);
     }
     if flow.timers.persist <= now {
         return probe_window(flow, now, counters);
@@ -76,16 +91,13 @@ pub fn on_timeout(flow: &mut Flow, now: Instant, counters: &mut Counters) -> Flo
 }
 
 /// RFC 6298 sections 5.4 to 5.6.
-fn retransmit(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
+fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
     if is_hopeless(flow, now) || user_timeout_passed(flow, now) {
         return give_up(flow);
     }
     counters.add(Counter::RetransmitTimeouts);
-    congestion::on_timeout(flow);
+    recovery::on_timeout(flow, sent, now);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
-    flow.rtt.cancel();
-    flow.snd.nxt = flow.snd.una;
-    flow.snd.resend = false;
     flow.timers.retransmit = now.after_us(retransmit_us(flow));
     FlowEvent::None
 }
@@ -139,7 +151,7 @@ fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEven
         flow.timers.keepalive = Instant::FAR_FUTURE;
         return FlowEvent::None;
     }
-    if !flow.conn.state.is_synchronized() || flow.snd.max != flow.snd.una || !flow.send_queue.is_empty() {
+    if !flow.conn.state.is_synchronized() || flow.snd.nxt != flow.snd.una || !flow.send_queue.is_empty() {
         // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
         flow.timers.keepalive = now.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
         return FlowEvent::None;

@@ -22,7 +22,7 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
         return Step::Continue;
     }
     if flow.conn.state == TcpState::SynReceived && segment.syn && segment.seq == flow.rcv.irs {
-        return repeated_syn(flow, segment);
+        return repeated_syn(flow, cx, segment);
     }
     cx.counters.add(Counter::DropUnacceptable);
     // A reset is never answered, or two ends would answer each other for ever.
@@ -42,9 +42,9 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
 
 /// The peer's SYN again. Alone, it says that our SYN-ACK was lost, so that goes again. With an ACK it is the peer's
 /// half of a simultaneous open, and a plain ACK completes it (RFC 9293 section 3.5, figure 7).
-fn repeated_syn(flow: &mut Flow, segment: &Segment) -> Step {
+fn repeated_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if segment.ack.is_none() {
-        flow.snd.nxt = flow.snd.iss;
+        flow.board.mark_lost(cx.sent, |_| true);
     } else {
         flow.rcv.ack_now = true;
     }

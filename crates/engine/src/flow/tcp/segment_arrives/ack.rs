@@ -1,11 +1,11 @@
-//! Fifth step: the ACK field (RFC 9293 section 3.10.7.4; loss detection per RFC 5681 and 6582).
+//! Fifth step: the ACK field (RFC 9293 section 3.10.7.4). What it says of losses is [`crate::flow::tcp::recovery`]'s.
 
-use super::{Step, answer_stray};
+use super::{Step, answer_stray, sack};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
-use crate::flow::tcp::congestion::{self, DupAck};
+use crate::flow::tcp::recovery::{self, AckNews};
 use crate::flow::tcp::state::{TcpEvent, TcpState};
-use crate::flow::tcp::{RxContext, timeout};
+use crate::flow::tcp::{RxContext, rack, timeout};
 use crate::work::{FlowEvent, Segment};
 use toe_base::limits::WINDOW_MAX;
 use toe_base::{Instant, SeqNum};
@@ -17,8 +17,9 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
     };
     flow.timers.heard = cx.now;
     flow.timers.probes_sent = 0;
-    if ack.after(flow.snd.max) {
-        return if flow.conn.state == TcpState::SynReceived {
+    let in_syn_received = flow.conn.state == TcpState::SynReceived;
+    if ack.after(flow.snd.nxt) || is_too_old(flow, ack) {
+        return if in_syn_received {
             Step::Done(FlowEvent::Reject)
         } else {
             cx.counters.add(Counter::DropUnacceptable);
@@ -26,8 +27,7 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
             Step::Done(FlowEvent::None)
         };
     }
-    let mut opened = false;
-    if flow.conn.state == TcpState::SynReceived {
+    if in_syn_received {
         if ack.at_or_before(flow.snd.una) {
             return Step::Done(FlowEvent::Reject);
         }
@@ -39,21 +39,16 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
         flow.snd.max_wnd = flow.snd.wnd;
         flow.snd.wl1 = segment.seq;
         flow.snd.wl2 = ack;
-        opened = true;
     }
-    let advances = ack.after(flow.snd.una);
-    if advances {
-        advance(flow, cx, ack);
-    } else if is_duplicate(flow, segment, ack)
-        && !flow.is_local()
-        && congestion::on_duplicate_ack(flow) == DupAck::Retransmit
-    {
-        cx.counters.add(Counter::FastRetransmits);
-        flow.snd.resend = true;
-        flow.rtt.cancel();
+    if ack.at_or_after(flow.snd.una) {
+        acknowledge(flow, cx, segment, ack);
     }
-    update_window(flow, segment, ack, advances);
-    if opened { Step::Done(FlowEvent::Established) } else { Step::Continue }
+    if in_syn_received { Step::Done(FlowEvent::Established) } else { Step::Continue }
+}
+
+/// RFC 5961 section 5: older than anything that the peer could still have on its way.
+fn is_too_old(flow: &Flow, ack: SeqNum) -> bool {
+    ack.before(flow.snd.una) && flow.snd.una.distance_from(ack) > flow.snd.max_wnd.octets().max(1 << 16)
 }
 
 /// The ACK field of a segment near the window but not in it: an old one that was sent again, or one beyond a window
@@ -62,29 +57,41 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
 pub(super) fn process_stray<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) {
     let Some(ack) = segment.ack else { return };
     let is_near = segment.seq.diff(flow.rcv.nxt).unsigned_abs() <= WINDOW_MAX;
-    if !is_near || !flow.conn.state.is_synchronized() || ack.after(flow.snd.max) {
+    if !is_near || !flow.conn.state.is_synchronized() || ack.after(flow.snd.nxt) {
         return;
     }
     flow.timers.heard = cx.now;
     flow.timers.probes_sent = 0;
     if ack.after(flow.snd.una) {
-        advance(flow, cx, ack);
-        update_window(flow, segment, ack, true);
+        acknowledge(flow, cx, segment, ack);
+    }
+}
+
+/// `ack` is at `snd.una` or between it and `snd.nxt`.
+fn acknowledge<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment, ack: SeqNum) {
+    let is_duplicate = is_duplicate(flow, segment, ack);
+    let mut news = sack::take(flow, cx.sent, cx.now, segment, ack);
+    news.is_duplicate = is_duplicate;
+    let fin_acked = news.acked > 0 && advance(flow, ack);
+    recovery::on_ack(flow, cx.sent, cx.now, &news, cx.counters);
+    rearm(flow, cx.now, &news);
+    update_window(flow, cx, segment, ack, news.acked > 0);
+    if fin_acked {
+        finish(flow, cx.now);
     }
 }
 
 /// RFC 5681 section 2, "duplicate acknowledgment".
 fn is_duplicate(flow: &Flow, segment: &Segment, ack: SeqNum) -> bool {
     ack == flow.snd.una
-        && flow.snd.max != flow.snd.una
+        && flow.snd.nxt != flow.snd.una
         && segment.seq_len() == 0
         && segment.window.scaled(flow.snd.scale) == flow.snd.wnd
 }
 
-/// `ack` acknowledges something new.
-fn advance<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, ack: SeqNum) {
-    let acked = ack.distance_from(flow.snd.una);
-    let mut octets = acked;
+/// `ack` acknowledges something new. Returns whether that is our FIN.
+fn advance(flow: &mut Flow, ack: SeqNum) -> bool {
+    let mut octets = ack.distance_from(flow.snd.una);
     if !flow.snd.syn_acked {
         flow.snd.syn_acked = true;
         octets -= 1;
@@ -105,38 +112,46 @@ fn advance<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, ack: SeqNum) {
     }
     flow.snd.una = ack;
     flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
-    if flow.snd.nxt.before(ack) {
-        flow.snd.nxt = ack;
-    }
-    flow.rtt.acknowledged(ack, cx.now);
     flow.rtt.backoff = 0;
-    flow.snd.resend = false;
-    if !flow.is_local() && congestion::on_new_ack(flow, ack, acked) {
-        flow.snd.resend = true;
-        flow.rtt.cancel();
+    flow.snd.fin_acked |= fin_acked;
+    fin_acked
+}
+
+/// RFC 6298 sections 5.2 and 5.3, RFC 8985 section 7.2. While the window is probed, the probes take the timer's place.
+fn rearm(flow: &mut Flow, now: Instant, news: &AckNews) {
+    if news.acked > 0 {
+        let outstanding = flow.snd.nxt != flow.snd.una;
+        flow.timers.retransmit = if outstanding && flow.timers.persist.is_far_future() {
+            now.after_us(timeout::retransmit_us(flow))
+        } else {
+            Instant::FAR_FUTURE
+        };
+        flow.timers.stalled_since = if outstanding { now } else { Instant::FAR_FUTURE };
     }
-    // RFC 6298 sections 5.2 and 5.3. While the window is probed, the probes take the timer's place.
-    let outstanding = flow.snd.max != flow.snd.una;
-    flow.timers.retransmit = if outstanding && flow.timers.persist.is_far_future() {
-        cx.now.after_us(timeout::retransmit_us(flow))
-    } else {
-        Instant::FAR_FUTURE
-    };
-    flow.timers.stalled_since = if outstanding { cx.now } else { Instant::FAR_FUTURE };
-    if fin_acked {
-        flow.snd.fin_acked = true;
-        flow.conn.state = flow.conn.state.after(TcpEvent::FinAcked);
-        match flow.conn.state {
-            TcpState::TimeWait => timeout::start_time_wait(flow, cx.now),
-            TcpState::FinWait2 if flow.conn.app_closed => timeout::start_fin_wait_2(flow, cx.now),
-            _ => {}
-        }
+    if news.delivered > 0 {
+        rack::schedule_tail_probe(flow, now);
+    }
+}
+
+/// Our FIN is acknowledged.
+fn finish(flow: &mut Flow, now: Instant) {
+    flow.conn.state = flow.conn.state.after(TcpEvent::FinAcked);
+    match flow.conn.state {
+        TcpState::TimeWait => timeout::start_time_wait(flow, now),
+        TcpState::FinWait2 if flow.conn.app_closed => timeout::start_fin_wait_2(flow, now),
+        _ => {}
     }
 }
 
 /// "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)": an old segment must not change the window.
 /// One that acknowledges something new is not old, whatever its sequence number.
-fn update_window(flow: &mut Flow, segment: &Segment, ack: SeqNum, advances: bool) {
+fn update_window<H>(
+    flow: &mut Flow,
+    cx: &mut RxContext<'_, H>,
+    segment: &Segment,
+    ack: SeqNum,
+    advances: bool,
+) {
     let newer = advances
         || flow.snd.wl1.before(segment.seq)
         || (flow.snd.wl1 == segment.seq && flow.snd.wl2.at_or_before(ack));
@@ -153,6 +168,6 @@ fn update_window(flow: &mut Flow, segment: &Segment, ack: SeqNum, advances: bool
         // The probes' doublings say nothing of the path.
         flow.rtt.backoff = 0;
         // What was probed with the peer has dropped: it goes again with the rest.
-        flow.snd.nxt = flow.snd.una;
+        flow.board.mark_lost(cx.sent, |_| true);
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>) {
     }
     flow.rcv.fin_received = true;
     // Nothing comes behind it, whatever the peer sent.
-    flow.held.clear();
+    flow.held.clear(cx.held);
     flow.rcv.nxt = flow.rcv.nxt.plus(1);
     flow.rcv.edge = flow.rcv.edge.later(flow.rcv.nxt);
     flow.rcv.ack_now = true;

@@ -2,20 +2,22 @@
 //!
 //! A step returns [`Step::Continue`], or [`Step::Done`] with what became of the segment.
 
+pub use sack::RttSample;
 pub(crate) use text::credit_given;
 
 mod acceptable;
 mod ack;
 mod fin;
 mod rst_syn;
+mod sack;
 mod syn_sent;
 mod text;
 mod urgent;
 
 use crate::counter::Counter;
 use crate::flow::record::Flow;
-use crate::flow::tcp::RxContext;
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{RxContext, ecn};
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, RxWork, Segment};
 
@@ -67,6 +69,7 @@ fn synchronized<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &
         }
     }
     note_timestamp(flow, &segment);
+    ecn::data_arrived(flow, &segment, work.is_marked);
     urgent::note(flow, &segment);
     let event = match text::process(flow, cx, work) {
         Step::Continue => {

@@ -1,11 +1,11 @@
 //! A segment in SYN_SENT (RFC 9293 section 3.10.7.3).
 
-use super::note_timestamp;
+use super::{note_timestamp, sack};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
-use crate::flow::tcp::RxContext;
 use crate::flow::tcp::open::take_syn;
 use crate::flow::tcp::state::{TcpEvent, TcpState};
+use crate::flow::tcp::{RxContext, ecn};
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, RxWork};
 use toe_abi::errno::Errno;
@@ -18,7 +18,7 @@ pub(super) fn process<H: HostSide>(
 ) -> FlowEvent {
     let segment = work.segment;
     if let Some(ack) = segment.ack
-        && (ack.at_or_before(flow.snd.iss) || ack.after(flow.snd.max))
+        && (ack.at_or_before(flow.snd.iss) || ack.after(flow.snd.nxt))
     {
         cx.counters.add(Counter::DropUnacceptable);
         // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
@@ -39,13 +39,14 @@ pub(super) fn process<H: HostSide>(
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
         flow.conn.state = flow.conn.state.after(TcpEvent::Syn);
-        flow.snd.nxt = flow.snd.iss;
+        flow.board.mark_lost(cx.sent, |_| true);
         return FlowEvent::None;
     };
+    flow.ecn.on = ecn::accepted(cx.ecn, &segment);
+    let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
     flow.snd.una = ack;
     flow.snd.wl2 = ack;
     flow.snd.syn_acked = true;
-    flow.rtt.acknowledged(ack, cx.now);
     flow.rtt.backoff = 0;
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);

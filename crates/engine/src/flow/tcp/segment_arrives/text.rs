@@ -2,6 +2,7 @@
 
 use super::Step;
 use crate::counter::Counter;
+use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::receive_buffer::{NoMemory, Text};
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
@@ -10,6 +11,7 @@ use crate::work::{FlowEvent, Payload, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{Instant, SeqNum};
+use toe_wire::tcp::SackBlocks;
 
 /// Longest delay of an ACK (RFC 9293 section 3.8.6.3 allows 500 ms; Linux has 40 ms).
 const DELAYED_ACK_US: u64 = 40_000;
@@ -42,6 +44,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     if segment.len > 0 && !first.before(last) {
         // Wholly old, or wholly beyond the window (a window probe): tell the peer where we stand.
         flow.rcv.ack_now = true;
+        note_duplicate(flow, cx.held, start, end);
         return Step::Continue;
     }
     if segment.len == 0 {
@@ -54,6 +57,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
         flow.conn.state = crate::flow::tcp::state::TcpState::Closed;
         return Step::Done(FlowEvent::Abort(Errno::ECONNRESET));
     }
+    note_duplicate(flow, cx.held, start, end);
     let skip = first.distance_from(start);
     let len = last.distance_from(first);
     match take(flow, cx, work, first, skip, len) {
@@ -87,13 +91,10 @@ fn take<H: HostSide>(
 ) -> Result<(), NoRoom> {
     let nxt = flow.rcv.nxt;
     let in_order = first == nxt;
-    let mut held = flow.held;
-    if !in_order {
-        // What is in order needs no place among the held ranges: it must get in even when all are taken.
-        if held.insert(first, first.plus(len)).is_err() {
-            cx.counters.add(Counter::DropReassemblyFull);
-            return Err(NoRoom);
-        }
+    // What is in order needs no place among the held ranges: it must get in even when all are taken.
+    if !in_order && !flow.held.has_room(cx.held, first, first.plus(len)) {
+        cx.counters.add(Counter::DropReassemblyFull);
+        return Err(NoRoom);
     }
     let mut len = len;
     while place(flow, cx, work, first, skip, len).is_err() {
@@ -104,10 +105,39 @@ fn take<H: HostSide>(
         // A part may fit where the whole does not: the sender gets on, if slowly.
         len /= 2;
     }
-    flow.rcv.nxt = held.advance(if in_order { nxt.plus(len) } else { nxt });
-    super::urgent::forget_old(flow);
-    flow.held = held;
+    if in_order {
+        flow.rcv.nxt = flow.held.advance(cx.held, nxt.plus(len));
+        super::urgent::forget_old(flow);
+    } else if flow.held.insert(cx.held, first, first.plus(len)).is_ok() {
+        report_first(flow, cx.held, first);
+    }
     Ok(())
+}
+
+/// Remembers what came twice, for the next ACK (RFC 2883 section 4).
+fn note_duplicate(flow: &mut Flow, held: &HeldPool, start: SeqNum, end: SeqNum) {
+    let nxt = flow.rcv.nxt;
+    if !flow.rcv.sack_permitted || start == end {
+        return;
+    }
+    if start.before(nxt) {
+        flow.rcv.duplicates.push(SeqRange { start, end: end.earlier(nxt) });
+    } else if flow.held.holds(held, start, end) {
+        flow.rcv.duplicates.push(SeqRange { start, end });
+        report_first(flow, held, start);
+    }
+}
+
+/// The range that `seq` lies in is the first one that ACKs tell of, and those told of before come after it (RFC 2018
+/// section 4): each is told of several times, should ACKs be lost.
+fn report_first(flow: &mut Flow, held: &HeldPool, seq: SeqNum) {
+    let Some(latest) = flow.held.containing(held, seq) else { return };
+    let mut reported = [seq; SackBlocks::MAX];
+    let others = flow.rcv.reported.iter().filter(|s| s.before(latest.start) || s.at_or_after(latest.end));
+    for (place, other) in reported[1..].iter_mut().zip(others) {
+        *place = *other;
+    }
+    flow.rcv.reported = reported;
 }
 
 /// Puts `len` octets of the segment, without the first `skip`, where the host will read them.
@@ -128,7 +158,7 @@ fn place<H: HostSide>(
         }
     };
     let text = Text { seq: first, payload, len };
-    flow.receive.place(cx.arena, cx.host, &flow.held, flow.rcv.nxt, text)
+    flow.receive.place(cx.arena, cx.host, flow.held.ranges(cx.held), flow.rcv.nxt, text)
 }
 
 fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {

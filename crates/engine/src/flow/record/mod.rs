@@ -2,12 +2,18 @@
 //! in a snapshot; timers, ready lists and the lookup index are derived from it.
 //!
 //! Split by the stage that touches it: [`Conn`] (who and where), [`SendSequence`] / [`ReceiveSequence`] (RFC 9293
-//! section 3.3.1), [`Congestion`], [`RoundTrip`], [`Timers`], and [`Report`] (what the host has yet to be told).
+//! section 3.3.1), [`Scoreboard`] (what is on its way), [`Congestion`], [`Rack`], [`RoundTrip`], [`DeliveryRate`], [`Ecn`],
+//! [`Timers`], and [`Report`] (what the host has yet to be told).
+
+mod path;
+
+pub use path::{Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse};
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
-use crate::flow::reassembly::Reassembly;
+use crate::flow::reassembly::{Reassembly, SeqRange};
 use crate::flow::receive_buffer::ReceiveBuffer;
+use crate::flow::scoreboard::Scoreboard;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Owner, Path};
@@ -17,6 +23,7 @@ use toe_base::arena::Block;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{AnchorHandle, ChannelId, Instant, ListenerId, SeqNum, SessionId};
+use toe_wire::tcp::SackBlocks;
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +31,14 @@ pub struct Flow {
     pub conn: Conn,
     pub snd: SendSequence,
     pub rcv: ReceiveSequence,
+    /// What is on its way, and what became of it.
+    pub board: Scoreboard,
     pub cc: Congestion,
+    pub rack: Rack,
     pub rtt: RoundTrip,
+    pub rate: DeliveryRate,
+    pub traffic: Traffic,
+    pub ecn: Ecn,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -138,19 +151,18 @@ impl Default for Earning {
 /// Send sequence space.
 ///
 /// ```text
-///      una          nxt         max        una + queued (+ FIN)
-///   ────┬────────────┬───────────┬──────────────┬─────
-///  acked│ in flight  │ sent once,│ queued, not  │
-///       │            │ to resend │ sent         │
+///      una                      nxt        una + queued (+ FIN)
+///   ────┬────────────────────────┬──────────────┬─────
+///  acked│ sent: in flight, sacked│ queued, not  │
+///       │ or lost (scoreboard)   │ sent         │
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendSequence {
     pub una: SeqNum,
     /// One past the urgent octet, until that is acknowledged.
     pub up: Option<SeqNum>,
+    /// One past the highest number ever sent.
     pub nxt: SeqNum,
-    /// Highest sequence number ever sent plus one; differs from `nxt` after a retransmission time-out.
-    pub max: SeqNum,
     pub wnd: WindowSize,
     pub wl1: SeqNum,
     pub wl2: SeqNum,
@@ -170,8 +182,10 @@ pub struct SendSequence {
     pub uncork: bool,
     /// The last `Send` said that more will follow at once.
     pub more: bool,
-    /// The segment at `una` is to be sent again now.
-    pub resend: bool,
+    /// The peer understands selective acknowledgements (RFC 2018).
+    pub sack_permitted: bool,
+    /// The tail is to be sent again, or a new segment, to learn of a loss there (RFC 8985 section 7).
+    pub tail_probe: bool,
     /// A window probe is to be sent now.
     pub probe: bool,
     /// A keepalive probe is to be sent now.
@@ -196,6 +210,14 @@ pub struct ReceiveSequence {
     pub fin_received: bool,
     /// An ACK must go out now.
     pub ack_now: bool,
+    /// The peer is told of what came out of order and twice (RFC 2018, RFC 2883).
+    pub sack_permitted: bool,
+    /// What came twice and has yet to be told of, an ACK each.
+    pub duplicates: Duplicates,
+    /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
+    pub reported: [SeqNum; SackBlocks::MAX],
+    /// All ranges up to here were reported.
+    pub reported_up_to: SeqNum,
     /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
     /// counts them (RFC 5681 section 4.2).
     pub dup_acks: u8,
@@ -208,36 +230,42 @@ pub struct ReceiveSequence {
     pub tune_since: Instant,
 }
 
-/// Congestion control (RFC 5681, RFC 6582).
+/// A few ranges, first come first told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Congestion {
-    pub cwnd: u32,
-    pub ssthresh: u32,
-    pub dup_acks: u32,
-    /// NewReno's `recover`; recovery lasts until it is acknowledged.
-    pub recover: Option<SeqNum>,
-    /// Octets acknowledged since cwnd last grew in congestion avoidance.
-    pub avoided: u32,
+pub struct Duplicates {
+    ranges: [SeqRange; 4],
+    len: u8,
 }
 
-/// Round-trip time and retransmission time-out (RFC 6298).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoundTrip {
-    /// 0 until the first measurement.
-    pub srtt_us: u32,
-    pub rttvar_us: u32,
-    pub rto_us: u32,
-    /// Times that the time-out was doubled.
-    pub backoff: u8,
-    /// The octet being timed and when it was sent (Karn: never a retransmitted one).
-    pub timing: Option<(SeqNum, Instant)>,
-    pub retransmits: u32,
+impl Duplicates {
+    /// One too many is left out: the sender then knows less, and nothing wrong.
+    pub fn push(&mut self, range: SeqRange) {
+        if let Some(place) = self.ranges.get_mut(usize::from(self.len)) {
+            *place = range;
+            self.len += 1;
+        }
+    }
+
+    pub fn first(&self) -> Option<SeqRange> {
+        (self.len > 0).then_some(self.ranges[0])
+    }
+
+    pub fn pop(&mut self) {
+        self.ranges.rotate_left(1);
+        self.len = self.len.saturating_sub(1);
+    }
 }
 
 /// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     pub retransmit: Instant,
+    /// Tail loss probe (RFC 8985 section 7.2).
+    pub tail_probe: Instant,
+    /// What is late by then is lost (RFC 8985 section 6.3).
+    pub reorder: Instant,
+    /// The next paced unit may go.
+    pub pace: Instant,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     pub persist: Instant,
     pub delayed_ack: Instant,
@@ -301,6 +329,9 @@ impl Default for Timers {
         let off = Instant::FAR_FUTURE;
         Timers {
             retransmit: off,
+            tail_probe: off,
+            reorder: off,
+            pace: off,
             persist: off,
             delayed_ack: off,
             keepalive: off,
@@ -329,6 +360,9 @@ impl Timers {
     pub fn earliest(&self) -> Instant {
         let all = [
             self.retransmit,
+            self.tail_probe,
+            self.reorder,
+            self.pace,
             self.persist,
             self.delayed_ack,
             self.keepalive,
@@ -395,8 +429,13 @@ impl Flow {
             },
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),
+            board: Scoreboard::default(),
             cc: Congestion::default(),
+            rack: Rack::default(),
             rtt: RoundTrip::default(),
+            rate: DeliveryRate::default(),
+            traffic: Traffic::default(),
+            ecn: Ecn::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),
@@ -410,9 +449,15 @@ impl Flow {
         self.conn.path == Path::Local
     }
 
-    /// Octets sent and not acknowledged.
-    pub fn in_flight(&self) -> u32 {
+    /// Octets sent and not cumulatively acknowledged.
+    pub fn outstanding(&self) -> u32 {
         self.snd.nxt.distance_from(self.snd.una)
+    }
+
+    /// Octets believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
+    pub fn pipe(&self) -> u32 {
+        let left = self.board.sacked() + self.board.lost() + self.cc.dup_acks * u32::from(self.snd.mss);
+        self.outstanding().saturating_sub(left)
     }
 
     /// One past the last queued octet; FIN's own number when one is queued.

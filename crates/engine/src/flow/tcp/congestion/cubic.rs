@@ -1,0 +1,171 @@
+//! CUBIC (RFC 9438). Integers throughout, so that a run can be repeated anywhere to the octet: windows in octets, times
+//! in milliseconds.
+
+use super::Growth;
+use super::hystart::HyStart;
+use toe_base::Instant;
+
+/// beta of section 4.6: 0.7.
+const BETA_TENTHS: u64 = 7;
+
+/// State of section 4.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cubic {
+    pub hystart: HyStart,
+    /// W_max: the window before the last reduction, 0 before the first.
+    w_max: u32,
+    /// The same before the last reduction, should that turn out to be a mistake.
+    w_max_before: u32,
+    /// The window just before the last reduction (cwnd_prior of section 4.3).
+    prior: u32,
+    /// When congestion avoidance began, once it has.
+    epoch: Option<Epoch>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Epoch {
+    start: Instant,
+    last_ack: Instant,
+    k_ms: u32,
+    /// What the window grows towards first.
+    origin: u32,
+    /// W_est of section 4.3: what Reno would have by now.
+    reno: u32,
+    /// The part of an octet that [`Epoch::reno`] has yet to grow by, in numerators of its division.
+    reno_rest: u64,
+}
+
+impl Cubic {
+    /// Section 4.6, with fast convergence (section 4.7).
+    pub fn reduced(&mut self, cwnd: u32, mss: u32) -> u32 {
+        self.hystart.done();
+        self.epoch = None;
+        self.w_max_before = self.w_max;
+        self.prior = cwnd;
+        // Give way when the window had not got back to where it was.
+        self.w_max = if cwnd + mss < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
+        (u64::from(cwnd) * BETA_TENTHS / 10) as u32
+    }
+
+    /// Section 4.8.
+    pub fn timed_out(&mut self) {
+        self.epoch = None;
+    }
+
+    pub fn restore(&mut self) {
+        self.w_max = self.w_max_before;
+        self.epoch = None;
+    }
+
+    /// Congestion avoidance (sections 4.2 to 4.5).
+    pub fn avoid(&mut self, cwnd: &mut u32, growth: &Growth) {
+        let epoch = match &mut self.epoch {
+            Some(epoch) => epoch,
+            none => none.insert(Epoch::begin(*cwnd, self.w_max, growth)),
+        };
+        let idle_us = growth.now.since_us(epoch.last_ack);
+        if idle_us > 2 * u64::from(growth.srtt_us).max(1000) {
+            // Section 5.8: time in which the window was not used does not count.
+            epoch.start = epoch.start.after_us(idle_us);
+        }
+        epoch.last_ack = growth.now;
+        let reno = epoch.grow_reno(*cwnd, self.prior, growth);
+        let t_ms = growth.now.after_us(u64::from(growth.srtt_us)).since_us(epoch.start) / 1000;
+        let target = epoch.window_at(t_ms, growth.mss).clamp(u64::from(*cwnd), u64::from(*cwnd) * 3 / 2);
+        let octets = (target - u64::from(*cwnd)) * u64::from(growth.acked) / u64::from((*cwnd).max(1));
+        // Hardly any growth near the plateau, but never none (one octet in a hundred acknowledged).
+        let octets =
+            octets.max(u64::from(growth.acked) * u64::from(growth.mss) / (100 * u64::from((*cwnd).max(1))));
+        *cwnd = cwnd.saturating_add(octets as u32).max(reno);
+    }
+}
+
+impl Epoch {
+    fn begin(cwnd: u32, w_max: u32, growth: &Growth) -> Epoch {
+        let (k_ms, origin) = if w_max > cwnd {
+            // K = cbrt((W_max - cwnd) / C) seconds, C = 0.4 and windows in segments (figure 2).
+            let cubed = u64::from(w_max - cwnd) * 5 / 2 * 1_000_000_000 / u64::from(growth.mss.max(1));
+            (cube_root(cubed) as u32, w_max)
+        } else {
+            (0, cwnd)
+        };
+        Epoch { start: growth.now, last_ack: growth.now, k_ms, origin, reno: cwnd, reno_rest: 0 }
+    }
+
+    /// W_cubic(t) of figure 1, in octets.
+    fn window_at(&self, t_ms: u64, mss: u32) -> u64 {
+        let t = i128::from(t_ms.min(1 << 24)) - i128::from(self.k_ms);
+        let delta = 2 * i128::from(mss) * t * t * t / 5_000_000_000;
+        (i128::from(self.origin) + delta).clamp(0, i128::from(u32::MAX)) as u64
+    }
+
+    /// Section 4.3: alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window is back where it was, then 1.
+    fn grow_reno(&mut self, cwnd: u32, prior: u32, growth: &Growth) -> u32 {
+        let (num, den) = if self.reno < prior { (9, 17) } else { (1, 1) };
+        let den = den * u64::from(cwnd.max(1));
+        self.reno_rest += num * u64::from(growth.acked) * u64::from(growth.mss);
+        let octets = self.reno_rest / den;
+        self.reno_rest -= octets * den;
+        self.reno = self.reno.saturating_add(octets as u32);
+        self.reno
+    }
+}
+
+/// The integer cube root, by Newton's method from above.
+fn cube_root(n: u64) -> u64 {
+    if n < 8 {
+        return u64::from(n > 0);
+    }
+    let mut x = 1u64 << (n.ilog2() / 3 + 1);
+    loop {
+        let next = (2 * x + n / (x * x)) / 3;
+        if next >= x {
+            return x;
+        }
+        x = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::SeqNum;
+
+    #[test]
+    fn the_cube_root_is_rounded_down() {
+        for n in (0..1000).chain([u64::MAX / 2, 1 << 60, (1 << 60) - 1]) {
+            let x = cube_root(n);
+            assert!(x.pow(3) <= n && (x + 1).checked_pow(3).is_none_or(|c| c > n), "{n}: {x}");
+        }
+    }
+
+    /// After a reduction the window is back at W_max after K seconds, flat there, and steeper before and behind.
+    #[test]
+    fn the_window_follows_figure_1() {
+        const MSS: u32 = 1000;
+        const RTT_US: u32 = 100_000;
+        let mut cubic = Cubic::default();
+        let w_max = 1_000_000;
+        let mut cwnd = cubic.reduced(w_max, MSS);
+        assert_eq!(cwnd, 700_000);
+        // 0.4 (t - K)^3 = -300 segments: K = 9.09 s.
+        let mut at = Vec::new();
+        for round in 0..180u64 {
+            let growth = Growth {
+                now: Instant::from_millis(round * 100),
+                acked: cwnd,
+                mss: MSS,
+                srtt_us: RTT_US,
+                rtt_us: None,
+                una: SeqNum::new(0),
+                nxt: SeqNum::new(0),
+            };
+            cubic.avoid(&mut cwnd, &growth);
+            at.push(cwnd);
+        }
+        let close = |x: u32, want: u32| x.abs_diff(want) < want / 50;
+        assert!(close(at[90], w_max), "{}", at[90]);
+        assert!(close(at[45], 964_000), "0.4 * (4.5 - 9.09)^3 = -38.6 segments: {}", at[45]);
+        assert!(close(at[179], 1_000_000 + 286_000), "{}", at[179]);
+    }
+}

@@ -1,0 +1,218 @@
+//! Congestion control: how the window grows while nothing is lost, and how far it shrinks when something is. What is lost,
+//! and the window while it is repaired, are [`super::recovery`]'s. Local connections have no path to congest and do not
+//! come here.
+//!
+//! | to read | where |
+//! |---|---|
+//! | RFC 5681 slow start and congestion avoidance, with octets counted (RFC 3465) | [`reno`] |
+//! | CUBIC (RFC 9438), the default | [`cubic`] |
+//! | DCTCP (RFC 8257) | [`dctcp`] |
+//! | leaving slow start before it overshoots (RFC 9406) | [`hystart`] |
+
+pub mod cubic;
+pub mod dctcp;
+pub mod hystart;
+pub mod reno;
+
+use crate::flow::record::{Congestion, Flow, WindowUse};
+use cubic::Cubic;
+use dctcp::Dctcp;
+use hystart::HyStart;
+use toe_base::limits::WINDOW_MAX;
+use toe_base::{Instant, SeqNum};
+
+/// RFC 6928: ten segments.
+pub const INITIAL_SEGMENTS: u32 = 10;
+/// Windows in use stay far from half of the sequence space.
+const CWND_MAX: u32 = WINDOW_MAX * 4;
+/// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
+const UNVALIDATED_MAX_US: u64 = 300_000_000;
+
+/// A congestion control algorithm with its own state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Reno(HyStart),
+    Cubic(Cubic),
+    Dctcp(Dctcp),
+}
+
+/// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AlgorithmName {
+    Reno,
+    #[default]
+    Cubic,
+    Dctcp,
+}
+
+impl AlgorithmName {
+    pub const ALL: [AlgorithmName; 3] = [AlgorithmName::Reno, AlgorithmName::Cubic, AlgorithmName::Dctcp];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AlgorithmName::Reno => "reno",
+            AlgorithmName::Cubic => "cubic",
+            AlgorithmName::Dctcp => "dctcp",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<AlgorithmName> {
+        Self::ALL.into_iter().find(|n| n.as_str() == name)
+    }
+}
+
+impl Default for Algorithm {
+    fn default() -> Self {
+        Algorithm::new(AlgorithmName::default())
+    }
+}
+
+impl Algorithm {
+    pub fn new(name: AlgorithmName) -> Algorithm {
+        match name {
+            AlgorithmName::Reno => Algorithm::Reno(HyStart::default()),
+            AlgorithmName::Cubic => Algorithm::Cubic(Cubic::default()),
+            AlgorithmName::Dctcp => Algorithm::Dctcp(Dctcp::default()),
+        }
+    }
+
+    pub const fn name(&self) -> AlgorithmName {
+        match self {
+            Algorithm::Reno(_) => AlgorithmName::Reno,
+            Algorithm::Cubic(_) => AlgorithmName::Cubic,
+            Algorithm::Dctcp(_) => AlgorithmName::Dctcp,
+        }
+    }
+}
+
+/// What an ACK says to an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    pub now: Instant,
+    /// Octets newly acknowledged.
+    pub acked: u32,
+    pub mss: u32,
+    pub srtt_us: u32,
+    /// This ACK's own measurement.
+    pub rtt_us: Option<u32>,
+    pub una: SeqNum,
+    pub nxt: SeqNum,
+}
+
+impl Congestion {
+    pub fn initial(mss: u16, algorithm: Algorithm) -> Congestion {
+        Congestion {
+            cwnd: u32::from(mss) * INITIAL_SEGMENTS,
+            ssthresh: u32::MAX,
+            algorithm,
+            ..Congestion::default()
+        }
+    }
+
+    pub const fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// `growth.acked` octets left the network and the window was used: it grows.
+    pub fn grow(&mut self, growth: &Growth) {
+        if self.in_slow_start() {
+            let hystart = match &mut self.algorithm {
+                Algorithm::Reno(hystart) => Some(hystart),
+                Algorithm::Cubic(cubic) => Some(&mut cubic.hystart),
+                Algorithm::Dctcp(_) => None,
+            };
+            let octets = match hystart.map(|h| h.on_ack(growth)) {
+                None | Some(hystart::Pace::Full) => growth.acked,
+                Some(hystart::Pace::Conservative) => growth.acked / hystart::CSS_GROWTH_DIVISOR,
+                Some(hystart::Pace::Leave) => {
+                    self.ssthresh = self.cwnd;
+                    0
+                }
+            };
+            self.cwnd = self.cwnd.saturating_add(octets).min(self.ssthresh.max(self.cwnd));
+        } else {
+            match &mut self.algorithm {
+                Algorithm::Reno(_) | Algorithm::Dctcp(_) => reno::avoid(&mut self.cwnd, growth),
+                Algorithm::Cubic(cubic) => cubic.avoid(&mut self.cwnd, growth),
+            }
+        }
+        self.cwnd = self.cwnd.min(CWND_MAX);
+    }
+
+    /// Something was lost, or the network marked it (`by_mark`): the window to go down to. `flight` is what was in the
+    /// network then.
+    pub fn reduced(&mut self, flight: u32, mss: u32, by_mark: bool) -> u32 {
+        // RFC 7661 section 4.4.1: a window that was not used says nothing about the path.
+        let used = if self.usage.unvalidated_since.is_some() { flight } else { self.cwnd.max(flight) };
+        let to = match &mut self.algorithm {
+            Algorithm::Reno(hystart) => {
+                hystart.done();
+                // FlightSize, not the window (RFC 5681 section 3.1, equation 4).
+                flight / 2
+            }
+            Algorithm::Cubic(cubic) => cubic.reduced(used, mss),
+            Algorithm::Dctcp(dctcp) => dctcp.reduced(used, by_mark),
+        };
+        to.max(2 * mss)
+    }
+
+    /// The time-out ran out: what the algorithm knew of the path is void.
+    pub fn timed_out(&mut self) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.timed_out();
+        }
+    }
+
+    /// The last reduction was a mistake.
+    pub fn restore(&mut self) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.restore();
+        }
+    }
+}
+
+impl WindowUse {
+    /// Something went out; `pipe` octets are in the network now.
+    pub fn sent(&mut self, pipe: u32) {
+        self.most = self.most.max(pipe);
+    }
+
+    /// Octets that were in flight at most in this round trip or the last one: pipeACK of RFC 7661 section 4.2.
+    pub const fn pipe_ack(&self) -> u32 {
+        if self.most > self.most_before { self.most } else { self.most_before }
+    }
+}
+
+/// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
+pub fn note_usage(flow: &mut Flow, now: Instant) {
+    let usage = &mut flow.cc.usage;
+    if flow.snd.una.before(usage.round_end) {
+        return;
+    }
+    usage.most_before = usage.most;
+    usage.most = 0;
+    usage.round_end = flow.snd.nxt;
+    if usage.pipe_ack() >= flow.cc.cwnd / 2 {
+        usage.unvalidated_since = None;
+        return;
+    }
+    let since = *usage.unvalidated_since.get_or_insert(now);
+    if now.since_us(since) >= UNVALIDATED_MAX_US {
+        let initial = u32::from(flow.snd.mss) * INITIAL_SEGMENTS;
+        flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
+        flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
+        flow.cc.usage.unvalidated_since = None;
+    }
+}
+
+/// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438
+/// section 5.8).
+pub fn is_limiting(flow: &Flow) -> bool {
+    let used = flow.cc.usage.pipe_ack();
+    if flow.cc.in_slow_start() {
+        used >= flow.cc.cwnd / 2
+    } else {
+        // Partial segments are held back, so a window can be full without being reached.
+        used + 2 * u32::from(flow.snd.mss) > flow.cc.cwnd
+    }
+}

@@ -1,0 +1,55 @@
+//! Explicit congestion notification (RFC 3168) at both ends of a connection.
+//!
+//! | | where |
+//! |---|---|
+//! | agreed on in the handshake (section 6.1.1) | [`answers`], [`accepted`] |
+//! | a mark arrives; ACKs say so (section 6.1.3) | [`data_arrived`] |
+//! | an ACK says so; the window shrinks, CWR tells (section 6.1.2) | [`super::recovery`], [`super::output`] |
+
+use crate::flow::record::Flow;
+use crate::flow::tcp::congestion::Algorithm;
+use crate::work::Segment;
+
+/// Whether connections use ECN (Linux: tcp_ecn).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnMode {
+    Off,
+    /// When the peer asks.
+    #[default]
+    Accept,
+    /// Ask, too.
+    Request,
+}
+
+/// Whether a SYN asks for it and it is given.
+pub fn answers(mode: EcnMode, syn: &Segment) -> bool {
+    mode != EcnMode::Off && syn.ece && syn.cwr
+}
+
+/// Whether the SYN-ACK to a SYN that asked agrees. Both bits echoed come from a peer that reflects what it does not know.
+pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
+    mode == EcnMode::Request && syn_ack.ece && !syn_ack.cwr
+}
+
+/// A segment with text arrived, with the congestion-experienced mark or not.
+pub fn data_arrived(flow: &mut Flow, segment: &Segment, is_marked: bool) {
+    if !flow.ecn.on || segment.len == 0 {
+        return;
+    }
+    if matches!(flow.cc.algorithm, Algorithm::Dctcp(_)) {
+        // RFC 8257 section 3.2: ECE tells of each segment; a change is told at once.
+        if is_marked != flow.ecn.last_was_marked {
+            flow.rcv.ack_now = true;
+        }
+        flow.ecn.echo = is_marked;
+    } else {
+        if segment.cwr {
+            flow.ecn.echo = false;
+        }
+        if is_marked {
+            flow.rcv.ack_now |= !flow.ecn.echo;
+            flow.ecn.echo = true;
+        }
+    }
+    flow.ecn.last_was_marked = is_marked;
+}

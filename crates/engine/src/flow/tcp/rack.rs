@@ -1,0 +1,195 @@
+//! RACK-TLP (RFC 8985): a segment is lost when one that was sent sufficiently later has arrived; and a probe at the tail,
+//! where nothing later was sent. Its section 6.2 steps keep their numbers here.
+
+use crate::flow::record::{Flow, Rack};
+use crate::flow::scoreboard::{SentPool, SentRange};
+use crate::flow::tcp::{output, timeout};
+use toe_base::{Instant, SeqNum};
+
+/// RFC 5681's DupThresh.
+pub const DUP_THRESHOLD: u32 = 3;
+/// Round trips for which a widened reordering window stays (section 6.2 step 4).
+const REO_WND_PERSIST: u8 = 16;
+/// Longest delay of a peer's ACK that the probe waits for (TLP.max_ack_delay).
+const MAX_ACK_DELAY_US: u64 = 200_000;
+/// The probe of a connection that has measured nothing (section 7.2).
+const PTO_INITIAL_US: u64 = 1_000_000;
+
+/// Steps 2 and 3 of section 6.2: `range` has arrived, in order or not.
+pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool) {
+    if range.end.after(rack.fack) {
+        rack.fack = range.end;
+    } else if !range.resent {
+        // It overtook nothing and nobody sent it twice, yet a later one came first.
+        rack.reordering_seen = true;
+    }
+    let rtt_us = heard.now.since_us(range.sent_at).min(u64::from(u32::MAX)) as u32;
+    if range.resent {
+        // Which of its transmissions arrived? Not the last, if the echo is older or the time too short. What comes out of
+        // order is not echoed (RFC 7323 section 4.3).
+        let echo = heard.echo.filter(|_| in_order);
+        let echoes_earlier =
+            echo.is_some_and(|echo| (echo.wrapping_sub(heard.timestamp_at(range.sent_at)) as i32) < 0);
+        if echoes_earlier || rtt_us < heard.min_rtt_us {
+            return;
+        }
+    }
+    rack.rtt_us = rtt_us;
+    if sent_after(range.sent_at, range.end, rack.xmit_at, rack.end_seq) {
+        rack.xmit_at = range.sent_at;
+        rack.end_seq = range.end;
+    }
+}
+
+/// What an ACK tells beside the numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    pub now: Instant,
+    /// TSecr, when timestamps are in use.
+    pub echo: Option<u32>,
+    pub min_rtt_us: u32,
+    /// What our timestamps start from.
+    pub timestamp_offset: u32,
+}
+
+impl Heard {
+    pub fn timestamp_at(&self, at: Instant) -> u32 {
+        at.tcp_timestamp_ms().wrapping_add(self.timestamp_offset)
+    }
+}
+
+/// RACK_sent_after.
+fn sent_after(at_1: Instant, end_1: SeqNum, at_2: Instant, end_2: SeqNum) -> bool {
+    at_1 > at_2 || at_1 == at_2 && end_1.after(end_2)
+}
+
+/// A D-SACK came (step 4): reordering was mistaken for loss, so wait longer, once a round trip.
+pub fn widen(flow: &mut Flow) {
+    let rack = &mut flow.rack;
+    if rack.dsack_round.is_none_or(|round| flow.snd.una.at_or_after(round)) {
+        rack.dsack_round = Some(flow.snd.nxt);
+        rack.reo_wnd_mult = rack.reo_wnd_mult.saturating_add(1);
+        rack.reo_wnd_persist = REO_WND_PERSIST;
+    }
+}
+
+/// A recovery ended (step 4).
+pub fn recovery_ended(rack: &mut Rack) {
+    rack.reo_wnd_persist = rack.reo_wnd_persist.saturating_sub(1);
+    if rack.reo_wnd_persist == 0 {
+        rack.reo_wnd_mult = 0;
+    }
+}
+
+/// Step 4: how much later than others a segment may arrive.
+fn reordering_window_us(flow: &Flow, in_recovery: bool) -> u64 {
+    let rack = &flow.rack;
+    if !rack.reordering_seen {
+        let enough_sacked = flow.board.sacked() > (DUP_THRESHOLD - 1) * u32::from(flow.snd.mss);
+        if in_recovery || enough_sacked {
+            return 0;
+        }
+    }
+    let quarter = u64::from(flow.rtt.min_us / 4);
+    (quarter * u64::from(rack.reo_wnd_mult.max(1))).min(u64::from(flow.rtt.srtt_us))
+}
+
+/// Step 5: marks what is lost, and arms the timer for what may be. Returns whether anything was newly lost.
+pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recovery: bool) -> bool {
+    flow.timers.reorder = Instant::FAR_FUTURE;
+    if flow.rack.xmit_at == Instant::ZERO || flow.board.is_empty() {
+        return false;
+    }
+    let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, in_recovery);
+    let Rack { xmit_at, end_seq, .. } = flow.rack;
+    let mut next = Instant::FAR_FUTURE;
+    let lost = flow.board.mark_lost(pool, |range| {
+        if !sent_after(xmit_at, end_seq, range.sent_at, range.end) {
+            return false;
+        }
+        let due = range.sent_at.after_us(patience_us);
+        if due <= now {
+            return true;
+        }
+        next = next.min(due);
+        false
+    });
+    flow.timers.reorder = next;
+    lost
+}
+
+/// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
+pub fn mark_lost_on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
+    let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, true);
+    let (una, knows) = (flow.snd.una, flow.snd.sack_permitted && flow.rack.xmit_at != Instant::ZERO);
+    flow.board
+        .mark_lost(pool, |range| !knows || range.start == una || range.sent_at.after_us(patience_us) <= now);
+    flow.timers.reorder = Instant::FAR_FUTURE;
+}
+
+/// Section 7.2: arms the probe when what is out could be lost without notice, or disarms it.
+pub fn schedule_tail_probe(flow: &mut Flow, now: Instant) {
+    use crate::flow::record::Phase;
+    flow.timers.tail_probe = Instant::FAR_FUTURE;
+    let may = flow.snd.sack_permitted
+        && flow.conn.state.is_synchronized()
+        && matches!(flow.cc.phase, Phase::Open | Phase::Reduced)
+        && flow.rack.tlp_end_seq.is_none()
+        && flow.timers.persist.is_far_future()
+        && !flow.board.is_empty()
+        && flow.board.lost() == 0;
+    if !may {
+        return;
+    }
+    let mut after_us = match flow.rtt.srtt_us {
+        0 => PTO_INITIAL_US,
+        srtt_us => 2 * u64::from(srtt_us),
+    };
+    if flow.outstanding() <= u32::from(flow.snd.mss) {
+        after_us += MAX_ACK_DELAY_US;
+    }
+    let pto = now.after_us(after_us.max(timeout::GRANULARITY_US));
+    if pto < flow.timers.retransmit {
+        flow.timers.tail_probe = pto;
+    }
+}
+
+/// The tail probe's time has come (section 7.3).
+pub fn tail_probe_due(flow: &mut Flow, now: Instant) {
+    flow.timers.tail_probe = Instant::FAR_FUTURE;
+    flow.snd.tail_probe = true;
+    flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
+}
+
+/// The probe went out.
+pub fn tail_probe_sent(flow: &mut Flow, is_retransmit: bool) {
+    flow.snd.tail_probe = false;
+    flow.rack.tlp_end_seq = Some(flow.snd.nxt);
+    flow.rack.tlp_is_retransmit = is_retransmit;
+}
+
+/// Section 7.4: an ACK while a probe is on its way. Returns whether the probe repaired a loss, which counts as congestion.
+pub fn probe_answered(flow: &mut Flow, ack: SeqNum, duplicate: bool, is_empty_dup_ack: bool) -> bool {
+    let Some(end) = flow.rack.tlp_end_seq.filter(|end| ack.at_or_after(*end)) else { return false };
+    if !flow.rack.tlp_is_retransmit || duplicate {
+        flow.rack.tlp_end_seq = None;
+        return false;
+    }
+    if ack.after(end) {
+        flow.rack.tlp_end_seq = None;
+        return true;
+    }
+    if is_empty_dup_ack {
+        // Both copies arrived.
+        flow.rack.tlp_end_seq = None;
+    }
+    false
+}
+
+/// How much a retransmitted probe repeats: the last segment.
+pub fn tail(flow: &Flow) -> (SeqNum, u32) {
+    let end = flow.snd.nxt.earlier(flow.queue_end());
+    let len = end.distance_from(flow.data_una()).min(u32::from(flow.snd.mss));
+    debug_assert!(output::is_sent(flow, end.minus(len)));
+    (end.minus(len), len)
+}
