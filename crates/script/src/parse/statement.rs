@@ -295,6 +295,17 @@ fn state(word: &str) -> Option<StateName> {
     STATES.iter().find(|(name, _)| *name == word).map(|(_, state)| *state)
 }
 
+impl StateName {
+    /// The state that `ss` spells so.
+    pub(crate) fn of_ss(name: &str) -> StateName {
+        match name {
+            "SYN-RECV" => StateName::SynReceived,
+            "ESTAB" => StateName::Established,
+            name => state(name).unwrap_or(StateName::Closed),
+        }
+    }
+}
+
 impl std::fmt::Display for StateName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(STATES.iter().find(|(_, state)| state == self).map_or("?", |(name, _)| name))
