@@ -301,9 +301,9 @@ impl Run<'_> {
             }
             _ => Vec::new(),
         };
-        let now = self.stack.now_us();
         let outcome = self.stack.call(name, call, &octets)?;
-        self.last_us = self.last_us.max(now);
+        // What the call brought about may have been sent before it returned.
+        self.last_us = self.last_us.max(self.stack.now_us());
         let conn = &mut self.conns[usize::from(name.0)];
         match call {
             Call::Listen { .. } => self.is_listening = true,
