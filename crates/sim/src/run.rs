@@ -314,7 +314,8 @@ impl World {
             }
             node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
         }
-        for listening in program.listeners.drain(..) {
+        for listening in program.listeners.iter_mut().filter(|l| !l.closed) {
+            listening.closed = true;
             node.engine.anchor_closed(clock, listening.anchor, &mut node.memory);
         }
         if let Some(mischief) = &mut program.mischief {
@@ -438,7 +439,8 @@ impl World {
                     session.close(cx, socket, abort);
                 }
             }
-            for listening in std::mem::take(&mut session.listeners) {
+            for listening in session.listeners.iter_mut().filter(|l| !l.closed) {
+                listening.closed = true;
                 cx.engine.anchor_closed(cx.clock, listening.anchor, cx.memory);
             }
         });

@@ -217,6 +217,12 @@ impl Sequences {
 }
 
 impl Half {
+    /// From here on the sender of this half takes nothing: a scaled window is rounded down, so it may take a little more
+    /// than it has offered.
+    pub fn takes_nothing_from(&self) -> Option<SeqNum> {
+        Some(self.offered?.plus(1 << self.scale))
+    }
+
     fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {
         let (seq, end) = (tcp.header.seq, tcp.seq_end());
         if seq.after(self.sent_max) {

@@ -75,7 +75,7 @@ impl Session {
     pub fn listen(&mut self, cx: &mut Cx<'_>, at: Ipv4Addr, port: u16, backlog: u32) {
         let anchor = self.take_anchor(cx.engine);
         let number = self.listeners.len() as u32;
-        self.listeners.push(Listening { port, anchor, id: None });
+        self.listeners.push(Listening { port, anchor, id: None, closed: false });
         let local = SocketAddr::from((at, port)).into();
         let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
         cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog}"));
@@ -140,8 +140,7 @@ impl Session {
 
     fn command_done(&mut self, cx: &mut Cx<'_>, token: u32, errno: Errno, id: u32) {
         if token & LISTEN_TOKEN != 0 {
-            // A program that ends may have closed it in the meantime.
-            let Some(listening) = self.listeners.get_mut((token & !LISTEN_TOKEN) as usize) else { return };
+            let listening = &mut self.listeners[(token & !LISTEN_TOKEN) as usize];
             if !errno.is_ok() {
                 let what = format!("listen at port {} failed: {errno:?}", listening.port);
                 cx.verdict.fail(Checker::Isolation, what);
@@ -171,10 +170,14 @@ impl Session {
         flow: FlowId,
         ends: Option<(SocketAddr, SocketAddr)>,
     ) {
-        if !self.listeners.iter().any(|l| l.id == Some(listener)) {
-            let what = isolation::unknown_name(self.id, &listener);
-            cx.verdict.check(Checker::Isolation, what);
-            return;
+        match self.listeners.iter().find(|l| l.id == Some(listener)) {
+            Some(listening) if listening.closed => return,
+            Some(_) => {}
+            None => {
+                let what = isolation::unknown_name(self.id, &listener);
+                cx.verdict.check(Checker::Isolation, what);
+                return;
+            }
         }
         let anchor = self.take_anchor(cx.engine);
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
