@@ -96,7 +96,7 @@ impl Session {
         if let Some((own, peer)) = cx.memory.take_last_info() {
             let way = Way { from: v4(own), to: v4(peer) };
             cx.sequences.know(way, StreamId { conn, side: 0 });
-            cx.conns.by_way.insert(way, conn);
+            cx.conns.by_way.insert((server.0, way), conn);
         }
     }
 
@@ -171,7 +171,12 @@ impl Session {
         ends: Option<(SocketAddr, SocketAddr)>,
     ) {
         match self.listeners.iter().find(|l| l.id == Some(listener)) {
-            Some(listening) if listening.closed => return,
+            Some(listening) if listening.closed => {
+                // What it is told of the connection is of no interest any more.
+                self.by_id.insert(flow.raw(), self.sockets.len());
+                self.sockets.push(Socket::gone(flow));
+                return;
+            }
             Some(_) => {}
             None => {
                 let what = isolation::unknown_name(self.id, &listener);
@@ -183,7 +188,7 @@ impl Session {
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
         let way = ends.map(|(own, peer)| Way { from: v4(peer), to: v4(own) });
-        let conn = way.and_then(|way| cx.conns.by_way.get(&way).copied());
+        let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();
         let socket = match conn {
             Some(conn) => Socket::new(StreamId { conn, side: 1 }, anchor),
