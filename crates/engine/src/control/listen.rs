@@ -176,6 +176,12 @@ impl Default for Listeners {
     }
 }
 
+/// Whether some connection could be for either.
+fn overlap(a: SocketAddrV4, b: SocketAddrV4) -> bool {
+    let any = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && (any || a.ip() == b.ip())
+}
+
 impl Listeners {
     /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more, when that
     /// admits who comes.
@@ -194,6 +200,10 @@ impl Listeners {
             }
             listener.anchors.push((anchor, evidence));
             return Ok(idx);
+        }
+        // Of what somebody listens at nobody else gets a part, nor all that it is a part of, unless the kernel has said so.
+        if evidence.twin.is_none() && self.iter().any(|(_, listener)| overlap(listener.local, local)) {
+            return Err(Errno::EADDRINUSE);
         }
         let slot = match self.records.iter().position(Option::is_none) {
             Some(slot) => slot,
@@ -300,15 +310,29 @@ mod tests {
     #[test]
     fn the_bound_address_goes_before_any_address() {
         let mut listeners = Listeners::default();
-        let mut open = |ip, anchor| listeners.open(at(ip, 80), 5, AnchorHandle(anchor), Evidence::default());
+        let local = SocketAddr::V4(at([0; 4], 80));
+        let twin = Twin { local, identity: 7, shares_port: true, is_here: true, listens: true };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open = |ip, anchor| listeners.open(at(ip, 80), 5, AnchorHandle(anchor), evidence);
         let any = open([0; 4], 1).expect("free");
         let one = open([10, 0, 0, 2], 2).expect("free");
-        assert_eq!(open([0; 4], 3), Err(Errno::EADDRINUSE));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(one));
         assert_eq!(listeners.find(at([10, 0, 0, 3], 80)), Some(any));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None);
         listeners.close(one);
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any));
+    }
+
+    /// Found by toe-sim, seed 3984: a session took the connections of another one's listener.
+    #[test]
+    fn without_a_kernel_socket_nobody_takes_a_part_of_what_another_listens_at() {
+        for (first, second) in [([0; 4], [10, 0, 0, 2]), ([10, 0, 0, 2], [0; 4]), ([0; 4], [0; 4])] {
+            let mut listeners = Listeners::default();
+            let mut open = |ip, port| listeners.open(at(ip, port), 5, AnchorHandle(1), Evidence::default());
+            open(first, 80).expect("free");
+            assert_eq!(open(second, 80), Err(Errno::EADDRINUSE));
+            assert!(open(second, 81).is_ok() && open([10, 0, 0, 3], 82).is_ok());
+        }
     }
 
     #[test]

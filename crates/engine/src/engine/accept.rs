@@ -51,23 +51,32 @@ impl Engine {
             self.tell_waiting(now, listener_idx, false);
             return;
         }
+        let mut without_room = Vec::new();
         while let Some(listener) = self.listeners.get_mut(listener_idx) {
-            let Some(idx) = listener.waiting.front().copied() else { return };
-            let Some(holder) = listener.next_taker() else { return };
-            if !self.hand_to(idx, &holder, host) {
-                // Its quota is used up: what waits goes to others, and it must ask again.
-                if let Some(h) =
-                    self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session, holder.id))
-                {
-                    h.credit = 0;
-                }
-                continue;
-            }
-            if let Some(listener) = self.listeners.get_mut(listener_idx) {
+            let Some(idx) = listener.waiting.front().copied() else { break };
+            let Some(holder) = listener.next_taker() else { break };
+            let handed = self.hand_to(idx, &holder, host);
+            let Some(listener) = self.listeners.get_mut(listener_idx) else { break };
+            if handed {
                 listener.waiting.pop_front();
                 listener.handed += 1;
+                self.after(idx);
+            } else if let Some(known) = listener.holder_mut(holder.session, holder.id) {
+                // Its quota is used up: what waits goes to others, or to this one a little later.
+                without_room.push((holder.session, holder.id, holder.credit + 1));
+                known.credit = 0;
             }
-            self.after(idx);
+        }
+        let Some(listener) = self.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty()) else {
+            return;
+        };
+        for (session, id, credit) in without_room {
+            if let Some(holder) = listener.holder_mut(session, id) {
+                holder.credit = credit;
+            }
+        }
+        if !listener.waiting.is_empty() {
+            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
         }
     }
 
@@ -106,7 +115,11 @@ impl Engine {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
             if !self.is_orphaned(now, idx) {
-                self.tell_waiting(now, idx, true);
+                if self.listeners.get(idx).is_some_and(|listener| listener.is_asked) {
+                    self.tell_waiting(now, idx, true);
+                } else {
+                    self.hand_out(now, idx, host);
+                }
             } else if self
                 .listeners
                 .get(idx)
