@@ -68,6 +68,13 @@ pub enum Request {
     /// With a descriptor [anything]: is it an anchor of this engine? Answer: [`Reply::Done`] for a flow's,
     /// [`Reply::Handle`] for a listener's, or ENOENT.
     Recognise,
+    /// Copy packets, `snaplen` octets of each at most, into a stream (no session needed; the engine's own user or root
+    /// only). `interface`: of this one only ([`crate::capture`]). With descriptor [memory that holds the filter's text of
+    /// `filter_len` octets] when that is not 0. One capture a connection; it ends with the connection.
+    /// Answer: [`Reply::Capture`] with descriptor [the stream's reading end].
+    Capture { snaplen: u32, interface: Option<u16>, filter_len: u32 },
+    /// End the connection's capture: its stream ends once what was copied has been read. Answer: [`Reply::Done`].
+    EndCapture,
 }
 
 /// What an engine answers.
@@ -106,6 +113,8 @@ pub enum Reply {
         side: Side,
     },
     Done,
+    /// The capture has begun.
+    Capture,
     /// `errno` as in Linux; `version` is the engine's, so that a host can say which one it needs.
     Refused {
         errno: u16,
@@ -201,6 +210,8 @@ const REQ_OPEN_CHANNEL: u16 = 9;
 const REQ_RELINQUISH: u16 = 10;
 const REQ_SHARE: u16 = 11;
 const REQ_RECOGNISE: u16 = 12;
+const REQ_CAPTURE: u16 = 13;
+const REQ_END_CAPTURE: u16 = 14;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -210,6 +221,7 @@ const REP_CLAIMED_LISTENER: u16 = 0x106;
 const REP_REPORT: u16 = 0x107;
 const REP_DONE: u16 = 0x108;
 const REP_CHANNEL: u16 = 0x109;
+const REP_CAPTURE: u16 = 0x10a;
 const REP_REFUSED: u16 = 0x1ff;
 
 impl Message {
@@ -258,6 +270,14 @@ impl Request {
             Request::StopWhenUnused => Message::new(REQ_STOP_WHEN_UNUSED, [0; 5]),
             Request::Share => Message::new(REQ_SHARE, [0; 5]),
             Request::Recognise => Message::new(REQ_RECOGNISE, [0; 5]),
+            Request::Capture { snaplen, interface, filter_len } => {
+                let interface = match interface {
+                    Some(interface) => 1 + interface as u64,
+                    None => 0,
+                };
+                Message::new(REQ_CAPTURE, [snaplen as u64, interface, filter_len as u64, 0, 0])
+            }
+            Request::EndCapture => Message::new(REQ_END_CAPTURE, [0; 5]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
             Request::Relinquish { flow, unread } => {
                 Message::new(REQ_RELINQUISH, [flow as u64, unread as u64, 0, 0, 0])
@@ -288,6 +308,15 @@ impl Request {
             REQ_STOP_WHEN_UNUSED => Request::StopWhenUnused,
             REQ_SHARE => Request::Share,
             REQ_RECOGNISE => Request::Recognise,
+            REQ_CAPTURE => Request::Capture {
+                snaplen: small(0)?,
+                interface: match args[1].checked_sub(1) {
+                    Some(number) => Some(u16::try_from(number).map_err(|_| BadMessage::BadArgument)?),
+                    None => None,
+                },
+                filter_len: small(2)?,
+            },
+            REQ_END_CAPTURE => Request::EndCapture,
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
             REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
             other => return Err(BadMessage::UnknownKind(other)),
@@ -322,6 +351,7 @@ impl Reply {
             Reply::Report { len } => Message::new(REP_REPORT, [len, 0, 0, 0, 0]),
             Reply::Channel { side } => Message::new(REP_CHANNEL, [side.index() as u64, 0, 0, 0, 0]),
             Reply::Done => Message::new(REP_DONE, [0; 5]),
+            Reply::Capture => Message::new(REP_CAPTURE, [0; 5]),
             Reply::Refused { errno, version } => {
                 Message::new(REP_REFUSED, [errno as u64, version as u64, 0, 0, 0])
             }
@@ -355,6 +385,7 @@ impl Reply {
             REP_REPORT => Reply::Report { len: args[0] },
             REP_CHANNEL => Reply::Channel { side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)? },
             REP_DONE => Reply::Done,
+            REP_CAPTURE => Reply::Capture,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },
             other => return Err(BadMessage::UnknownKind(other)),
         })

@@ -5,10 +5,11 @@
 //!
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
 //! queues), [`command`] (argument blocks and flow information), [`attach`] (how a host gets all
-//! this), [`channel`] (memory that two sessions share).
+//! this), [`channel`] (memory that two sessions share), [`capture`] (packets as an engine saw them).
 #![forbid(unsafe_code)]
 
 pub mod attach;
+pub mod capture;
 pub mod channel;
 pub mod command;
 pub mod entry;

@@ -4,8 +4,8 @@ use crate::locate;
 use rustix::io::{Errno as OsError, IoSlice, IoSliceMut};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
-    SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -105,11 +105,26 @@ impl Client {
 
     /// Sends a request and takes its answer.
     pub fn ask(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+        self.ask_with(request, None)
+    }
+
+    /// The same with a descriptor beside the request.
+    pub fn ask_with(
+        &self,
+        request: Request,
+        shown: Option<BorrowedFd<'_>>,
+    ) -> Result<(Reply, Option<OwnedFd>), ClientError> {
         let broken = |error: OsError| ClientError::NoAnswer(error.to_string());
         let message = request.encode();
-        let mut none = SendAncillaryBuffer::default();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let shown: Vec<BorrowedFd<'_>> = shown.into_iter().collect();
+        if !shown.is_empty() {
+            // There is room for one.
+            beside.push(SendAncillaryMessage::ScmRights(&shown));
+        }
         let iov = [IoSlice::new(message.as_bytes())];
-        rustix::net::sendmsg(&self.socket, &iov, &mut none, SendFlags::NOSIGNAL).map_err(broken)?;
+        rustix::net::sendmsg(&self.socket, &iov, &mut beside, SendFlags::NOSIGNAL).map_err(broken)?;
         let mut octets = [0; size_of::<Message>() + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod capture;
 mod client;
 mod explain;
 mod locate;
+mod pcapng;
 mod policy;
 mod run;
 mod spawn;
@@ -38,6 +40,7 @@ EXAMPLES:
   toe ss                                 which sockets the engine has, and who holds them
   toe why 1234                           which stack each socket of process 1234 is on, and why
   toe why 1234 7                         which stack descriptor 7 of process 1234 is on, and why
+  toe capture port 80 | wireshark -k -i -  what the engine sends, receives and drops, live
 
 EXIT STATUS:
   0  done      1  failed      2  wrong command line      3  no engine of that name runs
@@ -58,6 +61,7 @@ enum Subcommands {
     Status(status::Args),
     Ss(ss::Args),
     Why(why::Args),
+    Capture(capture::Args),
     Run(run::Args),
     Bench(Box<bench::Args>),
 }
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         Subcommands::Status(args) => status::status(&args),
         Subcommands::Ss(args) => ss::ss(&args),
         Subcommands::Why(args) => why::why(&args),
+        Subcommands::Capture(args) => capture::capture(&args),
         Subcommands::Run(args) => run::run(&args),
         Subcommands::Bench(args) => bench::bench(&args),
     };

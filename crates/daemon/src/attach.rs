@@ -16,7 +16,7 @@ use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Endpoint, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
 use toe_ring::{EngineQueueSet, irq_pair};
@@ -31,7 +31,7 @@ const REQUESTS_PER_TURN: usize = 16;
 const FIRST_FREE_PORT: u16 = 1024;
 
 /// An answer with what goes beside it.
-type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
+pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Daemon {
     /// Answers what waits at a connection, up to a bound; the rest is reported again.
@@ -58,6 +58,7 @@ impl Daemon {
     /// Ends a connection and, with it, its session.
     fn close_connection(&mut self, now: Instant, place: u32) {
         let Some(connection) = self.connections.close(place) else { return };
+        self.drop_capture(place);
         if let Some(id) = connection.session {
             self.end_session(now, id, "control connection closed");
         }
@@ -135,6 +136,10 @@ impl Daemon {
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
             Request::Report { what } => self.make_report(now, what),
+            Request::Capture { snaplen, interface, filter_len } => {
+                self.start_capture(place, (snaplen, interface), filter_len, fd)
+            }
+            Request::EndCapture => self.end_capture(place),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
         }
@@ -272,10 +277,10 @@ impl Daemon {
         if local.is_ipv6() && sockopt::ipv6_v6only(&twin) != Ok(false) {
             return Err(Errno::EINVAL);
         }
-        let local: SocketAddr = served_part(local).ok_or(Errno::EINVAL)?.into();
+        let local: Endpoint = served_part(local).ok_or(Errno::EINVAL)?.into();
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
         let is_here = is_in_own_namespace(&twin);
-        if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
+        if local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
             return Err(Errno::EACCES);
         }
         let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;

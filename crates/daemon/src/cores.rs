@@ -79,6 +79,14 @@ impl CoreList {
     }
 }
 
+/// A thread that only helps runs wherever the kernel lets it, not where the engine's thread spins.
+pub(crate) fn leave_engine_core() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+    // A refusal leaves it where the engine is, and that is all.
+    let _ = sched_setaffinity(None, &all);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -239,6 +239,7 @@ impl Daemon {
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
         self.connections.close(connection);
+        self.drop_capture(connection);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
         self.anchors.leave_home(id);

@@ -3,12 +3,14 @@
 //! The engine checked every offset against the session's layout before it came here; the region checks again, and
 //! what does not fit is ignored, as the engine's contract says.
 
+use crate::capture::Seen;
 use crate::session::{Sessions, Slot};
+use toe_abi::capture::Program;
 use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{ChannelId, QueueSetId, SessionId};
-use toe_engine::HostSide;
+use toe_engine::{HostSide, Sighting, SightingEnd};
 use toe_ring::Region;
 
 /// Session 0: the engine's own staging memory.
@@ -43,6 +45,17 @@ impl Sessions {
                 true
             }
         }
+    }
+
+    /// A packet with the processes at its ends.
+    fn with_processes(&mut self, packet: &Sighting) -> Seen {
+        let program = |end: Option<SightingEnd>| {
+            let end = end?;
+            let peer = &self.get(end.session)?.peer;
+            Some(Program::new(peer.pid, end.fd, &peer.program))
+        };
+        let ends = [program(packet.sender), program(packet.receiver)];
+        self.captures.seen(packet, ends)
     }
 
     /// Notes that the host has something to hear of, be it a completion or that its queue is full.
@@ -102,6 +115,16 @@ impl HostSide for Sessions {
 
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.post_to(session, queue_set, completion)
+    }
+
+    fn capture_wants(&mut self, packet: &Sighting) -> bool {
+        let sighting = self.with_processes(packet);
+        self.captures.wants(&sighting)
+    }
+
+    fn capture(&mut self, packet: &Sighting, octets: &[u8]) {
+        let sighting = self.with_processes(packet);
+        self.captures.take(&sighting, octets);
     }
 
     fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {

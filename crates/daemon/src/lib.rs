@@ -11,6 +11,7 @@
 pub mod anchor_root;
 pub mod anchors;
 pub mod attach;
+pub mod capture;
 pub mod channels;
 pub mod config;
 pub mod connections;

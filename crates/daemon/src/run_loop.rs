@@ -104,6 +104,7 @@ impl Daemon {
         self.fence_faults(now);
         self.forget_unread();
         self.stages.done(Stage::Completions, completions);
+        self.sessions.captures.hand_on();
         frames + neighbours + completions
     }
 
@@ -218,6 +219,7 @@ impl Daemon {
                 break;
             }
         }
+        self.sessions.captures.end_all();
     }
 }
 

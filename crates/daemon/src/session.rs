@@ -4,6 +4,7 @@
 //! A session is *live* while its process is attached. After that only its memory stays, until the engine says that
 //! no flow refers to it any more.
 
+use crate::capture::Captures;
 use crate::channels::Channels;
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -156,6 +157,7 @@ pub struct Sessions {
     /// Queue sets that are owed an interrupt at some time.
     moderated: Vec<(SessionId, u8)>,
     pub(crate) channels: Channels,
+    pub(crate) captures: Captures,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -172,6 +174,7 @@ impl Sessions {
             touched: Vec::new(),
             moderated: Vec::new(),
             channels: Channels::default(),
+            captures: Captures::default(),
             faults: Vec::new(),
         })
     }

@@ -21,10 +21,12 @@ toe_base::counters! {
         DropBadTcp = "drop_bad_tcp_header",
         DropBadArp = "drop_bad_arp",
         DropBadIcmp = "drop_bad_icmp",
+        IgnoredIcmp = "ignored_icmp",
         DropBadAddress = "drop_bad_source_address",
         DropNoFlow = "drop_no_flow",
         DropUnacceptable = "drop_unacceptable_segment",
         DropOldTimestamp = "drop_old_timestamp",
+        DropNoTimestamp = "drop_no_timestamp",
         DropNoMemory = "drop_no_receive_memory",
         DropReassemblyFull = "drop_reassembly_full",
         DropBacklogFull = "drop_backlog_full",
@@ -64,6 +66,11 @@ toe_base::counters! {
 }
 
 impl Counter {
+    /// Whether it counts what is dropped.
+    pub const fn is_drop(self) -> bool {
+        matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
+    }
+
     /// The counter of a fence reason.
     pub const fn of_fence(reason: FenceReason) -> Counter {
         match reason {
@@ -83,11 +90,22 @@ impl Counter {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     values: CounterSet<{ Counter::ALL.len() }>,
+    /// The last reason for which something was dropped, for captures.
+    last_drop: Option<Counter>,
 }
 
 impl Counters {
+    #[inline]
     pub fn add(&mut self, counter: Counter) {
         self.values.add(counter as usize, 1);
+        if counter.is_drop() {
+            self.last_drop = Some(counter);
+        }
+    }
+
+    /// Why something was dropped since the last call.
+    pub fn take_drop(&mut self) -> Option<Counter> {
+        self.last_drop.take()
     }
 
     pub fn get(&self, counter: Counter) -> u64 {

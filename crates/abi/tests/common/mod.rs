@@ -111,6 +111,9 @@ pub fn requests() -> Vec<Request> {
         Request::Relinquish { flow: FLOW.raw(), unread: 0x0076_5432 },
         Request::Share,
         Request::Recognise,
+        Request::Capture { snaplen: 0x0102_0304, interface: None, filter_len: 0x0506 },
+        Request::Capture { snaplen: 1, interface: Some(0x0708), filter_len: 0 },
+        Request::EndCapture,
     ]
 }
 
@@ -128,6 +131,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Report { len: 0x0102_0304_0506 },
         Reply::Channel { side: Side::One },
         Reply::Done,
+        Reply::Capture,
         Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },
     ]
 }

@@ -34,7 +34,10 @@ impl Engine {
         if conn.path != Path::Local || conn.direct.is_some() || conn.no_direct || !conn.earning.unit() {
             return;
         }
-        let attempt = self.go_direct(idx, host);
+        let key = self.flows.get(idx).conn.key;
+        // What somebody watches stays where it can be seen.
+        let watched = self.capture.on && self.is_watched(&key, host);
+        let attempt = if watched { Attempt::NotReady } else { self.go_direct(idx, host) };
         let earning = &mut self.flows.get_mut(idx).conn.earning;
         match attempt {
             Attempt::Direct => {}

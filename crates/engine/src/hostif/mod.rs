@@ -7,6 +7,7 @@ pub mod anchors;
 pub mod channels;
 pub mod session;
 
+use crate::work::Sighting;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -26,6 +27,15 @@ pub trait HostSide {
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
+
+    // Captures: a driver that has none is never asked.
+
+    /// Whether a capture wants the packet.
+    fn capture_wants(&mut self, _packet: &Sighting) -> bool {
+        false
+    }
+    /// A packet that a capture wants, from its link header on.
+    fn capture(&mut self, _packet: &Sighting, _octets: &[u8]) {}
 
     // Channels: a driver without shared memory makes none.
 

@@ -24,6 +24,8 @@ struct Hosts {
     regions: Vec<Vec<u8>>,
     told: Vec<VecDeque<Completion>>,
     channels: FakeChannels,
+    /// A capture wants everything.
+    watches: bool,
 }
 
 impl Hosts {
@@ -47,6 +49,9 @@ impl HostSide for Hosts {
         self.write(to.0, to.1, &bytes);
     }
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
+    fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
+        self.watches
+    }
     fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
         self.told[session.index()].push_back(completion);
         true
@@ -122,7 +127,7 @@ impl Machine {
             > 0
         {}
         self.engine.check_channels();
-        self.engine.check_memory();
+        self.engine.audit_memory().unwrap();
     }
 
     fn ms(&mut self, ms: u64) {
@@ -538,4 +543,24 @@ fn an_end_that_begins_before_the_channel_is_ready_keeps_it_away() {
     m.command(ends[1].0, Command::ShutdownSend { flow: ends[1].1 }, &[]);
     m.messages(ends, 200);
     assert_eq!(m.direct(ends[0]), None);
+}
+
+#[test]
+fn a_capture_has_connections_come_back_and_lets_no_other_go() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, _) = m.direct_connection(client);
+    m.engine.set_capture(true, &mut m.hosts);
+    let yields =
+        |told: Vec<Completion>| told.iter().filter(|c| matches!(c, Completion::Yield { .. })).count();
+    assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 0, "it wants nothing of that");
+    m.hosts.watches = true;
+    m.engine.set_capture(true, &mut m.hosts);
+    assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 1, "one end gives it up");
+    let ends = m.connect(client);
+    m.messages(ends, 200);
+    assert!(m.direct(ends[0]).is_none(), "it is watched");
+    m.engine.set_capture(false, &mut m.hosts);
+    m.messages(ends, 400);
+    assert!(m.direct(ends[0]).is_some(), "nobody watches any more");
 }

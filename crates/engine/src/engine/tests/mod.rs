@@ -1,5 +1,6 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
+mod capture;
 mod closing;
 mod crowd;
 mod crowd_parts;
@@ -7,11 +8,13 @@ mod direct;
 mod fake_channels;
 mod hostile;
 mod long_stream;
+mod path_mtu;
 mod recovery;
 mod sessions;
 mod shared;
 mod shared_address;
 mod swarm;
+mod tcp_report;
 mod transfer;
 mod troubles;
 mod world;

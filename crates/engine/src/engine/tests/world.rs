@@ -4,7 +4,7 @@
 //! and reorder them from a seed.
 
 use crate::flow::tcp::open::TcpConfig;
-use crate::work::Link;
+use crate::work::{Link, Sighting};
 use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -28,6 +28,9 @@ pub(super) struct Memory {
     /// Completions that fit before the ring says "full".
     pub(super) ring_len: usize,
     pub(super) infos: Vec<FlowInfo>,
+    /// What captures were given, of the packets that `wants` picks.
+    pub(super) seen: Vec<(Sighting, Vec<u8>)>,
+    pub(super) wants: Option<fn(&Sighting) -> bool>,
 }
 
 impl Memory {
@@ -62,6 +65,12 @@ impl HostSide for Memory {
         self.write(session, offset, &vec![0xdd; len as usize]);
     }
 
+    fn capture_wants(&mut self, packet: &Sighting) -> bool {
+        self.wants.is_some_and(|wants| wants(packet))
+    }
+    fn capture(&mut self, packet: &Sighting, octets: &[u8]) {
+        self.seen.push((*packet, octets.to_vec()));
+    }
     fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
         self.infos.push(*info);
     }
@@ -134,7 +143,7 @@ impl Side {
             direct: true,
             tcp: TcpConfig::default(),
         });
-        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), mtu: 1500, caps };
+        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps };
         let port = engine.add_port(link);
         engine.add_local();
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
@@ -320,6 +329,8 @@ pub(super) struct World {
     order: u64,
     seed: u64,
     pub(super) unplugged: bool,
+    /// Longer frames vanish.
+    pub(super) longest: usize,
     /// Only each so-manieth frame arrives.
     pub(super) keep_one_in: u64,
     launched: u64,
@@ -348,6 +359,7 @@ impl World {
             order: 0,
             seed: 1,
             unplugged: false,
+            longest: usize::MAX,
             keep_one_in: 1,
             launched: 0,
         }
@@ -366,7 +378,7 @@ impl World {
         self.log.push((self.now, from, frame.clone()));
         self.launched += 1;
         let kept = self.launched.is_multiple_of(self.keep_one_in);
-        if self.unplugged || !kept || self.random(1000) < self.faults.drop {
+        if self.unplugged || frame.len() > self.longest || !kept || self.random(1000) < self.faults.drop {
             return;
         }
         let copies = 1 + usize::from(self.random(1000) < self.faults.duplicate);

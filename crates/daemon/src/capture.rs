@@ -1,0 +1,341 @@
+//! Captures (`toe capture`): the engine's thread copies the packets that a filter wants, and a thread of its own for each
+//! capture writes them into the stream that its client reads.
+//!
+//! A client that reads too slowly, or not at all, costs packets (counted, and told in each record), never the engine's
+//! time: what is on its way is bounded by [`PENDING_MAX`].
+
+use crate::attach::Answer;
+use crate::channels::Unread;
+use crate::daemon::Daemon;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use toe_abi::attach::Reply;
+use toe_abi::capture::{
+    FILTER_LEN_MAX, Facts, Filter, LOCAL_INTERFACE, Program, Record, RecordKind, SNAPLEN_MAX, text_field,
+};
+use toe_abi::errno::Errno;
+use toe_base::PortId;
+use toe_engine::Sighting;
+use zerocopy::IntoBytes;
+
+/// Captures at one time; each packet is shown to every one of them.
+const CAPTURES_MAX: usize = 8;
+/// Octets on their way to one client.
+const PENDING_MAX: usize = 32 << 20;
+/// What a batch costs beside its octets.
+const BATCH_COST: usize = 64;
+/// A batch is handed on when it has this many octets, or the round ends.
+const BATCH_LEN: usize = 256 << 10;
+/// Connections whose last process is remembered, for what is sent after it has gone.
+const REMEMBERED_MAX: usize = 4096;
+/// How long a writer waits for its client before it looks whether the engine ends.
+const WRITE_WITHIN: Duration = Duration::from_millis(200);
+/// How long an engine that ends lets its clients read.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A packet as a filter and a record want it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    interface: u16,
+    direction: u8,
+    facts: Facts,
+    sender: Program,
+    receiver: Program,
+    reason: [u8; 36],
+}
+
+/// The addresses, protocol and ports of one direction of a connection.
+type Way = (IpAddr, IpAddr, u16, u16);
+
+/// All captures.
+#[derive(Debug, Default)]
+pub struct Captures {
+    running: Vec<Capture>,
+    /// The sending process of each way a packet went, and the receiving one.
+    remembered: HashMap<Way, [Program; 2]>,
+}
+
+/// One capture.
+#[derive(Debug)]
+struct Capture {
+    /// The control connection that asked for it.
+    place: u32,
+    filter: Filter,
+    snaplen: u32,
+    interface: Option<u16>,
+    batch: Vec<u8>,
+    lost: u64,
+    writer: Writer,
+}
+
+/// The thread that writes, as the engine's thread sees it.
+#[derive(Debug)]
+struct Writer {
+    batches: Option<Sender<Vec<u8>>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Octets that wait to be written.
+    pending: AtomicUsize,
+    /// The engine ends.
+    give_up: AtomicBool,
+}
+
+impl Captures {
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// A packet with the processes at its ends, or those that had them last.
+    pub fn seen(&mut self, packet: &Sighting, ends: [Option<Program>; 2]) -> Seen {
+        let ends = self.remember(&packet.facts, ends.map(Option::unwrap_or_default));
+        let [sender, receiver] = ends;
+        Seen {
+            interface: packet.port.map_or(LOCAL_INTERFACE, |port| interface_of(port)),
+            direction: packet.direction as u8,
+            facts: Facts { pids: [sender.pid, receiver.pid], ..packet.facts },
+            sender,
+            receiver,
+            reason: packet.reason.map_or([0; 36], |reason| text_field(reason.name())),
+        }
+    }
+
+    fn remember(&mut self, facts: &Facts, ends: [Program; 2]) -> [Program; 2] {
+        let (Some((from, to)), Some((from_port, to_port))) = (facts.addrs, facts.ports) else { return ends };
+        let way = (from, to, from_port, to_port);
+        if ends.iter().all(Program::is_nobody) {
+            return self.remembered.get(&way).copied().unwrap_or(ends);
+        }
+        let back = (to, from, to_port, from_port);
+        if self.remembered.len() >= REMEMBERED_MAX && !self.remembered.contains_key(&way) {
+            self.remembered.clear();
+        }
+        let mut known = self.remembered.get(&way).copied().unwrap_or_default();
+        for (known, now) in known.iter_mut().zip(ends) {
+            if !now.is_nobody() {
+                *known = now;
+            }
+        }
+        self.remembered.insert(way, known);
+        self.remembered.insert(back, [known[1], known[0]]);
+        known
+    }
+
+    pub fn wants(&self, packet: &Seen) -> bool {
+        self.running.iter().any(|capture| capture.wants(packet))
+    }
+
+    pub fn take(&mut self, packet: &Seen, octets: &[u8]) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        for capture in self.running.iter_mut().filter(|capture| capture.wants(packet)) {
+            capture.take(packet, octets, at_ns);
+        }
+    }
+
+    /// The round is over: what was copied goes on its way.
+    pub fn hand_on(&mut self) {
+        self.running.iter_mut().for_each(Capture::hand_on);
+    }
+
+    fn position(&self, place: u32) -> Option<usize> {
+        self.running.iter().position(|capture| capture.place == place)
+    }
+
+    /// The engine ends: clients that read get what was copied.
+    pub fn end_all(&mut self) {
+        for capture in self.running.drain(..) {
+            capture.end().join();
+        }
+    }
+}
+
+impl Capture {
+    fn wants(&self, packet: &Seen) -> bool {
+        self.interface.is_none_or(|only| only == packet.interface) && self.filter.matches(&packet.facts)
+    }
+
+    fn take(&mut self, packet: &Seen, octets: &[u8], at_ns: u64) {
+        if self.batch.len() >= BATCH_LEN {
+            self.hand_on();
+        }
+        if !self.writer.has_room(self.batch.len()) {
+            self.lost += 1;
+            return;
+        }
+        let captured = &octets[..octets.len().min(self.snaplen as usize)];
+        let record = Record {
+            captured_len: captured.len() as u32,
+            original_len: octets.len() as u32,
+            at_ns,
+            lost: self.lost,
+            interface: packet.interface,
+            direction: packet.direction,
+            kind: RecordKind::Packet as u8,
+            sender: packet.sender,
+            receiver: packet.receiver,
+            reason: packet.reason,
+        };
+        self.batch.extend_from_slice(record.as_bytes());
+        self.batch.extend_from_slice(captured);
+    }
+
+    fn hand_on(&mut self) {
+        if !self.batch.is_empty() {
+            self.writer.send(std::mem::take(&mut self.batch));
+        }
+    }
+
+    /// Nothing more is copied; the writer ends once all has been read.
+    fn end(mut self) -> Writer {
+        self.batch.extend_from_slice(Record::end(self.lost).as_bytes());
+        self.hand_on();
+        self.writer.batches = None;
+        self.writer
+    }
+}
+
+impl Writer {
+    fn start(stream: OwnedFd) -> std::io::Result<Writer> {
+        let (batches, receiver) = channel();
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("toe-capture".to_owned())
+            .spawn(move || write_batches(&stream, &receiver, &theirs))?;
+        Ok(Writer { batches: Some(batches), shared, thread: Some(thread) })
+    }
+
+    fn has_room(&self, waiting: usize) -> bool {
+        self.shared.pending.load(Ordering::Relaxed) + waiting < PENDING_MAX
+    }
+
+    fn send(&self, batch: Vec<u8>) {
+        self.shared.pending.fetch_add(batch.len() + BATCH_COST, Ordering::Relaxed);
+        if let Some(batches) = &self.batches {
+            // An error means that the client has gone; its connection will say so, too.
+            let _ = batches.send(batch);
+        }
+    }
+
+    /// Waits for the writer; a client that does not read is not waited for.
+    fn join(mut self) {
+        self.shared.give_up.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has written what it could.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The writer's thread. Ends when nothing more comes, or nobody reads any more.
+fn write_batches(stream: &OwnedFd, batches: &Receiver<Vec<u8>>, shared: &Shared) {
+    crate::cores::leave_engine_core();
+    let mut until = None;
+    while let Ok(batch) = batches.recv() {
+        let mut rest = batch.as_slice();
+        while !rest.is_empty() {
+            if shared.give_up.load(Ordering::Relaxed)
+                && Instant::now() > *until.get_or_insert_with(|| Instant::now() + FAREWELL)
+            {
+                return;
+            }
+            match rustix::net::send(stream, rest, SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+        shared.pending.fetch_sub(batch.len() + BATCH_COST, Ordering::Relaxed);
+    }
+}
+
+fn interface_of(port: PortId) -> u16 {
+    LOCAL_INTERFACE + 1 + u16::from(port.0)
+}
+
+impl Daemon {
+    /// `Request::Capture`.
+    pub(crate) fn start_capture(
+        &mut self,
+        place: u32,
+        (snaplen, interface): (u32, Option<u16>),
+        filter_len: u32,
+        text: Option<OwnedFd>,
+    ) -> Answer {
+        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
+        let (pid, uid) = (connection.pid, connection.uid);
+        if !self.policy.may_control(uid) {
+            return Err(Errno::EPERM);
+        }
+        let interfaces = LOCAL_INTERFACE + 1 + self.ports.slots.len() as u16;
+        if snaplen == 0 || snaplen > SNAPLEN_MAX || interface.is_some_and(|number| number >= interfaces) {
+            return Err(Errno::EINVAL);
+        }
+        let captures = &mut self.sessions.captures;
+        if captures.position(place).is_some() {
+            return Err(Errno::EALREADY);
+        }
+        if captures.running.len() >= CAPTURES_MAX {
+            return Err(Errno::ENOBUFS);
+        }
+        let filter = read_filter(filter_len, text)?;
+        let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
+        let writer = Writer::start(ours).map_err(|_| Errno::ENOMEM)?;
+        let capture = Capture { place, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
+        captures.running.push(capture);
+        tracing::info!(pid, uid, "capture begun");
+        self.engine.set_capture(true, &mut self.sessions);
+        Ok((Reply::Capture, vec![theirs]))
+    }
+
+    /// `Request::EndCapture`.
+    pub(crate) fn end_capture(&mut self, place: u32) -> Answer {
+        if self.drop_capture(place) { Ok((Reply::Done, Vec::new())) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Ends the capture of a connection, if it has one. Its writer goes on by itself until its client has read all.
+    pub(crate) fn drop_capture(&mut self, place: u32) -> bool {
+        let Some(at) = self.sessions.captures.position(place) else { return false };
+        let capture = self.sessions.captures.running.swap_remove(at);
+        tracing::info!(lost = capture.lost, "capture ended");
+        drop(capture.end());
+        if self.sessions.captures.is_empty() {
+            self.sessions.captures = Captures::default();
+            self.engine.set_capture(false, &mut self.sessions);
+        }
+        true
+    }
+}
+
+fn read_filter(len: u32, text: Option<OwnedFd>) -> Result<Filter, Errno> {
+    if len == 0 {
+        return Ok(Filter::All);
+    }
+    if len > FILTER_LEN_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let text = Unread::check(text.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?;
+    let mut octets = vec![0; len as usize];
+    let got = rustix::io::pread(&text.memory, octets.as_mut_slice(), 0).map_err(|_| Errno::EINVAL)?;
+    let text = std::str::from_utf8(&octets[..got]).map_err(|_| Errno::EINVAL)?;
+    Filter::parse(text).map_err(|_| Errno::EINVAL)
+}
+
+/// The two ends of a stream.
+fn stream() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(WRITE_WITHIN))?;
+    Ok((ours, theirs))
+}
