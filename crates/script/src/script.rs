@@ -116,6 +116,8 @@ pub enum When {
 pub enum Act {
     Inject(Packet),
     Expect(SegmentSpec),
+    /// The stack may send this, and need not.
+    Allow(SegmentSpec),
     /// Nothing is sent for this many microseconds.
     Quiet(u64),
     Call(Call),

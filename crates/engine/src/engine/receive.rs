@@ -12,7 +12,7 @@ use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived};
 use crate::work::{ControlFrame, FlowEvent, Path, Payload, RxWork, Segment};
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant, PortId};
+use toe_base::{FlowIdx, Instant, PortId, SeqNum};
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::link::{MacAddr, RxOffload};
 
@@ -140,17 +140,20 @@ impl Engine {
         host: &mut H,
     ) {
         let segment = &work.segment;
+        // The sequence numbers of a new life lie beyond those of the old one.
+        let mut beyond = None;
         if let Some(idx) = known {
             if !self.is_new_life(idx, segment) {
                 self.flow_receives(now, idx, work, host);
                 return;
             }
+            beyond = Some(self.flows.get(idx).snd.max.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
             self.closed(idx, Errno::OK);
             self.after(idx);
         }
         if segment.syn && segment.ack.is_none() && !segment.rst {
-            self.syn_arrives(now, work);
+            self.syn_arrives(now, work, beyond);
             return;
         }
         self.nobodys(work);
@@ -173,13 +176,18 @@ impl Engine {
     /// RFC 6191).
     fn is_new_life(&self, idx: FlowIdx, segment: &Segment) -> bool {
         let flow = self.flows.get(idx);
-        flow.conn.state == TcpState::TimeWait
-            && segment.syn
-            && segment.ack.is_none()
-            && !segment.rst
-            && (segment.seq.after(flow.rcv.nxt)
-                || matches!((flow.rcv.ts_recent, segment.timestamps),
-                    (Some(recent), Some((value, _))) if (value.wrapping_sub(recent) as i32) > 0))
+        if flow.conn.state != TcpState::TimeWait || !segment.syn || segment.ack.is_some() || segment.rst {
+            return false;
+        }
+        let is_later = segment.seq.after(flow.rcv.nxt);
+        match (flow.rcv.ts_recent, segment.timestamps) {
+            // Timestamps decide where both have them; numbers only between two of the same tick.
+            (Some(recent), Some((value, _))) => match value.wrapping_sub(recent) as i32 {
+                0 => is_later,
+                ticks => ticks > 0,
+            },
+            _ => is_later,
+        }
     }
 
     fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
@@ -205,7 +213,9 @@ impl Engine {
     }
 
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
-    fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>) {
+    /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
+    /// 4.2.2.13).
+    fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
         let Some(listener) = self.listeners.find(work.key.local) else {
             self.nobodys(work);
             return;
@@ -214,10 +224,11 @@ impl Engine {
             self.counters.add(Counter::DropBacklogFull);
             return;
         }
+        let iss = initial_sequence_number(&self.config.secret, &work.key, now);
         let params = OpenParams {
             key: work.key,
             path: work.path,
-            iss: initial_sequence_number(&self.config.secret, &work.key, now),
+            iss: beyond.map_or(iss, |beyond| iss.later(beyond)),
             mss: self.path_mss(work.path),
             tcp: self.config.tcp,
             now,

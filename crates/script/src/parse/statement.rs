@@ -9,7 +9,7 @@ use crate::script::{
 use toe_abi::errno::Errno;
 
 const TIME: &str = "a time such as 40ms, 1.5s or 0.04";
-const STATEMENTS: &str = "a statement (inject, expect, quiet, open, listen, connect, connected, accept, send, read, \
+const STATEMENTS: &str = "a statement (inject, expect, allow, quiet, open, listen, connect, connected, accept, send, read, \
                           shutdown, close, abort, unlisten, set, error, state, info, new life)";
 
 /// The statement on this line; `None` when there is none.
@@ -21,10 +21,10 @@ pub(super) fn statement(words: &mut Words<'_>, line: usize) -> Result<Option<Ste
     let conn = conn(words);
     let act = act(words)?;
     words.finish()?;
-    if !matches!(act, Act::Expect(_)) && matches!(when, When::Between(..)) {
+    if !matches!(act, Act::Expect(_) | Act::Allow(_)) && matches!(when, When::Between(..)) {
         return Err(Wrong {
             column: 1,
-            expected: "one time: only `expect` can have a span of times".to_owned(),
+            expected: "one time: only `expect` and `allow` can have a span of times".to_owned(),
             found: "two".to_owned(),
         });
     }
@@ -64,13 +64,13 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
             check_exact(words, &spec)?;
             Act::Inject(Packet::Segment(spec))
         }
-        "expect" => {
+        "expect" | "allow" => {
             let mut spec = segment(words)?;
             // All segments but the first have ACK, and a reset may.
             if spec.ack == AckSpec::None && !spec.no_ack && !spec.syn {
                 spec.ack = if spec.rst { AckSpec::Either } else { AckSpec::Whatever };
             }
-            Act::Expect(spec)
+            if verb == "expect" { Act::Expect(spec) } else { Act::Allow(spec) }
         }
         "quiet" => Act::Quiet(words.read(TIME, time)?),
         "open" => Act::Open(open(words)?),
