@@ -21,7 +21,9 @@ pub(super) fn statement(words: &mut Words<'_>, line: usize) -> Result<Option<Ste
     let conn = conn(words);
     let act = act(words)?;
     words.finish()?;
-    if !matches!(act, Act::Expect(_) | Act::Allow(_)) && matches!(when, When::Between(..)) {
+    if !matches!(act, Act::Expect(_) | Act::ExpectTrain { .. } | Act::Allow(_))
+        && matches!(when, When::Between(..))
+    {
         return Err(Wrong {
             column: 1,
             expected: "one time: only `expect` and `allow` can have a span of times".to_owned(),
@@ -64,6 +66,7 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
             check_exact(words, &spec)?;
             Act::Inject(Packet::Segment(spec))
         }
+        "expect" if words.take("train") => train(words)?,
         "expect" | "allow" => {
             let mut spec = segment(words)?;
             // All segments but the first have ACK, and a reset may.
@@ -84,6 +87,19 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
             }
         },
     })
+}
+
+/// `train 10 from 1 of 1000`.
+fn train(words: &mut Words<'_>) -> Result<Act, Wrong> {
+    let count = words.number("how many segments")?;
+    if !words.take("from") {
+        return words.wrong("`from` and the first sequence number");
+    }
+    let from = words.number("a sequence number")?;
+    if !words.take("of") {
+        return words.wrong("`of` and the octets of each segment");
+    }
+    Ok(Act::ExpectTrain { count, from, len: words.number("octets")? })
 }
 
 /// What is injected is known exactly.

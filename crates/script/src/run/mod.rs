@@ -86,6 +86,9 @@ impl Run<'_> {
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
         match &step.act {
             Act::Expect(spec) => return self.expect(step.conn, step.when, spec),
+            Act::ExpectTrain { count, from, len } => {
+                return self.expect_train(step.conn, step.when, *count, *from, *len);
+            }
             Act::Allow(spec) => return self.allow(step.conn, step.when, spec),
             Act::Quiet(us) => return self.quiet(*us),
             Act::Inject(_) | Act::Open(_) => self.nothing_unexpected()?,
@@ -102,7 +105,7 @@ impl Run<'_> {
                 self.conns[usize::from(step.conn.0)].new_life();
                 Ok(())
             }
-            Act::Expect(_) | Act::Allow(_) | Act::Quiet(_) => Ok(()),
+            Act::Expect(_) | Act::ExpectTrain { .. } | Act::Allow(_) | Act::Quiet(_) => Ok(()),
         }
     }
 
@@ -204,6 +207,30 @@ impl Run<'_> {
             )));
         }
         self.last_us = self.last_us.max(at);
+        Ok(())
+    }
+
+    fn expect_train(
+        &mut self,
+        name: ConnName,
+        when: When,
+        count: u32,
+        from: i64,
+        len: i64,
+    ) -> Result<(), Stop> {
+        for nth in 0..i64::from(count) {
+            let spec = SegmentSpec {
+                seq: Some(Span::one(from + nth * len)),
+                len: Some(Span::one(len)),
+                ack: AckSpec::Whatever,
+                ..SegmentSpec::default()
+            };
+            let when = if nth == 0 { when } else { When::Now };
+            self.expect(name, when, &spec).map_err(|stop| match stop {
+                Stop::Wrong(why) => Stop::Wrong(format!("segment {} of the train: {why}", nth + 1)),
+                trouble => trouble,
+            })?;
+        }
         Ok(())
     }
 
