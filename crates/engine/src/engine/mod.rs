@@ -21,6 +21,7 @@ mod neighbours;
 mod receive;
 mod report;
 mod shared;
+mod tcp_report;
 mod timers;
 mod transmit;
 

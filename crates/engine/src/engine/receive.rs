@@ -145,6 +145,7 @@ impl Engine {
 
     fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
         let flow = self.flows.get_mut(idx);
+        let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
         let arena = self.sessions.arena(flow.receive.session);
         let mut cx = RxContext {
             now,
@@ -156,6 +157,11 @@ impl Engine {
             counters: &mut self.counters,
         };
         let event = segment_arrives(flow, &mut cx, work);
+        flow.traffic.segments_in += 1;
+        if let Some((una, nxt)) = before {
+            flow.traffic.acked += u64::from(flow.data_una().distance_from(una));
+            flow.traffic.received += u64::from(flow.data_nxt().distance_from(nxt));
+        }
         if event == FlowEvent::Reject {
             self.reject(work.path, work.key, &work.segment);
         }

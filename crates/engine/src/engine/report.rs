@@ -5,6 +5,7 @@ use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
 use crate::work::Path;
 use core::net::SocketAddr;
+use toe_abi::report::TcpReport;
 use toe_base::{Endpoint, PortId, SessionId};
 
 /// One flow or listener.
@@ -22,6 +23,8 @@ pub struct SocketView {
     /// `None`: local, or all for a listener.
     pub port: Option<PortId>,
     pub listener: bool,
+    /// Of a connection.
+    pub tcp: Option<TcpReport>,
 }
 
 /// One session.
@@ -55,6 +58,7 @@ impl Engine {
             holders: listener.holders.iter().map(|h| (h.session, h.fd)).collect(),
             port: None,
             listener: true,
+            tcp: None,
         });
         let flows = self.flows.indices().map(|idx| {
             let flow = self.flows.get(idx);
@@ -79,6 +83,7 @@ impl Engine {
                     Path::Port { port, .. } => Some(port),
                 },
                 listener: false,
+                tcp: Some(self.tcp_report(flow)),
             }
         });
         listeners.chain(flows).collect()

@@ -180,13 +180,17 @@ impl Engine {
         }
         let pools = Pools { sent: &mut self.sent, held: &self.held };
         output::commit(flow, pools, now, tx);
-        self.count_sent(tx);
+        self.count_sent(idx, tx);
         Sent::Yes
     }
 
-    fn count_sent(&mut self, tx: &TxSegment) {
+    fn count_sent(&mut self, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
+        let traffic = &mut self.flows.get_mut(idx).traffic;
+        traffic.segments_out += u64::from(tx.segment.len.div_ceil(u32::from(tx.mss).max(1)).max(1));
+        traffic.sent += u64::from(tx.segment.len);
         if tx.is_retransmit {
+            traffic.resent += u64::from(tx.segment.len);
             self.counters.add(Counter::Retransmits);
         }
     }
@@ -229,7 +233,7 @@ impl Engine {
             let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
             let pools = Pools { sent: &mut self.sent, held: &self.held };
             output::commit(flow, pools, now, &tx);
-            self.count_sent(&tx);
+            self.count_sent(idx, &tx);
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
         if self.flows.is_used(idx) {

@@ -14,6 +14,7 @@ mod sessions;
 mod shared;
 mod shared_address;
 mod swarm;
+mod tcp_report;
 mod transfer;
 mod troubles;
 mod world;
