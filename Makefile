@@ -35,11 +35,11 @@ test: ## every test; the whole-program tests need root (they make network namesp
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
 
-lint: ## formatting, clippy with warnings as errors, the structure of the source
+lint: ## formatting, clippy with warnings as errors, the structure of the source, docs/conformance.md
 	@scripts/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test -p toe-tests --test structure
+	cargo test -p toe-tests --test structure --test conformance
 
 demo: ## nginx under load on both stacks, one table; about a minute after the build
 	@scripts/setup.sh demo
