@@ -18,6 +18,7 @@ mod life;
 mod receive;
 mod report;
 mod shared;
+mod syn;
 mod tcp_report;
 mod timers;
 mod transmit;
@@ -33,6 +34,7 @@ use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::limit::RateLimit;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
@@ -57,6 +59,10 @@ use toe_base::{AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, SessionId};
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
+/// Resets for segments of no connection.
+const RESETS_A_SECOND: u32 = 4000;
+/// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
+const CHALLENGES_A_SECOND: u32 = 1000;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// IPv4 and TCP header without options.
@@ -129,6 +135,10 @@ pub struct Engine {
     /// Connections that ever came in at listeners.
     arrivals: u64,
     capture: capture::Capture,
+    /// Connections that came in at listeners and are not open yet.
+    half_open: usize,
+    reset_limit: RateLimit,
+    challenge_limit: RateLimit,
 }
 
 impl Engine {
@@ -155,6 +165,9 @@ impl Engine {
             shared: Shared::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
+            half_open: 0,
+            reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
+            challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
         }
     }

@@ -114,6 +114,8 @@ impl Engine {
             }
             assert_eq!((listener.half_open, listener.handed), (half_open, handed), "{listener:?}");
         }
+        let half_open = self.listeners.iter().map(|(_, listener)| listener.half_open as usize).sum::<usize>();
+        assert_eq!(self.half_open, half_open);
     }
 
     /// Whether every octet that an arena has given out is held by exactly one flow, and every region that is read

@@ -6,6 +6,7 @@ mod crowd;
 mod crowd_parts;
 mod direct;
 mod fake_channels;
+mod flood;
 mod hostile;
 mod long_stream;
 mod recovery;
