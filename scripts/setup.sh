@@ -33,8 +33,11 @@ case ${1:-} in
             apache2:apache2 lighttpd:lighttpd vsftpd:vsftpd lftp:lftp h2load:nghttp2-client
             node:nodejs java:default-jdk-headless systemd-socket-activate:systemd)
         ;;
+    interop)
+        wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)
+        ;;
     *)
-        echo "usage: setup.sh build|test|lint|demo|bench|compat [packages]" >&2
+        echo "usage: setup.sh build|test|lint|demo|bench|compat|interop [packages]" >&2
         exit 2
         ;;
 esac

@@ -21,8 +21,12 @@ pub const WINDOW_MIN: u32 = 4 << 10;
 pub const WINDOW_MAX: u32 = 16 << 20;
 /// Receive window offered at first; it grows with the path.
 pub const RECEIVE_WINDOW_INITIAL: u32 = 64 << 10;
-/// Receive window that auto-tuning may reach.
-pub const RECEIVE_WINDOW_MAX: u32 = 4 << 20;
+/// Windows that auto-tuning may reach, on a path with a round trip of at least [`LONG_PATH_US`] and on a shorter one: there
+/// a larger one only spoils caches.
+pub const RECEIVE_WINDOW_MAX: u32 = WINDOW_MAX;
+pub const RECEIVE_WINDOW_NEAR: u32 = 4 << 20;
+/// 4 MiB each 4 ms are 8 Gbit/s.
+pub const LONG_PATH_US: u32 = 4_000;
 
 /// Separate pieces of a session's memory that a flow's unacknowledged send data may lie in.
 pub const SEND_EXTENTS_MAX: usize = 8;

@@ -51,8 +51,8 @@ struct options {
     const char *mode;
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
-    uint32_t size, depth, connections, flows, interval_us, write_size;
-    double seconds, warmup;
+    uint32_t size, depth, connections, flows, interval_us, write_size, rate;
+    double seconds, warmup, skip;
 };
 
 void options_parse(struct options *options, int argc, char **argv);
@@ -119,6 +119,8 @@ void report_requests(const char *mode, uint32_t size);
 /* The same for connections that were opened, within `opening` ns, before the interval. */
 void report_idle(uint32_t connections, uint32_t size, uint64_t opening);
 void report_stream(uint64_t bytes);
+/* SYNs that were sent. */
+void report_flood(uint64_t sent);
 /* The server's line: its own time since it began. */
 void report_server(uint64_t requests);
 
@@ -162,5 +164,7 @@ int null_run(const struct options *options);
 int create_run(const struct options *options);
 int accept_run(const struct options *options);
 int file_run(const struct options *options);
+/* flood.c */
+int flood_run(const struct options *options);
 
 #endif

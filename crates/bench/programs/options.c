@@ -15,7 +15,8 @@ static const char help[] =
     "  toe-load rr     --connect IP:PORT [--size 64] [--depth 1] [--connections 1] --seconds S\n"
     "      request and reply; each connection keeps DEPTH requests outstanding\n"
     "  toe-load stream --connect IP:PORT [--flows 1] [--direction send|receive] [--write-size 65536] --seconds S\n"
-    "      bulk; counts what the receiving end got. A warm-up runs on connections of its own.\n"
+    "      bulk; counts what the receiving end got. A warm-up runs on connections of its own. --skip S leaves the first\n"
+    "      seconds of the same connections out of the count (receive only).\n"
     "  toe-load cps    --connect IP:PORT [--size 64] [--connections 64] --seconds S\n"
     "      connections a second: open, one request, its reply, close; CONNECTIONS at once\n"
     "  toe-load idle   --connect IP:PORT --connections N [--size 1024]\n"
@@ -29,16 +30,19 @@ static const char help[] =
     "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
     "  toe-load file   --connect IP:PORT --seconds S\n"
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
+    "  toe-load flood  --connect IP:PORT [--rate 100000] --seconds S\n"
+    "      SYNs a second from addresses that do not exist; for namespaces of a test alone, needs root\n"
     "  toe-load null   [--size 64] --seconds S\n"
     "      the server's work for a request without any socket\n"
     "\n"
-    "All clients: --warmup S (not measured; default 0; not for idle and null), --source IP (not for null).\n"
+    "All clients: --warmup S (not measured; default 0; not for idle, flood and null), --source IP (not for flood and null).\n"
     "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
 enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION };
 
-enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
+enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
+       FLOOD = 256, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
 
 static const struct {
     const char *name;
@@ -55,6 +59,7 @@ static const struct {
     {"create", CALLS, {"connect", "seconds"}},
     {"accept", CALLS, {"connect", "seconds"}},
     {"file", CALLS, {"connect", "seconds"}},
+    {"flood", FLOOD, {"connect", "seconds"}},
     {"null", NULL_MODE, {"seconds"}},
 };
 
@@ -66,7 +71,7 @@ static const struct option {
     uint32_t most;
 } table[] = {
     {"listen", ADDRESS_PORT, offsetof(struct options, listen), SERVE, 0},
-    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS, 0},
+    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS | FLOOD, 0},
     {"source", ADDRESS, offsetof(struct options, source), CONNECTS, 0},
     /* The server takes the size that the client says; it accepts the option so that both can be given the same. */
     {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE, BUFFER},
@@ -75,7 +80,9 @@ static const struct option {
     {"flows", NUMBER, offsetof(struct options, flows), STREAM, 1000000},
     {"interval-us", NUMBER, offsetof(struct options, interval_us), WAKE, 1000000000},
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
-    {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE | CALLS, 0},
+    {"rate", NUMBER, offsetof(struct options, rate), FLOOD, 10000000},
+    {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD, 0},
+    {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
     {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS, 0},
     {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
 };
@@ -174,6 +181,7 @@ void options_parse(struct options *options, int argc, char **argv)
     options->flows = 1;
     options->interval_us = 5000;
     options->write_size = BUFFER;
+    options->rate = 100000;
 
     bool given[OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
@@ -191,4 +199,6 @@ void options_parse(struct options *options, int argc, char **argv)
         if (!given[find(need, strlen(need), modes[mode].bit)])
             die("%s needs --%s: see toe-load --help", options->mode, need);
     }
+    if (options->skip > 0 && !options->receive)
+        die("--skip counts at the receiving end: add --direction receive");
 }

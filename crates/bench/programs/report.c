@@ -65,6 +65,13 @@ void report_stream(uint64_t bytes)
     print_cpu();
 }
 
+void report_flood(uint64_t sent)
+{
+    printf("{\"mode\":\"flood\",\"requests\":%ju,\"seconds\":%.6f,\"rate\":%.3f,", (uintmax_t)sent, seconds(),
+           (double)sent / seconds());
+    print_cpu();
+}
+
 void report_server(uint64_t requests)
 {
     uint64_t user, system;

@@ -144,20 +144,28 @@ static void await_answers(struct flow *flows, uint32_t count)
     }
 }
 
+static uint64_t counted(const struct options *options, const struct flow *flows)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < options->flows; i++)
+        total += flows[i].count;
+    return total;
+}
+
 /* A whole run on flows of its own, so that nothing which an earlier one left in buffers is counted to this one. */
-static uint64_t run(const struct options *options, struct flow *flows, double seconds)
+static uint64_t run(const struct options *options, struct flow *flows, double skip, double seconds)
 {
     open_flows(options, flows);
-    uint64_t now = now_ns(), total = 0;
+    run_until(options, flows, now_ns() + seconds_ns(skip));
+    uint64_t skipped = counted(options, flows), now = now_ns();
     report_begin(now);
     run_until(options, flows, now + seconds_ns(seconds));
     if (!options->receive)
         await_answers(flows, options->flows);
     report_end(now_ns());
-    for (uint32_t i = 0; i < options->flows; i++) {
-        total += flows[i].count;
+    uint64_t total = counted(options, flows) - skipped;
+    for (uint32_t i = 0; i < options->flows; i++)
         close(flows[i].fd);
-    }
     return total;
 }
 
@@ -169,8 +177,8 @@ int stream_run(const struct options *options)
     epoll = net_epoll();
     struct flow *flows = allocate(options->flows, sizeof *flows);
     if (options->warmup > 0)
-        run(options, flows, options->warmup);
-    uint64_t total = run(options, flows, options->seconds);
+        run(options, flows, 0, options->warmup);
+    uint64_t total = run(options, flows, options->skip, options->seconds);
     if (total == 0)
         die("no octet arrived: measure for longer");
     report_stream(total);

@@ -7,7 +7,7 @@
 
 use crate::lock::Lock;
 use crate::queue::Queue;
-use crate::send_memory::{Blocks, SEND_LIMIT_MAX};
+use crate::send_memory::{Blocks, SEND_LIMIT_NEAR};
 use crate::socket::direct::{Direct, PIECES_MAX};
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
@@ -470,7 +470,7 @@ impl Stream {
             }
             ChannelEntry::Data { data, .. } => {
                 let is_sane = channel.end.is_peer_data(data)
-                    && direct.unread() <= u64::from(SEND_LIMIT_MAX) * 2
+                    && direct.unread() <= u64::from(SEND_LIMIT_NEAR) * 2
                     && pieces + direct.held() < PIECES_MAX;
                 if is_sane {
                     self.on_direct_data(data);

@@ -10,11 +10,14 @@ use crate::lock::Lock;
 use std::sync::Arc;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block};
+use toe_base::limits::LONG_PATH_US;
 
 /// Smallest ring.
 const RING_MIN: u32 = 4 << 10;
 /// Largest ring, and the most that a socket may have outstanding.
-pub const SEND_LIMIT_MAX: u32 = 4 << 20;
+pub const SEND_LIMIT_MAX: u32 = toe_base::limits::WINDOW_MAX;
+/// The most that one grows to by itself on a short path: more would only spoil caches.
+pub const SEND_LIMIT_NEAR: u32 = 4 << 20;
 /// Octets that a new socket may have outstanding; doubles when they were too few.
 pub const SEND_LIMIT_INITIAL: u32 = 256 << 10;
 /// Smallest limit that SO_SNDBUF can set (Linux: SOCK_MIN_SNDBUF).
@@ -81,7 +84,8 @@ impl Blocks {
 /// Largest block that one socket is given when `used` of `capacity` octets are taken: the fuller, the smaller.
 fn fair_share(used: u64, capacity: u64) -> u32 {
     match used.saturating_mul(8) / capacity.max(1) {
-        0..4 => SEND_LIMIT_MAX,
+        0..2 => SEND_LIMIT_MAX,
+        2..4 => SEND_LIMIT_NEAR,
         4..6 => 64 << 10,
         6 => 16 << 10,
         _ => RING_MIN,
@@ -117,13 +121,22 @@ pub struct SendMemory {
     current: Option<Ring>,
     outstanding: u32,
     limit: u32,
+    /// The limit grows up to this.
+    grows_to: u32,
     /// SO_SNDBUF was set: the limit does not grow.
     fixed: bool,
 }
 
 impl Default for SendMemory {
     fn default() -> Self {
-        SendMemory { old: None, current: None, outstanding: 0, limit: SEND_LIMIT_INITIAL, fixed: false }
+        SendMemory {
+            old: None,
+            current: None,
+            outstanding: 0,
+            limit: SEND_LIMIT_INITIAL,
+            grows_to: SEND_LIMIT_NEAR,
+            fixed: false,
+        }
     }
 }
 
@@ -149,7 +162,7 @@ impl SendMemory {
 
     /// The same limit for a memory that has nothing in it yet.
     pub fn like(&self) -> SendMemory {
-        SendMemory { limit: self.limit, fixed: self.fixed, ..SendMemory::default() }
+        SendMemory { limit: self.limit, grows_to: self.grows_to, fixed: self.fixed, ..SendMemory::default() }
     }
 
     /// Whether more fits behind a piece of `len` octets that is about to be committed.
@@ -162,10 +175,15 @@ impl SendMemory {
         self.current.map_or(0, |ring| ring.free())
     }
 
-    /// The socket could have sent more: lets it, up to the largest ring.
+    /// The path's round trip as the handshake measured it: a long one needs more on its way than a short one.
+    pub fn set_round_trip(&mut self, srtt_us: u32) {
+        self.grows_to = if srtt_us >= LONG_PATH_US { SEND_LIMIT_MAX } else { SEND_LIMIT_NEAR };
+    }
+
+    /// The socket could have sent more: lets it, up to what the path may need.
     pub fn grow(&mut self) {
         if !self.fixed {
-            self.limit = (self.limit * 2).min(SEND_LIMIT_MAX);
+            self.limit = (self.limit * 2).min(self.grows_to.max(self.limit));
         }
     }
 
@@ -206,7 +224,7 @@ impl SendMemory {
         // A bulk sender fills whatever it is given: one ring for all that it may have outstanding, so that it need not wait
         // for an old one to drain while there is room.
         let bulk = if want >= BULK { self.limit } else { want };
-        let size = bulk.max(double).clamp(RING_MIN, SEND_LIMIT_MAX);
+        let size = bulk.max(double).clamp(RING_MIN, self.grows_to.max(self.limit));
         let Some(block) = blocks.take(size) else { return false };
         if let Some(ring) = self.current.replace(Ring { block, head: 0, used: 0 }) {
             if draining {
@@ -353,5 +371,17 @@ mod tests {
         assert!(!blocks.available());
         sockets[0].release(&mut blocks, 4096);
         assert!(blocks.available());
+    }
+
+    #[test]
+    fn a_long_path_is_given_more() {
+        let mut memory = SendMemory::default();
+        for (srtt_us, most) in [(100, SEND_LIMIT_NEAR), (50_000, SEND_LIMIT_MAX), (100, SEND_LIMIT_MAX)] {
+            memory.set_round_trip(srtt_us);
+            for _ in 0..10 {
+                memory.grow();
+            }
+            assert_eq!(memory.limit(), most, "it never shrinks");
+        }
     }
 }

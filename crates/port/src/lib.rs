@@ -19,6 +19,6 @@ pub mod virtio_net;
 mod xdp;
 
 pub use fault::{FaultPlan, FaultRates, Rate};
-pub use open::{OpenError, open};
+pub use open::{OpenError, open, open_cable_end};
 pub use port::{Port, PortCounter, PortCounters, Steering};
 pub use spec::{Driver, PortSpec, SpecError};

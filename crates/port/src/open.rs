@@ -1,4 +1,4 @@
-//! From a [`PortSpec`] to a [`Port`], and why that can fail. Called by `toed` at its start.
+//! From a [`PortSpec`] to a [`Port`], and why that can fail. Called by `toed` and `toe-cable` at their start.
 
 use std::fmt;
 use std::io;
@@ -17,10 +17,23 @@ pub fn open(spec: &PortSpec) -> Result<Box<dyn Port>, OpenError> {
         Driver::Packet => Box::new(PacketPort::open(&spec.interface)?),
         Driver::Xdp => Box::new(XdpPort::open(&spec.interface)?),
     };
-    Ok(match &spec.faults {
+    Ok(with_faults(port, spec))
+}
+
+/// Opens the end of a cable, a TAP: all that the kernel sends there, as it would be on a wire.
+pub fn open_cable_end(spec: &PortSpec) -> Result<Box<dyn Port>, OpenError> {
+    let interface = &spec.interface;
+    if spec.driver != Driver::Tap {
+        return Err(OpenError::NotACableEnd { driver: spec.driver, interface: interface.clone() });
+    }
+    Ok(with_faults(Box::new(TapPort::open_cable_end(interface)?), spec))
+}
+
+fn with_faults(port: Box<dyn Port>, spec: &PortSpec) -> Box<dyn Port> {
+    match &spec.faults {
         Some(plan) => Box::new(FaultPort::new(port, plan.clone(), monotonic_clock())),
         None => port,
-    })
+    }
 }
 
 /// Why a port was not opened. The text says what to do.
@@ -48,6 +61,8 @@ pub enum OpenError {
     TooManyQueues { interface: String, max: u32 },
     /// The kernel may not lock the memory of the frames.
     NoFrameMemory { interface: String },
+    /// A cable was given something else than a TAP.
+    NotACableEnd { driver: Driver, interface: String },
     /// Something else failed.
     System { doing: &'static str, interface: String, source: io::Error },
 }
@@ -110,6 +125,11 @@ impl fmt::Display for OpenError {
                 f,
                 "no memory for the frames of `{interface}`: raise the limit of locked memory (`ulimit -l`), or run as root \
                  or with CAP_IPC_LOCK"
+            ),
+            OpenError::NotACableEnd { driver, interface } => write!(
+                f,
+                "the end of a cable is a TAP: write tap:{interface} instead of {}:{interface}",
+                driver.name()
             ),
             OpenError::System { doing, interface, source } => {
                 write!(f, "{doing} failed for `{interface}`: {source}")

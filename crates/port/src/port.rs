@@ -117,6 +117,10 @@ counters! {
         FaultReordered = "fault_reordered",
         FaultDuplicated = "fault_duplicated",
         FaultCorrupted = "fault_corrupted",
+        /// The queue in front of a slow link had no room.
+        FaultQueueFull = "fault_queue_full",
+        /// Marked, because that queue was long.
+        FaultMarked = "fault_marked",
     }
 }
 

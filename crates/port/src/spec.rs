@@ -72,8 +72,8 @@ impl fmt::Display for SpecError {
             ),
             SpecError::UnknownFault { key } => write!(
                 f,
-                "unknown fault `{key}`: use drop, reorder, dup, corrupt, delay_us (each also with rx_ or tx_ in front), \
-                 or seed; for example ?drop=1%&reorder=1%&seed=7"
+                "unknown fault `{key}`: use drop, burst, reorder, dup, corrupt, delay_us, jitter_us, rate_kbit, queue_bytes, \
+                 mark_bytes (each also with rx_ or tx_ in front), or seed; for example ?drop=1%&reorder=1%&seed=7"
             ),
             SpecError::BadFaultValue { key, value, wanted } => {
                 write!(f, "`{value}` is no value for `{key}`: write {wanted}")
@@ -158,6 +158,7 @@ mod tests {
             "xdp:d",
             "packet:b?drop=2.5%&tx_dup=1%&rx_delay_us=9&corrupt=100%&seed=3",
             "tap:c?seed=0",
+            "tap:e?tx_drop=1%&tx_burst=5&jitter_us=20&rx_rate_kbit=100000&rx_queue_bytes=250000&rx_mark_bytes=9000",
         ] {
             let spec: PortSpec = text.parse().expect("good");
             assert_eq!(spec.to_string().parse(), Ok(spec));
@@ -179,6 +180,10 @@ mod tests {
             ("tap:a?drop=-1%", "percentage"),
             ("tap:a?drop=nan", "percentage"),
             ("tap:a?delay_us=x", "microseconds"),
+            ("tap:a?jitter_us=10000001", "microseconds"),
+            ("tap:a?rate_kbit=fast", "kbit/s"),
+            ("tap:a?queue_bytes=-1", "octets"),
+            ("tap:a?burst=1001", "frames"),
             ("tap:a?seed=-1", "whole number"),
             ("tap:a?", "use drop"),
         ];

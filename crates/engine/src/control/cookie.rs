@@ -116,13 +116,13 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::net::SocketAddrV4;
+    use toe_base::{Addr, Endpoint};
 
     const SECRET: [u8; 16] = [3; 16];
     const PEER: SeqNum = SeqNum::new(0x8000_1234);
 
     fn key(port: u16) -> FlowKey {
-        let at = |p| SocketAddrV4::new([10, 0, 0, 1].into(), p);
+        let at = |p| Endpoint::new(Addr::v4([10, 0, 0, 1].into()), p);
         FlowKey { local: at(80), remote: at(port) }
     }
 

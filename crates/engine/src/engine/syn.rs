@@ -23,7 +23,9 @@ use toe_wire::tcp::SackBlocks;
 
 impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
-    pub(super) fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>) {
+    /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
+    /// 4.2.2.13).
+    pub(super) fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
         let Some(listener_idx) = self.listeners.find(work.key.local) else {
             self.nobodys(now, work);
             return;
@@ -38,7 +40,9 @@ impl Engine {
             self.send_cookie(now, listener_idx, work);
             return;
         }
-        let params = self.passive_params(now, work, None);
+        let iss = initial_sequence_number(&self.config.secret, &work.key, now);
+        let iss = beyond.map_or(iss, |beyond| iss.later(beyond));
+        let params = self.passive_params(now, work, iss);
         let mut flow = open::passive(&params, &work.segment);
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
@@ -69,12 +73,12 @@ impl Engine {
         }
     }
 
-    fn passive_params(&self, now: Instant, work: &RxWork<'_>, iss: Option<SeqNum>) -> OpenParams {
+    fn passive_params(&self, now: Instant, work: &RxWork<'_>, iss: SeqNum) -> OpenParams {
         OpenParams {
             key: work.key,
             path: work.path,
-            iss: iss.unwrap_or_else(|| initial_sequence_number(&self.config.secret, &work.key, now)),
-            mss: self.path_mss(work.path),
+            iss,
+            mss: self.path_mss(work.path, work.key.remote.addr),
             tcp: self.config.tcp,
             now,
         }
@@ -104,7 +108,7 @@ impl Engine {
             return;
         };
         let syn = &work.segment;
-        let mss = self.path_mss(work.path);
+        let mss = self.path_mss(work.path, work.key.remote.addr);
         let theirs = syn.mss.unwrap_or(open::MSS_DEFAULT).min(mss);
         let iss = cookie::make(&self.config.secret, &work.key, syn.seq, theirs, now);
         let timestamps = syn.timestamps.map(|(value, _)| {
@@ -181,7 +185,7 @@ impl Engine {
         work: &RxWork<'_>,
         (iss, irs, mss): (SeqNum, SeqNum, u16),
     ) -> Option<FlowIdx> {
-        let params = self.passive_params(now, work, Some(iss));
+        let params = self.passive_params(now, work, iss);
         let offer = work.segment.timestamps.map(|(_, echo)| Offer::from_timestamp(echo));
         let syn = Segment {
             seq: irs,

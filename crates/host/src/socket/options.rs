@@ -13,7 +13,7 @@ use std::time::Duration;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
-use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
+use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 
 /// Place of SO_OOBINLINE in [`REMEMBERED`].
 const OOB_INLINE: usize = 0;
@@ -174,7 +174,7 @@ impl Socket {
             }
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
                 // Linux: a negative one is as large as can be. More than a window holds would never come.
-                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_MAX) / 2;
+                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_NEAR) / 2;
                 let low_water = u32::try_from(int(value)?).unwrap_or(u32::MAX).min(most).max(1);
                 self.settings.lock().low_water = Some(low_water);
                 self.with_stream(|_, stream, _| {

@@ -7,6 +7,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use toe_wire::eth::{self, EtherType};
 use toe_wire::{EthRepr, Ipv4Repr};
 
+use super::bottleneck::Bottleneck;
+use super::congestion_mark;
+use super::losses::Losses;
 use super::plan::{FaultRates, Rate};
 use crate::port::{PortCounter, PortCounters};
 
@@ -38,7 +41,9 @@ struct Held<M> {
 pub(super) struct Lane<M> {
     rates: FaultRates,
     rng: ChaCha8Rng,
-    /// Held by the delay alone, in order of `due_us`.
+    losses: Losses,
+    bottleneck: Bottleneck,
+    /// Held by rate and delay alone, in order of `due_us`.
     delayed: VecDeque<Held<M>>,
     /// To be overtaken.
     reordered: Vec<Held<M>>,
@@ -52,6 +57,7 @@ struct Fate {
     corrupt: bool,
     overtaken_by: u32,
     bit: u64,
+    jitter_us: u64,
 }
 
 impl<M: Fragile> Lane<M> {
@@ -59,18 +65,24 @@ impl<M: Fragile> Lane<M> {
     pub(super) fn new(rates: FaultRates, seed: u64, lane: u64) -> Lane<M> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(lane);
-        Lane { rates, rng, delayed: VecDeque::new(), reordered: Vec::new() }
+        let (losses, bottleneck) = (Losses::new(&rates), Bottleneck::new(&rates));
+        Lane { rates, rng, losses, bottleneck, delayed: VecDeque::new(), reordered: Vec::new() }
     }
 
     fn draw(&mut self) -> Fate {
+        let drop = self.losses.next(self.rng.next_u32());
         let mut happens = |rate: Rate| self.rng.next_u32() % 1_000_000 < rate.ppm();
         Fate {
-            drop: happens(self.rates.drop),
+            drop,
             reorder: happens(self.rates.reorder),
             duplicate: happens(self.rates.duplicate),
             corrupt: happens(self.rates.corrupt),
             overtaken_by: 1 + self.rng.next_u32() % OVERTAKEN_BY_MAX,
             bit: self.rng.next_u64(),
+            jitter_us: match self.rates.jitter_us {
+                0 => 0,
+                most => self.rng.next_u64() % (u64::from(most) + 1),
+            },
         }
     }
 
@@ -101,39 +113,49 @@ impl<M: Fragile> Lane<M> {
         if fate.reorder {
             counters.add(PortCounter::FaultReordered, 1);
         }
-        self.place(now, frame, meta, fate.reorder.then_some(fate.overtaken_by), counters, out);
+        self.place(now, (frame, meta), &fate, fate.reorder, counters, out);
         if fate.duplicate {
             counters.add(PortCounter::FaultDuplicated, 1);
-            self.place(now, frame, meta, None, counters, out);
+            self.place(now, (frame, meta), &fate, false, counters, out);
         }
     }
 
+    /// Lets a frame into the link; it comes out at once or later.
     fn place(
         &mut self,
         now: u64,
-        frame: &[u8],
-        meta: M,
-        overtaken_by: Option<u32>,
+        (frame, meta): (&[u8], M),
+        fate: &Fate,
+        reorder: bool,
         counters: &mut PortCounters,
         out: &mut dyn FnMut(&[u8], M),
     ) {
-        let delay = u64::from(self.rates.delay_us);
-        let hold = if overtaken_by.is_some() { delay + REORDER_HOLD_US } else { delay };
-        if hold == 0 {
-            out(frame, meta);
-            self.one_passed(out);
-            return;
-        }
         if self.delayed.len() + self.reordered.len() >= HELD_MAX {
             counters.add(PortCounter::FaultDropped, 1);
             return;
         }
-        let held =
-            Held { due_us: now + hold, overtaken_by: overtaken_by.unwrap_or(0), frame: frame.to_vec(), meta };
-        match overtaken_by {
-            Some(_) => self.reordered.push(held),
-            None => self.delayed.push_back(held),
+        let Some(passage) = self.bottleneck.offer(now, frame.len()) else {
+            counters.add(PortCounter::FaultQueueFull, 1);
+            return;
+        };
+        let arrives = passage.leaves_us + u64::from(self.rates.delay_us) + fate.jitter_us;
+        if reorder {
+            let due_us = arrives + REORDER_HOLD_US;
+            let held = Held { due_us, overtaken_by: fate.overtaken_by, frame: frame.to_vec(), meta };
+            self.reordered.push(held);
+            return;
         }
+        let due_us = arrives.max(self.delayed.back().map_or(0, |last| last.due_us));
+        if due_us <= now && self.delayed.is_empty() {
+            out(frame, meta);
+            self.one_passed(out);
+            return;
+        }
+        let mut held = Held { due_us, overtaken_by: 0, frame: frame.to_vec(), meta };
+        if passage.mark && congestion_mark::mark(&mut held.frame) {
+            counters.add(PortCounter::FaultMarked, 1);
+        }
+        self.delayed.push_back(held);
     }
 
     /// A frame has gone out, overtaking all that wait to be overtaken.

@@ -1,10 +1,14 @@
-//! A wrapper that makes any port a bad link: it drops, reorders, duplicates, corrupts and delays frames, the same ones
-//! for the same seed and traffic.
+//! A wrapper that makes any port a bad link: it drops (singly or in bursts), reorders, duplicates, corrupts and delays
+//! frames, the same ones for the same seed and traffic; and it makes it a slow link with a queue that overflows.
 //!
 //! A large frame that stands for many wire segments (GSO) meets its fate as one: with 1 % of frames dropped, 1 % of
-//! them are lost whole. To lose single segments, use a link that does not segment.
+//! them are lost whole. To lose single segments, use a link that does not segment, such as a cable (`toe-cable`) with
+//! these faults at its ends.
 
+mod bottleneck;
+mod congestion_mark;
 mod lane;
+mod losses;
 mod plan;
 
 use std::collections::VecDeque;

@@ -30,14 +30,25 @@ impl fmt::Display for Rate {
 /// The faults of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
+    /// Frames that are lost.
     pub drop: Rate,
+    /// They are lost so many in a row on average; 0: each by itself.
+    pub burst: u32,
     /// Held back until up to three later frames have passed, or 2 ms.
     pub reorder: Rate,
     pub duplicate: Rate,
     /// One bit flipped where a checksum covers it; a frame without such a place is dropped instead.
     pub corrupt: Rate,
-    /// Every frame takes this much longer.
+    /// Every frame takes this much longer,
     pub delay_us: u32,
+    /// and up to this much more, but does not overtake the one before it.
+    pub jitter_us: u32,
+    /// Frames leave one after the other at this rate; 0: at once.
+    pub rate_kbit: u32,
+    /// Octets that wait for that; a frame for which there is no room is dropped. 0: as many as there is memory for.
+    pub queue_bytes: u32,
+    /// When so many wait, a frame is marked if its sender can use that (RFC 3168). 0: never.
+    pub mark_bytes: u32,
 }
 
 /// The faults of a link. `rx` is towards the engine.
@@ -56,14 +67,22 @@ impl FaultRates {
             "reorder" => self.reorder = rate(key, value)?,
             "dup" => self.duplicate = rate(key, value)?,
             "corrupt" => self.corrupt = rate(key, value)?,
-            "delay_us" => {
-                self.delay_us = number(key, value, "a number of microseconds up to 10000000", 10_000_000)?
-            }
+            "burst" => self.burst = number(key, value, "a number of frames up to 1000", 1000)?,
+            "delay_us" => self.delay_us = number(key, value, MICROSECONDS, MICROSECONDS_MAX)?,
+            "jitter_us" => self.jitter_us = number(key, value, MICROSECONDS, MICROSECONDS_MAX)?,
+            "rate_kbit" => self.rate_kbit = number(key, value, "kbit/s up to 100000000", 100_000_000)?,
+            "queue_bytes" => self.queue_bytes = number(key, value, OCTETS, OCTETS_MAX)?,
+            "mark_bytes" => self.mark_bytes = number(key, value, OCTETS, OCTETS_MAX)?,
             _ => return Ok(false),
         }
         Ok(true)
     }
 }
+
+const MICROSECONDS: &str = "a number of microseconds up to 10000000";
+const MICROSECONDS_MAX: u32 = 10_000_000;
+const OCTETS: &str = "a number of octets up to 1000000000";
+const OCTETS_MAX: u32 = 1_000_000_000;
 
 fn bad_value(key: &str, value: &str, wanted: &'static str) -> SpecError {
     SpecError::BadFaultValue { key: key.to_owned(), value: value.to_owned(), wanted }
@@ -121,8 +140,18 @@ impl fmt::Display for FaultPlan {
                     write!(f, "{direction}_{name}={rate}&")?;
                 }
             }
-            if rates.delay_us != 0 {
-                write!(f, "{direction}_delay_us={}&", rates.delay_us)?;
+            let numbers = [
+                ("burst", rates.burst),
+                ("delay_us", rates.delay_us),
+                ("jitter_us", rates.jitter_us),
+                ("rate_kbit", rates.rate_kbit),
+                ("queue_bytes", rates.queue_bytes),
+                ("mark_bytes", rates.mark_bytes),
+            ];
+            for (name, number) in numbers {
+                if number != 0 {
+                    write!(f, "{direction}_{name}={number}&")?;
+                }
             }
         }
         write!(f, "seed={}", self.seed)

@@ -266,3 +266,80 @@ fn a_large_frame_keeps_its_offload() {
     let want = (9054, RxOffload { checksum_ok: true, coalesced_mss: Some(1448) });
     assert_eq!(seen, [want, want]);
 }
+
+#[test]
+fn a_slow_link_spaces_frames_and_drops_what_its_queue_cannot_hold() {
+    // Frames of 55 octets at 8 Mbit/s take 55 us each; the queue holds three of them.
+    let mut world = World::new("tx_rate_kbit=8000&tx_queue_bytes=165&tx_delay_us=100");
+    world.send_numbers(0..5);
+    assert!(world.arrived().is_empty());
+    assert_eq!(world.count(PortCounter::FaultQueueFull), 2);
+    assert_eq!(world.bad.next_deadline_us(), Some(155));
+    for n in 0..3 {
+        world.advance(if n == 0 { 154 } else { 54 });
+        assert!(world.arrived().is_empty(), "frame {n} is early");
+        world.advance(1);
+        assert_eq!(world.arrived(), [n]);
+    }
+    world.send_numbers(9..10);
+    world.advance(155);
+    assert_eq!(world.arrived(), [9], "there is room again");
+}
+
+#[test]
+fn jitter_varies_the_delay_and_keeps_the_order() {
+    let mut world = World::new("tx_delay_us=100&tx_jitter_us=300&seed=2");
+    let mut delays = Vec::new();
+    for n in 0..100 {
+        world.send_numbers(n..n + 1);
+        let due = world.bad.next_deadline_us().expect("a frame is held");
+        assert!((100..=400).contains(&due), "{due}");
+        delays.push(due);
+        world.advance(due);
+        assert_eq!(world.arrived(), [n]);
+    }
+    delays.sort_unstable();
+    assert!(delays[10] < 180 && delays[90] > 320, "{delays:?}");
+    world.send_numbers(0..100);
+    world.advance(400);
+    assert_eq!(world.arrived(), (0..100).collect::<Vec<u8>>());
+}
+
+#[test]
+fn bursts_lose_neighbours_and_the_same_ones_for_a_seed() {
+    let run = || {
+        let mut world = World::new("tx_drop=20%&tx_burst=10&seed=4");
+        world.send_numbers(0..250);
+        world.arrived()
+    };
+    let seen = run();
+    assert_eq!(seen, run());
+    let gaps = seen.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+    let lost = 250 - seen.len();
+    assert!(lost > 10 && lost > 3 * gaps, "{lost} lost in {gaps} gaps");
+}
+
+#[test]
+fn a_long_queue_marks_packets_that_can_be_marked() {
+    const ECT0: u8 = 0b10;
+    let mut world = World::new("tx_rate_kbit=8000&tx_mark_bytes=100");
+    for n in 0..6u8 {
+        let mut frame = segment(&[n]);
+        if n != 4 {
+            let (mut ip, _) = Ipv4Repr::parse(&frame[14..]).expect("it was made here");
+            ip.traffic_class = ECT0;
+            ip.emit(&mut frame[14..]);
+        }
+        world.send(&frame, TxOffload::default());
+    }
+    world.advance(6 * 55);
+    world.bad.flush().expect("memory");
+    let mut seen = Vec::new();
+    let mut look = |frame: &[u8], _| {
+        assert!(is_intact(frame));
+        seen.push(frame[15]);
+    };
+    world.far.receive(9, &mut look).expect("memory");
+    assert_eq!(seen, [ECT0, ECT0, 0b11, 0b11, 0, 0b11]);
+    assert_eq!(world.count(PortCounter::FaultMarked), 3);
+}

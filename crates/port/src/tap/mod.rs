@@ -3,6 +3,9 @@
 //!
 //! The interface's own hardware address is the kernel's; the engine has one of its own, the same each time for the
 //! same name. A TAP that this port made goes away with it.
+//!
+//! It can also be the end of a cable: then frames are as they would be on a wire, no larger than the MTU, with their
+//! checksums, and to whatever address.
 
 mod sys;
 
@@ -25,9 +28,19 @@ use crate::virtio_net;
 /// One octet more than the largest packet, so that a longer one is noticed.
 const BUFFER_LEN: usize = virtio_net::HEADER_LEN + FRAME_MAX + 1;
 
+/// What a TAP is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To be an engine's link to the kernel.
+    Link,
+    /// To carry the kernel's frames to some other place.
+    CableEnd,
+}
+
 #[derive(Debug)]
 pub(crate) struct TapPort {
     name: String,
+    purpose: Purpose,
     mac: MacAddr,
     mtu: u32,
     device: sys::TapDevice,
@@ -40,10 +53,15 @@ pub(crate) struct TapPort {
 
 impl TapPort {
     pub(crate) fn open(interface: &str) -> Result<TapPort, OpenError> {
-        TapPort::open_waiting(interface, CARRIER_WAIT)
+        TapPort::open_waiting(interface, Purpose::Link, CARRIER_WAIT)
     }
 
-    fn open_waiting(interface: &str, wait: Duration) -> Result<TapPort, OpenError> {
+    /// Opens the TAP as the end of a cable.
+    pub(crate) fn open_cable_end(interface: &str) -> Result<TapPort, OpenError> {
+        TapPort::open_waiting(interface, Purpose::CableEnd, CARRIER_WAIT)
+    }
+
+    fn open_waiting(interface: &str, purpose: Purpose, wait: Duration) -> Result<TapPort, OpenError> {
         let failed = |doing| move |source| OpenError::from_io(Driver::Tap, interface, doing, source);
         let device = sys::TapDevice::open().map_err(|source| match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTunDriver,
@@ -54,7 +72,7 @@ impl TapPort {
             Some(libc::EINVAL) => OpenError::NotATap { interface: interface.to_owned() },
             _ => OpenError::from_io(Driver::Tap, interface, "making the TAP", source),
         })?;
-        device.configure().map_err(failed("setting up the offloads"))?;
+        device.configure(purpose == Purpose::Link).map_err(failed("setting up the offloads"))?;
         let devices = NetDevices::open().map_err(failed("asking for the properties"))?;
         let kernel_mac = devices
             .mac(interface)
@@ -62,13 +80,16 @@ impl TapPort {
             .ok_or_else(|| OpenError::NotEthernet { interface: interface.to_owned() })?;
         let mtu = devices.mtu(interface).map_err(failed("asking for the MTU"))?;
         let mac = engine_mac(interface, kernel_mac);
-        // Saves the engine the kernel's multicast chatter, nothing more: it would drop that itself.
-        let _ = device.receive_only(&[mac, MacAddr::BROADCAST]);
+        if purpose == Purpose::Link {
+            // Saves the engine the kernel's multicast chatter, nothing more: it would drop that itself.
+            let _ = device.receive_only(&[mac, MacAddr::BROADCAST]);
+        }
         devices.bring_up(interface, wait).map_err(failed("bringing the interface up"))?;
         let buffer = vec![0; BUFFER_LEN + place::SLACK].into_boxed_slice();
         let first = place::first(&buffer);
         Ok(TapPort {
             name: interface.to_owned(),
+            purpose,
             mac,
             mtu,
             device,
@@ -106,7 +127,10 @@ impl Port for TapPort {
     }
 
     fn caps(&self) -> LinkCaps {
-        LinkCaps { tx_checksum: true, gso_max: SEGMENT_PAYLOAD_MAX as u32 }
+        match self.purpose {
+            Purpose::Link => LinkCaps { tx_checksum: true, gso_max: SEGMENT_PAYLOAD_MAX as u32 },
+            Purpose::CableEnd => LinkCaps::default(),
+        }
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -167,7 +191,7 @@ impl Port for TapPort {
     fn reopen(&mut self) -> Result<(), OpenError> {
         let counters = self.counters();
         // Others wait for this thread: what is lost before there is a carrier is sent again.
-        *self = TapPort::open_waiting(&self.name, Duration::ZERO)?;
+        *self = TapPort::open_waiting(&self.name, self.purpose, Duration::ZERO)?;
         self.counters = counters;
         Ok(())
     }

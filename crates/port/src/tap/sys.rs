@@ -42,12 +42,13 @@ impl TapDevice {
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TUNSETIFF, &mut request) })
     }
 
-    /// The size of the header before each frame, and what frames the kernel may hand over as they are.
-    pub(super) fn configure(&self) -> io::Result<()> {
+    /// The size of the header before each frame, and what the kernel may hand over: with `offloads` frames larger than
+    /// the MTU and without checksums, else only such as go on a wire.
+    pub(super) fn configure(&self, offloads: bool) -> io::Result<()> {
         let header_len = virtio_net::HEADER_LEN as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads one int.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &header_len) })?;
-        let offloads = libc::c_ulong::from(libc::TUN_F_CSUM | libc::TUN_F_TSO4);
+        let offloads = if offloads { libc::c_ulong::from(libc::TUN_F_CSUM | libc::TUN_F_TSO4) } else { 0 };
         // SAFETY: TUNSETOFFLOAD takes its argument by value.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })
     }

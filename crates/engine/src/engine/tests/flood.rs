@@ -107,12 +107,12 @@ fn a_flood_takes_no_more_records_than_the_backlog() {
     let mut world = flooded(50_000);
     let engine = &world.sides[B].engine;
     assert!(engine.flow_count() <= 128, "{} records", engine.flow_count());
-    engine.check_listener_counts();
+    engine.audit_listeners().expect("counts agree");
     assert!(engine.counter(Counter::CookiesSent) > 49_000);
     assert_eq!(engine.counter(Counter::DropFlowTableFull), 0);
     world.run_ms(120_000);
     assert_eq!(world.sides[B].engine.flow_count(), 0, "they time out");
-    world.sides[B].engine.check_listener_counts();
+    world.sides[B].engine.audit_listeners().expect("counts agree");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn connections_are_made_beside_a_flood_and_carry_what_was_agreed_on() {
     assert!(world.transfer(A, conns, &data, 60_000) && world.transfer(B, conns, &data, 60_000));
     let srtt = report(&world, B).srtt_us;
     assert!((100..5_000).contains(&srtt), "the cookie's own time is no measurement: {srtt}");
-    world.sides[B].engine.check_listener_counts();
+    world.sides[B].engine.audit_listeners().expect("counts agree");
 }
 
 fn report(world: &World, side: usize) -> toe_abi::report::TcpReport {
@@ -229,7 +229,7 @@ fn a_full_accept_queue_leaves_handshakes_incomplete_until_the_program_accepts() 
     assert!(!world.sides[A].conns[late].established, "its SYN was dropped");
     assert_eq!(world.sides[A].conns[late].errno, None);
     assert!(world.sides[B].engine.counter(Counter::DropAcceptQueueFull) > 0);
-    world.sides[B].engine.check_listener_counts();
+    world.sides[B].engine.audit_listeners().expect("counts agree");
     world.sides[B].deaf = false;
     assert!(world.run_until(5_000, |w| w.sides[A].conns[late].established), "sent again, it is welcome");
     assert_eq!(world.sides[A].conns[late].errno, None::<Errno>);

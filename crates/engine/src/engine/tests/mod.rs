@@ -9,6 +9,7 @@ mod fake_channels;
 mod flood;
 mod hostile;
 mod long_stream;
+mod path_mtu;
 mod recovery;
 mod sessions;
 mod shared;

@@ -7,7 +7,9 @@
 
 mod path;
 
-pub use path::{Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse};
+pub use path::{
+    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse,
+};
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
@@ -39,6 +41,7 @@ pub struct Flow {
     pub rate: DeliveryRate,
     pub traffic: Traffic,
     pub ecn: Ecn,
+    pub mtu: PathMtu,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -436,6 +439,7 @@ impl Flow {
             rate: DeliveryRate::default(),
             traffic: Traffic::default(),
             ecn: Ecn::default(),
+            mtu: PathMtu::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),

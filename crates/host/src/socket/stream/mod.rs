@@ -286,8 +286,9 @@ impl Stream {
         error
     }
 
-    /// Both addresses, once the engine has written them down.
+    /// Both addresses, and how far away the peer is, once the engine has written them down.
     pub fn read_addrs(&mut self, info: &FlowInfo) {
+        self.send.set_round_trip(info.srtt_us);
         self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
     }
 

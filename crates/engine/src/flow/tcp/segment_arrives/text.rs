@@ -9,7 +9,7 @@ use crate::flow::tcp::RxContext;
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, Payload, RxWork};
 use toe_abi::errno::Errno;
-use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
 
@@ -184,7 +184,9 @@ pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
     if now.since_us(flow.rcv.tune_since) >= interval {
         let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 2;
         if keeps_up && now.since_us(flow.rcv.tune_since) < 4 * interval {
-            let limit = flow.options.receive_window_limit.max(RECEIVE_WINDOW_INITIAL);
+            let near = flow.rtt.srtt_us < LONG_PATH_US;
+            let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
+            let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
             flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
         }
         flow.rcv.tune_consumed = 0;
@@ -200,5 +202,39 @@ pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
     let worth = (2 * u32::from(flow.snd.mss)).min(flow.receive.window_max / 2);
     if gain >= worth && offered < flow.receive.window_max / 2 {
         flow.rcv.ack_now = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The window of a reader that keeps up with a path of this round trip, after a while.
+    fn window_after(srtt_us: u32) -> u32 {
+        let mut flow = Flow::vacant();
+        flow.rtt.srtt_us = srtt_us;
+        for round in 1..20 {
+            let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
+            let window = flow.receive.window_max;
+            credit_given(&mut flow, now, window);
+        }
+        flow.receive.window_max
+    }
+
+    #[test]
+    fn the_window_grows_with_the_path() {
+        assert_eq!(window_after(50), RECEIVE_WINDOW_NEAR);
+        assert_eq!(window_after(100_000), RECEIVE_WINDOW_MAX);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_keep_up_gets_no_more() {
+        let mut flow = Flow::vacant();
+        flow.rtt.srtt_us = 10_000;
+        for round in 1..20 {
+            let window = flow.receive.window_max;
+            credit_given(&mut flow, Instant::from_millis(round * 10), window / 3);
+        }
+        assert_eq!(flow.receive.window_max, RECEIVE_WINDOW_INITIAL);
     }
 }

@@ -1,0 +1,377 @@
+//! The program above the engine: what the host library does with entries and completions, without its memory and
+//! descriptors. What calls give is Linux's (the table in `toe-host`'s `socket/stream`).
+
+use super::memory::{LAYOUT, Memory};
+use crate::packet::{FAR_ADDR, STACK_ADDR};
+use crate::script::{Call, ConnName, InfoName, SocketOption, StateName};
+use crate::stack::{LISTEN_PORT, Outcome, StackError, conn_of, far_port};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_base::{FlowId, Instant, ListenerId, QueueSetId, SessionId};
+use toe_engine::{Engine, HostSide};
+use zerocopy::IntoBytes;
+
+pub(super) const QS: QueueSetId = QueueSetId(0);
+
+/// One connection of the program.
+#[derive(Debug, Default)]
+struct Socket {
+    flow: Option<FlowId>,
+    /// The program has it: it connected, or has accepted it.
+    is_held: bool,
+    /// How the connect ended.
+    connected: Option<Errno>,
+    error: Errno,
+    is_eof: bool,
+    is_reset: bool,
+    is_shut: bool,
+    unread: VecDeque<MemRange>,
+}
+
+/// All that the program knows.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) session: SessionId,
+    sockets: [Socket; ConnName::MAX as usize],
+    listener: Option<ListenerId>,
+    /// Options that connections get when they are accepted, as Linux lets them inherit.
+    inherited: Vec<(FlowOption, u32)>,
+    answer: Option<(Errno, u32)>,
+    send_at: u64,
+}
+
+/// What a call works with.
+pub(super) struct Cx<'a> {
+    pub(super) engine: &'a mut Engine,
+    pub(super) memory: &'a mut Memory,
+    pub(super) now: Instant,
+}
+
+impl Program {
+    pub(super) fn new(session: SessionId) -> Program {
+        Program {
+            session,
+            sockets: Default::default(),
+            listener: None,
+            inherited: Vec::new(),
+            answer: None,
+            send_at: 0,
+        }
+    }
+
+    fn command(&self, cx: &mut Cx<'_>, command: Command, args: &[u8]) -> Result<(), StackError> {
+        let mut block = [0; 64];
+        block[..args.len()].copy_from_slice(args);
+        cx.engine
+            .handle_command(cx.now, self.session, QS, command, &block, cx.memory)
+            .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))
+    }
+
+    /// A command that is answered.
+    fn ask(&mut self, cx: &mut Cx<'_>, command: Command, args: &[u8]) -> Result<(Errno, u32), StackError> {
+        self.command(cx, command, args)?;
+        self.take_completions(cx)?;
+        self.answer.take().ok_or_else(|| StackError("the engine did not answer a command".to_owned()))
+    }
+
+    /// Takes what the engine tells; whether there was anything.
+    pub(super) fn take_completions(&mut self, cx: &mut Cx<'_>) -> Result<bool, StackError> {
+        let mut any = false;
+        loop {
+            cx.engine.poll_completions(cx.memory);
+            let Some(completion) = cx.memory.completions.pop_front() else { return Ok(any) };
+            any = true;
+            self.take(cx, completion)?;
+        }
+    }
+
+    fn take(&mut self, cx: &mut Cx<'_>, completion: Completion) -> Result<(), StackError> {
+        let of = |flow: FlowId, this: &mut Program| {
+            this.sockets.iter().position(|socket| socket.flow == Some(flow)).unwrap_or(usize::MAX)
+        };
+        match completion {
+            Completion::CommandResult { errno, id, .. } => self.answer = Some((errno, id)),
+            Completion::Accepted { listener, flow } => {
+                self.command(cx, Command::AcceptCredit { listener, count: 1 }, &[])?;
+                let remote = cx.memory.infos.get(&flow.slot()).and_then(|info| info.remote.to_socket_addr());
+                let conn = remote.and_then(|remote| conn_of(remote.port()));
+                let conn = conn.ok_or_else(|| StackError(format!("accepted from {remote:?}")))?;
+                self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), ..Socket::default() };
+            }
+            Completion::Connected { flow, errno } => {
+                if let Some(socket) = {
+                    let at = of(flow, self);
+                    self.sockets.get_mut(at)
+                } {
+                    socket.connected = Some(errno);
+                    socket.is_reset = !errno.is_ok();
+                }
+            }
+            Completion::Data { flow, data } => {
+                if let Some(socket) = {
+                    let at = of(flow, self);
+                    self.sockets.get_mut(at)
+                } {
+                    socket.unread.push_back(data);
+                }
+            }
+            Completion::PeerClosed { flow } => {
+                if let Some(socket) = {
+                    let at = of(flow, self);
+                    self.sockets.get_mut(at)
+                } {
+                    socket.is_eof = true;
+                }
+            }
+            Completion::Reset { flow, errno } => {
+                if let Some(socket) = {
+                    let at = of(flow, self);
+                    self.sockets.get_mut(at)
+                } {
+                    socket.is_reset = true;
+                    socket.error = errno;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        conn: ConnName,
+        call: &Call,
+        octets: &[u8],
+    ) -> Result<Outcome, StackError> {
+        let at = usize::from(conn.0);
+        Ok(match call {
+            Call::Listen { backlog } => self.listen(cx, *backlog)?,
+            Call::CloseListener => {
+                if let Some(listener) = self.listener.take() {
+                    self.command(cx, Command::CloseListener { listener, last: true }, &[])?;
+                }
+                Outcome::Done
+            }
+            Call::Connect { fast: Some(_), .. } => {
+                return Err(StackError("the engine's interface has no Fast Open yet".to_owned()));
+            }
+            Call::Connect { from, fast: None } => self.connect(cx, conn, *from)?,
+            Call::Connected(_) => self.connected(at),
+            Call::Accept(_) => self.accept(cx, at)?,
+            Call::Send { more, urgent, .. } => self.send(cx, at, octets, *more, *urgent)?,
+            Call::Read { len, .. } => self.read(cx, at, *len)?,
+            Call::Shutdown { read, .. } => self.shutdown(cx, at, *read)?,
+            Call::Close => self.close(cx, at, false)?,
+            Call::Abort => self.close(cx, at, true)?,
+            Call::Set(option, value) => self.set(cx, at, *option, *value)?,
+            Call::ErrorIs(_) => Outcome::Error(core::mem::take(&mut self.sockets[at].error)),
+            Call::State(_) => Outcome::State(state(cx.engine, conn)),
+            Call::Info(name, _) => self.info(cx, at, *name)?,
+        })
+    }
+
+    fn flow(&self, at: usize) -> Result<FlowId, StackError> {
+        let socket = &self.sockets[at];
+        socket.flow.filter(|_| socket.is_held).ok_or_else(|| {
+            StackError("the program has no such connection: connect or accept first".to_owned())
+        })
+    }
+
+    fn listen(&mut self, cx: &mut Cx<'_>, backlog: u32) -> Result<Outcome, StackError> {
+        let anchor = cx.engine.take_anchor(self.session);
+        let local = SocketAddr::from((STACK_ADDR, LISTEN_PORT)).into();
+        let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
+        let (errno, id) = self.ask(cx, Command::Listen { token: 1 }, args.as_bytes())?;
+        if !errno.is_ok() {
+            return Ok(Outcome::Error(errno));
+        }
+        let listener = ListenerId(FlowId::from_raw(id));
+        self.listener = Some(listener);
+        self.command(cx, Command::AcceptCredit { listener, count: backlog }, &[])?;
+        Ok(Outcome::Done)
+    }
+
+    fn connect(&mut self, cx: &mut Cx<'_>, conn: ConnName, from: u16) -> Result<Outcome, StackError> {
+        let anchor = cx.engine.take_anchor(self.session);
+        let remote = SocketAddr::from((FAR_ADDR, far_port(conn))).into();
+        let local = if from == 0 {
+            WireAddr::default()
+        } else {
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)).into()
+        };
+        let args = ConnectArgs { remote, local, anchor: anchor.0, ..Default::default() };
+        let (errno, id) = self.ask(cx, Command::Connect { token: 2 }, args.as_bytes())?;
+        if !errno.is_ok() {
+            return Ok(Outcome::Error(errno));
+        }
+        let flow = FlowId::from_raw(id);
+        self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), is_held: true, ..Socket::default() };
+        self.inherit(cx, flow)?;
+        Ok(Outcome::Done)
+    }
+
+    fn inherit(&self, cx: &mut Cx<'_>, flow: FlowId) -> Result<(), StackError> {
+        for (option, value) in &self.inherited {
+            self.command(cx, Command::SetOption { flow, option: *option, value: *value }, &[])?;
+        }
+        Ok(())
+    }
+
+    fn connected(&mut self, at: usize) -> Outcome {
+        match self.sockets[at].connected {
+            None => Outcome::Nothing,
+            Some(Errno::OK) => Outcome::Done,
+            Some(errno) => Outcome::Error(errno),
+        }
+    }
+
+    fn accept(&mut self, cx: &mut Cx<'_>, at: usize) -> Result<Outcome, StackError> {
+        let Some(flow) = self.sockets[at].flow.filter(|_| !self.sockets[at].is_held) else {
+            return Ok(Outcome::Nothing);
+        };
+        let anchor = cx.engine.take_anchor(self.session);
+        self.command(cx, Command::Accept { flow, anchor, fd: at as u32 }, &[])?;
+        self.sockets[at].is_held = true;
+        self.inherit(cx, flow)?;
+        Ok(Outcome::Done)
+    }
+
+    fn send(
+        &mut self,
+        cx: &mut Cx<'_>,
+        at: usize,
+        octets: &[u8],
+        more: bool,
+        urgent: bool,
+    ) -> Result<Outcome, StackError> {
+        let flow = self.flow(at)?;
+        let socket = &mut self.sockets[at];
+        if socket.is_shut || socket.is_reset {
+            let error = core::mem::take(&mut socket.error);
+            return Ok(Outcome::Error(if error.is_ok() { Errno::EPIPE } else { error }));
+        }
+        if self.send_at + octets.len() as u64 > LAYOUT.send_len {
+            return Err(StackError("the script sends more than the program has memory for".to_owned()));
+        }
+        let offset = LAYOUT.send_offset() + self.send_at;
+        self.send_at += octets.len() as u64;
+        cx.memory.write(self.session, offset, octets);
+        let data = MemRange { offset, len: octets.len() as u32 };
+        cx.engine
+            .handle_send(cx.now, self.session, Send { flow, data, more, urgent })
+            .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))?;
+        Ok(Outcome::Done)
+    }
+
+    fn read(&mut self, cx: &mut Cx<'_>, at: usize, len: u32) -> Result<Outcome, StackError> {
+        let flow = self.flow(at)?;
+        let mut bytes = Vec::new();
+        while let Some(range) = self.sockets[at].unread.front_mut().filter(|_| bytes.len() < len as usize) {
+            let take = range.len.min(len - bytes.len() as u32);
+            let mut part = vec![0; take as usize];
+            cx.memory.read(self.session, range.offset, &mut part);
+            bytes.extend_from_slice(&part);
+            range.offset += u64::from(take);
+            range.len -= take;
+            if range.len == 0 {
+                self.sockets[at].unread.pop_front();
+            }
+            cx.engine
+                .handle_credit(cx.now, self.session, ReceiveCredit { flow, len: take })
+                .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))?;
+        }
+        let socket = &mut self.sockets[at];
+        Ok(match (bytes.is_empty(), core::mem::take(&mut socket.error)) {
+            (false, error) => {
+                socket.error = error;
+                Outcome::Octets(bytes)
+            }
+            (true, error) if !error.is_ok() => Outcome::Error(error),
+            _ if socket.is_eof || socket.is_reset => Outcome::EndOfFile,
+            _ => Outcome::Nothing,
+        })
+    }
+
+    fn shutdown(&mut self, cx: &mut Cx<'_>, at: usize, read: bool) -> Result<Outcome, StackError> {
+        let flow = self.flow(at)?;
+        if self.sockets[at].is_reset {
+            return Ok(Outcome::Error(Errno::ENOTCONN));
+        }
+        if read {
+            self.command(cx, Command::SetOption { flow, option: FlowOption::ReceiveShut, value: 1 }, &[])?;
+            self.sockets[at].is_eof = true;
+        } else {
+            self.sockets[at].is_shut = true;
+            self.command(cx, Command::ShutdownSend { flow }, &[])?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_>, at: usize, abort: bool) -> Result<Outcome, StackError> {
+        let flow = self.flow(at)?;
+        self.sockets[at] = Socket::default();
+        self.command(cx, Command::Close { flow, abort }, &[])?;
+        Ok(Outcome::Done)
+    }
+
+    fn set(
+        &mut self,
+        cx: &mut Cx<'_>,
+        at: usize,
+        option: SocketOption,
+        value: u32,
+    ) -> Result<Outcome, StackError> {
+        let option = match option {
+            SocketOption::NoDelay => FlowOption::NoDelay,
+            SocketOption::Cork => FlowOption::Cork,
+            SocketOption::KeepAlive => FlowOption::KeepAlive,
+            SocketOption::KeepIdle => FlowOption::KeepIdleSecs,
+            SocketOption::KeepInterval => FlowOption::KeepIntervalSecs,
+            SocketOption::KeepCount => FlowOption::KeepCount,
+            SocketOption::UserTimeoutMs => FlowOption::UserTimeoutMs,
+            SocketOption::ReceiveBuffer => FlowOption::ReceiveWindowMax,
+        };
+        match self.flow(at) {
+            Ok(flow) => self.command(cx, Command::SetOption { flow, option, value }, &[])?,
+            // Before there is a connection: for all that come.
+            Err(_) => self.inherited.push((option, value)),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn info(&mut self, cx: &mut Cx<'_>, at: usize, name: InfoName) -> Result<Outcome, StackError> {
+        let flow = self.flow(at)?;
+        let info = cx.memory.infos.get(&flow.slot()).copied().unwrap_or_default();
+        Ok(Outcome::Number(match name {
+            InfoName::Cwnd => i64::from(info.cwnd / info.mss.max(1)),
+            InfoName::Srtt => i64::from(info.srtt_us),
+            InfoName::Mss => i64::from(info.mss),
+            InfoName::Retransmits => i64::from(info.retransmits),
+            InfoName::Ssthresh | InfoName::Rto => {
+                return Err(StackError("the engine's flow information has no such field".to_owned()));
+            }
+        }))
+    }
+}
+
+/// The state of a connection, which the program may not have any more.
+fn state(engine: &Engine, conn: ConnName) -> StateName {
+    let sockets = engine.sockets();
+    let found = sockets.iter().find(|socket| !socket.listener && socket.remote.port() == far_port(conn));
+    match found.map(|socket| socket.state) {
+        Some("SYN-SENT") => StateName::SynSent,
+        Some("SYN-RECV") => StateName::SynReceived,
+        Some("ESTAB") => StateName::Established,
+        Some("FIN-WAIT-1") => StateName::FinWait1,
+        Some("FIN-WAIT-2") => StateName::FinWait2,
+        Some("CLOSE-WAIT") => StateName::CloseWait,
+        Some("CLOSING") => StateName::Closing,
+        Some("LAST-ACK") => StateName::LastAck,
+        Some("TIME-WAIT") => StateName::TimeWait,
+        _ => StateName::Closed,
+    }
+}

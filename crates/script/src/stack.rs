@@ -1,0 +1,84 @@
+//! What the runner needs of a stack that is tested. The engine in virtual time and Linux in real time are two.
+
+use crate::packet::Segment;
+use crate::script::{Call, ConnName, StateName};
+use toe_abi::errno::Errno;
+
+/// The port at which the program listens.
+pub const LISTEN_PORT: u16 = 8080;
+/// The far end's port of the connection `a`.
+const FAR_PORT_FIRST: u16 = 7001;
+
+/// The far end's port of a connection: by it the runner tells connections apart.
+pub const fn far_port(conn: ConnName) -> u16 {
+    FAR_PORT_FIRST + conn.0 as u16
+}
+
+/// The connection that has this port at the far end.
+pub fn conn_of(far_port: u16) -> Option<ConnName> {
+    let at = far_port.checked_sub(FAR_PORT_FIRST)?;
+    u8::try_from(at).ok().filter(|at| *at < ConnName::MAX).map(ConnName)
+}
+
+/// How exactly a stack keeps time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    /// Part of a time that it may be late or early, in percent.
+    pub late_percent: u64,
+    pub early_percent: u64,
+    /// And in any case this much.
+    pub late_us: u64,
+    pub early_us: u64,
+}
+
+impl Tolerance {
+    pub const fn earliest(self, us: u64) -> u64 {
+        us.saturating_sub(us * self.early_percent / 100 + self.early_us)
+    }
+
+    pub const fn latest(self, us: u64) -> u64 {
+        us.saturating_add(us / 100 * self.late_percent + self.late_us)
+    }
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// It would block.
+    Nothing,
+    EndOfFile,
+    Error(Errno),
+    Octets(Vec<u8>),
+    State(StateName),
+    Number(i64),
+}
+
+/// A stack could not be used: no verdict on what it does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StackError(pub String);
+
+impl StackError {
+    pub fn new(doing: &str, error: impl std::fmt::Display) -> StackError {
+        StackError(format!("{doing}: {error}"))
+    }
+}
+
+/// A stack, its link and the program above it.
+pub trait Stack {
+    /// Microseconds since some moment.
+    fn now_us(&self) -> u64;
+
+    fn tolerance(&self) -> Tolerance;
+
+    /// A datagram from the far end arrives.
+    fn arrives(&mut self, datagram: &[u8]) -> Result<(), StackError>;
+
+    /// The next segment that the stack sends, and when, waiting for it until `until_us`. `None`: nothing was sent, and
+    /// it is `until_us` now.
+    fn sent(&mut self, until_us: u64) -> Result<Option<(u64, Segment)>, StackError>;
+
+    /// The program does or asks something. `octets` are those to send.
+    fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError>;
+}

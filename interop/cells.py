@@ -1,0 +1,100 @@
+"""What is measured: the cells of the table, the links they stand for, and how long and how often each is measured."""
+
+import dataclasses
+import math
+
+FRAME = 1514
+SEGMENT = 1448
+BURST = 5
+"""Frames lost in a row on average on links with burst loss."""
+SIDES = {
+    "linux→linux": ("linux", "linux"),
+    "engine→linux": ("engine", "linux"),
+    "linux→engine": ("linux", "engine"),
+}
+LOSSES = [(0, "random"), *((percent, kind) for percent in (0.1, 1, 5) for kind in ("random", "burst"))]
+DELAYS_MS = (1, 20, 100)
+FLOWS = (1, 16)
+SECONDS = {1: 8, 20: 12, 100: 20}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A link. The delay is that of each direction, so a round trip takes twice as long."""
+
+    delay_ms: int
+    loss: float = 0
+    kind: str = "random"
+
+    @property
+    def rate_mbit(self):
+        """So that the processors are not what limits: a round trip of 0.2 s holds megabytes in any case."""
+        return 50 if self.delay_ms == 100 else 100
+
+    @property
+    def queue(self):
+        """Octets: what the link holds in a round trip, and not less than some forty frames."""
+        return max(64_000, self.rate_mbit * 125_000 * 2 * self.delay_ms // 1000)
+
+    def faults(self, seed):
+        """For the two ends of the cable: the same for both directions, but other frames are lost."""
+        loss = f"rx_drop={self.loss}%&" if self.loss else ""
+        burst = f"rx_burst={BURST}&" if self.loss and self.kind == "burst" else ""
+        rest = (f"rx_delay_us={self.delay_ms * 1000}&rx_rate_kbit={self.rate_mbit * 1000}"
+                f"&rx_queue_bytes={self.queue}")
+        return [f"{loss}{burst}{rest}&seed={number}" for number in (seed, seed + 1_000_000)]
+
+    def expected_mbit(self, flows):
+        """About what TCP reaches (Mathis et al., for Reno), to know how many cells can run at once."""
+        if not self.loss:
+            return self.rate_mbit
+        per_flow = 1.22 * SEGMENT * 8 / (2e-3 * self.delay_ms * math.sqrt(self.loss / 100)) / 1e6
+        return min(self.rate_mbit, max(1, flows * per_flow))
+
+    def title(self):
+        loss = f"{self.loss} % {self.kind}" if self.loss else "none"
+        return f"{loss} | {self.delay_ms} ms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One row of the table of goodputs."""
+
+    shape: Shape
+    flows: int
+
+    @property
+    def seconds(self):
+        return SECONDS[self.shape.delay_ms]
+
+    def name(self):
+        loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"
+        return f"{loss}/{self.shape.delay_ms}ms/{self.flows}x"
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """One row of the table of fairness: two senders at the same end of one link."""
+
+    shape: Shape
+
+    @property
+    def skip(self):
+        """Seconds that are not counted: both are in slow start, and then find their shares."""
+        return {1: 5, 20: 10, 100: 30}[self.shape.delay_ms]
+
+    @property
+    def seconds(self):
+        return {1: 20, 20: 40, 100: 90}[self.shape.delay_ms]
+
+    def name(self):
+        loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"
+        return f"share/{loss}/{self.shape.delay_ms}ms"
+
+
+def goodput_cells():
+    return [Cell(Shape(delay, loss, kind), flows) for loss, kind in LOSSES for delay in DELAYS_MS for flows in FLOWS]
+
+
+def share_cells():
+    return [Share(Shape(delay, loss)) for loss in (0, 0.1) for delay in DELAYS_MS]
