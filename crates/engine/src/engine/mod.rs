@@ -16,6 +16,7 @@ mod capture;
 mod completions;
 mod direct;
 mod host;
+mod leftovers;
 mod life;
 mod neighbours;
 mod receive;
@@ -141,6 +142,7 @@ pub struct Engine {
     capture: capture::Capture,
     /// Connections that came in at listeners and are not open yet.
     half_open: usize,
+    leftovers: leftovers::Leftovers,
     reset_limit: RateLimit,
     challenge_limit: RateLimit,
 }
@@ -170,6 +172,7 @@ impl Engine {
             arrivals: 0,
             capture: capture::Capture::default(),
             half_open: 0,
+            leftovers: leftovers::Leftovers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
             challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
@@ -246,6 +249,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
+        self.count_leftover(idx);
         let flow = self.flows.get(idx);
         self.wheel.set(idx, flow.timers.earliest());
         if completions::has_something(flow) {
@@ -261,6 +265,7 @@ impl Engine {
             }
         }
         self.free_if_done(idx);
+        self.bound_time_wait(idx);
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

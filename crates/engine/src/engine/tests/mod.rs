@@ -8,6 +8,7 @@ mod direct;
 mod fake_channels;
 mod flood;
 mod hostile;
+mod leftovers;
 mod long_stream;
 mod path_mtu;
 mod recovery;
