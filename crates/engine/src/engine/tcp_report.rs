@@ -3,16 +3,20 @@
 use super::{Engine, TCP_LEN};
 use crate::egress::builder::ip_header_len;
 use crate::flow::record::{Flow, Phase};
-use crate::flow::tcp::open::TIMESTAMPS_LEN;
-use crate::flow::tcp::timeout;
+use crate::flow::tcp::{output, timeout};
 use crate::work::Path;
 use toe_abi::report::TcpReport;
-use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 
 impl Engine {
     pub(super) fn tcp_report(&self, flow: &Flow) -> TcpReport {
         let Flow { snd, rcv, cc, rtt, rate, traffic, board, .. } = flow;
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
+        let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
+        let pmtu = match flow.conn.path {
+            Path::Port { port, .. } if snd.mss >= flow.mtu.limit => self.ports[port.index()].link.mtu,
+            // What fits one segment: of a path that is known to take less than its link, or of none.
+            _ => u32::from(snd.mss + output::options_len(flow)) + TCP_LEN + headers,
+        };
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
             ca_state: ca_state(cc.phase).to_owned(),
@@ -27,7 +31,7 @@ impl Engine {
             rttvar_us: rtt.rttvar_us,
             min_rtt_us: rtt.min_us,
             mss: snd.mss,
-            pmtu: self.path_mtu(flow),
+            pmtu,
             cwnd: cc.cwnd,
             ssthresh: (cc.ssthresh != u32::MAX).then_some(cc.ssthresh),
             bytes_sent: traffic.sent,
@@ -49,19 +53,6 @@ impl Engine {
             snd_wnd: snd.wnd.octets(),
             rcv_wnd: if snd.syn_acked { flow.receive.window(rcv.nxt) } else { 0 },
             rcv_space: flow.receive.window_max,
-        }
-    }
-
-    /// That of the link, unless path MTU discovery has found it too large.
-    fn path_mtu(&self, flow: &Flow) -> u32 {
-        let headers = ip_header_len(flow.conn.key.remote.addr) as u32 + TCP_LEN;
-        match flow.conn.path {
-            Path::Port { port, .. } if flow.snd.mss >= flow.mtu.limit => self.ports[port.index()].link.mtu,
-            Path::Port { .. } => {
-                let options = if flow.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
-                u32::from(flow.snd.mss) + u32::from(options) + headers
-            }
-            Path::Local => SEGMENT_PAYLOAD_MAX as u32 + headers,
         }
     }
 }

@@ -47,6 +47,7 @@ pub struct Prr {
 pub struct Undo {
     pub cwnd: u32,
     pub ssthresh: u32,
+    pub any_resent: bool,
     /// Octets sent again that the peer has not said to have twice.
     pub unexplained: u32,
     /// The timestamp of the first of them.

@@ -127,7 +127,7 @@ fn path_left(flow: &Flow, now: Instant, mss: u32) -> u32 {
 /// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
 /// window does not hold it back: it is one segment, after nothing was heard for two round trips.
 fn prepare_tail_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    if !flow.snd.tail_probe {
+    if !flow.snd.tail_probe || flow.outstanding() == 0 {
         return None;
     }
     let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
