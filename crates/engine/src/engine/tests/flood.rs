@@ -260,29 +260,3 @@ fn guesses_at_a_connection_are_answered_once_in_a_while() {
     assert!(said <= 1, "{said} in a moment");
     assert!(world.sides[A].conns[a].errno.is_none() && world.run_until(1_000, |_| true));
 }
-
-/// Not run by itself: `cargo test --release -p toe-engine flood_costs -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures"]
-fn flood_costs() {
-    let count = 1_000_000u32;
-    for (what, dst_port, room) in [("a cookie", 80u16, true), ("dropped or reset, nobody listens", 81, false)]
-    {
-        let mut world = flooded(300);
-        let frames: Vec<_> =
-            (0..4096).map(|n| Stray { dst_port, ..Stray::syn(100_000 + n) }.frame()).collect();
-        let start = std::time::Instant::now();
-        for number in 0..count {
-            let (now, side) = (world.now, &mut world.sides[B]);
-            let frame = &frames[number as usize % frames.len()];
-            side.engine.handle_frame(now, PORT, frame, BELIEVED, &mut side.memory);
-            if number % 128 == 0 {
-                side.engine.poll_transmit(now, PORT, &mut side.outbox, &mut side.memory, 256);
-                side.outbox.sent.clear();
-            }
-        }
-        let each = start.elapsed().as_nanos() / u128::from(count);
-        println!("{what}: {each} ns a SYN");
-        assert!(!room || world.sides[B].engine.counter(Counter::CookiesSent) >= u64::from(count));
-    }
-}
