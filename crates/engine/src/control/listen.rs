@@ -28,6 +28,8 @@ pub struct Holder {
 pub const CREDIT_MAX: u32 = 4096;
 /// Longest backlog; longer ones count as this.
 pub const BACKLOG_MAX: u32 = 4096;
+/// Connections that are not open yet have room for so many at a listener with a short backlog.
+const HALF_OPEN_MIN: u32 = 128;
 /// Most anchors that hold one listener.
 const ANCHORS_MAX: usize = 4096;
 
@@ -87,12 +89,20 @@ pub struct Listener {
     pub half_open: u32,
     /// Connections handed to a session and not taken by its program yet.
     pub handed: u32,
+    /// Until then an ACK may bring a cookie back.
+    pub cookies_until: Instant,
 }
 
 impl Listener {
-    /// Whether another SYN is welcome.
-    pub fn has_room(&self) -> bool {
-        self.half_open < self.backlog.max(128) && (self.waiting.len() as u32 + self.handed) <= self.backlog
+    /// Whether connections that its program has not taken are as many as it wants to wait. Linux lets one more come than
+    /// `listen` says.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() as u32 + self.handed > self.backlog
+    }
+
+    /// Whether another SYN may have a record.
+    pub fn has_room_for_half_open(&self) -> bool {
+        self.half_open < self.backlog.max(HALF_OPEN_MIN)
     }
 
     /// The next holder with credit, round robin; its credit is used up by one.
@@ -225,6 +235,7 @@ impl Listeners {
             waiting: VecDeque::new(),
             half_open: 0,
             handed: 0,
+            cookies_until: Instant::ZERO,
         };
         self.records[slot] = Some(listener);
         let idx = ListenerIdx(slot as u32);

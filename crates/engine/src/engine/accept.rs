@@ -33,8 +33,8 @@ impl Engine {
             return;
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        listener.half_open -= 1;
         listener.waiting.push_back(idx);
+        self.uncount_half_open(listener_idx);
         self.arrivals += 1;
         self.flows.get_mut(idx).conn.arrival = self.arrivals;
         self.hand_out(now, listener_idx, host);
@@ -297,16 +297,18 @@ impl Engine {
     /// A flow that its listener still counts is going away.
     pub(super) fn forget_in_listener(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
+        // An owner that has been told of it may still take it, and finds it reset.
+        let Some(listener_idx) = flow.conn.listener.take() else { return };
         if !flow.snd.syn_acked {
-            listener.half_open -= 1;
-        } else if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
+            self.uncount_half_open(listener_idx);
+            return;
+        }
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
             listener.waiting.remove(at);
         } else {
             listener.handed -= 1;
         }
-        // An owner that has been told of it may still take it, and finds it reset.
-        flow.conn.listener = None;
     }
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
@@ -326,9 +328,8 @@ impl Engine {
         let orphans: Vec<FlowIdx> =
             self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
         for flow in orphans {
-            let conn = &mut self.flows.get_mut(flow).conn;
-            conn.listener = None;
-            conn.came_in = None;
+            self.forget_in_listener(flow);
+            self.flows.get_mut(flow).conn.came_in = None;
             self.app_close(now, flow, true, host);
         }
     }
