@@ -8,6 +8,7 @@ use crate::control::listen::{CREDIT_MAX, Evidence, Holder};
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::flow::tcp::congestion::{self, AlgorithmName};
 use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
@@ -522,6 +523,12 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(4096, toe_base::limits::WINDOW_MAX);
         }
+        FlowOption::Congestion => {
+            if let Some(name) = AlgorithmName::from_number(value) {
+                congestion::choose(flow, name);
+            }
+        }
+        FlowOption::MaxPacingRate => congestion::limit_pacing(flow, value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(flow, now);

@@ -1,5 +1,6 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
+mod bottleneck;
 mod capture;
 mod closing;
 mod crowd;

@@ -136,7 +136,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(number: u8, caps: LinkCaps) -> Side {
+    pub(super) fn new(number: u8, caps: LinkCaps) -> Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
             flows_max: 256,
@@ -273,7 +273,7 @@ impl Side {
         self.conns.iter_mut().find(|c| c.id == id).expect("a completion for a known flow")
     }
 
-    fn poll_completions(&mut self, now: Instant) -> bool {
+    pub(super) fn poll_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         loop {
             self.engine.poll_completions(&mut self.memory);
