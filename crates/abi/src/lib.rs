@@ -4,7 +4,8 @@
 //! decoding of every entry and message. It does no I/O and knows nothing of what is below or above the interface.
 //!
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
-//! queues), [`command`] (argument blocks and flow information), [`attach`] (how a host gets all
+//! queues), [`command`] (argument blocks and flow information), [`congestion`]
+//! (names of algorithms), [`attach`] (how a host gets all
 //! this), [`channel`] (memory that two sessions share), [`capture`] (packets as an engine saw them).
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod attach;
 pub mod capture;
 pub mod channel;
 pub mod command;
+pub mod congestion;
 pub mod entry;
 pub mod errno;
 pub mod place;

@@ -28,6 +28,8 @@ pub struct Holder {
 pub const CREDIT_MAX: u32 = 4096;
 /// Longest backlog; longer ones count as this.
 pub const BACKLOG_MAX: u32 = 4096;
+/// Connections that are not open yet have room for so many at a listener with a short backlog.
+const HALF_OPEN_MIN: u32 = 128;
 /// Most anchors that hold one listener.
 const ANCHORS_MAX: usize = 4096;
 
@@ -93,12 +95,20 @@ pub struct Listener {
     pub half_open: u32,
     /// Connections handed to a session and not taken by its program yet.
     pub handed: u32,
+    /// Until then an ACK may bring a cookie back.
+    pub cookies_until: Instant,
 }
 
 impl Listener {
-    /// Whether another SYN is welcome.
-    pub fn has_room(&self) -> bool {
-        self.half_open < self.backlog.max(128) && (self.waiting.len() as u32 + self.handed) <= self.backlog
+    /// Whether connections that its program has not taken are as many as it wants to wait. Linux lets one more come than
+    /// `listen` says.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() as u32 + self.handed > self.backlog
+    }
+
+    /// Whether another SYN may have a record.
+    pub fn has_room_for_half_open(&self) -> bool {
+        self.half_open < self.backlog.max(HALF_OPEN_MIN)
     }
 
     /// The next holder with credit, round robin; its credit is used up by one.
@@ -182,6 +192,16 @@ impl Default for Listeners {
     }
 }
 
+/// Whether some address and port would be both listeners', each with whether it is for IPv6 alone.
+fn overlap((one, one_alone): (Endpoint, bool), (other, other_alone): (Endpoint, bool)) -> bool {
+    let covers = |all: Endpoint, alone: bool, part: Endpoint| {
+        all.addr == part.addr
+            || all.addr == part.addr.unspecified()
+            || all.addr == Addr::UNSPECIFIED_V6 && !alone && part.addr.is_v4()
+    };
+    one.port == other.port && (covers(one, one_alone, other) || covers(other, other_alone, one))
+}
+
 impl Listeners {
     /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more, when that
     /// admits who comes.
@@ -200,6 +220,12 @@ impl Listeners {
             }
             listener.anchors.push((anchor, evidence));
             return Ok(idx);
+        }
+        // Of what somebody listens at nobody else gets a part, nor all that it is a part of, unless the kernel has said so.
+        if evidence.twin.is_none()
+            && self.iter().any(|(_, listener)| overlap((listener.local, listener.v6_only), (local, v6_only)))
+        {
+            return Err(Errno::EADDRINUSE);
         }
         let slot = match self.records.iter().position(Option::is_none) {
             Some(slot) => slot,
@@ -222,6 +248,7 @@ impl Listeners {
             waiting: VecDeque::new(),
             half_open: 0,
             handed: 0,
+            cookies_until: Instant::ZERO,
         };
         self.records[slot] = Some(listener);
         let idx = ListenerIdx(slot as u32);
@@ -312,16 +339,31 @@ mod tests {
     #[test]
     fn the_bound_address_goes_before_any_address() {
         let mut listeners = Listeners::default();
-        let mut open =
-            |ip, anchor| listeners.open((at(ip, 80), false), 5, AnchorHandle(anchor), Evidence::default());
+        let local = at([0; 4], 80);
+        let twin =
+            Twin { local, v6_only: false, identity: 7, shares_port: true, is_here: true, listens: true };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open = |ip, anchor| listeners.open((at(ip, 80), false), 5, AnchorHandle(anchor), evidence);
         let any = open([0; 4], 1).expect("free");
         let one = open([10, 0, 0, 2], 2).expect("free");
-        assert_eq!(open([0; 4], 3), Err(Errno::EADDRINUSE));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(one));
         assert_eq!(listeners.find(at([10, 0, 0, 3], 80)), Some(any));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None);
         listeners.close(one);
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any));
+    }
+
+    /// Found by toe-sim, seed 3984: a session took the connections of another one's listener.
+    #[test]
+    fn without_a_kernel_socket_nobody_takes_a_part_of_what_another_listens_at() {
+        for (first, second) in [([0; 4], [10, 0, 0, 2]), ([10, 0, 0, 2], [0; 4]), ([0; 4], [0; 4])] {
+            let mut listeners = Listeners::default();
+            let mut open =
+                |ip, port| listeners.open((at(ip, port), false), 5, AnchorHandle(1), Evidence::default());
+            open(first, 80).expect("free");
+            assert_eq!(open(second, 80), Err(Errno::EADDRINUSE));
+            assert!(open(second, 81).is_ok() && open([10, 0, 0, 3], 82).is_ok());
+        }
     }
 
     #[test]
@@ -363,21 +405,48 @@ mod tests {
     fn a_listener_of_both_families_takes_what_no_other_of_ipv4_does() {
         let both = Endpoint::new(Addr::UNSPECIFIED_V6, 80);
         let mut listeners = Listeners::default();
-        let mut open = |local, v6_only| {
-            listeners.open((local, v6_only), 5, AnchorHandle(1), Evidence::default()).expect("free")
+        let twin = Twin {
+            local: both,
+            v6_only: false,
+            identity: 7,
+            shares_port: true,
+            is_here: true,
+            listens: true,
         };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open =
+            |local, v6_only| listeners.open((local, v6_only), 5, AnchorHandle(1), evidence).expect("free");
         let (any_v6, only_v6) = (open(both, false), open(Endpoint { port: 81, ..both }, true));
         let one_v6 = open(Endpoint::new(Addr::LOCALHOST_V6, 80), false);
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any_v6));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None, "it said that it wants none");
         assert_eq!(listeners.find(Endpoint::new(Addr::LOCALHOST_V6, 81)), Some(only_v6));
         assert_eq!(listeners.find(Endpoint::new(Addr::LOCALHOST_V6, 80)), Some(one_v6));
-        let mut open =
-            |local| listeners.open((local, false), 5, AnchorHandle(1), Evidence::default()).expect("free");
+        let mut open = |local| listeners.open((local, false), 5, AnchorHandle(1), evidence).expect("free");
         let any_v4 = open(at([0; 4], 81));
         let other = open(at([0; 4], 80));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), Some(any_v4), "both have the port");
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(other), "the nearer one");
+    }
+
+    #[test]
+    fn without_a_kernel_socket_families_overlap_as_they_do_in_linux() {
+        let all = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 80 };
+        let one = Endpoint::new(Addr::LOCALHOST_V6, 80);
+        let cases = [
+            ((all, false), (at([0; 4], 80), false), true),
+            ((all, false), (at([10, 0, 0, 2], 80), false), true),
+            ((all, true), (at([0; 4], 80), false), false),
+            ((all, true), (one, false), true),
+            ((one, false), (at([0; 4], 80), false), false),
+        ];
+        for (first, second, is_one) in cases {
+            assert_eq!(
+                (overlap(first, second), overlap(second, first)),
+                (is_one, is_one),
+                "{first:?} {second:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
-//! (completions out), [`direct`] (connections that leave the engine), [`errors`] (what did not
-//! arrive), [`timers`], [`report`], [`shared`] (addresses that are
+//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
+//! did not arrive), [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
@@ -11,22 +11,27 @@
 //! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
+mod audit;
 mod capture;
 mod completions;
 mod direct;
 mod errors;
 mod host;
+mod leftovers;
 mod life;
 mod neighbours;
 mod receive;
 mod report;
 mod shared;
+mod syn;
+mod tcp_report;
 mod timers;
 mod transmit;
 
 #[cfg(test)]
 mod tests;
 
+pub use audit::FlowAudit;
 pub use report::{SessionView, SocketView};
 
 use crate::control::arp::Neighbours;
@@ -37,6 +42,7 @@ use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
 use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::limit::RateLimit;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
@@ -60,6 +66,10 @@ use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, Session
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
+/// Resets for segments of no connection.
+const RESETS_A_SECOND: u32 = 4000;
+/// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
+const CHALLENGES_A_SECOND: u32 = 1000;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// TCP header without options.
@@ -133,6 +143,11 @@ pub struct Engine {
     /// Connections that ever came in at listeners.
     arrivals: u64,
     capture: capture::Capture,
+    /// Connections that came in at listeners and are not open yet.
+    half_open: usize,
+    leftovers: leftovers::Leftovers,
+    reset_limit: RateLimit,
+    challenge_limit: RateLimit,
 }
 
 impl Engine {
@@ -160,6 +175,10 @@ impl Engine {
             fragments: Fragments::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
+            half_open: 0,
+            leftovers: leftovers::Leftovers::default(),
+            reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
+            challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
         }
     }
@@ -242,6 +261,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
+        self.count_leftover(idx);
         let flow = self.flows.get(idx);
         self.wheel.set(idx, flow.timers.earliest());
         if completions::has_something(flow) {
@@ -257,6 +277,7 @@ impl Engine {
             }
         }
         self.free_if_done(idx);
+        self.bound_time_wait(idx);
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

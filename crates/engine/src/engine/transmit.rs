@@ -58,12 +58,15 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
-            if let Path::Port { port: of, .. } = self.flows.get(idx).conn.path
-                && of != port
-            {
-                // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
-                self.ports[of.index()].ready.push(idx);
-                continue;
+            match self.flows.get(idx).conn.path {
+                Path::Port { port: of, .. } if of == port => {}
+                Path::Port { port: of, .. } => {
+                    // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
+                    self.ports[of.index()].ready.push(idx);
+                    continue;
+                }
+                // The record is another connection's by now, and stands where that belongs.
+                Path::Local => continue,
             }
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
             sent += units;
@@ -180,13 +183,17 @@ impl Engine {
         }
         let pools = Pools { sent: &mut self.sent, held: &self.held };
         output::commit(flow, pools, now, tx);
-        self.count_sent(tx);
+        self.count_sent(idx, tx);
         Sent::Yes
     }
 
-    fn count_sent(&mut self, tx: &TxSegment) {
+    fn count_sent(&mut self, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
+        let traffic = &mut self.flows.get_mut(idx).traffic;
+        traffic.segments_out += u64::from(tx.segment.len.div_ceil(u32::from(tx.mss).max(1)).max(1));
+        traffic.sent += u64::from(tx.segment.len);
         if tx.is_retransmit {
+            traffic.resent += u64::from(tx.segment.len);
             self.counters.add(Counter::Retransmits);
         }
     }
@@ -201,7 +208,9 @@ impl Engine {
                 continue;
             }
             let Some(idx) = self.ready_local.pop() else { break };
-            if !self.flows.is_used(idx) {
+            // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
+            // segments are not for this engine.
+            if !self.flows.is_used(idx) || !self.flows.get(idx).is_local() {
                 continue;
             }
             moved += self.local_turn(now, idx, host);
@@ -229,7 +238,7 @@ impl Engine {
             let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
             let pools = Pools { sent: &mut self.sent, held: &self.held };
             output::commit(flow, pools, now, &tx);
-            self.count_sent(&tx);
+            self.count_sent(idx, &tx);
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
         if self.flows.is_used(idx) {

@@ -251,7 +251,7 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
         .sum();
     assert_eq!(sent, 5, "only its own");
     assert!(world.sides[B].engine.session_drained(second));
-    world.sides[B].engine.check_memory();
+    world.sides[B].engine.audit_memory().unwrap();
 }
 
 #[test]

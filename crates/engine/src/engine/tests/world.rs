@@ -137,7 +137,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(number: u8, caps: LinkCaps) -> Side {
+    pub(super) fn new(number: u8, caps: LinkCaps) -> Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
             flows_max: 256,
@@ -182,9 +182,20 @@ impl Side {
         self.listen_with(now, at, NO_HANDLE)
     }
 
+    /// The same with room for so many connections that wait.
+    pub(super) fn listen_for(
+        &mut self,
+        now: Instant,
+        at: SocketAddr,
+        backlog: u32,
+    ) -> Result<ListenerId, Errno> {
+        self.listen_as(now, ListenArgs { local: at.into(), backlog, twin: NO_HANDLE, ..Default::default() })
+    }
+
     /// The same for IPv6 alone.
     pub(super) fn listen_v6_only(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
-        self.listen_as(now, at, NO_HANDLE, LISTEN_V6_ONLY)
+        let (local, twin, flags) = (at.into(), NO_HANDLE, LISTEN_V6_ONLY);
+        self.listen_as(now, ListenArgs { local, backlog: 64, twin, flags, ..Default::default() })
     }
 
     /// The same with the handle of a kernel socket.
@@ -194,18 +205,12 @@ impl Side {
         at: SocketAddr,
         twin: u32,
     ) -> Result<ListenerId, Errno> {
-        self.listen_as(now, at, twin, 0)
+        self.listen_as(now, ListenArgs { local: at.into(), backlog: 64, twin, ..Default::default() })
     }
 
-    fn listen_as(
-        &mut self,
-        now: Instant,
-        at: SocketAddr,
-        twin: u32,
-        flags: u32,
-    ) -> Result<ListenerId, Errno> {
-        let anchor = self.engine.take_anchor(self.session).0;
-        let args = ListenArgs { local: at.into(), backlog: 64, anchor, twin, flags, ..Default::default() };
+    fn listen_as(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
+        let anchor = self.engine.take_anchor(self.session);
+        let args = ListenArgs { anchor: anchor.0, ..args };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Listen { token: 1 }, &block);
@@ -277,7 +282,7 @@ impl Side {
         self.conns.iter_mut().find(|c| c.id == id).expect("a completion for a known flow")
     }
 
-    fn poll_completions(&mut self, now: Instant) -> bool {
+    pub(super) fn poll_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         loop {
             self.engine.poll_completions(&mut self.memory);
@@ -347,6 +352,8 @@ pub(super) struct World {
     order: u64,
     seed: u64,
     pub(super) unplugged: bool,
+    /// Longer frames vanish.
+    pub(super) longest: usize,
     /// Only each so-manieth frame arrives.
     pub(super) keep_one_in: u64,
     launched: u64,
@@ -380,6 +387,7 @@ impl World {
             order: 0,
             seed: 1,
             unplugged: false,
+            longest: usize::MAX,
             keep_one_in: 1,
             launched: 0,
         }
@@ -398,7 +406,7 @@ impl World {
         self.log.push((self.now, from, frame.clone()));
         self.launched += 1;
         let kept = self.launched.is_multiple_of(self.keep_one_in);
-        if self.unplugged || !kept || self.random(1000) < self.faults.drop {
+        if self.unplugged || frame.len() > self.longest || !kept || self.random(1000) < self.faults.drop {
             return;
         }
         let copies = 1 + usize::from(self.random(1000) < self.faults.duplicate);

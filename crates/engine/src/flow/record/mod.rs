@@ -7,7 +7,9 @@
 
 mod path;
 
-pub use path::{Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use path::{
+    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse,
+};
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
@@ -37,7 +39,9 @@ pub struct Flow {
     pub rack: Rack,
     pub rtt: RoundTrip,
     pub rate: DeliveryRate,
+    pub traffic: Traffic,
     pub ecn: Ecn,
+    pub mtu: PathMtu,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -93,6 +97,18 @@ pub struct Conn {
     pub prefix_unread: bool,
     /// Such octets went to the next owner, who may still have some that nobody else can reach.
     pub carried: bool,
+    /// What it counts as, once no program has it.
+    pub leftover: Leftover,
+}
+
+/// A connection that no program has any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leftover {
+    #[default]
+    No,
+    /// It is still closing.
+    Orphan,
+    TimeWait,
 }
 
 /// A connection's place in a channel.
@@ -425,6 +441,7 @@ impl Flow {
                 asked_to_yield: false,
                 prefix_unread: false,
                 carried: false,
+                leftover: Leftover::No,
             },
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),
@@ -433,7 +450,9 @@ impl Flow {
             rack: Rack::default(),
             rtt: RoundTrip::default(),
             rate: DeliveryRate::default(),
+            traffic: Traffic::default(),
             ecn: Ecn::default(),
+            mtu: PathMtu::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),
