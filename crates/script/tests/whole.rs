@@ -18,7 +18,8 @@ fn the_whole_does_what_scripts_say() {
         println!("not run: there is no toed in {}: run `make programs`", programs.display());
         return;
     }
-    let scripts = files::read_all(&root.join("crates/script/scripts")).unwrap_or_else(|error| panic!("{error}"));
+    let scripts =
+        files::read_all(&root.join("crates/script/scripts")).unwrap_or_else(|error| panic!("{error}"));
     let verdicts = verdict::all(&scripts, THREADS, |script| verdict::with_whole(script, &programs));
     let report = verdict::report(&scripts, &verdicts);
     println!("{report}");
