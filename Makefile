@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help sim build programs test lint demo bench acceptance compat interop clean
+.PHONY: help build programs test lint demo bench acceptance compat interop coverage sim clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,10 @@ compat: ## many programs and CPython's own tests on both stacks, as tables in do
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	compat/run.py --write
+
+coverage: ## branches of the TCP folder that unit tests and packet scripts take, a line a file
+	@scripts/setup.sh coverage
+	@scripts/coverage.sh
 
 interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 40 minutes)
 	@scripts/setup.sh interop

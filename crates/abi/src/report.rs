@@ -95,6 +95,72 @@ pub struct SocketReport {
     pub users: Vec<UserReport>,
     /// `local` or the port's `DRIVER:IFNAME`; `*` for a listener on all.
     pub device: String,
+    /// Of a connection only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<TcpReport>,
+}
+
+/// How a connection's TCP stands: what `ss -i` shows of Linux's, in octets and µs where that counts segments and ms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpReport {
+    /// `cubic`, `reno`, …
+    pub congestion: String,
+    /// `open`, `cwr`, `recovery` or `loss`, as Linux names them.
+    pub ca_state: String,
+    /// In use, not only offered.
+    pub timestamps: bool,
+    pub sack: bool,
+    pub ecn: bool,
+    /// Window scales of what is sent and of what is received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wscale: Option<[u8; 2]>,
+    /// Octets go from program to program, past the engine, which does not count them.
+    pub direct: bool,
+    pub rto_us: u32,
+    /// Times that it was doubled.
+    pub backoff: u8,
+    /// 0 until the first measurement, as the next two.
+    pub srtt_us: u32,
+    pub rttvar_us: u32,
+    pub min_rtt_us: u32,
+    /// Largest payload of a segment that is sent, and largest IP datagram of the path.
+    pub mss: u16,
+    pub pmtu: u32,
+    /// Octets.
+    pub cwnd: u32,
+    /// Octets; none before the first loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssthresh: Option<u32>,
+    /// Octets sent, those of retransmissions included, and those of retransmissions alone.
+    pub bytes_sent: u64,
+    pub bytes_retrans: u64,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    /// Segments; one that a link cuts counts as those that it becomes.
+    pub segs_out: u64,
+    pub segs_in: u64,
+    /// Octets a second; 0: not measured yet.
+    pub delivery_rate: u64,
+    /// The program, not the path, limited that.
+    pub app_limited: bool,
+    /// Octets a second; 0: not paced.
+    pub pacing_rate: u64,
+    /// Octets sent and not acknowledged, and of these: those that the peer has out of order, and those taken for lost.
+    pub unacked: u32,
+    pub sacked: u32,
+    pub lost: u32,
+    /// Retransmissions of the connection.
+    pub retransmits: u32,
+    /// Segments were seen to overtake each other, and how far RACK's window was widened for it.
+    pub reordering_seen: bool,
+    pub reordering_window: u8,
+    /// Octets queued and not sent yet.
+    pub notsent: u32,
+    /// Windows, in octets: the peer's, and what is offered to it.
+    pub snd_wnd: u32,
+    pub rcv_wnd: u32,
+    /// Octets that the receive window may grow to.
+    pub rcv_space: u32,
 }
 
 /// A process that holds a socket.

@@ -1,9 +1,9 @@
-//! `toe ss`: the engine's sockets, in the columns of `ss -tanp` and the link.
+//! `toe ss`: the engine's sockets, in the columns of `ss -tanp` and the link; with `-i` what `ss -i` tells of TCP.
 
 use crate::client::Client;
 use crate::{Failure, print, print_json};
 use toe_abi::attach::ReportKind;
-use toe_abi::report::{SocketReport, SocketsReport};
+use toe_abi::report::{SocketReport, SocketsReport, TcpReport};
 
 /// Show an engine's sockets
 #[derive(Debug, clap::Args)]
@@ -14,6 +14,12 @@ COLUMNS:
   Device   the port; 'local' when both ends are on this engine; '*' for a listener
   Process  who holds the socket; nobody, when the engine is only seeing its end through
 
+With -i (times in ms, cwnd and ssthresh in segments, as ss has them; JSON has octets and µs):
+  ts sack ecn wscale   what both ends agreed on        cubic, ca_state   congestion control, and where it stands
+  rto rtt minrtt       time-out, round trip/variation  delivery_rate     what the path was seen to deliver
+  unacked sacked lost  octets on their way, those that the peer has out of order, those taken for lost
+  direct               octets go past the engine, between two programs, and are not in bytes_…
+
 EXAMPLES:
   toe ss
   toe ss --name web --json | jq '.sockets[] | select(.state == \"ESTAB\")'
@@ -23,6 +29,9 @@ pub struct Args {
     /// Name of the engine ('default' unless given)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Show how each connection's TCP stands, in the words of ss -i
+    #[arg(short, long)]
+    info: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -37,10 +46,10 @@ pub fn ss(args: &Args) -> Result<u8, Failure> {
     report
         .sockets
         .sort_by_key(|socket| (socket.state != "LISTEN", socket.local.clone(), socket.remote.clone()));
-    print(&format(&report.sockets))
+    print(&format(&report.sockets, args.info))
 }
 
-fn format(sockets: &[SocketReport]) -> String {
+fn format(sockets: &[SocketReport], info: bool) -> String {
     let head = ["State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Device", "Process"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(sockets.iter().map(|socket| {
@@ -57,7 +66,7 @@ fn format(sockets: &[SocketReport]) -> String {
     let widths: [usize; 7] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut out = String::new();
-    for row in &rows {
+    for (at, row) in rows.iter().enumerate() {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
@@ -68,8 +77,87 @@ fn format(sockets: &[SocketReport]) -> String {
         }
         out += line.trim_end();
         out += "\n";
+        let tcp = at.checked_sub(1).and_then(|at| sockets[at].tcp.as_ref());
+        if let Some(tcp) = tcp.filter(|_| info) {
+            out += "\t ";
+            out += &info_line(tcp);
+            out += "\n";
+        }
     }
     out
+}
+
+/// `ss -i`'s line.
+fn info_line(tcp: &TcpReport) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let flags = [(tcp.timestamps, "ts"), (tcp.sack, "sack"), (tcp.ecn, "ecn"), (tcp.direct, "direct")];
+    words.extend(flags.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()));
+    words.push(tcp.congestion.clone());
+    words.push(format!("ca_state:{}", tcp.ca_state));
+    if let Some([snd, rcv]) = tcp.wscale {
+        words.push(format!("wscale:{snd},{rcv}"));
+    }
+    let mut number = |name: &str, value: u64| {
+        if value > 0 {
+            words.push(format!("{name}:{value}"));
+        }
+    };
+    let segments = |octets: u32| u64::from(octets / u32::from(tcp.mss).max(1));
+    number("rto", u64::from(tcp.rto_us / 1000));
+    number("backoff", tcp.backoff.into());
+    number("mss", tcp.mss.into());
+    number("pmtu", tcp.pmtu.into());
+    number("cwnd", segments(tcp.cwnd));
+    number("ssthresh", tcp.ssthresh.map_or(0, segments));
+    number("bytes_sent", tcp.bytes_sent);
+    number("bytes_retrans", tcp.bytes_retrans);
+    number("bytes_acked", tcp.bytes_acked);
+    number("bytes_received", tcp.bytes_received);
+    number("segs_out", tcp.segs_out);
+    number("segs_in", tcp.segs_in);
+    number("unacked", tcp.unacked.into());
+    number("sacked", tcp.sacked.into());
+    number("lost", tcp.lost.into());
+    number("retrans", tcp.retransmits.into());
+    number("reord_seen", tcp.reordering_seen.into());
+    number("reo_wnd_mult", if tcp.reordering_seen { tcp.reordering_window.into() } else { 0 });
+    number("notsent", tcp.notsent.into());
+    number("snd_wnd", tcp.snd_wnd.into());
+    number("rcv_wnd", tcp.rcv_wnd.into());
+    number("rcv_space", tcp.rcv_space.into());
+    if tcp.srtt_us > 0 {
+        words.push(format!("rtt:{}/{}", milliseconds(tcp.srtt_us), milliseconds(tcp.rttvar_us)));
+        words.push(format!("minrtt:{}", milliseconds(tcp.min_rtt_us)));
+        let rate = u64::from(tcp.cwnd) * 1_000_000 / u64::from(tcp.srtt_us);
+        words.push(format!("send {}", bits_a_second(rate)));
+    }
+    for (name, octets_a_second) in [("pacing_rate", tcp.pacing_rate), ("delivery_rate", tcp.delivery_rate)] {
+        if octets_a_second > 0 {
+            words.push(format!("{name} {}", bits_a_second(octets_a_second)));
+        }
+    }
+    if tcp.app_limited {
+        words.push("app_limited".to_owned());
+    }
+    words.join(" ")
+}
+
+fn milliseconds(us: u32) -> String {
+    let text = format!("{}.{:03}", us / 1000, us % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// As `ss` writes rates: `1.5Gbps`, `93500bps`.
+fn bits_a_second(octets_a_second: u64) -> String {
+    let bits = octets_a_second as f64 * 8.0;
+    let (value, unit) = match bits {
+        b if b >= 1e9 => (b / 1e9, "Gbps"),
+        b if b >= 1e6 => (b / 1e6, "Mbps"),
+        b if b >= 1e3 => (b / 1e3, "Kbps"),
+        b => (b, "bps"),
+    };
+    let text = format!("{value:.1}");
+    format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 fn users(socket: &SocketReport) -> String {
@@ -118,7 +206,7 @@ mod tests {
             },
             SocketReport { state: "TIME-WAIT".to_owned(), ..Default::default() },
         ];
-        let text = format(&sockets);
+        let text = format(&sockets, false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
         let column = lines[0].find("Local").expect("a column");
@@ -127,6 +215,36 @@ mod tests {
         assert!(lines[1].ends_with("users:((\"nginx\",pid=10,fd=6),(\"nginx\",pid=11,fd=6))"), "{text}");
         assert!(lines[2].contains("packet:veth0"), "{text}");
         assert_eq!(lines[3], lines[3].trim_end());
+    }
+
+    #[test]
+    fn tcp_is_told_of_in_the_words_of_ss() {
+        let tcp = TcpReport {
+            congestion: "cubic".to_owned(),
+            ca_state: "recovery".to_owned(),
+            timestamps: true,
+            sack: true,
+            wscale: Some([7, 9]),
+            rto_us: 204_900,
+            srtt_us: 1_500,
+            rttvar_us: 20,
+            min_rtt_us: 1_000,
+            mss: 1448,
+            cwnd: 14_480,
+            ssthresh: Some(14_480),
+            lost: 1448,
+            delivery_rate: 12_500_000,
+            pacing_rate: 150_000_000,
+            ..TcpReport::default()
+        };
+        assert_eq!(
+            info_line(&tcp),
+            "ts sack cubic ca_state:recovery wscale:7,9 rto:204 mss:1448 cwnd:10 ssthresh:10 lost:1448 rtt:1.5/0.02 \
+             minrtt:1 send 77.2Mbps pacing_rate 1.2Gbps delivery_rate 100Mbps"
+        );
+        let sockets = [SocketReport { tcp: Some(tcp), ..Default::default() }, SocketReport::default()];
+        let lines = |info| format(&sockets, info).lines().count();
+        assert_eq!((lines(false), lines(true)), (3, 4), "a line more for the one that is a connection");
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl Daemon {
                 None if view.listener => "*".to_owned(),
                 port => self.ports.name(port).to_owned(),
             },
+            tcp: view.tcp.clone(),
         }
     }
 

@@ -21,6 +21,7 @@ toe_base::counters! {
         DropBadTcp = "drop_bad_tcp_header",
         DropBadArp = "drop_bad_arp",
         DropBadIcmp = "drop_bad_icmp",
+        IgnoredIcmp = "ignored_icmp",
         DropBadAddress = "drop_bad_source_address",
         DropNoFlow = "drop_no_flow",
         DropUnacceptable = "drop_unacceptable_segment",

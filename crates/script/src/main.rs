@@ -1,5 +1,7 @@
 //! `toe-script FILE...`: runs packet scripts against the engine, or with `--linux` against Linux's TCP.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -123,7 +123,8 @@ impl Session {
             }
             12 => {
                 // Descriptors close whenever they like.
-                let anchor = self.mischief.as_ref().filter(|m| !m.anchors.is_empty()).map(|m| m.anchors.clone());
+                let anchor =
+                    self.mischief.as_ref().filter(|m| !m.anchors.is_empty()).map(|m| m.anchors.clone());
                 if let Some(anchors) = anchor {
                     let anchor = cx.random.pick(&anchors);
                     cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
@@ -137,7 +138,12 @@ impl Session {
         }
     }
 
-    fn harm_command(&mut self, cx: &mut Cx<'_>, command: Command, block: &[u8; 64]) -> Result<(), FenceReason> {
+    fn harm_command(
+        &mut self,
+        cx: &mut Cx<'_>,
+        command: Command,
+        block: &[u8; 64],
+    ) -> Result<(), FenceReason> {
         cx.event(self, None, "harm", format_args!("{command:?}"));
         cx.engine.handle_command(cx.clock, self.id, QS, command, block, cx.memory)
     }
@@ -166,7 +172,8 @@ impl Session {
             _ => address_of(cx.random.below(3) as usize),
         };
         // Where ordinary programs listen, mostly.
-        let port = if cx.random.one_in(5) { cx.random.word() as u16 } else { 7000 + cx.random.below(4) as u16 };
+        let port =
+            if cx.random.one_in(5) { cx.random.word() as u16 } else { 7000 + cx.random.below(4) as u16 };
         SocketAddr::from((to, port))
     }
 

@@ -82,7 +82,8 @@ fn replay(seed: u64, args: &Args) -> String {
 
 fn report_failure(seed: u64, args: &Args, failure: &Failure) {
     let swarm = Swarm::choose(seed, args.only);
-    let again = run(seed, Runner { only: args.only, sabotage: None }, &mut Vec::new(), Trace::last(LAST_EVENTS));
+    let again =
+        run(seed, Runner { only: args.only, sabotage: None }, &mut Vec::new(), Trace::last(LAST_EVENTS));
     println!("\nseed {seed} FAILS: {} at {} us: {}", failure.checker.name(), failure.at_us, failure.what);
     println!("faults: {:?}", swarm.faults);
     if !args.trace {
@@ -139,6 +140,7 @@ fn worker(args: &Args, next: &AtomicU64, total: &Mutex<Tallies>, failures: &Mute
         let outcome = run(seed, how, &mut memories, Trace::Off);
         tallies.merge(&outcome.tallies);
         if let (Some(failure), Ok(mut failures)) = (outcome.failure, failures.lock()) {
+            println!("seed {seed} FAILS: {}", failure.checker.name());
             failures.push((seed, failure));
             // What the failed run left behind is of no use to the next.
             memories.clear();

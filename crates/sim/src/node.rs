@@ -76,13 +76,20 @@ pub fn address_of(node: usize) -> Ipv4Addr {
 }
 
 impl Node {
-    pub fn new(number: usize, spec: EngineSpec, mut memory: Memory, secret: [u8; 16], random: Random) -> Node {
-        let config = EngineConfig { flows_max: spec.flows_max, direct: false, ..EngineConfig::with_secret(secret) };
+    pub fn new(
+        number: usize,
+        spec: EngineSpec,
+        mut memory: Memory,
+        secret: [u8; 16],
+        random: Random,
+    ) -> Node {
+        let config =
+            EngineConfig { flows_max: spec.flows_max, direct: false, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
         let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
-        let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps });
+        let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0 });
         engine.add_local();
-        engine.add_addr(port, address_of(number), 24);
+        engine.add_addr(port, address_of(number).into(), 24);
         memory.reset(random);
         Node {
             engine,

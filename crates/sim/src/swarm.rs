@@ -191,7 +191,11 @@ impl Swarm {
             session_flows: (2 * connections + 16).next_power_of_two(),
             receive_len: part * scale,
             send_len: part * scale,
-            ring_len: if on(Fault::RingFull) { random.pick(&[1, 2, 5]) } else { random.pick(&[16, 64, 4096]) },
+            ring_len: if on(Fault::RingFull) {
+                random.pick(&[1, 2, 5])
+            } else {
+                random.pick(&[16, 64, 4096])
+            },
             wake_us: random.pick(&[0, 0, 50, 1_000, 30_000]),
             link: choose_link(random, &on),
             meddling: choose_meddling(random, &on),
@@ -243,8 +247,10 @@ fn choose_link(random: &mut Random, on: &impl Fn(Fault) -> bool) -> LinkFaults {
         ends_ppm: random.between(30_000, 400_000),
         loss_ppm: random.between(300_000, 1_000_000),
     };
-    let bottleneck =
-        Bottleneck { mbit_per_s: random.pick(&[1, 10, 100, 1000]), queue_us: random.pick(&[20_000, 200_000]) };
+    let bottleneck = Bottleneck {
+        mbit_per_s: random.pick(&[1, 10, 100, 1000]),
+        queue_us: random.pick(&[20_000, 200_000]),
+    };
     let delay_us = if on(Fault::Delay) { random.any_size(300_000) } else { random.between(5, 200) };
     let jitter_us = if on(Fault::Delay) { random.any_size(100_000) } else { 0 };
     LinkFaults {

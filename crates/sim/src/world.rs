@@ -24,12 +24,23 @@ use std::collections::BinaryHeap;
 pub enum What {
     Arrives(InFlight),
     /// A program notices what its ring says.
-    Serve { node: usize, session: usize },
+    Serve {
+        node: usize,
+        session: usize,
+    },
     /// A socket goes on.
-    Step { node: usize, session: usize, socket: usize },
-    Connect { conn: u32 },
+    Step {
+        node: usize,
+        session: usize,
+        socket: usize,
+    },
+    Connect {
+        conn: u32,
+    },
     /// Something had no room before.
-    Retry { node: usize },
+    Retry {
+        node: usize,
+    },
     Fault(crate::run::Mishap),
 }
 
@@ -283,7 +294,8 @@ impl World {
         let local = random.one_in(5);
         let other = (client_node + 1 + random.below(nodes - 1) as usize) % nodes as usize;
         let server_node = if local { client_node } else { other };
-        let ordinary = |spec: usize, random: &mut Random| random.below(self.swarm.engines[spec].sessions) as usize;
+        let ordinary =
+            |spec: usize, random: &mut Random| random.below(self.swarm.engines[spec].sessions) as usize;
         let client = (client_node, ordinary(client_node, random));
         let server_session = ordinary(server_node, random);
         let server = (server_node, 7000 + server_session as u16);

@@ -25,7 +25,8 @@ impl Engine {
     pub fn audit_flows(&self) -> impl Iterator<Item = FlowAudit> + '_ {
         self.flows.indices().map(|idx| {
             let flow = self.flows.get(idx);
-            let (state, in_flight, queued) = (flow.conn.state, flow.snd.nxt.distance_from(flow.snd.una), flow.send_queue.len());
+            let (state, in_flight, queued) =
+                (flow.conn.state, flow.snd.nxt.distance_from(flow.snd.una), flow.send_queue.len());
             let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
             let waits_for_peer = state != TcpState::Closed
                 && (in_flight > 0 || queued > 0 || opening || state == TcpState::TimeWait);

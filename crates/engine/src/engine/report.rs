@@ -4,8 +4,9 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
 use crate::work::Path;
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use toe_base::{PortId, SessionId};
+use core::net::SocketAddr;
+use toe_abi::report::TcpReport;
+use toe_base::{Endpoint, PortId, SessionId};
 
 /// One flow or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct SocketView {
     /// `None`: local, or all for a listener.
     pub port: Option<PortId>,
     pub listener: bool,
+    /// Of a connection.
+    pub tcp: Option<TcpReport>,
 }
 
 /// One session.
@@ -46,16 +49,16 @@ impl Engine {
 
     /// Listeners first, then flows.
     pub fn sockets(&self) -> Vec<SocketView> {
-        let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let listeners = self.listeners.iter().map(|(_, listener)| SocketView {
             state: "LISTEN",
-            local: SocketAddr::V4(listener.local),
-            remote: nowhere,
+            local: listener.local.to_socket_addr(),
+            remote: Endpoint { addr: listener.local.addr.unspecified(), port: 0 }.to_socket_addr(),
             recv_q: listener.waiting.len() as u32 + listener.handed,
             send_q: listener.backlog,
             holders: listener.holders.iter().map(|h| (h.session, h.fd)).collect(),
             port: None,
             listener: true,
+            tcp: None,
         });
         let flows = self.flows.indices().map(|idx| {
             let flow = self.flows.get(idx);
@@ -80,6 +83,7 @@ impl Engine {
                     Path::Port { port, .. } => Some(port),
                 },
                 listener: false,
+                tcp: Some(self.tcp_report(flow)),
             }
         });
         listeners.chain(flows).collect()

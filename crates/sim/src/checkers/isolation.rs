@@ -24,7 +24,9 @@ pub fn may_read(session: SessionId, part: Part, range: &Range<u64>) -> Result<()
 
 /// An entry of an ordinary session was refused.
 pub fn is_not_fenced(session: SessionId, result: Result<(), FenceReason>) -> Result<(), String> {
-    result.map_err(|reason| format!("session {}, which keeps to the contract, is fenced: {reason:?}", session.0))
+    result.map_err(|reason| {
+        format!("session {}, which keeps to the contract, is fenced: {reason:?}", session.0)
+    })
 }
 
 /// A completion names something that the session does not have.

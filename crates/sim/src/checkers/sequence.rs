@@ -78,7 +78,9 @@ impl Sequences {
         streams: &Streams,
         tallies: &mut Tallies,
     ) -> Found {
-        let Ok((ethernet, packet)) = EthRepr::parse(frame) else { return Err("a frame without header".into()) };
+        let Ok((ethernet, packet)) = EthRepr::parse(frame) else {
+            return Err("a frame without header".into());
+        };
         if ethernet.ethertype != EtherType::Ipv4 {
             return Ok(());
         }
@@ -208,7 +210,9 @@ impl Sequences {
 
     /// Both sides have left the handshake behind and neither has sent FIN.
     pub fn is_open(&self, way: Way) -> bool {
-        let (Some(half), Some(back)) = (self.halves.get(&way), self.halves.get(&way.back())) else { return false };
+        let (Some(half), Some(back)) = (self.halves.get(&way), self.halves.get(&way.back())) else {
+            return false;
+        };
         let live = |h: &Half, peer: &Half| {
             h.synchronized == Some(peer.iss) && h.fin.is_none() && h.window_edge.is_some()
         };

@@ -62,7 +62,10 @@ impl Streams {
             return Ok(());
         }
         if stream.read > stream.handed {
-            return Err(format!("{id:?}: octets up to {} were read, {} were sent", stream.read, stream.handed));
+            return Err(format!(
+                "{id:?}: octets up to {} were read, {} were sent",
+                stream.read, stream.handed
+            ));
         }
         if stream.eof {
             return Err(format!("{id:?}: octets were read behind the end"));

@@ -52,7 +52,9 @@ impl Meddler {
         if !offload.checksum_ok && !tcp.checksum_is_valid(frame) {
             return;
         }
-        let (Some(half), Some(back)) = (sequences.half(tcp.way), sequences.half(tcp.way.back())) else { return };
+        let (Some(half), Some(back)) = (sequences.half(tcp.way), sequences.half(tcp.way.back())) else {
+            return;
+        };
         if tcp.header.flags.intersects(TcpFlags::SYN | TcpFlags::RST) || !sequences.is_open(tcp.way) {
             return;
         }

@@ -58,7 +58,13 @@ pub fn v4(addr: SocketAddr) -> (Ipv4Addr, u16) {
 }
 
 impl Cx<'_> {
-    pub fn event(&mut self, session: &Session, conn: Option<u32>, event: &str, detail: std::fmt::Arguments<'_>) {
+    pub fn event(
+        &mut self,
+        session: &Session,
+        conn: Option<u32>,
+        event: &str,
+        detail: std::fmt::Arguments<'_>,
+    ) {
         self.trace.event(self.now_us, About::conn(self.node, session.id.0, conn), event, detail);
     }
 

@@ -14,7 +14,11 @@ pub enum Gate {
     /// Once the peer has sent all.
     AfterEnd,
     /// So many octets for each so many that came; `first`: without having been asked.
-    Exchange { sends: u32, takes: u32, first: bool },
+    Exchange {
+        sends: u32,
+        takes: u32,
+        first: bool,
+    },
 }
 
 /// How a side ends.

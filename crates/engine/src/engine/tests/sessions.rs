@@ -181,7 +181,7 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
     let twin = world.sides[B].engine.add_twin(
         user,
         Twin {
-            local: "0.0.0.0:443".parse().expect("an address"),
+            local: toe_base::Endpoint::new([0; 4], 443),
             identity: 1,
             shares_port: false,
             is_here: true,

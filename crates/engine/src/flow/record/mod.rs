@@ -7,7 +7,9 @@
 
 mod path;
 
-pub use path::{Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use path::{
+    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse,
+};
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
@@ -37,7 +39,9 @@ pub struct Flow {
     pub rack: Rack,
     pub rtt: RoundTrip,
     pub rate: DeliveryRate,
+    pub traffic: Traffic,
     pub ecn: Ecn,
+    pub mtu: PathMtu,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -433,7 +437,9 @@ impl Flow {
             rack: Rack::default(),
             rtt: RoundTrip::default(),
             rate: DeliveryRate::default(),
+            traffic: Traffic::default(),
             ecn: Ecn::default(),
+            mtu: PathMtu::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),

@@ -47,6 +47,7 @@ pub struct Prr {
 pub struct Undo {
     pub cwnd: u32,
     pub ssthresh: u32,
+    pub any_resent: bool,
     /// Octets sent again that the peer has not said to have twice.
     pub unexplained: u32,
     /// The timestamp of the first of them.
@@ -110,6 +111,20 @@ pub struct RoundTrip {
     pub retransmits: u32,
 }
 
+/// The largest segment that the path takes: see [`crate::flow::tcp::path_mtu`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathMtu {
+    /// Payload of a segment that link and peer take, options subtracted.
+    pub limit: u16,
+    /// One more was lost.
+    pub search_high: u16,
+    /// No probe before this.
+    pub search_at: Instant,
+    /// A probe is on its way, and ends here.
+    pub probe_end: Option<SeqNum>,
+    pub probe_size: u16,
+}
+
 /// How fast octets are delivered (draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryRate {
@@ -126,6 +141,18 @@ pub struct DeliveryRate {
     pub pacing: u64,
     /// When the next may, if paced.
     pub next_send_at: Instant,
+}
+
+/// What went over a connection so far, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Octets of text, those sent again included, and those alone.
+    pub sent: u64,
+    pub resent: u64,
+    pub acked: u64,
+    pub received: u64,
+    pub segments_out: u64,
+    pub segments_in: u64,
 }
 
 /// Explicit congestion notification (RFC 3168).

@@ -13,10 +13,11 @@
 //! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
 
 use crate::counter::{Counter, Counters};
-use crate::flow::record::{Flow, Frto, Phase, Prr, Rack, Undo};
+use crate::flow::record::{Flow, Frto, Phase, Prr, Undo};
 use crate::flow::scoreboard::{Fate, SentPool};
 use crate::flow::tcp::congestion::{self, Growth, dctcp};
-use crate::flow::tcp::rack;
+use crate::flow::tcp::rtt::RTO_AFTER_LOST_SYN_US;
+use crate::flow::tcp::{path_mtu, rack};
 use toe_base::Instant;
 
 /// What one ACK brought, after the scoreboard has taken it.
@@ -57,6 +58,7 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
         reduce(flow, Phase::Reduced, news.pipe_before);
     }
+    path_mtu::acknowledged(flow, now);
     dctcp::on_ack(flow, news.acked, news.ece);
     let mistaken = is_mistaken(flow, news);
     match flow.cc.phase {
@@ -72,6 +74,7 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
 pub fn resent(flow: &mut Flow, len: u32, timestamp: Option<u32>) {
     if let Some(undo) = &mut flow.cc.undo {
         undo.unexplained = undo.unexplained.saturating_add(len);
+        undo.any_resent = true;
         undo.first_resent = undo.first_resent.or(timestamp);
     }
 }
@@ -95,7 +98,7 @@ fn count_duplicates(flow: &mut Flow, news: &AckNews) {
 /// Whether what was sent again had arrived the first time.
 fn is_mistaken(flow: &Flow, news: &AckNews) -> bool {
     let Some(undo) = flow.cc.undo else { return false };
-    let all_twice = news.duplicated > 0 && undo.unexplained == 0;
+    let all_twice = news.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
     let echoes_first = news.acked > 0
         && matches!((news.echo, undo.first_resent),
             (Some(echo), Some(resent)) if (echo.wrapping_sub(resent) as i32) < 0);
@@ -103,7 +106,7 @@ fn is_mistaken(flow: &Flow, news: &AckNews) -> bool {
 }
 
 fn open(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews, counters: &mut Counters) {
-    if is_lost(flow, pool, now) {
+    if is_lost(flow, pool, now) && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
         enter_recovery(flow, news);
         return;
@@ -138,8 +141,7 @@ fn is_lost(flow: &mut Flow, pool: &mut SentPool, now: Instant) -> bool {
 }
 
 fn enter_recovery(flow: &mut Flow, news: &AckNews) {
-    flow.cc.undo =
-        Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, unexplained: 0, first_resent: None });
+    flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
     if flow.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
         flow.cc.phase = Phase::Recovery;
@@ -147,7 +149,13 @@ fn enter_recovery(flow: &mut Flow, news: &AckNews) {
     } else {
         reduce(flow, Phase::Recovery, news.pipe_before);
     }
+    forget_tail_probe(flow);
+}
+
+/// What a probe would find out is known.
+fn forget_tail_probe(flow: &mut Flow) {
     flow.rack.tlp_end_seq = None;
+    flow.snd.tail_probe = false;
     flow.timers.tail_probe = Instant::FAR_FUTURE;
 }
 
@@ -240,34 +248,50 @@ fn may_send_new(flow: &Flow) -> bool {
 /// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
 pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
     let mss = u32::from(flow.snd.mss);
+    if !flow.conn.state.is_synchronized() {
+        flow.board.mark_lost(pool, |_| true);
+        handshake_lost(flow);
+        return;
+    }
+    if flow.is_local() {
+        // No path to spare: there was no memory, and there may be some now.
+        flow.board.mark_lost(pool, |_| true);
+        return;
+    }
     if flow.board.ranges(pool).first().is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
         flow.board.unmark_sacked(pool);
     }
     let anew = flow.cc.phase != Phase::Loss || flow.snd.una.at_or_after(flow.cc.recover);
     if anew || flow.rtt.backoff == 0 {
-        flow.cc.undo =
-            Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, unexplained: 0, first_resent: None });
+        flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
         flow.cc.ssthresh = flow.cc.reduced(flow.outstanding(), mss, false);
         flow.cc.timed_out();
     }
     rack::mark_lost_on_timeout(flow, pool, now);
-    flow.cc.frto = if anew && flow.conn.state.is_synchronized() { Frto::Resent } else { Frto::Off };
+    flow.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     flow.cc.phase = Phase::Loss;
     flow.cc.recover = flow.snd.nxt;
     flow.cc.dup_acks = 0;
     flow.cc.cwnd = flow.pipe() + mss;
-    let Rack { tlp_end_seq, .. } = &mut flow.rack;
-    *tlp_end_seq = None;
-    flow.snd.tail_probe = false;
-    flow.timers.tail_probe = Instant::FAR_FUTURE;
+    forget_tail_probe(flow);
+}
+
+/// A SYN, or the answer to one, went out more than once: data starts with one segment (RFC 5681 section 3.1) and a patient
+/// time-out (RFC 6298 section 5.7), until a round trip is measured. Of congestion it says nothing.
+pub fn handshake_lost(flow: &mut Flow) {
+    flow.cc.cwnd = u32::from(flow.snd.mss);
+    if flow.rtt.srtt_us == 0 && flow.conn.state.is_synchronized() {
+        flow.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
+    }
 }
 
 /// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
 pub fn on_reorder_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant, counters: &mut Counters) {
     let before = flow.pipe();
     let in_recovery = matches!(flow.cc.phase, Phase::Recovery | Phase::Loss);
-    if rack::detect_loss(flow, pool, now, in_recovery) && !in_recovery {
+    let lost = rack::detect_loss(flow, pool, now, in_recovery);
+    if lost && !in_recovery && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
         let news = AckNews { pipe_before: before, ..AckNews::default() };
         enter_recovery(flow, &news);
