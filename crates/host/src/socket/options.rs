@@ -10,7 +10,7 @@ use crate::socket::{Kind, Socket};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use toe_abi::command::FlowInfo;
+use toe_abi::command::{FLOW_ECN, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo};
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
@@ -295,6 +295,7 @@ impl Socket {
         let info = self.flow_info().unwrap_or_default();
         let mut out = [0; 104];
         // Offsets of the kernel's structure (include/uapi/linux/tcp.h), whose order never changes.
+        const OPTIONS: usize = 5;
         const SND_MSS: usize = 16;
         const RCV_MSS: usize = 20;
         const UNACKED: usize = 24;
@@ -305,6 +306,7 @@ impl Socket {
         const TOTAL_RETRANS: usize = 100;
         let mss = info.mss.max(1);
         let unsent = self.with_stream(|io, stream, _| stream.outstanding(io)).unwrap_or(0);
+        out[OPTIONS] = tcpi_options(info.flags);
         out[0] = if self.kind() == Kind::Listener { 10 } else { self.state() };
         for (at, value) in [
             (SND_MSS, info.mss),
@@ -322,6 +324,12 @@ impl Socket {
     }
 }
 
+/// TCPI_OPT_TIMESTAMPS and its like.
+fn tcpi_options(flags: u8) -> u8 {
+    let bits = [(FLOW_TIMESTAMPS, 1), (FLOW_SACK, 2), (FLOW_WINDOW_SCALE, 4), (FLOW_ECN, 8)];
+    bits.into_iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, bit)| all | bit)
+}
+
 fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
     let us = cell.load(Ordering::Relaxed);
     let mut value = [0; 16];
@@ -333,6 +341,12 @@ fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_both_ends_agreed_on_is_told_in_linux_s_bits() {
+        assert_eq!(tcpi_options(FLOW_TIMESTAMPS | FLOW_WINDOW_SCALE | 1), 5);
+        assert_eq!(tcpi_options(FLOW_SACK | FLOW_ECN), 10);
+    }
 
     #[test]
     fn a_socket_without_a_connection_keeps_options_for_later() {
