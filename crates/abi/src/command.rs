@@ -1,9 +1,12 @@
 //! Argument blocks of commands, and the flow information record: fixed 64-octet layouts.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
+use toe_base::{Addr, Endpoint};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// An address and a port. IPv4 addresses stand in the first four octets of `addr`, the others zero.
+/// An address and a port. IPv4 addresses stand in the first four octets of `addr`, the others zero. A link-local IPv6
+/// address (fe80::/10) has its zone, the index of the interface (sin6_scope_id), in octets 4 to 8, the most significant
+/// first: they are zero in the address itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WireAddr {
@@ -17,31 +20,36 @@ pub struct WireAddr {
 const _: () = assert!(size_of::<WireAddr>() == 20);
 
 impl WireAddr {
-    /// `None` when the family is neither 4 nor 6.
-    pub fn to_socket_addr(self) -> Option<SocketAddr> {
+    /// `None` when the family is neither 4 nor 6. An IPv4-mapped address is the IPv4 address.
+    pub fn to_endpoint(self) -> Option<Endpoint> {
         let [a, b, c, d, ..] = self.addr;
         match self.family {
-            4 => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), self.port)),
-            6 => Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(self.addr)), self.port)),
+            4 => Some(Endpoint::new([a, b, c, d], self.port)),
+            6 => Some(Endpoint { addr: Addr::from_octets(self.addr), port: self.port }),
             _ => None,
         }
+    }
+
+    /// The same as programs have it.
+    pub fn to_socket_addr(self) -> Option<SocketAddr> {
+        self.to_endpoint().map(Endpoint::to_socket_addr)
+    }
+}
+
+impl From<Endpoint> for WireAddr {
+    fn from(from: Endpoint) -> WireAddr {
+        let mut addr = from.addr.octets();
+        if let Some(v4) = from.addr.to_v4() {
+            addr = [0; 16];
+            addr[..4].copy_from_slice(&v4.octets());
+        }
+        WireAddr { family: if from.addr.is_v4() { 4 } else { 6 }, port: from.port, addr }
     }
 }
 
 impl From<SocketAddr> for WireAddr {
     fn from(from: SocketAddr) -> WireAddr {
-        let mut addr = [0; 16];
-        let family = match from.ip() {
-            IpAddr::V4(v4) => {
-                addr[..4].copy_from_slice(&v4.octets());
-                4
-            }
-            IpAddr::V6(v6) => {
-                addr.copy_from_slice(&v6.octets());
-                6
-            }
-        };
-        WireAddr { family, port: from.port(), addr }
+        Endpoint::from(from).into()
     }
 }
 

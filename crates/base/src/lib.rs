@@ -4,6 +4,7 @@
 //! of them.
 #![forbid(unsafe_code)]
 
+pub mod addr;
 pub mod arena;
 pub mod counter;
 pub mod id;
@@ -12,6 +13,7 @@ pub mod seq;
 pub mod time;
 pub mod window;
 
+pub use addr::{Addr, Endpoint};
 pub use id::{AnchorHandle, ChannelId, FlowId, FlowIdx, ListenerId, PortId, QueueSetId, SessionId};
 pub use seq::SeqNum;
 pub use time::Instant;

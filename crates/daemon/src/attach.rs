@@ -16,7 +16,7 @@ use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Endpoint, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
 use toe_ring::{EngineQueueSet, irq_pair};
@@ -277,10 +277,10 @@ impl Daemon {
         if local.is_ipv6() && sockopt::ipv6_v6only(&twin) != Ok(false) {
             return Err(Errno::EINVAL);
         }
-        let local: SocketAddr = served_part(local).ok_or(Errno::EINVAL)?.into();
+        let local: Endpoint = served_part(local).ok_or(Errno::EINVAL)?.into();
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
         let is_here = is_in_own_namespace(&twin);
-        if local.port() < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
+        if local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
             return Err(Errno::EACCES);
         }
         let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;

@@ -7,8 +7,7 @@ use crate::config::PortConfig;
 use crate::kernel::news::LinkNews;
 use crate::poller::{Poller, Token};
 use crate::session::Sessions;
-use std::net::Ipv4Addr;
-use toe_base::{Instant, PortId};
+use toe_base::{Addr, Instant, PortId};
 use toe_engine::{Engine, Link};
 use toe_port::{Driver, Port, Steering};
 
@@ -74,10 +73,10 @@ impl Ports {
             engine.share_port(id);
         }
         for cidr in &config.addrs {
-            engine.add_addr(id, cidr.addr, cidr.prefix_len);
+            engine.add_addr(id, cidr.addr.into(), cidr.prefix_len);
         }
         if let Some(gateway) = config.gateway {
-            engine.set_gateway(id, gateway);
+            engine.set_gateway(id, gateway.into());
         }
         let slot = PortSlot {
             id,
@@ -224,7 +223,7 @@ impl Ports {
     }
 
     /// The kernel has an address on a shared port's interface, or (`None`) no longer.
-    pub fn set_addr(&mut self, id: PortId, addr: Ipv4Addr, prefix_len: Option<u8>) {
+    pub fn set_addr(&mut self, id: PortId, addr: Addr, prefix_len: Option<u8>) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
         let start = format!("{addr}/");
         slot.addrs.retain(|known| !known.starts_with(&start));
@@ -233,9 +232,13 @@ impl Ports {
     }
 
     /// What comes to an address of a shared port may be the engine's, or is no longer.
-    pub fn steer_addr(&mut self, id: PortId, addr: Ipv4Addr, on: bool) {
+    pub fn steer_addr(&mut self, id: PortId, addr: Addr, on: bool) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
-            slot.steer(|steering| steering.address(addr, on));
+            slot.steer(|steering| match addr.to_v4() {
+                Some(addr) => steering.address(addr, on),
+                // What comes to it is the kernel's.
+                None => Ok(()),
+            });
         }
     }
 
@@ -348,7 +351,9 @@ impl PortSlot {
 }
 
 fn link_of(port: &dyn Port) -> Link {
-    Link { mac: port.mac(), mtu: port.mtu(), caps: port.caps() }
+    // Its index may not be there for a moment, while an interface is replaced: only link-local addresses need it.
+    let zone = crate::kernel::index_of(port.name()).unwrap_or(0);
+    Link { mac: port.mac(), zone, mtu: port.mtu(), caps: port.caps() }
 }
 
 #[cfg(test)]

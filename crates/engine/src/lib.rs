@@ -21,6 +21,6 @@ pub mod work;
 pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
-pub use engine::{Engine, EngineConfig, STAGING_LEN, SessionView, SocketView};
+pub use engine::{Engine, EngineConfig, FlowAudit, STAGING_LEN, SessionView, SocketView};
 pub use hostif::HostSide;
 pub use work::{Claimed, Link, Sighting, SightingEnd};

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
-use toe_base::{FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_base::{Addr, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
 use toe_wire::tcp::SackBlocks;
 
@@ -16,6 +16,9 @@ use crate::flow::send_queue::Pieces;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub mac: MacAddr,
+    /// By which link-local addresses of this link are told from those of others: the interface's index, as programs name
+    /// it (sin6_scope_id).
+    pub zone: u32,
     /// Largest IP datagram that fits one frame, in octets.
     pub mtu: u32,
     pub caps: LinkCaps,
@@ -83,6 +86,61 @@ pub struct RxWork<'a> {
     pub payload: Payload<'a>,
 }
 
+/// How a packet came: its IP header, as far as it matters behind ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    pub from_mac: MacAddr,
+    pub src: Addr,
+    pub dst: Addr,
+    /// TTL of IPv4.
+    pub hop_limit: u8,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
+    /// [`Link::zone`] of where it came in.
+    pub zone: u32,
+}
+
+/// Ingress → control: a piece of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    pub arrival: Arrival,
+    /// What the whole begins with; of IPv6 that may be an extension header.
+    pub protocol: u8,
+    pub ident: u32,
+    /// Where the piece lies in the whole, in octets.
+    pub offset: u32,
+    /// It is not the last one.
+    pub more: bool,
+    pub octets: &'a [u8],
+}
+
+/// Ingress → control: neighbour discovery (RFC 4861).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourMessage {
+    /// Somebody asks for the hardware address of `target`.
+    Asked { arrival: Arrival, target: Addr, source_mac: Option<MacAddr> },
+    /// `target` is at `mac`; without that it is where it was.
+    Told { target: Addr, mac: Option<MacAddr>, solicited: bool, overrides: bool },
+}
+
+/// Ingress → flow: an ICMP error about a segment that quotes the beginning of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IcmpError {
+    /// The connection that the segment was of, if it was ours.
+    pub key: FlowKey,
+    pub seq: SeqNum,
+    pub trouble: Trouble,
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It did not arrive, and what Linux calls that.
+    Unreachable(Errno),
+    /// It is too large for a link on the way. 0: the router is too old to say how large it may be.
+    TooBig { mtu: u32 },
+}
+
 /// Flow → egress: one segment to send, cut to at most [`TxSegment::mss`] by link or egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxSegment {
@@ -100,19 +158,27 @@ pub struct TxSegment {
 /// Control → egress: a frame that belongs to no flow's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlFrame {
-    ArpRequest {
-        target: Ipv4Addr,
-        source: Ipv4Addr,
+    /// Who has this address? By ARP or a neighbour solicitation.
+    AskNeighbour {
+        target: Addr,
+        source: Addr,
     },
     ArpReply {
         to_mac: MacAddr,
         to: Ipv4Addr,
         source: Ipv4Addr,
     },
+    /// `source` is here (RFC 4861): an answer, or unasked.
+    Advertise {
+        to_mac: MacAddr,
+        to: Addr,
+        source: Addr,
+        solicited: bool,
+    },
     EchoReply {
         to_mac: MacAddr,
-        to: Ipv4Addr,
-        source: Ipv4Addr,
+        to: Addr,
+        source: Addr,
         ident: u16,
         seq: u16,
         data: Vec<u8>,

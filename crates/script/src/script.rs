@@ -116,6 +116,14 @@ pub enum When {
 pub enum Act {
     Inject(Packet),
     Expect(SegmentSpec),
+    /// Segments of one length in order, nothing between them.
+    ExpectTrain {
+        count: u32,
+        from: i64,
+        len: i64,
+    },
+    /// The stack may send this, and need not.
+    Allow(SegmentSpec),
     /// Nothing is sent for this many microseconds.
     Quiet(u64),
     Call(Call),

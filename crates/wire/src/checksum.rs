@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071): a one's complement sum of 16-bit words. Used by the IPv4, ICMP and TCP modules,
 //! and by the engine's egress for segments whose checksum the link does not fill in.
 
-use core::net::Ipv4Addr;
+use toe_base::Addr;
 
 /// A running sum. Sums of pieces add up to the sum of the whole as long as every piece but the last has an even
 /// number of octets.
@@ -82,9 +82,21 @@ impl Sum {
     }
 }
 
-/// The sum of the pseudo-header (RFC 9293 section 3.1) of a transport segment of `len` octets.
-pub fn pseudo_header_sum(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u16) -> Sum {
-    Sum::of(&src.octets()).with(&dst.octets()).with_word(u16::from(protocol)).with_word(len)
+/// The sum of the pseudo-header of a transport segment of `len` octets (RFC 9293 section 3.1, RFC 8200 section 8.1).
+pub fn pseudo_header_sum(src: impl Into<Addr>, dst: impl Into<Addr>, protocol: u8, len: u32) -> Sum {
+    // Both families add the addresses, the length and the protocol; only how many zeros stand between differs.
+    address_sum(src.into())
+        .join(address_sum(dst.into()))
+        .with_word((len >> 16) as u16)
+        .with_word(len as u16)
+        .with_word(u16::from(protocol))
+}
+
+fn address_sum(addr: Addr) -> Sum {
+    match addr.to_v4() {
+        Some(v4) => Sum::of(&v4.octets()),
+        None => Sum::of(&addr.to_v6().octets()),
+    }
 }
 
 #[cfg(test)]
@@ -105,6 +117,23 @@ mod tests {
     #[test]
     fn rfc_1071_example() {
         assert_eq!(Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]).folded(), 0xddf2);
+    }
+
+    #[test]
+    fn the_pseudo_header_of_either_family() {
+        let (v4, v6) = (Addr::from([10, 0, 0, 1]), Addr::LOCALHOST_V6);
+        let of_v4 = [10, 0, 0, 1, 10, 0, 0, 1, 0, 6, 0, 20];
+        assert_eq!(pseudo_header_sum(v4, v4, 6, 20).folded(), plain(&of_v4));
+        let mut of_v6 = [0; 40];
+        (of_v6[15], of_v6[31], of_v6[35], of_v6[39]) = (1, 1, 20, 6);
+        assert_eq!(pseudo_header_sum(v6, v6, 6, 20).folded(), plain(&of_v6));
+        let zoned = Addr::v6("fe80::1".parse().expect("an address"), 0x1234_5678);
+        let plain_one = Addr::v6("fe80::1".parse().expect("an address"), 0);
+        assert_eq!(
+            pseudo_header_sum(zoned, v6, 6, 20),
+            pseudo_header_sum(plain_one, v6, 6, 20),
+            "no zone on a wire"
+        );
     }
 
     #[test]

@@ -17,19 +17,22 @@ pub enum ParseError {
     BadChecksum,
     /// An option's length is zero, one, or reaches past the header.
     BadOption,
+    /// An IPv6 extension header that asks for the packet to be dropped, or one of too many.
+    BadExtension,
     /// A well-formed message of a kind that is not spoken here (such as ARP for something other than IPv4).
     Unsupported,
 }
 
 impl ParseError {
     /// Every reason, in the order of [`ParseError::index`].
-    pub const ALL: [ParseError; 7] = [
+    pub const ALL: [ParseError; 8] = [
         ParseError::Truncated,
         ParseError::BadVersion,
         ParseError::BadHeaderLength,
         ParseError::BadTotalLength,
         ParseError::BadChecksum,
         ParseError::BadOption,
+        ParseError::BadExtension,
         ParseError::Unsupported,
     ];
 
@@ -47,6 +50,7 @@ impl ParseError {
             ParseError::BadTotalLength => "bad_total_length",
             ParseError::BadChecksum => "bad_checksum",
             ParseError::BadOption => "bad_option",
+            ParseError::BadExtension => "bad_extension_header",
             ParseError::Unsupported => "unsupported",
         }
     }

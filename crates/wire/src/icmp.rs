@@ -1,11 +1,9 @@
-//! ICMP (RFC 792): echo, and the errors that concern a connection (RFC 1191, RFC 5927). Used by the engine's control
-//! plane.
+//! ICMP (RFC 792): echo, and the errors that concern a connection (RFC 1191, RFC 5927), with the segment that an error of
+//! either family quotes. Used by the engine's control plane.
 
-use core::net::Ipv4Addr;
+use toe_base::{Addr, Endpoint, SeqNum};
 
-use toe_base::SeqNum;
-
-use crate::{Ipv4Repr, ParseError, Protocol, Sum};
+use crate::{Ipv4Repr, Ipv6Repr, ParseError, Protocol, Sum};
 
 /// Octets before an ICMP message's payload.
 pub const HEADER_LEN: usize = 8;
@@ -29,16 +27,23 @@ pub enum IcmpRepr {
         code: u8,
         next_hop_mtu: u16,
     },
+    /// Of this one and the next, too.
+    TimeExceeded {
+        code: u8,
+    },
+    ParameterProblem {
+        code: u8,
+        pointer: u8,
+    },
 }
 
 /// What an ICMP error says of the TCP segment that caused it: enough to find the flow and to check that the error
 /// belongs to something in flight (RFC 5927 section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotedTcp {
-    pub src: Ipv4Addr,
-    pub dst: Ipv4Addr,
-    pub src_port: u16,
-    pub dst_port: u16,
+    /// Who sent it.
+    pub src: Endpoint,
+    pub dst: Endpoint,
     pub seq: SeqNum,
 }
 
@@ -55,6 +60,8 @@ impl IcmpRepr {
             (8, 0) => IcmpRepr::EchoRequest { ident: first, sequence: second },
             (0, 0) => IcmpRepr::EchoReply { ident: first, sequence: second },
             (3, code) => IcmpRepr::DestinationUnreachable { code, next_hop_mtu: second },
+            (11, code) => IcmpRepr::TimeExceeded { code },
+            (12, code) => IcmpRepr::ParameterProblem { code, pointer: h[4] },
             _ => return Err(ParseError::Unsupported),
         };
         Ok((repr, payload))
@@ -71,6 +78,8 @@ impl IcmpRepr {
             IcmpRepr::EchoRequest { ident, sequence } => (8, 0, ident, sequence),
             IcmpRepr::EchoReply { ident, sequence } => (0, 0, ident, sequence),
             IcmpRepr::DestinationUnreachable { code, next_hop_mtu } => (3, code, 0, next_hop_mtu),
+            IcmpRepr::TimeExceeded { code } => (11, code, 0, 0),
+            IcmpRepr::ParameterProblem { code, pointer } => (12, code, u16::from(pointer) << 8, 0),
         };
         message[0..4].copy_from_slice(&[kind, code, 0, 0]);
         message[4..6].copy_from_slice(&first.to_be_bytes());
@@ -86,12 +95,23 @@ pub fn quoted_tcp(payload: &[u8]) -> Result<QuotedTcp, ParseError> {
     if ip.protocol != Protocol::Tcp || ip.fragment_offset != 0 {
         return Err(ParseError::Unsupported);
     }
+    quoted(ip.src.into(), ip.dst.into(), segment)
+}
+
+/// The same of an ICMPv6 error, which came in `zone`.
+pub fn quoted_tcp_v6(payload: &[u8], zone: u32) -> Result<QuotedTcp, ParseError> {
+    let (ip, segment) = Ipv6Repr::parse_quoted(payload)?;
+    if ip.protocol != Protocol::Tcp {
+        return Err(ParseError::Unsupported);
+    }
+    quoted(Addr::v6(ip.src, zone), Addr::v6(ip.dst, zone), segment)
+}
+
+fn quoted(src: Addr, dst: Addr, segment: &[u8]) -> Result<QuotedTcp, ParseError> {
     let [s0, s1, d0, d1, q0, q1, q2, q3] = *segment.first_chunk::<8>().ok_or(ParseError::Truncated)?;
     Ok(QuotedTcp {
-        src: ip.src,
-        dst: ip.dst,
-        src_port: u16::from_be_bytes([s0, s1]),
-        dst_port: u16::from_be_bytes([d0, d1]),
+        src: Endpoint::new(src, u16::from_be_bytes([s0, s1])),
+        dst: Endpoint::new(dst, u16::from_be_bytes([d0, d1])),
         seq: SeqNum::new(u32::from_be_bytes([q0, q1, q2, q3])),
     })
 }
@@ -99,6 +119,7 @@ pub fn quoted_tcp(payload: &[u8]) -> Result<QuotedTcp, ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
     fn any_repr() -> impl Strategy<Value = IcmpRepr> {
@@ -107,6 +128,8 @@ mod tests {
             any::<(u16, u16)>().prop_map(|(ident, sequence)| IcmpRepr::EchoReply { ident, sequence }),
             any::<(u8, u16)>()
                 .prop_map(|(code, next_hop_mtu)| IcmpRepr::DestinationUnreachable { code, next_hop_mtu }),
+            any::<u8>().prop_map(|code| IcmpRepr::TimeExceeded { code }),
+            any::<(u8, u8)>().prop_map(|(code, pointer)| IcmpRepr::ParameterProblem { code, pointer }),
         ]
     }
 
@@ -124,6 +147,7 @@ mod tests {
         #[test]
         fn arbitrary_octets_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), repaired: bool) {
             let _ = quoted_tcp(&bytes);
+            let _ = quoted_tcp_v6(&bytes, 1);
             if repaired && bytes.len() >= HEADER_LEN {
                 bytes[2..4].copy_from_slice(&[0, 0]);
                 let checksum = Sum::of(&bytes).checksum();
@@ -150,9 +174,30 @@ mod tests {
         let mut quoted = [0; 28];
         ip.emit(&mut quoted);
         quoted[20..28].copy_from_slice(&[0x1f, 0x90, 0, 80, 0, 0, 1, 0]);
-        let want =
-            QuotedTcp { src: ip.src, dst: ip.dst, src_port: 8080, dst_port: 80, seq: SeqNum::new(256) };
+        let (src, dst) = (Endpoint::new(ip.src, 8080), Endpoint::new(ip.dst, 80));
+        let want = QuotedTcp { src, dst, seq: SeqNum::new(256) };
         assert_eq!(quoted_tcp(&quoted), Ok(want));
         assert_eq!(quoted_tcp(&quoted[..27]), Err(ParseError::Truncated));
+    }
+
+    #[test]
+    fn an_error_of_ipv6_names_its_segment_in_its_zone() {
+        let (src, dst) = (Addr::v6("fe80::1".parse().expect("an address"), 4), Addr::LOCALHOST_V6);
+        let ip = Ipv6Repr {
+            src: src.to_v6(),
+            dst: dst.to_v6(),
+            protocol: Protocol::Tcp,
+            hop_limit: 1,
+            traffic_class: 0,
+            flow_label: 0,
+            payload_len: 1460,
+        };
+        let mut quoted = [0; 48];
+        ip.emit(&mut quoted);
+        quoted[40..].copy_from_slice(&[0x1f, 0x90, 0, 80, 0, 0, 1, 0]);
+        let (src, dst) = (Endpoint::new(src, 8080), Endpoint::new(dst, 80));
+        assert_eq!(quoted_tcp_v6(&quoted, 4), Ok(QuotedTcp { src, dst, seq: SeqNum::new(256) }));
+        quoted[6] = 17;
+        assert_eq!(quoted_tcp_v6(&quoted, 4), Err(ParseError::Unsupported));
     }
 }

@@ -11,12 +11,13 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// What an IPv4 datagram carries.
+/// What an IP packet of either version carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     Icmp,
     Tcp,
     Udp,
+    Icmpv6,
     Other(u8),
 }
 
@@ -26,6 +27,7 @@ impl Protocol {
             1 => Protocol::Icmp,
             6 => Protocol::Tcp,
             17 => Protocol::Udp,
+            58 => Protocol::Icmpv6,
             other => Protocol::Other(other),
         }
     }
@@ -35,6 +37,7 @@ impl Protocol {
             Protocol::Icmp => 1,
             Protocol::Tcp => 6,
             Protocol::Udp => 17,
+            Protocol::Icmpv6 => 58,
             Protocol::Other(other) => other,
         }
     }

@@ -1,4 +1,4 @@
-//! Frames and headers: Ethernet, ARP, IPv4, ICMP and TCP, parsed once at the border and written once at the other.
+//! Frames and headers: Ethernet with VLAN tags, ARP, IPv4, IPv6, ICMP of both and TCP, parsed once at the border and written once at the other.
 //!
 //! Each protocol has a small owned `…Repr`. `Repr::parse` takes octets from the network: it never panics, and what it
 //! refuses has a [`ParseError`] that can be counted. `Repr::emit` writes a header into room that its caller sized
@@ -12,7 +12,9 @@ pub mod checksum;
 mod error;
 pub mod eth;
 pub mod icmp;
+pub mod icmpv6;
 pub mod ipv4;
+pub mod ipv6;
 pub mod link;
 pub mod tcp;
 
@@ -21,6 +23,8 @@ pub use checksum::Sum;
 pub use error::ParseError;
 pub use eth::{EthRepr, EtherType};
 pub use icmp::IcmpRepr;
+pub use icmpv6::Icmpv6Repr;
 pub use ipv4::{Ipv4Repr, Protocol};
+pub use ipv6::Ipv6Repr;
 pub use link::MacAddr;
 pub use tcp::{SackBlock, SackBlocks, TcpFlags, TcpOptions, TcpRepr, Timestamps};

@@ -14,8 +14,8 @@ use crate::daemon::Daemon;
 use crate::poller::Token;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
-use toe_base::{Instant, PortId};
+use std::net::SocketAddrV4;
+use toe_base::{Addr, Endpoint, Instant, PortId};
 use toe_engine::control::listen::Twin;
 use toe_engine::{KernelRoute, KernelVia, SteerChange};
 use toe_wire::link::MacAddr;
@@ -39,8 +39,8 @@ const FAILURES_MAX: u32 = 100;
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     links: HashSet<u32>,
-    addrs: HashSet<(u32, Ipv4Addr, u8)>,
-    neighbours: HashSet<(u32, Ipv4Addr)>,
+    addrs: HashSet<(u32, Addr, u8)>,
+    neighbours: HashSet<(u32, Addr)>,
     routes: Vec<RouteNews>,
 }
 
@@ -53,11 +53,11 @@ pub struct Follower {
     /// The ports whose interface is there.
     ports: HashMap<u32, PortId>,
     /// Interface, address and prefix length: an address may be there with several.
-    addrs: HashSet<(u32, Ipv4Addr, u8)>,
+    addrs: HashSet<(u32, Addr, u8)>,
     /// Addresses that are gone, and that connections still have.
-    lingering: HashSet<(PortId, Ipv4Addr)>,
+    lingering: HashSet<(PortId, Addr)>,
     /// The kernel's neighbours that it knows, and whether it doubts: it does not tell anew of one that it is asked for.
-    neighbours: HashMap<(u32, Ipv4Addr), (MacAddr, bool)>,
+    neighbours: HashMap<(u32, Addr), (MacAddr, bool)>,
     /// The list that is being received, what came of it, and those that are due.
     pub(crate) receiving: Option<List>,
     pub(crate) listed: Listed,
@@ -142,7 +142,7 @@ impl Follower {
     }
 
     /// The sockets of the kernel that listen, by identity and address.
-    fn listening(&mut self) -> std::io::Result<HashSet<(u64, SocketAddr)>> {
+    fn listening(&mut self) -> std::io::Result<HashSet<(u64, Endpoint)>> {
         let mut listeners = match self.listeners.take() {
             Some(listeners) => listeners,
             None => Listeners::open()?,
@@ -291,7 +291,7 @@ impl Daemon {
         }
     }
 
-    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, state: NeighbourNews) {
+    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Addr, state: NeighbourNews) {
         let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
         let Some(port) = port else { return };
         let key = (index, addr);
@@ -345,7 +345,7 @@ impl Daemon {
         follower.want(List::Routes);
     }
 
-    fn addr_there(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
+    fn addr_there(&mut self, follower: &mut Follower, index: u32, addr: Addr, prefix_len: u8) {
         let is_new = follower.addrs.insert((index, addr, prefix_len));
         let Some(port) = follower.ports.get(&index).copied() else { return };
         if is_new {
@@ -353,7 +353,7 @@ impl Daemon {
         }
     }
 
-    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Ipv4Addr, prefix_len: u8) {
+    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Addr, prefix_len: u8) {
         if !follower.addrs.remove(&(index, addr, prefix_len)) {
             return;
         }
@@ -363,7 +363,7 @@ impl Daemon {
     }
 
     /// An address has come or gone, or is left in another network; of several the widest counts.
-    fn take_addr(&mut self, follower: &mut Follower, port: PortId, index: u32, addr: Ipv4Addr) {
+    fn take_addr(&mut self, follower: &mut Follower, port: PortId, index: u32, addr: Addr) {
         let of_addr = follower.addrs.iter().filter(|(i, a, _)| (*i, *a) == (index, addr));
         match of_addr.map(|(.., prefix_len)| *prefix_len).min() {
             None => self.drop_addr(follower, port, addr),
@@ -378,7 +378,7 @@ impl Daemon {
         follower.want(List::Routes);
     }
 
-    fn drop_addr(&mut self, follower: &mut Follower, port: PortId, addr: Ipv4Addr) {
+    fn drop_addr(&mut self, follower: &mut Follower, port: PortId, addr: Addr) {
         if self.ports.is_shared(port) {
             self.engine.remove_addr(port, addr);
             self.ports.set_addr(port, addr, None);
@@ -510,12 +510,17 @@ impl crate::ports::Ports {
     /// One change of the steering, on every shared port; `false`: the kernel refuses it.
     fn steer(&mut self, change: &SteerChange) -> bool {
         self.each_steering(|steering| match *change {
-            SteerChange::Listen { local, on } => steering.listen(local, on),
-            SteerChange::Flow { key, on } => steering.flow(key.local, key.remote, on),
+            SteerChange::Listen { local, on } => steering.listen(steered(local)?, on),
+            SteerChange::Flow { key, on } => steering.flow(steered(key.local)?, steered(key.remote)?, on),
         })
     }
 
     fn reserve(&mut self, port: u16) {
         self.each_steering(|steering| steering.reserve(port, true));
     }
+}
+
+/// An end as the steering program has it: it knows IPv4 only.
+fn steered(end: Endpoint) -> std::io::Result<SocketAddrV4> {
+    end.to_v4().ok_or_else(|| std::io::ErrorKind::Unsupported.into())
 }

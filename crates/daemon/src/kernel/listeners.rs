@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use toe_base::Endpoint;
 
 // From linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 const NLMSG_ERROR: u16 = 2;
@@ -39,7 +40,7 @@ impl Listeners {
     }
 
     /// All that listen at an address of IPv4: their identity (SO_COOKIE) and the address.
-    pub fn list(&mut self) -> std::io::Result<HashSet<(u64, SocketAddr)>> {
+    pub fn list(&mut self) -> std::io::Result<HashSet<(u64, Endpoint)>> {
         let mut listening = HashSet::new();
         self.list_family(AddressFamily::INET, &mut listening)?;
         match self.list_family(AddressFamily::INET6, &mut listening) {
@@ -52,7 +53,7 @@ impl Listeners {
     fn list_family(
         &mut self,
         family: AddressFamily,
-        listening: &mut HashSet<(u64, SocketAddr)>,
+        listening: &mut HashSet<(u64, Endpoint)>,
     ) -> std::io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         rustix::net::send(&self.socket, &request(family, self.sequence), SendFlags::DONTWAIT)?;
@@ -107,7 +108,7 @@ fn error_of(body: &[u8]) -> std::io::Error {
 }
 
 /// `struct inet_diag_msg`: family, state, timer, retries, then ports, addresses, interface and cookie.
-fn socket_of(body: &[u8]) -> Option<(u64, SocketAddr)> {
+fn socket_of(body: &[u8]) -> Option<(u64, Endpoint)> {
     let body: &[u8; 52] = body.first_chunk()?;
     let port = u16::from_be_bytes([body[4], body[5]]);
     let source: [u8; 16] = *body[8..].first_chunk()?;

@@ -7,3 +7,9 @@ pub mod listeners;
 pub mod netlink;
 pub mod news;
 pub mod reserve;
+
+/// The number of an interface, as it stands in the zone of an address. `None`: there is none of this name.
+pub fn index_of(interface: &str) -> Option<u32> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None);
+    rustix::net::netdevice::name_to_index(socket.ok()?, interface).ok()
+}

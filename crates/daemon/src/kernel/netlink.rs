@@ -15,8 +15,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use toe_base::Addr;
 
 // From linux/rtnetlink.h.
 const RTMGRP_LINK: u32 = 1;
@@ -113,13 +114,17 @@ impl Netlink {
 
     /// Lets the kernel find the neighbour `addr` on an interface, or make sure of it, as if it sent something there
     /// itself. What it finds comes as news.
-    pub fn resolve(&mut self, index: u32, addr: Ipv4Addr) -> std::io::Result<()> {
+    pub fn resolve(&mut self, index: u32, addr: Addr) -> std::io::Result<()> {
         let mut message = NeighbourMessage::default();
-        message.header.family = AddressFamily::Inet;
+        let (family, neighbour) = match addr.to_ip() {
+            IpAddr::V4(addr) => (AddressFamily::Inet, NeighbourAddress::Inet(addr)),
+            IpAddr::V6(addr) => (AddressFamily::Inet6, NeighbourAddress::Inet6(addr)),
+        };
+        message.header.family = family;
         message.header.ifindex = index;
         message.header.state = NeighbourState::None;
         message.header.flags = NeighbourFlags::Use;
-        message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::Inet(addr)));
+        message.attributes.push(NeighbourAttribute::Destination(neighbour));
         let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE;
         self.send(RouteNetlinkMessage::NewNeighbour(message), flags)
     }

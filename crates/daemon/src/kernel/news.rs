@@ -9,7 +9,8 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
+use toe_base::Addr;
 use toe_wire::link::MacAddr;
 
 // From linux/rtnetlink.h.
@@ -29,12 +30,12 @@ pub enum News {
     },
     Addr {
         index: u32,
-        addr: Ipv4Addr,
+        addr: Addr,
         prefix_len: u8,
     },
     AddrGone {
         index: u32,
-        addr: Ipv4Addr,
+        addr: Addr,
         prefix_len: u8,
     },
     /// A route of a list that was asked for.
@@ -43,7 +44,7 @@ pub enum News {
     RoutesChanged,
     Neighbour {
         index: u32,
-        addr: Ipv4Addr,
+        addr: Addr,
         state: NeighbourNews,
     },
     /// The end of the list that was asked for with this number; `false`: it is not complete.
@@ -63,15 +64,15 @@ pub struct LinkNews {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteNews {
-    pub dst: Ipv4Addr,
+    pub dst: Addr,
     pub prefix_len: u8,
     pub metric: u32,
     /// Of the table of local addresses, else of the main one.
     pub is_local: bool,
     /// The interface; `None`: not just one, or none.
     pub index: Option<u32>,
-    pub gateway: Option<Ipv4Addr>,
-    pub source: Option<Ipv4Addr>,
+    pub gateway: Option<Addr>,
+    pub source: Option<Addr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,18 +143,18 @@ fn link_news(message: &LinkMessage) -> Option<News> {
     Some(News::Link { index: message.header.index, link: LinkNews { name: name?, is_up, mtu, mac } })
 }
 
-fn address_of(message: &AddressMessage) -> Option<(u32, Ipv4Addr)> {
+fn address_of(message: &AddressMessage) -> Option<(u32, Addr)> {
     // On a point-to-point link `Address` is the peer's; elsewhere both are the same.
     let local = message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(IpAddr::V4(addr)) => Some(*addr),
+        AddressAttribute::Local(IpAddr::V4(addr)) => Some(Addr::v4(*addr)),
         _ => None,
     });
     local.map(|addr| (message.header.index, addr))
 }
 
-fn inet(address: &RouteAddress) -> Option<Ipv4Addr> {
+fn inet(address: &RouteAddress) -> Option<Addr> {
     match address {
-        RouteAddress::Inet(addr) => Some(*addr),
+        RouteAddress::Inet(addr) => Some(Addr::v4(*addr)),
         _ => None,
     }
 }
@@ -164,7 +165,7 @@ fn route_news(message: &RouteMessage) -> Option<RouteNews> {
     }
     let mut table = u32::from(message.header.table);
     let mut route = RouteNews {
-        dst: Ipv4Addr::UNSPECIFIED,
+        dst: Addr::UNSPECIFIED_V4,
         prefix_len: message.header.destination_prefix_length,
         metric: 0,
         is_local: false,
@@ -202,7 +203,7 @@ fn neighbour_news(message: &NeighbourMessage, is_gone: bool) -> Option<News> {
     let (mut addr, mut mac) = (None, None);
     for attribute in &message.attributes {
         match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(is)) => addr = Some(*is),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(is)) => addr = Some(Addr::v4(*is)),
             NeighbourAttribute::LinkLayerAddress(octets) => mac = mac_of(octets),
             _ => {}
         }
@@ -222,6 +223,7 @@ fn neighbour_news(message: &NeighbourMessage, is_gone: bool) -> Option<News> {
 mod tests {
     use super::*;
     use netlink_packet_core::NetlinkHeader;
+    use std::net::Ipv4Addr;
 
     /// As the kernel would send it.
     fn octets(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
@@ -254,12 +256,12 @@ mod tests {
         let over = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
         let plain = vec![net(), over(gateway), RouteAttribute::Oif(7), RouteAttribute::Priority(100)];
         let good = RouteNews {
-            dst: Ipv4Addr::new(10, 3, 0, 0),
+            dst: [10, 3, 0, 0].into(),
             prefix_len: 24,
             metric: 100,
             is_local: false,
             index: Some(7),
-            gateway: Some(gateway),
+            gateway: Some(gateway.into()),
             source: None,
         };
         assert_eq!(route(254, RouteType::Unicast, plain.clone()), Some(News::Route(good)));
@@ -302,7 +304,7 @@ mod tests {
                 RouteNetlinkMessage::NewNeighbour(message)
             };
             match parse(&octets(message, 0))? {
-                News::Neighbour { index: 7, addr: found, state } if found == addr => Some(state),
+                News::Neighbour { index: 7, addr: found, state } if found == addr.into() => Some(state),
                 other => panic!("{other:?}"),
             }
         };
@@ -342,9 +344,9 @@ mod tests {
         address.attributes =
             vec![AddressAttribute::Address(peer.into()), AddressAttribute::Local(local.into())];
         let found = parse(&octets(RouteNetlinkMessage::NewAddress(address.clone()), 0));
-        assert_eq!(found, Some(News::Addr { index: 7, addr: local, prefix_len: 24 }));
+        assert_eq!(found, Some(News::Addr { index: 7, addr: local.into(), prefix_len: 24 }));
         let found = parse(&octets(RouteNetlinkMessage::DelAddress(address), 0));
-        assert_eq!(found, Some(News::AddrGone { index: 7, addr: local, prefix_len: 24 }));
+        assert_eq!(found, Some(News::AddrGone { index: 7, addr: local.into(), prefix_len: 24 }));
     }
 
     #[test]

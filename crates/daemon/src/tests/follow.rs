@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use toe_abi::attach::{Reply, Request};
-use toe_base::PortId;
+use toe_base::{Addr, PortId};
 use toe_engine::{KernelRoute, KernelVia};
 use toe_port::{OpenError, Port, PortCounters, Steering};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -151,7 +151,7 @@ impl Kernel {
     }
 
     fn has_addr(&mut self, index: u32) {
-        self.tells(News::Addr { index, addr: ADDR, prefix_len: 24 });
+        self.tells(News::Addr { index, addr: ADDR.into(), prefix_len: 24 });
     }
 
     /// What was asked of the port since the last look, and its addresses as reports have them.
@@ -168,13 +168,13 @@ fn an_address_with_two_prefix_lengths_goes_with_the_last() {
     let mut kernel = Kernel::new();
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
-    kernel.tells(News::Addr { index: INDEX, addr: ADDR, prefix_len: 32 });
+    kernel.tells(News::Addr { index: INDEX, addr: ADDR.into(), prefix_len: 32 });
     assert_eq!(kernel.look().1, ["10.0.0.2/24"]);
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     let (log, addrs) = kernel.look();
     assert!(!log.contains(&"address 10.0.0.2 false".to_owned()), "{log:?}");
     assert_eq!(addrs, ["10.0.0.2/32"]);
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 32 });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 32 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
 }
 
@@ -186,17 +186,23 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
     kernel.has_addr(INDEX);
     let engine = &mut kernel.daemon.engine;
     let via = KernelVia::Port { port: PortId(0), gateway: None, source: None };
-    engine.set_kernel_routes(&[KernelRoute { dst: ADDR, prefix_len: 24, metric: 0, is_local: false, via }]);
+    engine.set_kernel_routes(&[KernelRoute {
+        dst: ADDR.into(),
+        prefix_len: 24,
+        metric: 0,
+        is_local: false,
+        via,
+    }]);
     engine.add_reserved_port(40_000);
     let mut host = FakeHost::attach(&mut kernel.daemon);
     let remote = "10.0.0.9:80".parse().expect("an address");
     let (_flow, anchor) = host.begin_connect(&mut kernel.daemon, remote);
     kernel.look();
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     assert_eq!(kernel.look(), (vec![], vec![]), "it is not ours, and not left to the kernel");
     kernel.has_addr(INDEX);
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])));
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     drop(anchor);
     settle(&mut kernel.daemon);
     kernel.daemon.kernel = Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
@@ -209,7 +215,7 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
 fn many_routes_are_not_listed_at_each_change() {
     let mut kernel = Kernel::new();
     let via = |n: u32| RouteNews {
-        dst: Ipv4Addr::from_bits(n << 8),
+        dst: Ipv4Addr::from_bits(n << 8).into(),
         prefix_len: 24,
         metric: 0,
         is_local: false,
@@ -233,7 +239,7 @@ fn links_and_neighbours_that_went_unseen_are_gone_with_their_list() {
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
     let known = NeighbourNews::Known { mac: MAC, is_doubtful: false };
-    let (first, second) = (Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 9));
+    let (first, second) = (Addr::from([10, 0, 0, 8]), Addr::from([10, 0, 0, 9]));
     kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
     kernel.tells(News::Neighbour { index: INDEX, addr: second, state: known });
     assert_eq!(kernel.follower.neighbours_known(), 2);
@@ -315,7 +321,7 @@ fn addresses_are_the_kernels_of_that_interface_alone() {
     kernel.has_addr(INDEX);
     kernel.has_addr(INDEX);
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])), "once");
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR, prefix_len: 24 });
+    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
 }
 

@@ -1,13 +1,12 @@
-//! Neighbours of a port and how their hardware addresses are learnt (RFC 826).
+//! Neighbours of a port and how their hardware addresses are learnt (RFC 826; RFC 4861 section 7.2).
 
-use core::net::Ipv4Addr;
-use toe_base::Instant;
+use toe_base::{Addr, Instant};
 use toe_wire::link::MacAddr;
 
 /// A neighbour, by its number in the port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    pub addr: Ipv4Addr,
+    pub addr: Addr,
     pub state: NeighbourState,
     /// The kernel, who keeps the table of this port, has not heard of it for a while: to be asked for when it is used.
     pub is_doubtful: bool,
@@ -45,7 +44,7 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// The number of `addr`, new ones included; `None` when the table is full.
-    pub fn number(&mut self, addr: Ipv4Addr) -> Option<u16> {
+    pub fn number(&mut self, addr: Addr) -> Option<u16> {
         if let Some(at) = self.find(addr) {
             return Some(at as u16);
         }
@@ -61,7 +60,7 @@ impl Neighbours {
         Some((self.table.len() - 1) as u16)
     }
 
-    fn find(&self, addr: Ipv4Addr) -> Option<usize> {
+    fn find(&self, addr: Addr) -> Option<usize> {
         // What is free has no address.
         if addr.is_unspecified() { None } else { self.table.iter().position(|n| n.addr == addr) }
     }
@@ -79,7 +78,7 @@ impl Neighbours {
             if held.get(number) == Some(&true) || neighbour.addr.is_unspecified() {
                 continue;
             }
-            let (addr, state) = (Ipv4Addr::UNSPECIFIED, NeighbourState::Unreachable);
+            let (addr, state) = (Addr::UNSPECIFIED_V4, NeighbourState::Unreachable);
             *neighbour = Neighbour { addr, state, is_doubtful: false };
             self.free.push(number as u16);
             self.refused = 0;
@@ -94,15 +93,20 @@ impl Neighbours {
         }
     }
 
+    /// The same by the address.
+    pub fn mac_of(&self, addr: Addr) -> Option<MacAddr> {
+        self.find(addr).and_then(|at| self.mac(at as u16))
+    }
+
     /// The address of a doubtful neighbour, once: it is used, so the kernel is to make sure of it.
-    pub fn take_doubt(&mut self, number: u16) -> Option<Ipv4Addr> {
+    pub fn take_doubt(&mut self, number: u16) -> Option<Addr> {
         let neighbour = self.table.get_mut(usize::from(number))?;
         core::mem::take(&mut neighbour.is_doubtful).then_some(neighbour.addr)
     }
 
     /// What the kernel says of a neighbour: its hardware address, and whether it is sure of it. Returns its number when
     /// somebody waited for that. Of one that nobody here has used nothing is kept: the kernel may know very many.
-    pub fn set(&mut self, addr: Ipv4Addr, mac: MacAddr, is_doubtful: bool) -> Option<u16> {
+    pub fn set(&mut self, addr: Addr, mac: MacAddr, is_doubtful: bool) -> Option<u16> {
         let at = self.find(addr)?;
         let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
         self.table[at].state = NeighbourState::Known(mac);
@@ -111,7 +115,7 @@ impl Neighbours {
     }
 
     /// The kernel has forgotten the neighbour, or it did not answer. Returns its number when it is known here.
-    pub fn forget(&mut self, addr: Ipv4Addr) -> Option<u16> {
+    pub fn forget(&mut self, addr: Addr) -> Option<u16> {
         let at = self.find(addr)?;
         self.table[at].state = NeighbourState::Unreachable;
         self.table[at].is_doubtful = false;
@@ -119,7 +123,7 @@ impl Neighbours {
     }
 
     /// Asks for the neighbour unless that is under way; returns the address to ask for now.
-    pub fn ask(&mut self, number: u16, now: Instant) -> Option<Ipv4Addr> {
+    pub fn ask(&mut self, number: u16, now: Instant) -> Option<Addr> {
         let neighbour = self.table.get_mut(usize::from(number))?;
         if neighbour.state != NeighbourState::Unreachable {
             return None;
@@ -129,7 +133,7 @@ impl Neighbours {
     }
 
     /// `addr` is at `mac`, as it said itself. Returns its number when somebody waited for that.
-    pub fn learn(&mut self, addr: Ipv4Addr, mac: MacAddr) -> Option<u16> {
+    pub fn learn(&mut self, addr: Addr, mac: MacAddr) -> Option<u16> {
         let at = usize::from(self.number(addr)?);
         let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
         self.table[at].state = NeighbourState::Known(mac);
@@ -137,7 +141,7 @@ impl Neighbours {
     }
 
     /// Asks again, or gives up: calls `ask` with each address to ask for, `lost` with each number given up.
-    pub fn on_timeout(&mut self, now: Instant, mut ask: impl FnMut(Ipv4Addr), mut lost: impl FnMut(u16)) {
+    pub fn on_timeout(&mut self, now: Instant, mut ask: impl FnMut(Addr), mut lost: impl FnMut(u16)) {
         for (number, neighbour) in self.table.iter_mut().enumerate() {
             let NeighbourState::Asking { tries, again_at } = neighbour.state else { continue };
             if again_at > now {
@@ -168,7 +172,7 @@ impl Neighbours {
 mod tests {
     use super::*;
 
-    const ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+    const ADDR: Addr = Addr::v4(core::net::Ipv4Addr::new(10, 0, 0, 9));
 
     #[test]
     fn three_questions_then_unreachable_then_asked_anew() {
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_up_what_no_connection_holds() {
-        let addr = |n: usize| Ipv4Addr::from_bits(0x0a00_0000 + n as u32);
+        let addr = |n: usize| Addr::from((0x0a00_0000 + n as u32).to_be_bytes());
         let mut neighbours = Neighbours::default();
         (1..=NEIGHBOURS_MAX).for_each(|n| assert_eq!(neighbours.number(addr(n)), Some(n as u16 - 1)));
         assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), None);
@@ -221,6 +225,6 @@ mod tests {
         assert_eq!((neighbours.mac(number), neighbours.take_doubt(number)), (Some(MacAddr([3; 6])), None));
         assert_eq!(neighbours.forget(ADDR), Some(number));
         assert_eq!(neighbours.mac(number), None);
-        assert_eq!(neighbours.forget(Ipv4Addr::LOCALHOST), None);
+        assert_eq!(neighbours.forget(Addr::LOCALHOST_V4), None);
     }
 }

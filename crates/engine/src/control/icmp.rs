@@ -3,9 +3,8 @@
 
 use crate::flow::key::FlowKey;
 use crate::work::{ControlFrame, Segment};
-use core::net::Ipv4Addr;
-use toe_base::SeqNum;
 use toe_base::window::UnscaledWindow;
+use toe_base::{Addr, SeqNum};
 use toe_wire::link::MacAddr;
 use toe_wire::tcp::SackBlocks;
 
@@ -15,8 +14,8 @@ pub const ECHO_MAX: usize = 1472;
 /// The reply to an echo request, or `None` when it is too long to be worth memory.
 pub fn echo_reply(
     to_mac: MacAddr,
-    to: Ipv4Addr,
-    source: Ipv4Addr,
+    to: Addr,
+    source: Addr,
     ident: u16,
     seq: u16,
     data: &[u8],

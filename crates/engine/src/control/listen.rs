@@ -1,9 +1,8 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
 /// The place of a listener's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +34,7 @@ const ANCHORS_MAX: usize = 4096;
 /// A kernel socket that a session has shown: it holds the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twin {
-    pub local: SocketAddr,
+    pub local: Endpoint,
     /// The same for every descriptor of this socket, in whatever process (Linux: SO_COOKIE).
     pub identity: u64,
     /// Others may be bound to the same port (SO_REUSEPORT).
@@ -49,10 +48,10 @@ pub struct Twin {
 
 impl Twin {
     /// Whether all that comes to `local` at an address of the kernel's is for whoever has this socket.
-    pub fn holds(&self, local: SocketAddrV4) -> bool {
-        let SocketAddr::V4(held) = self.local else { return false };
-        let covers = held.ip().is_unspecified() || held.ip() == local.ip();
-        self.is_here && self.listens && held.port() == local.port() && covers
+    pub fn holds(&self, local: Endpoint) -> bool {
+        let held = self.local;
+        let covers = held.addr == local.addr || held.addr == local.addr.unspecified();
+        self.is_here && self.listens && held.port == local.port && covers
     }
 }
 
@@ -66,7 +65,7 @@ pub struct Evidence {
 /// One listener.
 #[derive(Debug)]
 pub struct Listener {
-    pub local: SocketAddrV4,
+    pub local: Endpoint,
     pub backlog: u32,
     /// It lives as long as one of these is open. Each came with what is known of who opened it.
     anchors: Vec<(AnchorHandle, Evidence)>,
@@ -166,7 +165,7 @@ impl Listener {
 #[derive(Debug)]
 pub struct Listeners {
     records: Vec<Option<Listener>>,
-    by_addr: HashMap<SocketAddrV4, ListenerIdx>,
+    by_addr: HashMap<Endpoint, ListenerIdx>,
     /// Not after any [`Listener::tell_all_at`].
     next_due: Instant,
 }
@@ -182,7 +181,7 @@ impl Listeners {
     /// admits who comes.
     pub fn open(
         &mut self,
-        local: SocketAddrV4,
+        local: Endpoint,
         backlog: u32,
         anchor: AnchorHandle,
         evidence: Evidence,
@@ -267,7 +266,7 @@ impl Listeners {
 
     /// A kernel socket is gone or listens no more. Returns the listeners that were steered because of it and because of no
     /// other, which are steered no longer.
-    pub fn forget_twin(&mut self, identity: u64) -> Vec<SocketAddrV4> {
+    pub fn forget_twin(&mut self, identity: u64) -> Vec<Endpoint> {
         let mut ended = Vec::new();
         for listener in self.records.iter_mut().flatten() {
             listener.forget_twin(identity);
@@ -279,9 +278,9 @@ impl Listeners {
         ended
     }
 
-    /// The listener for a connection to `local`: one bound to the address goes before one bound to all.
-    pub fn find(&self, local: SocketAddrV4) -> Option<ListenerIdx> {
-        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
+    /// The listener for a connection to `local`: one bound to the address goes before one bound to all of its family.
+    pub fn find(&self, local: Endpoint) -> Option<ListenerIdx> {
+        let any = local.at(local.addr.unspecified());
         self.by_addr.get(&local).or_else(|| self.by_addr.get(&any)).copied()
     }
 
@@ -294,8 +293,8 @@ impl Listeners {
 mod tests {
     use super::*;
 
-    fn at(ip: [u8; 4], port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(ip.into(), port)
+    fn at(ip: [u8; 4], port: u16) -> Endpoint {
+        Endpoint::new(ip, port)
     }
 
     #[test]
@@ -315,7 +314,7 @@ mod tests {
     #[test]
     fn the_same_kernel_socket_or_a_shared_port_lets_another_in() {
         let evidence = |identity, shares_port, uid| {
-            let local = SocketAddr::V4(at([0; 4], 80));
+            let local = at([0; 4], 80);
             Evidence { twin: Some(Twin { local, identity, shares_port, is_here: true, listens: true }), uid }
         };
         let mut listeners = Listeners::default();
@@ -337,14 +336,14 @@ mod tests {
 
     #[test]
     fn a_twin_holds_what_the_kernel_gives_it() {
-        let twin = |local: SocketAddr, is_here| Twin {
+        let twin = |local: Endpoint, is_here| Twin {
             local,
             identity: 7,
             shares_port: false,
             is_here,
             listens: true,
         };
-        let v4 = |ip: [u8; 4]| SocketAddr::from((ip, 80));
+        let v4 = |ip: [u8; 4]| at(ip, 80);
         let (any, one, other) = (at([0; 4], 80), at([10, 0, 0, 2], 80), at([10, 0, 0, 3], 80));
         assert!(twin(v4([0; 4]), true).holds(any) && twin(v4([0; 4]), true).holds(one));
         assert!(twin(v4([10, 0, 0, 2]), true).holds(one));

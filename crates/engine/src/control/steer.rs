@@ -4,9 +4,8 @@
 //! Steered are listeners (all that the kernel has no connection for), reserved port numbers (all), and single
 //! connections: of a program that had bound its port, or whose listener is closed by now.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
 use std::collections::{HashMap, HashSet, VecDeque};
-use toe_base::PortId;
+use toe_base::{Addr, Endpoint, PortId};
 
 use crate::flow::key::FlowKey;
 
@@ -23,7 +22,7 @@ const FLOWS_MAX: usize = 131_072;
 /// A change of what is steered to the engine, for the driver to carry out before it sends or answers anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteerChange {
-    Listen { local: SocketAddrV4, on: bool },
+    Listen { local: Endpoint, on: bool },
     Flow { key: FlowKey, on: bool },
 }
 
@@ -40,9 +39,9 @@ pub struct Shared {
     reserved: Vec<u16>,
     is_reserved: HashSet<u16>,
     /// Connections by reserved ports to each remote address.
-    uses: HashMap<SocketAddrV4, u32>,
+    uses: HashMap<Endpoint, u32>,
     wanted: usize,
-    neighbours: VecDeque<(PortId, Ipv4Addr)>,
+    neighbours: VecDeque<(PortId, Addr)>,
 }
 
 impl Shared {
@@ -87,7 +86,7 @@ impl Shared {
     }
 
     /// A connection to `remote` uses a reserved port, or does so no longer.
-    pub fn count_use(&mut self, remote: SocketAddrV4, on: bool) {
+    pub fn count_use(&mut self, remote: Endpoint, on: bool) {
         let uses = self.uses.entry(remote).or_default();
         *uses = if on { *uses + 1 } else { uses.saturating_sub(1) };
         if *uses == 0 {
@@ -96,7 +95,7 @@ impl Shared {
     }
 
     /// Asks for more ports when few are left for connections to `remote`.
-    pub fn want_for(&mut self, remote: SocketAddrV4) {
+    pub fn want_for(&mut self, remote: Endpoint) {
         let used = self.uses.get(&remote).map_or(0, |uses| *uses as usize);
         if self.is_on && used + FREE_MIN > self.reserved.len() {
             self.wanted = (self.reserved.len() / 2).clamp(BATCH_MIN, BATCH_MAX);
@@ -108,11 +107,11 @@ impl Shared {
         core::mem::take(&mut self.wanted)
     }
 
-    pub fn ask_neighbour(&mut self, port: PortId, addr: Ipv4Addr) {
+    pub fn ask_neighbour(&mut self, port: PortId, addr: Addr) {
         self.neighbours.push_back((port, addr));
     }
 
-    pub fn poll_neighbour(&mut self) -> Option<(PortId, Ipv4Addr)> {
+    pub fn poll_neighbour(&mut self) -> Option<(PortId, Addr)> {
         self.neighbours.pop_front()
     }
 }
@@ -123,7 +122,7 @@ mod tests {
 
     #[test]
     fn ports_are_asked_for_before_they_run_out_for_one_remote() {
-        let remote = |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port);
+        let remote = |port| Endpoint::new(Addr::from([10, 0, 0, 1]), port);
         let mut shared = Shared { is_on: true, ..Shared::default() };
         shared.want_for(remote(80));
         assert_eq!(shared.take_wanted(), BATCH_MIN);
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn no_more_is_steered_than_there_is_room_for() {
-        let at = |n: u32| SocketAddrV4::new(Ipv4Addr::from_bits(n), 80);
+        let at = |n: u32| Endpoint::new(n.to_be_bytes(), 80);
         let mut shared = Shared::default();
         let listen = |n, on| SteerChange::Listen { local: at(n), on };
         (0..LISTENERS_MAX as u32).for_each(|n| shared.change(listen(n, true)));

@@ -1,20 +1,23 @@
-//! Builds one Ethernet frame with an IPv4 packet: knows every offset, so that nobody else counts octets.
+//! Builds one Ethernet frame with an IP packet: knows every offset, so that nobody else counts octets.
 
 use core::net::Ipv4Addr;
+use toe_base::Addr;
 use toe_wire::eth::{self, EthRepr, EtherType};
 use toe_wire::ipv4::{self, Ipv4Repr, Protocol};
+use toe_wire::ipv6::{self, Ipv6Repr};
 use toe_wire::link::MacAddr;
 
-/// TTL of what we send (RFC 1700's successor registry: 64).
-const TTL: u8 = 64;
+/// TTL or hop limit of what we send (RFC 1700's successor registry: 64).
+pub const TTL: u8 = 64;
 
-/// Where a packet goes.
+/// Where a packet goes. Both addresses are of one family.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
     pub from_mac: MacAddr,
     pub to_mac: MacAddr,
-    pub from: Ipv4Addr,
-    pub to: Ipv4Addr,
+    pub from: Addr,
+    pub to: Addr,
+    pub ttl: u8,
     /// DSCP and ECN bits.
     pub traffic_class: u8,
 }
@@ -26,40 +29,77 @@ pub const ECT_0: u8 = 0b10;
 #[derive(Debug)]
 pub struct FrameBuilder<'a> {
     frame: &'a mut [u8],
+    transport_at: usize,
 }
 
-/// Octets before the transport header.
-pub const NETWORK_HEADERS_LEN: usize = eth::HEADER_LEN + ipv4::HEADER_LEN;
+/// Octets of the IP header of packets to `peer`.
+pub fn ip_header_len(peer: Addr) -> usize {
+    if peer.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+}
+
+/// Octets before the transport header of frames to `peer`.
+pub fn network_headers_len(peer: Addr) -> usize {
+    eth::HEADER_LEN + ip_header_len(peer)
+}
 
 impl<'a> FrameBuilder<'a> {
-    /// Octets of a frame with `transport_len` octets behind the IPv4 header.
-    pub const fn frame_len(transport_len: usize) -> usize {
-        NETWORK_HEADERS_LEN + transport_len
+    /// Octets of a frame to `peer` with `transport_len` octets behind the IP header.
+    pub fn frame_len(peer: Addr, transport_len: usize) -> usize {
+        network_headers_len(peer) + transport_len
     }
 
-    /// Fills the Ethernet and IPv4 headers of `frame`, whose length says how long the packet is.
-    pub fn ipv4(frame: &'a mut [u8], envelope: &Envelope, protocol: Protocol) -> FrameBuilder<'a> {
-        let total_len = frame.len() - eth::HEADER_LEN;
-        EthRepr { dst: envelope.to_mac, src: envelope.from_mac, ethertype: EtherType::Ipv4 }.emit(frame);
-        let ip = Ipv4Repr {
-            src: envelope.from,
-            dst: envelope.to,
-            protocol,
-            ttl: TTL,
-            traffic_class: envelope.traffic_class,
-            // With "don't fragment" set the identification carries nothing (RFC 6864 section 4.1).
-            ident: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: total_len as u16,
+    /// Fills the Ethernet and IP headers of `frame`, whose length says how long the packet is.
+    pub fn ip(frame: &'a mut [u8], envelope: &Envelope, protocol: Protocol) -> FrameBuilder<'a> {
+        let transport_at = network_headers_len(envelope.to);
+        let (src, dst) = (envelope.from, envelope.to);
+        let ethertype = match (src.to_v4(), dst.to_v4()) {
+            (Some(src), Some(dst)) => {
+                let total_len = (frame.len() - eth::HEADER_LEN) as u16;
+                ipv4_header(envelope, src, dst, protocol, total_len).emit(&mut frame[eth::HEADER_LEN..]);
+                EtherType::Ipv4
+            }
+            _ => {
+                let ip = Ipv6Repr {
+                    src: src.to_v6(),
+                    dst: dst.to_v6(),
+                    protocol,
+                    hop_limit: envelope.ttl,
+                    traffic_class: envelope.traffic_class,
+                    flow_label: 0,
+                    payload_len: (frame.len() - transport_at) as u16,
+                };
+                ip.emit(&mut frame[eth::HEADER_LEN..]);
+                EtherType::Ipv6
+            }
         };
-        ip.emit(&mut frame[eth::HEADER_LEN..]);
-        FrameBuilder { frame }
+        EthRepr { dst: envelope.to_mac, src: envelope.from_mac, ethertype }.emit(frame);
+        FrameBuilder { frame, transport_at }
     }
 
-    /// The octets behind the IPv4 header.
+    /// The octets behind the IP header.
     pub fn transport(&mut self) -> &mut [u8] {
-        &mut self.frame[NETWORK_HEADERS_LEN..]
+        &mut self.frame[self.transport_at..]
+    }
+}
+
+fn ipv4_header(
+    envelope: &Envelope,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    protocol: Protocol,
+    total_len: u16,
+) -> Ipv4Repr {
+    Ipv4Repr {
+        src,
+        dst,
+        protocol,
+        ttl: envelope.ttl,
+        traffic_class: envelope.traffic_class,
+        // With "don't fragment" set the identification carries nothing (RFC 6864 section 4.1).
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        total_len,
     }
 }

@@ -1,6 +1,6 @@
 //! A flow's segment as a frame: headers by the builder, payload copied out of host memory, checksum by whoever can.
 
-use super::builder::{Envelope, FrameBuilder, NETWORK_HEADERS_LEN};
+use super::builder::{Envelope, FrameBuilder, network_headers_len};
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
 use crate::hostif::HostSide;
@@ -31,8 +31,8 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
         }
     }
     TcpRepr {
-        src_port: key.local.port(),
-        dst_port: key.remote.port(),
+        src_port: key.local.port,
+        dst_port: key.remote.port,
         seq: segment.seq,
         ack: segment.ack,
         flags,
@@ -61,8 +61,8 @@ pub fn emit<H: HostSide>(
     let payload_len = payload.len();
     let header_len = tcp.header_len();
     let transport_len = header_len + payload_len as usize;
-    let frame = sink.frame(FrameBuilder::frame_len(transport_len)).ok_or(NoRoom)?;
-    let mut builder = FrameBuilder::ipv4(frame, envelope, Protocol::Tcp);
+    let frame = sink.frame(FrameBuilder::frame_len(envelope.to, transport_len)).ok_or(NoRoom)?;
+    let mut builder = FrameBuilder::ip(frame, envelope, Protocol::Tcp);
     let transport = builder.transport();
     tcp.emit(transport);
     let mut at = header_len;
@@ -74,13 +74,13 @@ pub fn emit<H: HostSide>(
     let mut offload = TxOffload::default();
     if caps.tx_checksum {
         tcp::store_pseudo_sum(transport, envelope.from, envelope.to, transport_len as u16);
-        let start = NETWORK_HEADERS_LEN as u16;
+        let start = network_headers_len(envelope.to) as u16;
         offload.checksum = Some(PartialChecksum { start, offset: tcp::CHECKSUM_OFFSET });
     } else {
         tcp::store_checksum(transport, envelope.from, envelope.to);
     }
     if payload_len > u32::from(mss) {
-        let header_len = (NETWORK_HEADERS_LEN + header_len) as u16;
+        let header_len = (network_headers_len(envelope.to) + header_len) as u16;
         offload.segmentation = Some(Segmentation { header_len, mss });
     }
     sink.commit(offload);

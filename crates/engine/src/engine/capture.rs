@@ -6,16 +6,16 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::Envelope;
+use crate::egress::builder::{Envelope, TTL};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
 use crate::hostif::HostSide;
 use crate::ingress::facts::{Known, facts_of};
 use crate::work::{Segment, Sighting, SightingEnd};
-use core::net::SocketAddr;
+use core::net::IpAddr;
 use toe_abi::capture::{Direction, Facts};
-use toe_base::{FlowIdx, Instant, PortId};
+use toe_base::{Addr, Endpoint, FlowIdx, Instant, PortId};
 use toe_wire::checksum::{Sum, pseudo_header_sum};
 use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Protocol;
@@ -73,7 +73,8 @@ impl Engine {
         host: &mut H,
     ) {
         let known = facts_of(frame);
-        let key = known.key(Direction::In);
+        let zone = self.ports[port.index()].link.zone;
+        let key = known.key(Direction::In, zone);
         // A segment that ends its connection is that connection's all the same.
         let owner = key.and_then(|key| self.end_of(&key));
         self.counters.take_drop();
@@ -108,12 +109,13 @@ impl Engine {
         let mut copies = core::mem::take(&mut self.capture);
         let units =
             self.transmit(now, port, &mut CopyingSink { sink, copies: &mut copies, at: 0 }, host, budget);
+        let zone = self.ports[port.index()].link.zone;
         let mut start = 0;
         for &len in &copies.lens {
             let frame = &copies.sent[start..start + len];
             start += len;
             let known = facts_of(frame);
-            let owner = known.key(Direction::Out).and_then(|key| self.end_of(&key));
+            let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
             let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
             if host.capture_wants(&sighting) {
                 host.capture(&sighting, frame);
@@ -149,12 +151,10 @@ impl Engine {
             return;
         }
         let key = key.reversed();
-        let SocketAddr::V4(from) = key.local_addr() else { return };
-        let SocketAddr::V4(to) = key.remote_addr() else { return };
+        let (from, to) = (key.local.addr, key.remote.addr);
         // As Linux shows what goes over `lo`: no hardware addresses.
         let none = MacAddr::default();
-        let envelope =
-            Envelope { from_mac: none, to_mac: none, from: *from.ip(), to: *to.ip(), traffic_class: 0 };
+        let envelope = Envelope { from_mac: none, to_mac: none, from, to, ttl: TTL, traffic_class: 0 };
         let header = segment::header(&key, &segment);
         let mut made = core::mem::take(&mut self.capture.made);
         let sink = &mut MadeFrame(&mut made);
@@ -168,10 +168,10 @@ impl Engine {
     /// A segment from `key.local` to `key.remote`, both here.
     fn local_sighting(&self, key: &FlowKey, reason: Option<Counter>) -> Sighting {
         let facts = Facts {
-            ethertype: EtherType::Ipv4.raw(),
+            ethertype: if key.is_v4() { EtherType::Ipv4 } else { EtherType::Ipv6 }.raw(),
             addrs: Some((key.local_addr().ip(), key.remote_addr().ip())),
             protocol: Some(Protocol::Tcp.raw()),
-            ports: Some((key.local.port(), key.remote.port())),
+            ports: Some((key.local.port, key.remote.port)),
             pids: [0; 2],
             dropped: reason.is_some(),
         };
@@ -203,13 +203,16 @@ impl Engine {
 }
 
 impl Known {
-    /// The connection of a frame, from this end.
-    fn key(&self, direction: Direction) -> Option<FlowKey> {
+    /// The connection of a frame, from this end; the zone is of its port's link.
+    fn key(&self, direction: Direction, zone: u32) -> Option<FlowKey> {
         let (from, to) = self.facts.addrs?;
         let (from_port, to_port) =
             self.facts.ports.filter(|_| self.facts.protocol == Some(Protocol::Tcp.raw()))?;
-        let (from, to) = (SocketAddr::new(from, from_port), SocketAddr::new(to, to_port));
-        let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { return None };
+        let in_zone = |addr| match addr {
+            IpAddr::V4(addr) => Addr::v4(addr),
+            IpAddr::V6(addr) => Addr::v6(addr, zone),
+        };
+        let (from, to) = (Endpoint::new(in_zone(from), from_port), Endpoint::new(in_zone(to), to_port));
         Some(match direction {
             Direction::In => FlowKey { local: to, remote: from },
             Direction::Out | Direction::Local => FlowKey { local: from, remote: to },
@@ -230,11 +233,11 @@ impl Known {
     /// A frame that never left the machine may hold the pseudo-header's sum where the checksum belongs.
     fn unfinished_checksum(&self, frame: &[u8], offload: RxOffload) -> Option<PartialChecksum> {
         let (start, end) = self.transport.filter(|_| offload.checksum_ok)?;
-        let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = self.facts.addrs? else { return None };
+        let (from, to) = self.facts.addrs?;
         let at = tcp::CHECKSUM_OFFSET;
         let is_tcp = self.facts.protocol == Some(Protocol::Tcp.raw()) && end == frame.len();
         let field = frame.get(start + usize::from(at)..)?.first_chunk::<2>().filter(|_| is_tcp)?;
-        let len = u16::try_from(end - start).ok()?;
+        let len = u32::try_from(end - start).ok()?;
         let pseudo = pseudo_header_sum(from, to, Protocol::Tcp.raw(), len).folded();
         (u16::from_be_bytes(*field) == pseudo).then_some(PartialChecksum { start: start as u16, offset: at })
     }

@@ -16,12 +16,11 @@ use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Owner, Path};
-use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use zerocopy::FromBytes;
 
 /// Ports that the engine chooses from (Linux: ip_local_port_range).
@@ -221,24 +220,24 @@ impl Engine {
         args: &ListenArgs,
         anchor: AnchorHandle,
     ) -> Result<ListenerId, Errno> {
-        let mut local = ipv4_of(args.local).ok_or(Errno::EOPNOTSUPP)?;
-        if !local.ip().is_unspecified() && !self.routes.is_own(*local.ip()) {
+        let mut local = endpoint_of(args.local)?;
+        if !local.addr.is_unspecified() && !self.routes.is_own(local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        if local.port() == 0 {
-            local.set_port(self.free_listen_port(*local.ip()).ok_or(Errno::EADDRINUSE)?);
+        if local.port == 0 {
+            local.port = self.free_listen_port(local.addr).ok_or(Errno::EADDRINUSE)?;
         }
         let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
         let twin = record.twins.get(args.twin as usize).filter(|_| args.twin != NO_HANDLE);
-        let vouched = twin.is_some_and(|twin| twin.local.port() == local.port());
-        if local.port() < PRIVILEGED && record.uid != 0 && !vouched {
+        let vouched = twin.is_some_and(|twin| twin.local.port == local.port);
+        if local.port < PRIVILEGED && record.uid != 0 && !vouched {
             return Err(Errno::EACCES);
         }
         // A twin that is bound to another port is no evidence for this one.
         let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.uid };
         // Where the kernel has the address too, the port is whose the kernel says.
         let holds_port = twin.is_some_and(|twin| twin.holds(local));
-        if self.routes.is_shared(*local.ip()) && !holds_port {
+        if self.routes.is_shared(local.addr) && !holds_port {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if holds_port && !self.shared.has_room_for_listener() {
@@ -272,12 +271,12 @@ impl Engine {
         }
     }
 
-    fn free_listen_port(&mut self, ip: Ipv4Addr) -> Option<u16> {
+    fn free_listen_port(&mut self, ip: Addr) -> Option<u16> {
         let count = EPHEMERAL.end - EPHEMERAL.start;
         for _ in 0..count {
             self.next_port = self.next_port.wrapping_add(1);
             let port = EPHEMERAL.start + (self.next_port % u32::from(count)) as u16;
-            if self.listeners.find(SocketAddrV4::new(ip, port)).is_none() {
+            if self.listeners.find(Endpoint::new(ip, port)).is_none() {
                 return Some(port);
             }
         }
@@ -384,28 +383,27 @@ impl Engine {
         args: &ConnectArgs,
         anchor: AnchorHandle,
     ) -> Result<FlowId, Errno> {
-        let mut remote = ipv4_of(args.remote).ok_or(Errno::EOPNOTSUPP)?;
-        if remote.ip().is_unspecified() {
+        let mut remote = endpoint_of(args.remote)?;
+        if remote.addr.is_unspecified() {
             // As Linux has it: connecting to INADDR_ANY means this host.
-            remote.set_ip(Ipv4Addr::LOCALHOST);
+            remote.addr = remote.addr.localhost();
         }
-        if remote.port() == 0 {
+        if remote.port == 0 {
             return Err(Errno::ECONNREFUSED);
         }
         let (path, source) =
             self.path_to(remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
-        let asked =
-            if args.local.family == 0 { None } else { Some(ipv4_of(args.local).ok_or(Errno::EOPNOTSUPP)?) };
+        let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
         let source = match asked {
-            Some(local) if !local.ip().is_unspecified() => {
-                if !self.routes.is_own(*local.ip()) {
+            Some(local) if !local.addr.is_unspecified() => {
+                if !self.routes.is_own(local.addr) {
                     return Err(Errno::EADDRNOTAVAIL);
                 }
-                *local.ip()
+                local.addr
             }
             _ => source,
         };
-        let port = asked.map_or(0, |local| local.port());
+        let port = asked.map_or(0, |local| local.port);
         let uid = self.sessions.get(owner.session).map_or(u32::MAX, |session| session.uid);
         if (1..PRIVILEGED).contains(&port) && uid != 0 && self.is_shared(path) {
             // The kernel knows whether the program may, and does it.
@@ -419,7 +417,7 @@ impl Engine {
             key,
             path,
             iss: initial_sequence_number(&self.config.secret, &key, now),
-            mss: self.path_mss(path),
+            mss: self.path_mss(path, remote.addr),
             tcp: self.config.tcp,
             now,
         };
@@ -453,8 +451,8 @@ impl Engine {
     }
 
     /// The path to `remote` and the source address to use.
-    fn path_to(&mut self, remote: SocketAddrV4) -> Result<(Path, Ipv4Addr), Errno> {
-        match self.routes.to(*remote.ip()) {
+    fn path_to(&mut self, remote: Endpoint) -> Result<(Path, Addr), Errno> {
+        match self.routes.to(remote.addr) {
             Some(Route::Local { source }) => {
                 // Said at once, so that the caller can try the kernel's stack.
                 if self.listeners.find(remote).is_none() {
@@ -475,11 +473,11 @@ impl Engine {
     fn choose_key(
         &mut self,
         path: Path,
-        source: Ipv4Addr,
+        source: Addr,
         port: u16,
-        remote: SocketAddrV4,
+        remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
-        let key = |port| FlowKey { local: SocketAddrV4::new(source, port), remote };
+        let key = |port| FlowKey { local: Endpoint::new(source, port), remote };
         if port != 0 {
             let key = key(port);
             // A connection of a socket with itself would need one record for both of its ends.
@@ -506,14 +504,8 @@ impl Engine {
     }
 }
 
-fn ipv4_of(addr: WireAddr) -> Option<SocketAddrV4> {
-    match addr.to_socket_addr()? {
-        SocketAddr::V4(v4) => Some(v4),
-        SocketAddr::V6(v6) => match IpAddr::V6(*v6.ip()).to_canonical() {
-            IpAddr::V4(v4) => Some(SocketAddrV4::new(v4, v6.port())),
-            IpAddr::V6(_) => None,
-        },
-    }
+fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
+    addr.to_endpoint().ok_or(Errno::EOPNOTSUPP)
 }
 
 fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOption, value: u32) {

@@ -1,8 +1,9 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`accept`] (listeners and who takes from them), [`transmit`] (segments out), [`completions`]
-//! (completions out), [`direct`] (connections that leave the engine), [`timers`], [`report`], [`shared`] (addresses that are
+//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`timers`],
+//! [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
@@ -10,11 +11,13 @@
 //! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
+mod audit;
 mod capture;
 mod completions;
 mod direct;
 mod host;
 mod life;
+mod neighbours;
 mod receive;
 mod report;
 mod shared;
@@ -24,13 +27,15 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
+pub use audit::FlowAudit;
 pub use report::{SessionView, SocketView};
 
-use crate::control::arp::{NEIGHBOURS_MAX, Neighbours};
+use crate::control::arp::Neighbours;
 use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
+use crate::egress::builder::ip_header_len;
 use crate::flow::key::{FlowIndex, FlowKey};
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
@@ -47,19 +52,18 @@ use crate::hostif::session::Sessions;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::{ControlFrame, Link, Path, Segment};
-use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
-use toe_base::{AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, SessionId};
 
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
-/// IPv4 and TCP header without options.
-const HEADERS_LEN: u32 = 40;
+/// TCP header without options.
+const TCP_LEN: u32 = toe_wire::tcp::HEADER_LEN as u32;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
@@ -176,12 +180,12 @@ impl Engine {
         PortId(self.ports.len() as u8 - 1)
     }
 
-    pub fn add_addr(&mut self, port: PortId, addr: Ipv4Addr, prefix_len: u8) {
+    pub fn add_addr(&mut self, port: PortId, addr: Addr, prefix_len: u8) {
         let shared = self.ports[port.index()].shared;
-        self.routes.add_interface(Interface { port, addr, prefix_len: prefix_len.min(32), shared });
+        self.routes.add_interface(Interface { port, addr, prefix_len: prefix_len.min(addr.bits()), shared });
     }
 
-    pub fn set_gateway(&mut self, port: PortId, gateway: Ipv4Addr) {
+    pub fn set_gateway(&mut self, port: PortId, gateway: Addr) {
         self.routes.set_gateway(port, gateway);
     }
 
@@ -245,28 +249,6 @@ impl Engine {
         self.free_if_done(idx);
     }
 
-    /// The number of a port's neighbour, new ones included. `None`: connections hold as many as there can be.
-    fn neighbour(&mut self, port: PortId, addr: Ipv4Addr) -> Option<u16> {
-        let neighbours = &mut self.ports[port.index()].neighbours;
-        if let Some(number) = neighbours.number(addr) {
-            return Some(number);
-        }
-        if !neighbours.should_free() {
-            return None;
-        }
-        let mut held = vec![false; NEIGHBOURS_MAX];
-        for idx in self.flows.indices() {
-            if let Path::Port { port: of, neighbour } = self.flows.get(idx).conn.path
-                && of == port
-            {
-                held[usize::from(neighbour)] = true;
-            }
-        }
-        let neighbours = &mut self.ports[port.index()].neighbours;
-        neighbours.free_all_but(&held);
-        neighbours.number(addr)
-    }
-
     /// Queues a control frame; a full queue drops it, as a lost frame would be.
     fn push_control(&mut self, port: PortId, frame: ControlFrame) {
         let control = &mut self.ports[port.index()].control;
@@ -277,13 +259,14 @@ impl Engine {
         }
     }
 
-    /// Largest payload of one wire segment on a path, without options.
-    fn path_mss(&self, path: Path) -> u16 {
+    /// Largest payload of one wire segment to `peer` on a path, without options (RFC 9293 section 3.7.1).
+    fn path_mss(&self, path: Path, peer: Addr) -> u16 {
         match path {
             Path::Local => SEGMENT_PAYLOAD_MAX as u16,
             Path::Port { port, .. } => {
                 let mtu = self.ports[port.index()].link.mtu;
-                mtu.saturating_sub(HEADERS_LEN).clamp(536, SEGMENT_PAYLOAD_MAX as u32) as u16
+                let headers = ip_header_len(peer) as u32 + TCP_LEN;
+                mtu.saturating_sub(headers).clamp(536, SEGMENT_PAYLOAD_MAX as u32) as u16
             }
         }
     }
@@ -299,7 +282,7 @@ impl Engine {
                 .min(SEGMENT_PAYLOAD_MAX as u32)
                 .max(u32::from(flow.snd.mss)),
         };
-        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path) }
+        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
 }
 

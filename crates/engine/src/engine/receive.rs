@@ -9,12 +9,11 @@ use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
-use crate::ingress::{self, Arrived};
-use crate::work::{ControlFrame, FlowEvent, Path, Payload, RxWork, Segment};
+use crate::ingress::{self, Arrived, At};
+use crate::work::{FlowEvent, Path, Payload, RxWork, Segment};
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant, PortId};
-use toe_wire::arp::{ArpOperation, ArpRepr};
-use toe_wire::link::{MacAddr, RxOffload};
+use toe_base::{FlowIdx, Instant, PortId, SeqNum};
+use toe_wire::link::RxOffload;
 
 impl Engine {
     /// A frame arrived at `port`.
@@ -42,9 +41,16 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::RxFrames);
-        let mac = self.ports[port.index()].link.mac;
-        match ingress::parse(frame, offload, port, mac, &self.routes) {
-            Ok(Arrived::Tcp { from_mac, key, segment, is_marked, payload }) => {
+        let at = At { port, link: &self.ports[port.index()].link, routes: &self.routes };
+        match ingress::parse(frame, offload, at) {
+            Ok(arrived) => self.arrived(now, port, arrived, host),
+            Err(reason) => self.counters.add(reason),
+        }
+    }
+
+    fn arrived<H: HostSide>(&mut self, now: Instant, port: PortId, arrived: Arrived<'_>, host: &mut H) {
+        match arrived {
+            Arrived::Tcp { from_mac, key, segment, is_marked, payload } => {
                 self.counters.add(Counter::RxSegments);
                 let known = self.index.get(&key);
                 let path = match known {
@@ -59,70 +65,17 @@ impl Engine {
                 let work = RxWork { key, path, segment, is_marked, payload: Payload::Frame(payload) };
                 self.tcp_arrives_for(now, known, &work, host);
             }
-            Ok(Arrived::Arp(message)) => self.arp_arrives(port, &message),
-            Ok(Arrived::EchoRequest { from_mac, from, to, ident, seq, data }) => {
-                match icmp::echo_reply(from_mac, from, to, ident, seq, data) {
+            Arrived::Arp(message) => self.arp_arrives(port, &message),
+            Arrived::Neighbour(message) => self.neighbour_message(port, &message),
+            Arrived::EchoRequest { arrival, ident, seq, data } => {
+                match icmp::echo_reply(arrival.from_mac, arrival.src, arrival.dst, ident, seq, data) {
                     Some(reply) => self.push_control(port, reply),
                     None => self.counters.add(Counter::DropBadIcmp),
                 }
             }
-            Ok(Arrived::Ignored) => {}
-            Err(reason) => self.counters.add(reason),
-        }
-    }
-
-    /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
-    /// heard of is learnt from its own frame, which saves a question.
-    fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
-        use crate::control::route::Route;
-        let shared = self.ports[port.index()].shared;
-        let (port, next_hop) = match self.routes.to(*key.remote.ip()) {
-            // The kernel's routes may lead back by another interface.
-            Some(Route::Via { port: back, next_hop, .. }) if shared => {
-                if !self.ports[back.index()].shared {
-                    return None;
-                }
-                (back, next_hop)
-            }
-            // There is no way back, so whoever sent it is none that can be answered.
-            _ if shared => return None,
-            Some(Route::Via { next_hop, .. }) => (port, next_hop),
-            _ => (port, *key.remote.ip()),
-        };
-        let neighbour = self.neighbour(port, next_hop)?;
-        let neighbours = &mut self.ports[port.index()].neighbours;
-        if !shared && neighbours.mac(neighbour).is_none() && next_hop == *key.remote.ip() {
-            neighbours.learn(next_hop, from_mac);
-        }
-        Some(Path::Port { port, neighbour })
-    }
-
-    fn arp_arrives(&mut self, port: PortId, message: &ArpRepr) {
-        let for_us = self.routes.is_own_on(port, message.target_ip);
-        // RFC 826: the sender is learnt when the message is for us. Nobody else's table entries are taken.
-        if !for_us || !self.routes.is_valid_peer(message.sender_ip) {
-            return;
-        }
-        let waited = self.ports[port.index()].neighbours.learn(message.sender_ip, message.sender_mac);
-        if let Some(neighbour) = waited {
-            self.neighbour_found(Path::Port { port, neighbour });
-        }
-        if message.operation == ArpOperation::Request {
-            let reply = ControlFrame::ArpReply {
-                to_mac: message.sender_mac,
-                to: message.sender_ip,
-                source: message.target_ip,
-            };
-            self.push_control(port, reply);
-        }
-    }
-
-    /// What waited for the neighbour may go.
-    pub(super) fn neighbour_found(&mut self, path: Path) {
-        let waiting: Vec<FlowIdx> =
-            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
-        for idx in waiting {
-            self.after(idx);
+            Arrived::IcmpError(_) => self.counters.add(Counter::IgnoredIcmp),
+            Arrived::Fragment(_) => self.counters.add(Counter::DropFragment),
+            Arrived::Ignored => {}
         }
     }
 
@@ -140,17 +93,20 @@ impl Engine {
         host: &mut H,
     ) {
         let segment = &work.segment;
+        // The sequence numbers of a new life lie beyond those of the old one.
+        let mut beyond = None;
         if let Some(idx) = known {
             if !self.is_new_life(idx, segment) {
                 self.flow_receives(now, idx, work, host);
                 return;
             }
+            beyond = Some(self.flows.get(idx).snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
             self.closed(idx, Errno::OK);
             self.after(idx);
         }
         if segment.syn && segment.ack.is_none() && !segment.rst {
-            self.syn_arrives(now, work);
+            self.syn_arrives(now, work, beyond);
             return;
         }
         self.nobodys(work);
@@ -173,13 +129,18 @@ impl Engine {
     /// RFC 6191).
     fn is_new_life(&self, idx: FlowIdx, segment: &Segment) -> bool {
         let flow = self.flows.get(idx);
-        flow.conn.state == TcpState::TimeWait
-            && segment.syn
-            && segment.ack.is_none()
-            && !segment.rst
-            && (segment.seq.after(flow.rcv.nxt)
-                || matches!((flow.rcv.ts_recent, segment.timestamps),
-                    (Some(recent), Some((value, _))) if (value.wrapping_sub(recent) as i32) > 0))
+        if flow.conn.state != TcpState::TimeWait || !segment.syn || segment.ack.is_some() || segment.rst {
+            return false;
+        }
+        let is_later = segment.seq.after(flow.rcv.nxt);
+        match (flow.rcv.ts_recent, segment.timestamps) {
+            // Timestamps decide where both have them; numbers only between two of the same tick.
+            (Some(recent), Some((value, _))) => match value.wrapping_sub(recent) as i32 {
+                0 => is_later,
+                ticks => ticks > 0,
+            },
+            _ => is_later,
+        }
     }
 
     fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
@@ -205,7 +166,9 @@ impl Engine {
     }
 
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
-    fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>) {
+    /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
+    /// 4.2.2.13).
+    fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
         let Some(listener) = self.listeners.find(work.key.local) else {
             self.nobodys(work);
             return;
@@ -214,11 +177,12 @@ impl Engine {
             self.counters.add(Counter::DropBacklogFull);
             return;
         }
+        let iss = initial_sequence_number(&self.config.secret, &work.key, now);
         let params = OpenParams {
             key: work.key,
             path: work.path,
-            iss: initial_sequence_number(&self.config.secret, &work.key, now),
-            mss: self.path_mss(work.path),
+            iss: beyond.map_or(iss, |beyond| iss.later(beyond)),
+            mss: self.path_mss(work.path, work.key.remote.addr),
             tcp: self.config.tcp,
             now,
         };

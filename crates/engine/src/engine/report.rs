@@ -4,8 +4,8 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
 use crate::work::Path;
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use toe_base::{PortId, SessionId};
+use core::net::SocketAddr;
+use toe_base::{Endpoint, PortId, SessionId};
 
 /// One flow or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +46,10 @@ impl Engine {
 
     /// Listeners first, then flows.
     pub fn sockets(&self) -> Vec<SocketView> {
-        let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let listeners = self.listeners.iter().map(|(_, listener)| SocketView {
             state: "LISTEN",
-            local: SocketAddr::V4(listener.local),
-            remote: nowhere,
+            local: listener.local.to_socket_addr(),
+            remote: Endpoint { addr: listener.local.addr.unspecified(), port: 0 }.to_socket_addr(),
             recv_q: listener.waiting.len() as u32 + listener.handed,
             send_q: listener.backlog,
             holders: listener.holders.iter().map(|h| (h.session, h.fd)).collect(),
@@ -91,49 +90,6 @@ impl Engine {
             listeners: s.listeners.len(),
             receive_memory_used: s.arena.used(),
         })
-    }
-
-    /// Whether each listener counts what there is: half-open, waiting and handed-out connections.
-    #[cfg(test)]
-    pub(crate) fn check_listener_counts(&self) {
-        for (idx, listener) in self.listeners.iter() {
-            let (mut half_open, mut handed) = (0, 0);
-            for flow in
-                self.flows.indices().map(|f| self.flows.get(f)).filter(|f| f.conn.listener == Some(idx))
-            {
-                match (flow.snd.syn_acked, flow.conn.owner.is_nobody()) {
-                    (false, _) => half_open += 1,
-                    (true, false) => handed += 1,
-                    (true, true) => {}
-                }
-            }
-            assert_eq!((listener.half_open, listener.handed), (half_open, handed), "{listener:?}");
-        }
-    }
-
-    /// Whether every octet that an arena has given out is held by exactly one flow, and every region that is read
-    /// from is pinned by its readers.
-    #[cfg(test)]
-    pub(crate) fn check_memory(&self) {
-        let mut blocks = Vec::new();
-        for flow in self.flows.indices().map(|f| self.flows.get(f)) {
-            blocks.extend(flow.receive.blocks().map(|b| (flow.receive.session, b)));
-            blocks.extend(flow.conn.staged.map(|b| (SessionId(0), b)));
-        }
-        blocks.sort_by_key(|(session, block)| (session.0, block.offset));
-        for pair in blocks.windows(2) {
-            let [(a, first), (b, second)] = pair else { continue };
-            let apart = a != b || first.offset + u64::from(first.len()) <= second.offset;
-            assert!(apart, "{first:?} and {second:?} of session {a}");
-        }
-        for id in self.sessions.ids().chain([SessionId(0)]) {
-            let held: u64 = blocks.iter().filter(|(s, _)| *s == id).map(|(_, b)| u64::from(b.len())).sum();
-            let Some(session) = self.sessions.get(id) else { continue };
-            assert_eq!(session.arena.used(), held, "session {id}");
-            let readers =
-                self.flows.indices().filter(|f| self.flows.get(*f).conn.pinned == Some(id)).count() as u32;
-            assert_eq!(session.pins, readers, "session {id}");
-        }
     }
 
     /// Connections in the table.

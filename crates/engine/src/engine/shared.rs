@@ -8,10 +8,9 @@ use crate::control::steer::SteerChange;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::work::{Link, Path};
-use core::net::{Ipv4Addr, SocketAddrV4};
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, PortId};
+use toe_base::{Addr, Endpoint, FlowIdx, PortId};
 use toe_wire::link::MacAddr;
 
 /// Room for the timestamps option in every segment.
@@ -24,7 +23,7 @@ impl Engine {
     pub fn share_port(&mut self, port: PortId) {
         self.ports[port.index()].shared = true;
         self.shared.is_on = true;
-        self.want_ports_for(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
     }
 
     // ---- something happened ----
@@ -32,17 +31,18 @@ impl Engine {
     /// The port's link is another by now: its interface was replaced, or its MTU changed.
     pub fn set_link(&mut self, port: PortId, link: Link) {
         self.ports[port.index()].link = link;
-        let mss_max = self.path_mss(Path::Port { port, neighbour: 0 }).saturating_sub(TIMESTAMPS_LEN);
         let here: Vec<FlowIdx> =
             self.flows_by(|path| matches!(path, Path::Port { port: p, .. } if p == port));
         for idx in here {
+            let conn = &self.flows.get(idx).conn;
+            let mss_max = self.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
             let snd = &mut self.flows.get_mut(idx).snd;
             snd.mss = snd.mss.min(mss_max);
         }
     }
 
     /// The port has this address no more. Connections that have it stay, as of Linux, and end when nobody answers.
-    pub fn remove_addr(&mut self, port: PortId, addr: Ipv4Addr) {
+    pub fn remove_addr(&mut self, port: PortId, addr: Addr) {
         self.routes.remove_interface(port, addr);
     }
 
@@ -52,9 +52,9 @@ impl Engine {
             return;
         }
         // Many connections, few peers.
-        let mut found: HashMap<Ipv4Addr, Option<Route>> = HashMap::new();
+        let mut found: HashMap<Addr, Option<Route>> = HashMap::new();
         for idx in self.flows_by(|path| self.is_shared(path)) {
-            let remote = *self.flows.get(idx).conn.key.remote.ip();
+            let remote = self.flows.get(idx).conn.key.remote.addr;
             let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
             let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
@@ -68,14 +68,14 @@ impl Engine {
     }
 
     /// The kernel knows a neighbour's hardware address; `is_doubtful`: it has not heard of it for a while.
-    pub fn neighbour_known(&mut self, port: PortId, addr: Ipv4Addr, mac: MacAddr, is_doubtful: bool) {
+    pub fn neighbour_known(&mut self, port: PortId, addr: Addr, mac: MacAddr, is_doubtful: bool) {
         if let Some(neighbour) = self.ports[port.index()].neighbours.set(addr, mac, is_doubtful) {
             self.neighbour_found(Path::Port { port, neighbour });
         }
     }
 
     /// The kernel knows it no more; `failed`: it asked, and nobody answered.
-    pub fn neighbour_gone(&mut self, port: PortId, addr: Ipv4Addr, failed: bool) {
+    pub fn neighbour_gone(&mut self, port: PortId, addr: Addr, failed: bool) {
         let Some(neighbour) = self.ports[port.index()].neighbours.forget(addr) else { return };
         if failed {
             self.counters.add(Counter::NeighbourFailures);
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// What comes to a listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
-    pub fn steering_refused(&mut self, local: SocketAddrV4) {
+    pub fn steering_refused(&mut self, local: Endpoint) {
         let idx = self.listeners.iter().find(|(_, l)| l.local == local && l.is_steered).map(|(idx, _)| idx);
         if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
             listener.is_steered = false;
@@ -116,7 +116,7 @@ impl Engine {
     }
 
     /// A neighbour that the kernel is to find, or to make sure of.
-    pub fn poll_neighbour(&mut self) -> Option<(PortId, Ipv4Addr)> {
+    pub fn poll_neighbour(&mut self) -> Option<(PortId, Addr)> {
         self.shared.poll_neighbour()
     }
 
@@ -131,9 +131,9 @@ impl Engine {
     }
 
     /// Whether connections have this address.
-    pub fn has_flows_at(&self, addr: Ipv4Addr) -> bool {
+    pub fn has_flows_at(&self, addr: Addr) -> bool {
         let mut conns = self.flows.indices().map(|idx| &self.flows.get(idx).conn);
-        conns.any(|conn| conn.indexed && *conn.key.local.ip() == addr)
+        conns.any(|conn| conn.indexed && conn.key.local.addr == addr)
     }
 
     // ---- shared by the files of this folder ----
@@ -145,26 +145,26 @@ impl Engine {
     /// Whether what comes for `key`, of which there is no connection, is steered here.
     pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
         let listener = self.listeners.find(key.local).and_then(|idx| self.listeners.get(idx));
-        self.shared.is_reserved(key.local.port()) || listener.is_some_and(|listener| listener.is_steered)
+        self.shared.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
     }
 
     /// A free 4-tuple with one of the ports that the kernel keeps.
     pub(super) fn choose_reserved(
         &mut self,
         offset: u32,
-        source: Ipv4Addr,
-        remote: SocketAddrV4,
+        source: Addr,
+        remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
         self.next_port = self.next_port.wrapping_add(1);
         let from = offset.wrapping_add(self.next_port) as usize;
-        let key = |port| FlowKey { local: SocketAddrV4::new(source, port), remote };
+        let key = |port| FlowKey { local: Endpoint::new(source, port), remote };
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
         let found = self.shared.candidates(from).find(free).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }
 
-    fn want_ports_for(&mut self, remote: SocketAddrV4) {
+    fn want_ports_for(&mut self, remote: Endpoint) {
         self.shared.want_for(remote);
     }
 
@@ -175,7 +175,7 @@ impl Engine {
         if !self.is_shared(conn.path) {
             return;
         }
-        if self.shared.is_reserved(key.local.port()) {
+        if self.shared.is_reserved(key.local.port) {
             self.shared.count_use(key.remote, true);
         } else if !self.is_steered(&key) {
             self.steer_alone(idx);
@@ -195,7 +195,7 @@ impl Engine {
         let (key, path) = (conn.key, conn.path);
         if core::mem::take(&mut conn.steered) {
             self.shared.change(SteerChange::Flow { key, on: false });
-        } else if self.is_shared(path) && self.shared.is_reserved(key.local.port()) {
+        } else if self.is_shared(path) && self.shared.is_reserved(key.local.port) {
             self.shared.count_use(key.remote, false);
         }
     }
@@ -204,7 +204,7 @@ impl Engine {
     pub(super) fn steer_listener(&mut self, idx: ListenerIdx) {
         let Some(listener) = self.listeners.get_mut(idx) else { return };
         let local = listener.local;
-        if self.shared.is_on && !local.ip().is_loopback() && !listener.is_steered {
+        if self.shared.is_on && !local.addr.is_loopback() && !listener.is_steered {
             listener.is_steered = true;
             self.shared.change(SteerChange::Listen { local, on: true });
         }
@@ -219,10 +219,10 @@ impl Engine {
 
     /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
     /// itself.
-    pub(super) fn stop_steering_listener(&mut self, local: SocketAddrV4) {
+    pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
         for idx in self.flows_by(|path| self.is_shared(path)) {
             let conn = &self.flows.get(idx).conn;
-            let same_port = conn.indexed && conn.key.local.port() == local.port();
+            let same_port = conn.indexed && conn.key.local.port == local.port;
             if same_port && !self.is_steered(&conn.key) {
                 self.steer_alone(idx);
             }

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::{ECT_0, Envelope};
+use crate::egress::builder::{ECT_0, Envelope, TTL};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::output::{Pools, TxContext};
@@ -156,13 +156,13 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let Path::Port { neighbour, .. } = flow.conn.path else { return Sent::NoNeighbour };
         let port = &mut self.ports[port_id.index()];
-        let (from, to) = (*flow.conn.key.local.ip(), *flow.conn.key.remote.ip());
+        let (from, to) = (flow.conn.key.local.addr, flow.conn.key.remote.addr);
         let Some(to_mac) = port.neighbours.mac(neighbour) else {
             if let Some(target) = port.neighbours.ask(neighbour, now) {
                 if port.shared {
                     self.shared.ask_neighbour(port_id, target);
                 } else {
-                    self.push_control(port_id, ControlFrame::ArpRequest { target, source: from });
+                    self.push_control(port_id, ControlFrame::AskNeighbour { target, source: from });
                     self.transmit_control(port_id, sink);
                 }
             }
@@ -172,7 +172,7 @@ impl Engine {
             self.shared.ask_neighbour(port_id, doubtful);
         }
         let traffic_class = if tx.is_ect { ECT_0 } else { 0 };
-        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to, traffic_class };
+        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to, ttl: TTL, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
@@ -265,43 +265,6 @@ impl Engine {
         let work =
             RxWork { key, path: Path::Local, segment, is_marked: false, payload: Payload::Memory(pieces) };
         self.tcp_arrives(now, &work, host);
-    }
-
-    /// Asks again for neighbours that did not answer; fails what waits for those that never will.
-    pub(super) fn neighbours_timeout(&mut self, now: Instant) {
-        for at in 0..self.ports.len() {
-            let port = PortId(at as u8);
-            let source = self.routes.addrs_of(port).next().map(|i| i.addr);
-            let (mut ask, mut lost) = (Vec::new(), Vec::new());
-            self.ports[at].neighbours.on_timeout(now, |addr| ask.push(addr), |number| lost.push(number));
-            for target in ask {
-                if self.ports[at].shared {
-                    self.shared.ask_neighbour(port, target);
-                } else if let Some(source) = source {
-                    self.push_control(port, ControlFrame::ArpRequest { target, source });
-                }
-            }
-            for neighbour in lost {
-                self.counters.add(Counter::NeighbourFailures);
-                self.neighbour_lost(Path::Port { port, neighbour });
-            }
-        }
-    }
-
-    /// Connects that wait for a neighbour that does not answer fail; established flows go on trying.
-    pub(super) fn neighbour_lost(&mut self, path: Path) {
-        let waiting: Vec<FlowIdx> = self
-            .flows
-            .indices()
-            .filter(|idx| {
-                let conn = &self.flows.get(*idx).conn;
-                conn.path == path && conn.state == TcpState::SynSent
-            })
-            .collect();
-        for idx in waiting {
-            self.closed(idx, toe_abi::errno::Errno::EHOSTUNREACH);
-            self.after(idx);
-        }
     }
 }
 

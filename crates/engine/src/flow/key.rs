@@ -1,15 +1,15 @@
 //! The 4-tuple that names a connection, and the hash table from it to flow records.
 
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use toe_base::FlowIdx;
+use toe_base::{Endpoint, FlowIdx};
 
-/// A connection's addresses and ports, from the engine's side.
+/// A connection's addresses and ports, from the engine's side. Both are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
-    pub local: SocketAddrV4,
-    pub remote: SocketAddrV4,
+    pub local: Endpoint,
+    pub remote: Endpoint,
 }
 
 impl FlowKey {
@@ -19,30 +19,38 @@ impl FlowKey {
         FlowKey { local: self.remote, remote: self.local }
     }
 
-    pub const fn local_addr(&self) -> SocketAddr {
-        SocketAddr::V4(self.local)
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local.to_socket_addr()
     }
 
-    pub const fn remote_addr(&self) -> SocketAddr {
-        SocketAddr::V4(self.remote)
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.remote.to_socket_addr()
     }
 
-    /// Both ends in 12 octets, for keyed hashes.
-    pub fn to_bytes(self) -> [u8; 12] {
-        let mut out = [0; 12];
-        out[0..4].copy_from_slice(&self.local.ip().octets());
-        out[4..6].copy_from_slice(&self.local.port().to_be_bytes());
-        out[6..10].copy_from_slice(&self.remote.ip().octets());
-        out[10..12].copy_from_slice(&self.remote.port().to_be_bytes());
-        out
+    pub fn is_v4(&self) -> bool {
+        self.local.addr.is_v4()
+    }
+
+    /// Both ends, for keyed hashes. In IPv4 it is 12 octets, in IPv6 36: neither is ever taken for the other.
+    pub fn hash_into(&self, hasher: &mut impl Hasher) {
+        let mut octets = [0; 36];
+        octets[0..2].copy_from_slice(&self.local.port.to_be_bytes());
+        octets[2..4].copy_from_slice(&self.remote.port.to_be_bytes());
+        let (local, remote) = (self.local.addr.octets(), self.remote.addr.octets());
+        if self.is_v4() && self.remote.addr.is_v4() {
+            octets[4..8].copy_from_slice(&local[12..]);
+            octets[8..12].copy_from_slice(&remote[12..]);
+            hasher.write(&octets[..12]);
+        } else {
+            octets[4..20].copy_from_slice(&local);
+            octets[20..36].copy_from_slice(&remote);
+            hasher.write(&octets);
+        }
     }
 }
 
 /// The unspecified address and port 0 at both ends: a record that stands for no connection.
-pub const NO_KEY: FlowKey = FlowKey {
-    local: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
-    remote: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
-};
+pub const NO_KEY: FlowKey = FlowKey { local: Endpoint::UNSPECIFIED_V4, remote: Endpoint::UNSPECIFIED_V4 };
 
 /// The two halves of the engine's secret.
 pub(super) fn key_halves(secret: &[u8; 16]) -> (u64, u64) {
@@ -92,7 +100,7 @@ impl FlowIndex {
     fn digest(&self, key: &FlowKey) -> u64 {
         use siphasher::sip::SipHasher13;
         let mut hasher = SipHasher13::new_with_keys(self.keyed.k0, self.keyed.k1);
-        hasher.write(&key.to_bytes());
+        key.hash_into(&mut hasher);
         hasher.finish()
     }
 

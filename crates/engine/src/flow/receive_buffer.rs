@@ -109,8 +109,7 @@ impl ReceiveBuffer {
     }
 
     /// The blocks held.
-    #[cfg(test)]
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> {
+    pub fn blocks(&self) -> impl Iterator<Item = Block> {
         [self.current, self.previous].into_iter().flatten().map(|r| r.block)
     }
 

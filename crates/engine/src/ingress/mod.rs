@@ -1,19 +1,23 @@
 //! The RX parser: a frame becomes a value of [`Arrived`], or a reason for which it is dropped.
 //!
-//! Called by the engine with every frame of every port. Everything a peer can get wrong in a header ends here.
+//! Called by the engine with every frame of every port, and again with what was put together from fragments. Everything a
+//! peer can get wrong in a header ends here. [`icmp`] has the messages about other packets, of both families.
+
+mod icmp;
 
 pub mod facts;
 
 use crate::control::route::Routes;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::work::Segment;
-use core::net::{Ipv4Addr, SocketAddrV4};
-use toe_base::PortId;
+use crate::work::{Arrival, IcmpError, Link, NeighbourMessage, Piece, Segment};
+use core::net::Ipv6Addr;
+use toe_base::{Addr, Endpoint, PortId};
 use toe_wire::arp::ArpRepr;
 use toe_wire::eth::{EthRepr, EtherType};
-use toe_wire::icmp::IcmpRepr;
+use toe_wire::icmpv6;
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
+use toe_wire::ipv6::{self, Body, Ipv6Repr};
 use toe_wire::link::{MacAddr, RxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
 
@@ -25,14 +29,17 @@ const CE: u8 = 0b11;
 #[derive(Clone, Copy, Debug)]
 pub enum Arrived<'a> {
     Arp(ArpRepr),
+    Neighbour(NeighbourMessage),
     EchoRequest {
-        from_mac: MacAddr,
-        from: Ipv4Addr,
-        to: Ipv4Addr,
+        arrival: Arrival,
         ident: u16,
         seq: u16,
         data: &'a [u8],
     },
+    /// Something went wrong with a segment that quotes itself.
+    IcmpError(IcmpError),
+    /// A piece of a packet.
+    Fragment(Piece<'a>),
     Tcp {
         from_mac: MacAddr,
         key: FlowKey,
@@ -45,21 +52,24 @@ pub enum Arrived<'a> {
     Ignored,
 }
 
-/// Parses a frame that arrived at `port`.
-pub fn parse<'a>(
-    frame: &'a [u8],
-    offload: RxOffload,
-    port: PortId,
-    mac: MacAddr,
-    routes: &Routes,
-) -> Result<Arrived<'a>, Counter> {
+/// Where a frame arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    pub port: PortId,
+    pub link: &'a Link,
+    pub routes: &'a Routes,
+}
+
+/// Parses a frame that arrived there.
+pub fn parse<'a>(frame: &'a [u8], offload: RxOffload, at: At<'_>) -> Result<Arrived<'a>, Counter> {
     let (eth, packet) = EthRepr::parse(frame).map_err(|_| Counter::DropTruncated)?;
-    if eth.dst != mac && eth.dst != MacAddr::BROADCAST {
-        return Err(Counter::DropNotForUs);
-    }
+    let is_for_us = eth.dst == at.link.mac || eth.dst == MacAddr::BROADCAST;
     match eth.ethertype {
+        // To which group it goes only its IP header says.
+        EtherType::Ipv6 if is_for_us || eth.dst.is_multicast() => parse_ipv6(packet, offload, &eth, at),
+        _ if !is_for_us => Err(Counter::DropNotForUs),
         EtherType::Arp => Ok(Arrived::Arp(ArpRepr::parse(packet).map_err(|_| Counter::DropBadArp)?)),
-        EtherType::Ipv4 => parse_ipv4(packet, offload, port, eth.src, routes),
+        EtherType::Ipv4 => parse_ipv4(packet, offload, eth.src, at),
         _ => Err(Counter::DropEthertype),
     }
 }
@@ -67,52 +77,117 @@ pub fn parse<'a>(
 fn parse_ipv4<'a>(
     packet: &'a [u8],
     offload: RxOffload,
-    port: PortId,
     from_mac: MacAddr,
-    routes: &Routes,
+    at: At<'_>,
 ) -> Result<Arrived<'a>, Counter> {
     let (ip, payload) = Ipv4Repr::parse(packet).map_err(|_| Counter::DropBadIp)?;
-    if !routes.is_own_on(port, ip.dst) {
+    let (src, dst) = (Addr::v4(ip.src), Addr::v4(ip.dst));
+    if !at.routes.is_own_on(at.port, dst) {
         return Err(Counter::DropNotForUs);
     }
-    if !routes.is_valid_peer(ip.src) {
+    if !at.routes.is_valid_peer(src) {
         return Err(Counter::DropBadAddress);
     }
+    let (hop_limit, traffic_class, zone) = (ip.ttl, ip.traffic_class, at.link.zone);
+    let arrival = Arrival { from_mac, src, dst, hop_limit, traffic_class, zone };
     if ip.is_fragment() {
-        return Err(Counter::DropFragment);
+        let piece = Piece {
+            arrival,
+            protocol: ip.protocol.raw(),
+            ident: u32::from(ip.ident),
+            offset: u32::from(ip.fragment_offset) * 8,
+            more: ip.more_fragments,
+            octets: payload,
+        };
+        return Ok(Arrived::Fragment(piece));
     }
-    match ip.protocol {
-        Protocol::Tcp => parse_tcp(&ip, payload, offload, from_mac),
-        Protocol::Icmp => parse_icmp(&ip, payload, from_mac),
+    parse_transport(&arrival, ip.protocol, payload, offload)
+}
+
+fn parse_ipv6<'a>(
+    packet: &'a [u8],
+    offload: RxOffload,
+    eth: &EthRepr,
+    at: At<'_>,
+) -> Result<Arrived<'a>, Counter> {
+    let (ip, body) = Ipv6Repr::parse(packet).map_err(|_| Counter::DropBadIp)?;
+    let (src, dst) = (address_of(ip.src, at.link.zone)?, address_of(ip.dst, at.link.zone)?);
+    let is_group_of_ours = dst.is_multicast()
+        && eth.dst == icmpv6::multicast_mac(ip.dst)
+        && (ip.dst == icmpv6::ALL_NODES || at.routes.is_solicited_on(at.port, ip.dst));
+    if !is_group_of_ours && (eth.dst.is_multicast() || !at.routes.is_own_on(at.port, dst)) {
+        return Err(Counter::DropNotForUs);
+    }
+    let (hop_limit, traffic_class, zone) = (ip.hop_limit, ip.traffic_class, at.link.zone);
+    let arrival = Arrival { from_mac: eth.src, src, dst, hop_limit, traffic_class, zone };
+    // Who makes sure that an address is nobody's has none to ask from (RFC 4862 section 5.4.2).
+    let is_probe = src == Addr::UNSPECIFIED_V6 && ip.protocol == Protocol::Icmpv6;
+    if !is_probe && !at.routes.is_valid_peer(src) {
+        return Err(Counter::DropBadAddress);
+    }
+    match body {
+        Body::Whole(payload) => parse_transport(&arrival, ip.protocol, payload, offload),
+        Body::Piece(fragment, octets) => Ok(Arrived::Fragment(Piece {
+            arrival,
+            protocol: fragment.next_header,
+            ident: fragment.ident,
+            offset: u32::from(fragment.offset) * 8,
+            more: fragment.more,
+            octets,
+        })),
+    }
+}
+
+/// An address of an IPv6 header as the engine has it. One that is mapped has no place there: it would pass for the IPv4
+/// address (RFC 4942 section 2.2).
+fn address_of(addr: Ipv6Addr, zone: u32) -> Result<Addr, Counter> {
+    if addr.to_ipv4_mapped().is_some() {
+        return Err(Counter::DropBadAddress);
+    }
+    Addr::checked_v6(addr, zone).ok_or(Counter::DropBadAddress)
+}
+
+/// Parses a packet that was put together from its pieces: nobody has looked at its transport header yet.
+pub fn parse_reassembled<'a>(
+    arrival: &Arrival,
+    protocol: u8,
+    octets: &'a [u8],
+) -> Result<Arrived<'a>, Counter> {
+    let (protocol, octets) = if arrival.src.is_v4() {
+        (Protocol::from_raw(protocol), octets)
+    } else {
+        ipv6::upper_layer(protocol, octets).map_err(|_| Counter::DropBadIp)?
+    };
+    parse_transport(arrival, protocol, octets, RxOffload::default())
+}
+
+fn parse_transport<'a>(
+    arrival: &Arrival,
+    protocol: Protocol,
+    payload: &'a [u8],
+    offload: RxOffload,
+) -> Result<Arrived<'a>, Counter> {
+    match protocol {
+        Protocol::Tcp if !arrival.dst.is_multicast() && !arrival.src.is_unspecified() => {
+            parse_tcp(arrival, payload, offload)
+        }
+        Protocol::Icmp if arrival.src.is_v4() => icmp::parse(arrival, payload),
+        Protocol::Icmpv6 if arrival.src.is_v6() => icmp::parse_v6(arrival, payload),
         _ => Err(Counter::DropProtocol),
     }
 }
 
-fn parse_icmp<'a>(ip: &Ipv4Repr, payload: &'a [u8], from_mac: MacAddr) -> Result<Arrived<'a>, Counter> {
-    match IcmpRepr::parse(payload).map_err(|_| Counter::DropBadIcmp)? {
-        (IcmpRepr::EchoRequest { ident, sequence }, data) => {
-            Ok(Arrived::EchoRequest { from_mac, from: ip.src, to: ip.dst, ident, seq: sequence, data })
-        }
-        _ => Ok(Arrived::Ignored),
-    }
-}
-
-fn parse_tcp<'a>(
-    ip: &Ipv4Repr,
-    payload: &'a [u8],
-    offload: RxOffload,
-    from_mac: MacAddr,
-) -> Result<Arrived<'a>, Counter> {
+fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Result<Arrived<'a>, Counter> {
     let (header, text) = TcpRepr::parse(payload).map_err(|_| Counter::DropBadTcp)?;
-    if !offload.checksum_ok && !tcp::checksum_is_valid(payload, ip.src, ip.dst) {
+    if !offload.checksum_ok && !tcp::checksum_is_valid(payload, arrival.src, arrival.dst) {
         return Err(Counter::DropBadChecksum);
     }
     if header.src_port == 0 || header.dst_port == 0 {
         return Err(Counter::DropBadTcp);
     }
     let key = FlowKey {
-        local: SocketAddrV4::new(ip.dst, header.dst_port),
-        remote: SocketAddrV4::new(ip.src, header.src_port),
+        local: Endpoint::new(arrival.dst, header.dst_port),
+        remote: Endpoint::new(arrival.src, header.src_port),
     };
     let segment = Segment {
         seq: header.seq,
@@ -132,6 +207,6 @@ fn parse_tcp<'a>(
         urgent: header.flags.contains(TcpFlags::URG).then_some(header.urgent),
         len: text.len() as u32,
     };
-    let is_marked = ip.traffic_class & ECN_MASK == CE;
-    Ok(Arrived::Tcp { from_mac, key, segment, is_marked, payload: text })
+    let is_marked = arrival.traffic_class & ECN_MASK == CE;
+    Ok(Arrived::Tcp { from_mac: arrival.from_mac, key, segment, is_marked, payload: text })
 }

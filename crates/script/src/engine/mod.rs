@@ -5,13 +5,15 @@ mod memory;
 mod program;
 
 use crate::packet::{STACK_ADDR, Segment};
-use crate::script::{Call, ConnName, Header};
+use crate::script::{Call, ConnName, Header, Setting, SettingName};
 use crate::stack::{Outcome, Stack, StackError, Tolerance};
 use link::{Outbox, STACK_MAC, arp, frame_around};
 use memory::{LAYOUT, Memory};
 use program::{Cx, Program, QS};
 use std::collections::VecDeque;
 use toe_base::{Instant, PortId};
+use toe_engine::flow::tcp::congestion::AlgorithmName;
+use toe_engine::flow::tcp::ecn::EcnMode;
 use toe_engine::{Engine, EngineConfig, Link};
 use toe_wire::arp::ArpOperation;
 use toe_wire::eth::{EthRepr, EtherType};
@@ -46,20 +48,17 @@ pub struct EngineStack {
 impl EngineStack {
     /// An engine as the script wants it.
     pub fn new(header: &Header, kind: LinkKind) -> Result<EngineStack, StackError> {
-        if let Some(setting) = header.setup.first() {
-            let name = setting.name;
-            return Err(StackError(format!(
-                "the engine has no setting for {name:?} yet: mark the script pending"
-            )));
+        let mut config = EngineConfig { flows_max: 64, ..EngineConfig::with_secret(*b"a packet script!") };
+        for setting in &header.setup {
+            set_up(&mut config, setting)?;
         }
-        let config = EngineConfig { flows_max: 64, ..EngineConfig::with_secret(*b"a packet script!") };
         let mut engine = Engine::new(config);
         let caps = match kind {
             LinkKind::Plain => LinkCaps { tx_checksum: false, gso_max: 0 },
             LinkKind::Offloading => LinkCaps { tx_checksum: true, gso_max: 65_000 },
         };
-        let port = engine.add_port(Link { mac: STACK_MAC, mtu: header.mtu, caps });
-        engine.add_addr(port, STACK_ADDR, 24);
+        let port = engine.add_port(Link { mac: STACK_MAC, zone: 1, mtu: header.mtu, caps });
+        engine.add_addr(port, STACK_ADDR.into(), 24);
         let none = || StackError("the engine takes no session".to_owned());
         let session = engine.open_session(0, LAYOUT).ok_or_else(none)?;
         engine.add_queue_set(session).ok_or_else(none)?;
@@ -118,6 +117,22 @@ impl EngineStack {
         self.sent.extend(segment.cut(mss).into_iter().map(|piece| (now, piece)));
         Ok(())
     }
+}
+
+fn set_up(config: &mut EngineConfig, setting: &Setting) -> Result<(), StackError> {
+    let Setting { name, value } = setting;
+    let known = match (name, value.as_str()) {
+        (SettingName::Ecn, "on") => Some(config.tcp.ecn = EcnMode::Request),
+        (SettingName::Ecn, "passive") => Some(config.tcp.ecn = EcnMode::Accept),
+        (SettingName::Ecn, "off") => Some(config.tcp.ecn = EcnMode::Off),
+        (SettingName::Congestion, name) => {
+            AlgorithmName::from_name(name).map(|name| config.tcp.congestion = name)
+        }
+        _ => None,
+    };
+    known.ok_or_else(|| {
+        StackError(format!("the engine has no setting {name:?} {value}: mark the script pending"))
+    })
 }
 
 impl Stack for EngineStack {

@@ -9,7 +9,7 @@ use crate::script::{
 use toe_abi::errno::Errno;
 
 const TIME: &str = "a time such as 40ms, 1.5s or 0.04";
-const STATEMENTS: &str = "a statement (inject, expect, quiet, open, listen, connect, connected, accept, send, read, \
+const STATEMENTS: &str = "a statement (inject, expect, allow, quiet, open, listen, connect, connected, accept, send, read, \
                           shutdown, close, abort, unlisten, set, error, state, info, new life)";
 
 /// The statement on this line; `None` when there is none.
@@ -21,10 +21,12 @@ pub(super) fn statement(words: &mut Words<'_>, line: usize) -> Result<Option<Ste
     let conn = conn(words);
     let act = act(words)?;
     words.finish()?;
-    if !matches!(act, Act::Expect(_)) && matches!(when, When::Between(..)) {
+    if !matches!(act, Act::Expect(_) | Act::ExpectTrain { .. } | Act::Allow(_))
+        && matches!(when, When::Between(..))
+    {
         return Err(Wrong {
             column: 1,
-            expected: "one time: only `expect` can have a span of times".to_owned(),
+            expected: "one time: only `expect` and `allow` can have a span of times".to_owned(),
             found: "two".to_owned(),
         });
     }
@@ -64,13 +66,14 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
             check_exact(words, &spec)?;
             Act::Inject(Packet::Segment(spec))
         }
-        "expect" => {
+        "expect" if words.take("train") => train(words)?,
+        "expect" | "allow" => {
             let mut spec = segment(words)?;
             // All segments but the first have ACK, and a reset may.
             if spec.ack == AckSpec::None && !spec.no_ack && !spec.syn {
                 spec.ack = if spec.rst { AckSpec::Either } else { AckSpec::Whatever };
             }
-            Act::Expect(spec)
+            if verb == "expect" { Act::Expect(spec) } else { Act::Allow(spec) }
         }
         "quiet" => Act::Quiet(words.read(TIME, time)?),
         "open" => Act::Open(open(words)?),
@@ -84,6 +87,19 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
             }
         },
     })
+}
+
+/// `train 10 from 1 of 1000`.
+fn train(words: &mut Words<'_>) -> Result<Act, Wrong> {
+    let count = words.number("how many segments")?;
+    if !words.take("from") {
+        return words.wrong("`from` and the first sequence number");
+    }
+    let from = words.number("a sequence number")?;
+    if !words.take("of") {
+        return words.wrong("`of` and the octets of each segment");
+    }
+    Ok(Act::ExpectTrain { count, from, len: words.number("octets")? })
 }
 
 /// What is injected is known exactly.

@@ -45,7 +45,7 @@ fn errors_say_where_and_what_was_expected() {
     assert!(error("send\n").contains("how many octets"));
     assert!(error("read gives ESOMETHING\n").contains("the name of an error"));
     assert!(error("inject seq 1..2\n").contains("not spans"));
-    assert!(error("+1s..2s inject ack\n").contains("only `expect`"));
+    assert!(error("+1s..2s inject ack\n").contains("only `expect` and `allow`"));
     assert!(error("").contains("statements behind the header"));
 }
 

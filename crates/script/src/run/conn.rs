@@ -26,6 +26,10 @@ pub(super) struct Conn {
     /// The stack's clock: first and latest.
     clock: Option<(u32, u32)>,
     cookie: Option<Vec<u8>>,
+    /// The far end's clock: what it showed, and when since the script's start.
+    far_clock: (u32, u64),
+    /// The stack's latest segment, if it was a SYN with another number than the first.
+    latest_syn: Option<u32>,
     /// Octets that the program has given to the stack, and taken from it.
     pub(super) written: u32,
     pub(super) read: u32,
@@ -45,14 +49,19 @@ impl Conn {
             scales: (false, None),
             clock: None,
             cookie: None,
+            far_clock: (FAR_CLOCK_MS, 0),
+            latest_syn: None,
             written: 0,
             read: 0,
         }
     }
 
-    /// A SYN of the stack starts another connection of the same 4-tuple.
+    /// Another connection of the same 4-tuple, from the stack's latest SYN on or from its next.
     pub(super) fn new_life(&mut self) {
         *self = Conn {
+            stack_isn: self.latest_syn,
+            stack_nxt: i64::from(self.latest_syn.is_some()),
+            far_clock: self.far_clock,
             far_nxt: self.far_nxt,
             window: self.window,
             clock: self.clock,
@@ -95,6 +104,8 @@ impl Conn {
     /// Takes note of a segment that the stack sent, before it is compared.
     pub(super) fn note_sent(&mut self, segment: &Segment) {
         self.stack_port = segment.src_port;
+        let is_other = self.stack_isn.is_some_and(|isn| isn != segment.seq);
+        self.latest_syn = (segment.has(SYN) && is_other).then_some(segment.seq);
         if segment.has(SYN) && self.stack_isn.is_none() {
             self.stack_isn = Some(segment.seq);
             self.scales.1 = None;
@@ -190,8 +201,12 @@ impl Conn {
             _ => None,
         };
         if let Some(stamps) = stamps {
-            let running = FAR_CLOCK_MS.wrapping_add((since_start_us / 1000) as u32);
+            let (showed, at_us) = self.far_clock;
+            let running = showed.wrapping_add((since_start_us.saturating_sub(at_us) / 1000) as u32);
             let value = stamps.value.and_then(Span::exact).map_or(running, |value| value as u32);
+            if spec.syn {
+                self.far_clock = (value, since_start_us);
+            }
             let (first, latest) = self.clock.unwrap_or_default();
             let echo = match stamps.echo.and_then(Span::exact) {
                 Some(echo) => first.wrapping_add(echo as u32),

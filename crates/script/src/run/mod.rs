@@ -86,6 +86,10 @@ impl Run<'_> {
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
         match &step.act {
             Act::Expect(spec) => return self.expect(step.conn, step.when, spec),
+            Act::ExpectTrain { count, from, len } => {
+                return self.expect_train(step.conn, step.when, *count, *from, *len);
+            }
+            Act::Allow(spec) => return self.allow(step.conn, step.when, spec),
             Act::Quiet(us) => return self.quiet(*us),
             Act::Inject(_) | Act::Open(_) => self.nothing_unexpected()?,
             Act::Call(_) | Act::NewLife => {}
@@ -101,7 +105,7 @@ impl Run<'_> {
                 self.conns[usize::from(step.conn.0)].new_life();
                 Ok(())
             }
-            Act::Expect(_) | Act::Quiet(_) => Ok(()),
+            Act::Expect(_) | Act::ExpectTrain { .. } | Act::Allow(_) | Act::Quiet(_) => Ok(()),
         }
     }
 
@@ -154,20 +158,29 @@ impl Run<'_> {
         self.trace.push(format!("{:9.6} {who:5} {text}", since as f64 / 1e6));
     }
 
-    fn expect(&mut self, name: ConnName, when: When, spec: &SegmentSpec) -> Result<(), Stop> {
+    /// How soon and how late after the last event something may come.
+    fn span(&self, when: When) -> (u64, u64) {
         let tolerance = self.stack.tolerance();
-        let (from, to) = match when {
+        match when {
             When::Now => (0, tolerance.latest(0)),
             When::After(us) => (tolerance.earliest(us), tolerance.latest(us)),
             When::Between(from, to) => (tolerance.earliest(from), tolerance.latest(to)),
-        };
+        }
+    }
+
+    /// The next segment, if one comes in time, and how it differs from what is wanted.
+    fn next_compared(
+        &mut self,
+        name: ConnName,
+        when: When,
+        spec: &SegmentSpec,
+    ) -> Result<Option<(u64, Segment, Vec<String>)>, Stop> {
+        let (from, to) = self.span(when);
         let sent = match self.queue.pop_front() {
             Some(sent) => Some(sent),
             None => self.next_sent(self.last_us + to)?,
         };
-        let Some((at, segment)) = sent else {
-            return Err(Stop::Wrong(format!("the stack sent nothing within {}", seconds(to))));
-        };
+        let Some((at, segment)) = sent else { return Ok(None) };
         let conn = self.conn_of(&segment)?;
         let mut differences = compare::differences(conn, spec, &segment);
         if conn.name != name {
@@ -178,8 +191,15 @@ impl Run<'_> {
             let span = format!("{} to {}", seconds(from), seconds(to));
             differences.push(format!("time: {} instead of {span} after the last event", seconds(after)));
         }
+        Ok(Some((at, segment, differences)))
+    }
+
+    fn expect(&mut self, name: ConnName, when: When, spec: &SegmentSpec) -> Result<(), Stop> {
+        let Some((at, segment, differences)) = self.next_compared(name, when, spec)? else {
+            return Err(Stop::Wrong(format!("the stack sent nothing within {}", seconds(self.span(when).1))));
+        };
         if !differences.is_empty() {
-            let got = conn.describe_sent(&segment);
+            let got = self.conn_of(&segment)?.describe_sent(&segment);
             let expected = self.script.lines.get(self.line - 1).map_or("", |line| line.trim());
             let list = differences.join("\n    differs: ");
             return Err(Stop::Wrong(format!(
@@ -187,6 +207,40 @@ impl Run<'_> {
             )));
         }
         self.last_us = self.last_us.max(at);
+        Ok(())
+    }
+
+    fn expect_train(
+        &mut self,
+        name: ConnName,
+        when: When,
+        count: u32,
+        from: i64,
+        len: i64,
+    ) -> Result<(), Stop> {
+        for nth in 0..i64::from(count) {
+            let spec = SegmentSpec {
+                seq: Some(Span::one(from + nth * len)),
+                len: Some(Span::one(len)),
+                ack: AckSpec::Whatever,
+                ..SegmentSpec::default()
+            };
+            let when = if nth == 0 { when } else { When::Now };
+            self.expect(name, when, &spec).map_err(|stop| match stop {
+                Stop::Wrong(why) => Stop::Wrong(format!("segment {} of the train: {why}", nth + 1)),
+                trouble => trouble,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What comes and is something else, a later line may expect.
+    fn allow(&mut self, name: ConnName, when: When, spec: &SegmentSpec) -> Result<(), Stop> {
+        match self.next_compared(name, when, spec)? {
+            Some((at, _, differences)) if differences.is_empty() => self.last_us = self.last_us.max(at),
+            Some((at, segment, _)) => self.queue.push_front((at, segment)),
+            None => {}
+        }
         Ok(())
     }
 

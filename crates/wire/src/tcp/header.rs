@@ -1,11 +1,10 @@
 //! The TCP header proper: fields, flags and the checksum with its pseudo-header.
 
 use core::fmt;
-use core::net::Ipv4Addr;
 use core::ops::{BitOr, BitOrAssign};
 
-use toe_base::SeqNum;
 use toe_base::window::UnscaledWindow;
+use toe_base::{Addr, SeqNum};
 
 use super::options::{OPTIONS_LEN_MAX, TcpOptions};
 use crate::checksum::pseudo_header_sum;
@@ -174,23 +173,24 @@ impl TcpRepr {
 }
 
 /// Whether the checksum of `segment` (header and payload) is right for these addresses. A segment longer than an
-/// IPv4 datagram is not.
-pub fn checksum_is_valid(segment: &[u8], src: Ipv4Addr, dst: Ipv4Addr) -> bool {
+/// IP packet is not.
+pub fn checksum_is_valid(segment: &[u8], src: impl Into<Addr>, dst: impl Into<Addr>) -> bool {
     let Ok(len) = u16::try_from(segment.len()) else { return false };
+    let len = u32::from(len);
     pseudo_header_sum(src, dst, Protocol::Tcp.raw(), len).with(segment).is_valid()
 }
 
 /// Computes and stores the checksum of `segment` (an emitted header and its payload, less than 64 KiB).
-pub fn store_checksum(segment: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr) {
+pub fn store_checksum(segment: &mut [u8], src: impl Into<Addr>, dst: impl Into<Addr>) {
     store(segment, 0);
-    let sum = pseudo_header_sum(src, dst, Protocol::Tcp.raw(), segment.len() as u16).with(segment);
+    let sum = pseudo_header_sum(src, dst, Protocol::Tcp.raw(), segment.len() as u32).with(segment);
     store(segment, sum.checksum());
 }
 
 /// Stores what a link wants to find that computes the checksum itself ([`crate::link::PartialChecksum`]): the sum of
 /// the pseudo-header. `segment_len` counts header and payload; only the header needs to be in `segment`.
-pub fn store_pseudo_sum(segment: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr, segment_len: u16) {
-    store(segment, pseudo_header_sum(src, dst, Protocol::Tcp.raw(), segment_len).folded());
+pub fn store_pseudo_sum(segment: &mut [u8], src: impl Into<Addr>, dst: impl Into<Addr>, segment_len: u16) {
+    store(segment, pseudo_header_sum(src, dst, Protocol::Tcp.raw(), u32::from(segment_len)).folded());
 }
 
 fn store(segment: &mut [u8], value: u16) {
@@ -203,6 +203,7 @@ mod tests {
     use super::super::options::tests::any_options;
     use super::*;
     use crate::Sum;
+    use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
     const SRC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

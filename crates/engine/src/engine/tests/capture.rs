@@ -104,8 +104,8 @@ fn what_is_dropped_is_shown_with_the_counter() {
     world.sides[A].send(now, a, b"hello");
     world.run_ms(100);
     assert!(world.sides[B].memory.seen.is_empty(), "nothing was dropped");
-    let hello = world.log.iter().filter(|(_, from, _)| *from == A).map(|(_, _, frame)| frame.clone());
-    let hello = hello.last().expect("A sent it");
+    let mut hello = world.log.iter().filter(|(_, from, _)| *from == A).map(|(_, _, frame)| frame.clone());
+    let hello = hello.next_back().expect("A sent it");
     let reason_of = |world: &mut World, frame: &[u8], offload| {
         let side = &mut world.sides[B];
         side.engine.handle_frame(world.now, PortId(0), frame, offload, &mut side.memory);

@@ -127,7 +127,7 @@ impl Machine {
             > 0
         {}
         self.engine.check_channels();
-        self.engine.check_memory();
+        self.engine.audit_memory().unwrap();
     }
 
     fn ms(&mut self, ms: u64) {

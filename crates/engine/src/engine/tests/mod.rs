@@ -9,6 +9,7 @@ mod direct;
 mod fake_channels;
 mod hostile;
 mod long_stream;
+mod path_mtu;
 mod recovery;
 mod sessions;
 mod shared;

@@ -1,6 +1,6 @@
 //! Losses are found and repaired without waiting for time-outs, and what was no loss costs nothing.
 
-use super::world::{A, B, Faults, World, pattern};
+use super::world::{A, B, Faults, World, addr, pattern};
 use crate::Counter;
 use toe_wire::link::LinkCaps;
 
@@ -126,4 +126,24 @@ fn a_lossy_path_is_used_all_the_same() {
     // Mathis: 1448 * 1.22 / (20 ms * sqrt(0.01)) = 880 KB/s and more for CUBIC; half of that is the bound here.
     assert!(took_ms < 9_000, "{took_ms} ms");
     assert_eq!(count(&world, Counter::RetransmitTimeouts), 0);
+}
+
+#[test]
+fn a_lost_syn_makes_the_start_careful_and_says_nothing_of_the_path() {
+    let mut world = World::with_caps(LinkCaps::default());
+    world.sides[B].listen(world.now, addr(B, 80)).expect("listens");
+    world.unplugged = true;
+    let a = world.sides[A].connect(world.now, addr(B, 80)).expect("connects");
+    world.run_ms(500);
+    world.unplugged = false;
+    assert!(world.run_until(5_000, |w| w.sides[A].conns[a].established));
+    let from = world.log.len();
+    let now = world.now;
+    world.sides[A].send(now, a, &pattern(20 * MSS, 1));
+    world.run_until(0, |_| false);
+    assert_eq!(world.log.len() - from, 1, "one segment at first");
+    assert!(
+        world.run_until(20, |w| w.sides[B].conns.first().is_some_and(|c| c.received.len() == 20 * MSS)),
+        "then slow start"
+    );
 }

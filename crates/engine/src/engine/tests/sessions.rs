@@ -181,7 +181,7 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
     let twin = world.sides[B].engine.add_twin(
         user,
         Twin {
-            local: "0.0.0.0:443".parse().expect("an address"),
+            local: toe_base::Endpoint::new([0; 4], 443),
             identity: 1,
             shares_port: false,
             is_here: true,
@@ -250,7 +250,7 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
         .sum();
     assert_eq!(sent, 5, "only its own");
     assert!(world.sides[B].engine.session_drained(second));
-    world.sides[B].engine.check_memory();
+    world.sides[B].engine.audit_memory().unwrap();
 }
 
 #[test]

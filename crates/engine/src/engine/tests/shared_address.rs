@@ -8,23 +8,16 @@ use crate::control::route::{KernelRoute, KernelVia};
 use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
 use crate::work::Link;
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{Ipv4Addr, SocketAddr};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
-use toe_base::{ListenerId, PortId};
+use toe_base::{Addr, ListenerId, PortId};
 use toe_wire::link::{LinkCaps, MacAddr, RxOffload};
 
 const PORT: PortId = PortId(0);
 const MAC_OF_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-const ADDR_OF_A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const ADDR_OF_B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-
-fn v4(at: SocketAddr) -> SocketAddrV4 {
-    match at {
-        SocketAddr::V4(v4) => v4,
-        SocketAddr::V6(_) => panic!("no IPv6 here"),
-    }
-}
+const ADDR_OF_A: Addr = Addr::v4(Ipv4Addr::new(10, 0, 0, 1));
+const ADDR_OF_B: Addr = Addr::v4(Ipv4Addr::new(10, 0, 0, 2));
 
 fn on_link() -> KernelRoute {
     let via = KernelVia::Port { port: PORT, gateway: None, source: None };
@@ -48,7 +41,7 @@ fn world() -> World {
 fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
     let (now, side) = (world.now, &mut world.sides[B]);
     let identity = u64::from(at.port());
-    let twin = Twin { local: at, identity, shares_port: false, is_here: true, listens: true };
+    let twin = Twin { local: at.into(), identity, shares_port: false, is_here: true, listens: true };
     let twin = side.engine.add_twin(side.session, twin);
     side.listen_with(now, at, twin).expect("listens")
 }
@@ -62,7 +55,7 @@ fn connected(world: &mut World) -> (usize, usize) {
 }
 
 /// The neighbour is in use, and known.
-fn know(engine: &mut Engine, addr: Ipv4Addr, mac: MacAddr) {
+fn know(engine: &mut Engine, addr: Addr, mac: MacAddr) {
     engine.neighbour(PORT, addr).expect("room");
     engine.neighbour_known(PORT, addr, mac, false);
 }
@@ -136,7 +129,7 @@ fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
     let any = SocketAddr::from(([0, 0, 0, 0], 80));
     let now = world.now;
     let listener = listen(&mut world, any);
-    assert_eq!(changes(&mut world), [SteerChange::Listen { local: v4(any), on: true }]);
+    assert_eq!(changes(&mut world), [SteerChange::Listen { local: any.into(), on: true }]);
     let conns = connected(&mut world);
     assert_eq!(changes(&mut world), [], "the listener covers it");
 
@@ -145,7 +138,7 @@ fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
     let [SteerChange::Flow { key, on: true }, SteerChange::Listen { on: false, .. }] = of_flow[..] else {
         panic!("first the connection, then no more the listener: {of_flow:?}")
     };
-    assert_eq!((*key.local.ip(), key.local.port(), *key.remote.ip()), (ADDR_OF_B, 80, ADDR_OF_A));
+    assert_eq!((key.local.addr, key.local.port, key.remote.addr), (ADDR_OF_B, 80, ADDR_OF_A));
     assert!(world.transfer(A, conns, &pattern(5000, 1), 1000));
     world.close(A, conns.0);
     world.close(B, conns.1);
@@ -182,9 +175,9 @@ fn a_listener_that_cannot_be_steered_is_the_kernels() {
     know_a(&mut world);
     listen(&mut world, addr(B, 80));
     changes(&mut world);
-    world.sides[B].engine.steering_refused(v4(addr(B, 80)));
-    assert_eq!(changes(&mut world), [SteerChange::Listen { local: v4(addr(B, 80)), on: false }]);
-    world.sides[B].engine.steering_refused(v4(addr(B, 80)));
+    world.sides[B].engine.steering_refused(addr(B, 80).into());
+    assert_eq!(changes(&mut world), [SteerChange::Listen { local: addr(B, 80).into(), on: false }]);
+    world.sides[B].engine.steering_refused(addr(B, 80).into());
     assert_eq!(changes(&mut world), [], "once");
 }
 
@@ -195,7 +188,7 @@ fn a_bound_port_is_steered_for_its_connection_alone() {
     let now = world.now;
     world.sides[A].listen(now, addr(A, 80)).expect("listens");
     let b = world.sides[B].connect_from(now, addr(B, 7000).into(), addr(A, 80)).expect("connects");
-    let key = FlowKey { local: v4(addr(B, 7000)), remote: v4(addr(A, 80)) };
+    let key = FlowKey { local: addr(B, 7000).into(), remote: addr(A, 80).into() };
     assert_eq!(changes(&mut world), [SteerChange::Flow { key, on: true }], "before its SYN is sent");
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].established));
 }
@@ -238,9 +231,9 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     let now = world.now;
     let far = SocketAddr::from(([192, 0, 2, 1], 80));
     assert_eq!(world.sides[B].connect(now, far), Err(Errno::ENETUNREACH), "the kernel's stack is asked");
-    let gateway = Ipv4Addr::new(10, 0, 0, 254);
+    let gateway = Addr::from([10, 0, 0, 254]);
     let via = KernelVia::Port { port: PORT, gateway: Some(gateway), source: None };
-    let default = KernelRoute { dst: Ipv4Addr::UNSPECIFIED, prefix_len: 0, metric: 0, is_local: false, via };
+    let default = KernelRoute { dst: Addr::UNSPECIFIED_V4, prefix_len: 0, metric: 0, is_local: false, via };
     world.sides[B].engine.set_kernel_routes(&[on_link(), default]);
     world.sides[B].connect(now, far).expect("there is a route now");
     world.run_until(1, |_| false);
@@ -273,13 +266,13 @@ fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
     let now = world.now;
     let side = &mut world.sides[B];
     let engine = &mut side.engine;
-    let link = Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), mtu: 1500, caps: LinkCaps::default() };
+    let link = Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), zone: 1, mtu: 1500, caps: LinkCaps::default() };
     let other = engine.add_port(link);
     engine.share_port(other);
-    engine.add_addr(other, Ipv4Addr::new(10, 9, 0, 2), 24);
+    engine.add_addr(other, Addr::from([10, 9, 0, 2]), 24);
     // The same number is another neighbour's in each of the tables.
-    know(engine, Ipv4Addr::new(10, 0, 0, 77), MacAddr([2, 0, 0, 0, 0, 77]));
-    engine.neighbour(other, Ipv4Addr::new(10, 9, 0, 77)).expect("room");
+    know(engine, Addr::from([10, 0, 0, 77]), MacAddr([2, 0, 0, 0, 0, 77]));
+    engine.neighbour(other, Addr::from([10, 9, 0, 77])).expect("room");
     engine.neighbour(other, ADDR_OF_A).expect("room");
     engine.neighbour_known(other, ADDR_OF_A, MAC_OF_A, false);
     side.send(now, conns.1, b"by another port");
@@ -302,7 +295,8 @@ fn only_who_holds_the_port_in_the_kernel_is_served_there() {
     let now = world.now;
     let side = &mut world.sides[B];
     assert_eq!(side.listen(now, addr(B, 80)), Err(Errno::EADDRNOTAVAIL), "without a kernel socket");
-    let good = Twin { local: addr(B, 80), identity: 1, shares_port: false, is_here: true, listens: true };
+    let good =
+        Twin { local: addr(B, 80).into(), identity: 1, shares_port: false, is_here: true, listens: true };
     for (bad, why) in [
         (Twin { is_here: false, ..good }, "of another namespace"),
         (Twin { listens: false, ..good }, "bound, as others may be"),
@@ -339,9 +333,9 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
     know_a(&mut world);
     let conns = connected(&mut world);
     let syn = world.log.iter().find(|(_, from, _)| *from == A).expect("a SYN").2.clone();
-    let from = |source: Ipv4Addr| {
+    let from = |source: Addr| {
         let mut frame = syn.clone();
-        frame[26..30].copy_from_slice(&source.octets());
+        frame[26..30].copy_from_slice(&source.octets()[12..]);
         frame[24..26].fill(0);
         let sum = toe_wire::Sum::of(&frame[14..34]).checksum();
         frame[24..26].copy_from_slice(&sum.to_be_bytes());
@@ -351,20 +345,22 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
     let none_checked = RxOffload { checksum_ok: true, coalesced_mss: None };
     let flows = side.engine.flow_count();
     for n in 0..10_000u32 {
-        let spoofed = Ipv4Addr::from_bits(0xc000_0200 + n);
+        let spoofed = Addr::from((0xc000_0200_u32 + n).to_be_bytes());
         side.engine.handle_frame(now, PORT, &from(spoofed), none_checked, &mut side.memory);
-        let of_kernel = Ipv4Addr::from_bits(0x0a01_0000 + n);
+        let of_kernel = Addr::from((0x0a01_0000_u32 + n).to_be_bytes());
         side.engine.neighbour_known(PORT, of_kernel, MAC_OF_A, false);
     }
     assert_eq!(side.engine.flow_count(), flows, "nobody can be answered there");
     // The same from where there is a way: each is a neighbour, until there are as many as there can be.
-    let all = KernelRoute { dst: Ipv4Addr::UNSPECIFIED, prefix_len: 0, ..on_link() };
+    let all = KernelRoute { dst: Addr::UNSPECIFIED_V4, prefix_len: 0, ..on_link() };
     side.engine.set_kernel_routes(&[all]);
-    let good = from(Ipv4Addr::new(192, 0, 2, 1));
+    let good = from(Addr::from([192, 0, 2, 1]));
     side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
     assert_eq!(side.engine.flow_count(), flows + 1);
     for n in 0..5000u32 {
-        side.engine.neighbour(PORT, Ipv4Addr::from_bits(0xc000_0200 + n)).expect("nobody holds the others");
+        side.engine
+            .neighbour(PORT, Addr::from((0xc000_0200_u32 + n).to_be_bytes()))
+            .expect("nobody holds the others");
     }
     assert!(world.transfer(B, conns, &pattern(5000, 1), 1000), "its neighbour is not given up");
 }
@@ -374,7 +370,7 @@ fn a_smaller_mtu_makes_segments_smaller() {
     let mut world = world();
     know_a(&mut world);
     let conns = connected(&mut world);
-    let link = Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), mtu: 1000, caps: LinkCaps::default() };
+    let link = Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), zone: 1, mtu: 1000, caps: LinkCaps::default() };
     world.sides[B].engine.set_link(PORT, link);
     let from = world.log.len();
     assert!(world.transfer(B, conns, &pattern(20_000, 1), 1000));

@@ -219,8 +219,8 @@ fn weather(crowd: &mut Crowd) {
 
 fn check_counts(crowd: &Crowd) {
     for host in &crowd.hosts {
-        host.engine.check_listener_counts();
-        host.engine.check_memory();
+        host.engine.audit_listeners().unwrap();
+        host.engine.audit_memory().unwrap();
         host.engine.check_channels();
         assert_eq!(host.engine.channel_count(), host.memory.channels.open.len());
     }

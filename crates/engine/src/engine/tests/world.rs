@@ -143,7 +143,7 @@ impl Side {
             direct: true,
             tcp: TcpConfig::default(),
         });
-        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), mtu: 1500, caps };
+        let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps };
         let port = engine.add_port(link);
         engine.add_local();
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
@@ -329,6 +329,8 @@ pub(super) struct World {
     order: u64,
     seed: u64,
     pub(super) unplugged: bool,
+    /// Longer frames vanish.
+    pub(super) longest: usize,
     /// Only each so-manieth frame arrives.
     pub(super) keep_one_in: u64,
     launched: u64,
@@ -357,6 +359,7 @@ impl World {
             order: 0,
             seed: 1,
             unplugged: false,
+            longest: usize::MAX,
             keep_one_in: 1,
             launched: 0,
         }
@@ -375,7 +378,7 @@ impl World {
         self.log.push((self.now, from, frame.clone()));
         self.launched += 1;
         let kept = self.launched.is_multiple_of(self.keep_one_in);
-        if self.unplugged || !kept || self.random(1000) < self.faults.drop {
+        if self.unplugged || frame.len() > self.longest || !kept || self.random(1000) < self.faults.drop {
             return;
         }
         let copies = 1 + usize::from(self.random(1000) < self.faults.duplicate);

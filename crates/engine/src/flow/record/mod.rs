@@ -7,7 +7,7 @@
 
 mod path;
 
-pub use path::{Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
@@ -38,6 +38,7 @@ pub struct Flow {
     pub rtt: RoundTrip,
     pub rate: DeliveryRate,
     pub ecn: Ecn,
+    pub mtu: PathMtu,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -434,6 +435,7 @@ impl Flow {
             rtt: RoundTrip::default(),
             rate: DeliveryRate::default(),
             ecn: Ecn::default(),
+            mtu: PathMtu::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),

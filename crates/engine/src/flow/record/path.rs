@@ -110,6 +110,20 @@ pub struct RoundTrip {
     pub retransmits: u32,
 }
 
+/// The largest segment that the path takes: see [`crate::flow::tcp::path_mtu`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathMtu {
+    /// Payload of a segment that link and peer take, options subtracted.
+    pub limit: u16,
+    /// One more was lost.
+    pub search_high: u16,
+    /// No probe before this.
+    pub search_at: Instant,
+    /// A probe is on its way, and ends here.
+    pub probe_end: Option<SeqNum>,
+    pub probe_size: u16,
+}
+
 /// How fast octets are delivered (draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryRate {

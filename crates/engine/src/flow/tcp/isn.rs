@@ -10,7 +10,7 @@ use crate::flow::key::{FlowKey, key_halves};
 pub fn keyed_hash(secret: &[u8; 16], key: &FlowKey, purpose: u8) -> u64 {
     let (k0, k1) = key_halves(secret);
     let mut hasher = SipHasher24::new_with_keys(k0, k1);
-    hasher.write(&key.to_bytes());
+    key.hash_into(&mut hasher);
     hasher.write(&[purpose]);
     hasher.finish()
 }
@@ -23,10 +23,10 @@ pub fn initial_sequence_number(secret: &[u8; 16], key: &FlowKey, now: Instant) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::net::SocketAddrV4;
+    use toe_base::Endpoint;
 
     fn key(port: u16) -> FlowKey {
-        let at = |p| SocketAddrV4::new([10, 0, 0, 1].into(), p);
+        let at = |p| Endpoint::new([10, 0, 0, 1], p);
         FlowKey { local: at(80), remote: at(port) }
     }
 

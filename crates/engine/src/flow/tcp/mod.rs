@@ -11,6 +11,7 @@
 //! | round-trip time, delivery rate | [`rtt`], [`rate`] |
 //! | the congestion window while all is well, one algorithm a file | [`congestion`] |
 //! | marks instead of losses | [`ecn`] |
+//! | the largest segment that gets through | [`path_mtu`] |
 //!
 //! Nothing here touches a port, a ring, the flow table or another flow.
 
@@ -19,6 +20,7 @@ pub mod ecn;
 pub mod isn;
 pub mod open;
 pub mod output;
+pub mod path_mtu;
 pub mod rack;
 pub mod rate;
 pub mod recovery;

@@ -93,6 +93,8 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     let overhead = if flow.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
     let theirs = syn.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN);
     flow.snd.mss = flow.snd.mss.min(theirs) - overhead;
+    flow.mtu.limit = flow.snd.mss;
+    flow.mtu.search_high = flow.snd.mss;
     flow.cc = Congestion::initial(flow.snd.mss, flow.cc.algorithm);
     flow.cc.recover = flow.snd.iss;
     flow.cc.usage.round_end = flow.snd.iss;

@@ -9,7 +9,7 @@ use crate::flow::scoreboard::{SentPool, SentRange};
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::TIMESTAMPS_LEN;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{congestion, rack, rate, recovery, timeout};
+use crate::flow::tcp::{congestion, path_mtu, rack, rate, recovery, timeout};
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -36,6 +36,7 @@ pub fn prepare(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
         _ => prepare_resend(flow, cx, limits)
             .or_else(|| prepare_probe(flow, now))
             .or_else(|| prepare_tail_probe(flow, now))
+            .or_else(|| prepare_mtu_probe(flow, now))
             .or_else(|| prepare_new(flow, now, limits))
             .or_else(|| prepare_ack(flow, cx)),
     }
@@ -148,6 +149,13 @@ fn prepare_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
         return Some(unit(flow, header(flow, now, flow.snd.una.minus(1)), 0, false));
     }
     None
+}
+
+/// One segment larger than those that get through for sure.
+fn prepare_mtu_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
+    let size = path_mtu::next_probe(flow, now)?;
+    let probe = data_segment(flow, now, flow.snd.nxt, u32::from(size), false);
+    Some(TxSegment { mss: size, ..probe })
 }
 
 fn prepare_new(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegment> {
@@ -340,6 +348,9 @@ pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     // It carries no SACK; what came twice is still to be told of.
     flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
     note_sent(flow, pools.sent, now, segment.seq, segment.seq.plus(len));
+    if tx.mss > flow.snd.mss {
+        path_mtu::probe_sent(flow, tx.mss);
+    }
     if segment.cwr {
         flow.ecn.tell_reduced = false;
     }

@@ -16,8 +16,9 @@ use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, Frto, Phase, Prr, Rack, Undo};
 use crate::flow::scoreboard::{Fate, SentPool};
 use crate::flow::tcp::congestion::{self, Growth, dctcp};
-use crate::flow::tcp::rack;
 use crate::flow::tcp::rate::RateSample;
+use crate::flow::tcp::rtt::RTO_AFTER_LOST_SYN_US;
+use crate::flow::tcp::{path_mtu, rack};
 use toe_base::Instant;
 
 /// What one ACK brought, after the scoreboard has taken it.
@@ -59,6 +60,7 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
         reduce(flow, Phase::Reduced, news.pipe_before);
     }
+    path_mtu::acknowledged(flow, now);
     dctcp::on_ack(flow, news.acked, news.ece);
     let was = flow.cc.phase;
     let mistaken = is_mistaken(flow, news);
@@ -109,7 +111,7 @@ fn is_mistaken(flow: &Flow, news: &AckNews) -> bool {
 }
 
 fn open(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews, counters: &mut Counters) {
-    if is_lost(flow, pool, now) {
+    if is_lost(flow, pool, now) && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
         enter_recovery(flow, news);
         return;
@@ -247,6 +249,11 @@ fn may_send_new(flow: &Flow) -> bool {
 /// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
 pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
     let mss = u32::from(flow.snd.mss);
+    if !flow.conn.state.is_synchronized() {
+        flow.board.mark_lost(pool, |_| true);
+        handshake_lost(flow);
+        return;
+    }
     if flow.board.ranges(pool).first().is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
         flow.board.unmark_sacked(pool);
@@ -260,7 +267,7 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
     }
     flow.cc.recovery_begins();
     rack::mark_lost_on_timeout(flow, pool, now);
-    flow.cc.frto = if anew && flow.conn.state.is_synchronized() { Frto::Resent } else { Frto::Off };
+    flow.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     flow.cc.phase = Phase::Loss;
     flow.cc.recover = flow.snd.nxt;
     flow.cc.dup_acks = 0;
@@ -271,11 +278,21 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
     flow.timers.tail_probe = Instant::FAR_FUTURE;
 }
 
+/// A SYN, or the answer to one, went out more than once: data starts with one segment (RFC 5681 section 3.1) and a patient
+/// time-out (RFC 6298 section 5.7), until a round trip is measured. Of congestion it says nothing.
+pub fn handshake_lost(flow: &mut Flow) {
+    flow.cc.cwnd = u32::from(flow.snd.mss);
+    if flow.rtt.srtt_us == 0 && flow.conn.state.is_synchronized() {
+        flow.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
+    }
+}
+
 /// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
 pub fn on_reorder_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant, counters: &mut Counters) {
     let before = flow.pipe();
     let in_recovery = matches!(flow.cc.phase, Phase::Recovery | Phase::Loss);
-    if rack::detect_loss(flow, pool, now, in_recovery) && !in_recovery {
+    let lost = rack::detect_loss(flow, pool, now, in_recovery);
+    if lost && !in_recovery && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
         let news = AckNews { pipe_before: before, ..AckNews::default() };
         enter_recovery(flow, &news);

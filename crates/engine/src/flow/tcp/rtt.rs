@@ -7,6 +7,8 @@ use toe_base::Instant;
 
 /// RFC 6298 section 2.1.
 pub const RTO_INITIAL_US: u32 = 1_000_000;
+/// RFC 6298 section 5.7.
+pub const RTO_AFTER_LOST_SYN_US: u32 = 3_000_000;
 /// Below RFC 6298's one second, as Linux has it: it spares a second of silence on short paths, and the variance
 /// term keeps it safe on longer ones.
 pub const RTO_MIN_US: u32 = 200_000;

@@ -4,7 +4,7 @@ use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, RoundTrip};
 use crate::flow::scoreboard::SentPool;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{rack, recovery};
+use crate::flow::tcp::{path_mtu, rack, recovery};
 use crate::work::FlowEvent;
 use toe_abi::errno::Errno;
 use toe_base::Instant;
@@ -98,6 +98,7 @@ fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut
     counters.add(Counter::RetransmitTimeouts);
     recovery::on_timeout(flow, sent, now);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
+    path_mtu::timed_out(flow, now);
     flow.timers.retransmit = now.after_us(retransmit_us(flow));
     FlowEvent::None
 }

@@ -18,6 +18,11 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
         answer_stray(flow, cx.now, segment);
         return Step::Done(FlowEvent::None);
     }
+    if flow.rcv.ts_recent.is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
+        // RFC 7323 section 3.2: silently. A SYN is answered as any other; a peer that has started anew learns by that.
+        cx.counters.add(Counter::DropNoTimestamp);
+        return Step::Done(FlowEvent::None);
+    }
     if is_acceptable(flow, segment) {
         return Step::Continue;
     }

@@ -40,8 +40,12 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
         flow.snd.wl1 = segment.seq;
         flow.snd.wl2 = ack;
     }
+    let was_answered_late = in_syn_received && flow.rtt.backoff > 0;
     if ack.at_or_after(flow.snd.una) {
         acknowledge(flow, cx, segment, ack);
+    }
+    if was_answered_late {
+        recovery::handshake_lost(flow);
     }
     if in_syn_received { Step::Done(FlowEvent::Established) } else { Step::Continue }
 }

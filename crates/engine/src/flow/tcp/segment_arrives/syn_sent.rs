@@ -5,7 +5,7 @@ use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::open::take_syn;
 use crate::flow::tcp::state::{TcpEvent, TcpState};
-use crate::flow::tcp::{RxContext, ecn};
+use crate::flow::tcp::{RxContext, ecn, recovery};
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, RxWork};
 use toe_abi::errno::Errno;
@@ -43,6 +43,7 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     };
     flow.ecn.on = ecn::accepted(cx.ecn, &segment);
+    let timed_out = flow.rtt.backoff > 0;
     let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
     flow.snd.una = ack;
     flow.snd.wl2 = ack;
@@ -52,6 +53,9 @@ pub(super) fn process<H: HostSide>(
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
     if flow.snd.fin_queued {
         flow.conn.state = flow.conn.state.after(TcpEvent::Close);
+    }
+    if timed_out {
+        recovery::handshake_lost(flow);
     }
     flow.timers.stalled_since = Instant::FAR_FUTURE;
     note_timestamp(flow, &segment);

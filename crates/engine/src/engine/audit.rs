@@ -1,0 +1,90 @@
+//! What a driver that has time may ask of an engine: whether what is counted and derived agrees with the records. For the
+//! simulator and tests; `toed` never asks.
+
+use super::Engine;
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::state::TcpState;
+use toe_base::{Instant, SessionId};
+
+/// A connection as its timers are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowAudit {
+    pub key: FlowKey,
+    pub state: TcpState,
+    /// Octets, SYN and FIN included, that were sent and not acknowledged.
+    pub in_flight: u32,
+    /// Octets that the program has queued and the peer has not acknowledged.
+    pub queued: u32,
+    /// Only the peer or time can move it on.
+    pub waits_for_peer: bool,
+    pub deadline: Instant,
+}
+
+impl Engine {
+    /// Every connection's timers. Asked when nothing is ready to be sent.
+    pub fn audit_flows(&self) -> impl Iterator<Item = FlowAudit> + '_ {
+        self.flows.indices().map(|idx| {
+            let flow = self.flows.get(idx);
+            let (state, in_flight, queued) =
+                (flow.conn.state, flow.snd.nxt.distance_from(flow.snd.una), flow.send_queue.len());
+            let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
+            let waits_for_peer = state != TcpState::Closed
+                && (in_flight > 0 || queued > 0 || opening || state == TcpState::TimeWait);
+            let deadline = flow.timers.earliest();
+            FlowAudit { key: flow.conn.key, state, in_flight, queued, waits_for_peer, deadline }
+        })
+    }
+
+    /// Whether each listener counts what there is: half-open, waiting and handed-out connections.
+    pub fn audit_listeners(&self) -> Result<(), String> {
+        for (idx, listener) in self.listeners.iter() {
+            let (mut half_open, mut handed) = (0, 0);
+            for flow in
+                self.flows.indices().map(|f| self.flows.get(f)).filter(|f| f.conn.listener == Some(idx))
+            {
+                match (flow.snd.syn_acked, flow.conn.owner.is_nobody()) {
+                    (false, _) => half_open += 1,
+                    (true, false) => handed += 1,
+                    (true, true) => {}
+                }
+            }
+            if (listener.half_open, listener.handed) != (half_open, handed) {
+                return Err(format!("half open {half_open}, handed {handed}, but {listener:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every octet that an arena has given out is held by exactly one flow, and every region that is read
+    /// from is pinned by its readers.
+    pub fn audit_memory(&self) -> Result<(), String> {
+        let mut blocks = Vec::new();
+        for flow in self.flows.indices().map(|f| self.flows.get(f)) {
+            blocks.extend(flow.receive.blocks().map(|b| (flow.receive.session, b)));
+            blocks.extend(flow.conn.staged.map(|b| (SessionId(0), b)));
+        }
+        blocks.sort_by_key(|(session, block)| (session.0, block.offset));
+        for pair in blocks.windows(2) {
+            let [(a, first), (b, second)] = pair else { continue };
+            if a == b && first.offset + u64::from(first.len()) > second.offset {
+                return Err(format!("{first:?} and {second:?} of session {a} overlap"));
+            }
+        }
+        for id in self.sessions.ids().chain([SessionId(0)]) {
+            let held: u64 = blocks.iter().filter(|(s, _)| *s == id).map(|(_, b)| u64::from(b.len())).sum();
+            let Some(session) = self.sessions.get(id) else { continue };
+            if session.arena.used() != held {
+                return Err(format!(
+                    "session {id} has given out {}, flows hold {held}",
+                    session.arena.used()
+                ));
+            }
+            let readers =
+                self.flows.indices().filter(|f| self.flows.get(*f).conn.pinned == Some(id)).count() as u32;
+            if session.pins != readers {
+                return Err(format!("session {id} has {} pins and {readers} readers", session.pins));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Neighbours: who is at which hardware address, by ARP and neighbour discovery on links of the engine's own, by the kernel's
+//! word on others.
+
+use super::Engine;
+use crate::control::arp::NEIGHBOURS_MAX;
+use crate::control::route::Route;
+use crate::counter::Counter;
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::state::TcpState;
+use crate::work::{Arrival, ControlFrame, NeighbourMessage, Path};
+use toe_abi::errno::Errno;
+use toe_base::{Addr, FlowIdx, Instant, PortId};
+use toe_wire::arp::{ArpOperation, ArpRepr};
+use toe_wire::icmpv6::ALL_NODES;
+use toe_wire::link::MacAddr;
+
+impl Engine {
+    /// The number of a port's neighbour, new ones included. `None`: connections hold as many as there can be.
+    pub(super) fn neighbour(&mut self, port: PortId, addr: Addr) -> Option<u16> {
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        if let Some(number) = neighbours.number(addr) {
+            return Some(number);
+        }
+        if !neighbours.should_free() {
+            return None;
+        }
+        let mut held = vec![false; NEIGHBOURS_MAX];
+        for idx in self.flows.indices() {
+            if let Path::Port { port: of, neighbour } = self.flows.get(idx).conn.path
+                && of == port
+            {
+                held[usize::from(neighbour)] = true;
+            }
+        }
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        neighbours.free_all_but(&held);
+        neighbours.number(addr)
+    }
+
+    /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
+    /// heard of is learnt from its own frame, which saves a question.
+    pub(super) fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
+        let shared = self.ports[port.index()].shared;
+        let (port, next_hop) = match self.routes.to(key.remote.addr) {
+            // The kernel's routes may lead back by another interface.
+            Some(Route::Via { port: back, next_hop, .. }) if shared => {
+                if !self.ports[back.index()].shared {
+                    return None;
+                }
+                (back, next_hop)
+            }
+            // There is no way back, so whoever sent it is none that can be answered.
+            _ if shared => return None,
+            Some(Route::Via { next_hop, .. }) => (port, next_hop),
+            _ => (port, key.remote.addr),
+        };
+        let neighbour = self.neighbour(port, next_hop)?;
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        if !shared && neighbours.mac(neighbour).is_none() && next_hop == key.remote.addr {
+            neighbours.learn(next_hop, from_mac);
+        }
+        Some(Path::Port { port, neighbour })
+    }
+
+    pub(super) fn arp_arrives(&mut self, port: PortId, message: &ArpRepr) {
+        let for_us = self.routes.is_own_on(port, message.target_ip.into());
+        // RFC 826: the sender is learnt when the message is for us. Nobody else's table entries are taken.
+        if !for_us || !self.routes.is_valid_peer(message.sender_ip.into()) {
+            return;
+        }
+        let waited = self.ports[port.index()].neighbours.learn(message.sender_ip.into(), message.sender_mac);
+        if let Some(neighbour) = waited {
+            self.neighbour_found(Path::Port { port, neighbour });
+        }
+        if message.operation == ArpOperation::Request {
+            let reply = ControlFrame::ArpReply {
+                to_mac: message.sender_mac,
+                to: message.sender_ip,
+                source: message.target_ip,
+            };
+            self.push_control(port, reply);
+        }
+    }
+
+    /// Neighbour discovery (RFC 4861 section 7.2). Of an address that is the kernel's too, the kernel answers.
+    pub(super) fn neighbour_message(&mut self, port: PortId, message: &NeighbourMessage) {
+        if self.ports[port.index()].shared {
+            return;
+        }
+        match *message {
+            NeighbourMessage::Asked { arrival, target, source_mac } => {
+                if self.routes.is_own_on(port, target) {
+                    self.answer_solicitation(port, &arrival, target, source_mac);
+                }
+            }
+            // Section 7.2.5: nothing is kept of who is not asked for; what is known stays unless it is overridden.
+            NeighbourMessage::Told { target, mac: Some(mac), overrides, .. } => {
+                let neighbours = &mut self.ports[port.index()].neighbours;
+                let is_new = neighbours.mac_of(target).is_none_or(|known| known == mac || overrides);
+                if is_new && let Some(neighbour) = neighbours.set(target, mac, false) {
+                    self.neighbour_found(Path::Port { port, neighbour });
+                }
+            }
+            NeighbourMessage::Told { .. } => {}
+        }
+    }
+
+    /// Sections 7.2.3 and 7.2.4.
+    fn answer_solicitation(
+        &mut self,
+        port: PortId,
+        arrival: &Arrival,
+        target: Addr,
+        source_mac: Option<MacAddr>,
+    ) {
+        if arrival.src.is_unspecified() {
+            // Somebody wants to have the address, and is to learn that it is taken.
+            let (to, to_mac) = (ALL_NODES.into(), toe_wire::icmpv6::multicast_mac(ALL_NODES));
+            self.push_control(port, ControlFrame::Advertise { to_mac, to, source: target, solicited: false });
+            return;
+        }
+        if let Some(mac) = source_mac
+            && let Some(neighbour) = self.ports[port.index()].neighbours.learn(arrival.src, mac)
+        {
+            self.neighbour_found(Path::Port { port, neighbour });
+        }
+        let (to_mac, to) = (source_mac.unwrap_or(arrival.from_mac), arrival.src);
+        self.push_control(port, ControlFrame::Advertise { to_mac, to, source: target, solicited: true });
+    }
+
+    /// What waited for the neighbour may go.
+    pub(super) fn neighbour_found(&mut self, path: Path) {
+        let waiting: Vec<FlowIdx> =
+            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
+        for idx in waiting {
+            self.after(idx);
+        }
+    }
+
+    /// Asks again for neighbours that did not answer; fails what waits for those that never will.
+    pub(super) fn neighbours_timeout(&mut self, now: Instant) {
+        for at in 0..self.ports.len() {
+            let port = PortId(at as u8);
+            let (mut ask, mut lost) = (Vec::new(), Vec::new());
+            self.ports[at].neighbours.on_timeout(now, |addr| ask.push(addr), |number| lost.push(number));
+            for target in ask {
+                if self.ports[at].shared {
+                    self.shared.ask_neighbour(port, target);
+                } else if let Some(source) = self.routes.source_to_ask(port, target) {
+                    self.push_control(port, ControlFrame::AskNeighbour { target, source });
+                }
+            }
+            for neighbour in lost {
+                self.counters.add(Counter::NeighbourFailures);
+                self.neighbour_lost(Path::Port { port, neighbour });
+            }
+        }
+    }
+
+    /// Connects that wait for a neighbour that does not answer fail; established flows go on trying.
+    pub(super) fn neighbour_lost(&mut self, path: Path) {
+        let waiting: Vec<FlowIdx> = self
+            .flows
+            .indices()
+            .filter(|idx| {
+                let conn = &self.flows.get(*idx).conn;
+                conn.path == path && conn.state == TcpState::SynSent
+            })
+            .collect();
+        for idx in waiting {
+            self.closed(idx, Errno::EHOSTUNREACH);
+            self.after(idx);
+        }
+    }
+}

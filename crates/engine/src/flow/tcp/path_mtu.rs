@@ -1,0 +1,108 @@
+//! How large a segment the path takes, where that is less than both ends would: what ICMP says (RFC 1191, RFC 8201), and where
+//! ICMP does not come through, what probes and silence say (RFC 4821).
+//!
+//! ```text
+//!            snd.mss                search_high          limit
+//!    ───────────┼────────────────────────┼─────────────────┤ octets of payload
+//!     gets through│  a probe lies here   │ was lost, or    │ link and peer
+//!                 │                      │ ICMP said so    │ take no more
+//! ```
+//!
+//! A connection whose segments have always got through has nothing to do here.
+
+use crate::flow::record::{Flow, Phase};
+use crate::flow::scoreboard::{Fate, SentPool};
+use toe_base::Instant;
+
+/// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 octets).
+const MSS_BASE: u16 = 1024 - 40;
+/// Payload that ICMP cannot push a segment below (RFC 791's 576 octets; less would be an attack, RFC 5927 section 7.2).
+pub const MSS_LEAST: u16 = 536;
+/// Time-outs in a row after which large segments are taken to vanish (RFC 4821 section 7.7).
+const SILENT_TIMEOUTS: u8 = 3;
+/// A search this close is at its end.
+const CLOSE_ENOUGH: u16 = 16;
+/// A larger path MTU is looked for after this (RFC 1191 section 6.3, RFC 8201 section 4).
+const SEARCH_AGAIN_US: u64 = 600_000_000;
+
+/// A router says that datagrams with `mss` octets of payload are the largest that it forwards.
+pub fn lowered(flow: &mut Flow, sent: &mut SentPool, mss: u16, now: Instant) {
+    let mss = mss.max(MSS_LEAST);
+    if mss >= flow.snd.mss {
+        return;
+    }
+    flow.snd.mss = mss;
+    flow.mtu.search_high = mss;
+    flow.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+    flow.mtu.probe_end = None;
+    // What was larger is gone, and that is no congestion (RFC 1191 section 6.4): it goes again in the size that fits.
+    flow.board.mark_lost(sent, |_| true);
+}
+
+/// The retransmission timer ran out once more.
+pub fn timed_out(flow: &mut Flow, now: Instant) {
+    flow.mtu.probe_end = None;
+    if flow.rtt.backoff == SILENT_TIMEOUTS && flow.snd.mss > MSS_BASE && !flow.is_local() {
+        flow.mtu.search_high = flow.snd.mss - 1;
+        flow.snd.mss = MSS_BASE;
+        flow.mtu.search_at = now;
+    }
+}
+
+/// The size of a probe that could go now.
+pub fn next_probe(flow: &Flow, now: Instant) -> Option<u16> {
+    let mtu = &flow.mtu;
+    let is_idle = flow.cc.phase == Phase::Open && flow.board.lost() == 0 && flow.board.sacked() == 0;
+    if flow.snd.mss >= mtu.limit || mtu.probe_end.is_some() || now < mtu.search_at || !is_idle {
+        return None;
+    }
+    let high = if mtu.search_high > flow.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
+    let size = flow.snd.mss + (high - flow.snd.mss).div_ceil(2);
+    let unsent = flow.queue_end().distance_from(flow.snd.nxt);
+    let room = flow.snd.wnd.octets().min(flow.cc.cwnd).saturating_sub(flow.outstanding());
+    // Others around it, so that its loss is noticed at once (RFC 4821 section 7.4).
+    let with_others = u32::from(size) + 3 * u32::from(flow.snd.mss);
+    (unsent >= with_others && room >= with_others).then_some(size)
+}
+
+/// It went out, and ends at `snd.nxt`.
+pub fn probe_sent(flow: &mut Flow, size: u16) {
+    flow.mtu.probe_end = Some(flow.snd.nxt);
+    flow.mtu.probe_size = size;
+    if size > flow.mtu.search_high {
+        // A new search.
+        flow.mtu.search_high = flow.mtu.limit;
+    }
+}
+
+/// Something was acknowledged.
+pub fn acknowledged(flow: &mut Flow, now: Instant) {
+    if flow.mtu.probe_end.is_some_and(|end| flow.snd.una.at_or_after(end)) {
+        flow.mtu.probe_end = None;
+        flow.snd.mss = flow.mtu.probe_size.min(flow.mtu.limit);
+        rest_if_found(flow, now);
+    }
+}
+
+/// Something is newly lost. Whether it is the probe alone: then the path is too narrow for it, not congested (RFC 4821
+/// section 7.6.2).
+pub fn is_probe_alone_lost(flow: &mut Flow, sent: &SentPool, now: Instant) -> bool {
+    let Some(end) = flow.mtu.probe_end else { return false };
+    let mut lost = flow.board.ranges(sent).iter().filter(|r| r.fate == Fate::Lost);
+    let probe = lost.next().is_some_and(|r| r.end == end && r.len() == u32::from(flow.mtu.probe_size));
+    if !probe || lost.next().is_some() {
+        return false;
+    }
+    flow.mtu.probe_end = None;
+    flow.mtu.search_high = flow.mtu.probe_size - 1;
+    rest_if_found(flow, now);
+    true
+}
+
+/// The search is at its end for a while.
+fn rest_if_found(flow: &mut Flow, now: Instant) {
+    let is_found = flow.mtu.search_high <= flow.snd.mss + CLOSE_ENOUGH;
+    if is_found && flow.mtu.search_high < flow.mtu.limit {
+        flow.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+    }
+}

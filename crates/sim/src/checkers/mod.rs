@@ -1,0 +1,66 @@
+//! What must hold, one checker a file. A checker says what is wrong in one sentence; the run stops at the first.
+
+pub mod isolation;
+pub mod memory;
+pub mod sequence;
+pub mod streams;
+pub mod timers;
+
+/// Who found something wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checker {
+    Streams,
+    Sequence,
+    Memory,
+    Timers,
+    Isolation,
+    Liveness,
+    /// The engine panicked.
+    Panic,
+}
+
+impl Checker {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Checker::Streams => "stream octets",
+            Checker::Sequence => "sequence space",
+            Checker::Memory => "memory",
+            Checker::Timers => "timers",
+            Checker::Isolation => "isolation",
+            Checker::Liveness => "liveness",
+            Checker::Panic => "panic",
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub checker: Checker,
+    pub at_us: u64,
+    pub what: String,
+}
+
+/// The first thing that was found, wherever: parts of the world that are called from inside the engine leave it here.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict(Option<(Checker, String)>);
+
+impl Verdict {
+    pub fn fail(&mut self, checker: Checker, what: String) {
+        self.0.get_or_insert((checker, what));
+    }
+
+    pub fn check(&mut self, checker: Checker, found: Result<(), String>) {
+        if let Err(what) = found {
+            self.fail(checker, what);
+        }
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub fn take(&mut self) -> Option<(Checker, String)> {
+        self.0.take()
+    }
+}

@@ -1,0 +1,369 @@
+//! Sequence space: every frame that an engine sends is judged by what was sent and delivered before.
+//!
+//! Of each direction it is known what the sender has sent (so that nothing lies beyond its FIN, nothing is left out, and
+//! octets sent again are the same), what has been delivered of it (so that nothing else is acknowledged), and what the
+//! receiver has offered and was delivered (so that nothing lies beyond the window).
+
+use crate::checkers::streams::Streams;
+use crate::frame::{TcpFrame, Way};
+use crate::pattern::StreamId;
+use crate::swarm::EngineSpec;
+use crate::tally::{Tallies, Tally};
+use std::collections::BTreeMap;
+use toe_base::SeqNum;
+use toe_wire::link::TxOffload;
+use toe_wire::{EthRepr, EtherType, Ipv4Repr, Protocol, Sum, eth};
+
+/// One direction of one life of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Half {
+    pub iss: SeqNum,
+    /// One past the highest number that was sent.
+    pub sent_max: SeqNum,
+    /// One past the highest number that was delivered.
+    pub delivered_max: SeqNum,
+    /// The sender's last acknowledgement.
+    pub acked: Option<SeqNum>,
+    /// How far the sender of this half has offered to receive.
+    pub offered: Option<SeqNum>,
+    /// How far the receiver of this half has offered, as far as that was delivered to the sender.
+    pub window_edge: Option<SeqNum>,
+    pub fin: Option<SeqNum>,
+    /// Of the windows that the sender of this half offers.
+    scale: u8,
+    scale_offered: bool,
+    pub stamps_offered: bool,
+    /// TSval of the SYN: older than any that counts.
+    pub first_stamp: u32,
+    last_stamp: Option<u32>,
+    mss: u16,
+    /// Synchronized: the sender acknowledged the other SYN, which had this number.
+    pub synchronized: Option<SeqNum>,
+    stream: Option<StreamId>,
+}
+
+/// Every connection that was seen on the wire.
+#[derive(Debug, Default)]
+pub struct Sequences {
+    halves: BTreeMap<Way, Half>,
+    streams: BTreeMap<Way, StreamId>,
+    /// SYNs come that no engine has sent.
+    forgives_syns: bool,
+}
+
+type Found = Result<(), String>;
+
+impl Sequences {
+    /// `forgives_syns`: there will be SYNs that no engine has sent.
+    pub fn new(forgives_syns: bool) -> Sequences {
+        Sequences { forgives_syns, ..Sequences::default() }
+    }
+
+    /// Octets that go `way` are this stream's.
+    pub fn know(&mut self, way: Way, stream: StreamId) {
+        self.streams.insert(way, stream);
+        self.streams.insert(way.back(), StreamId { side: 1 - stream.side, ..stream });
+    }
+
+    pub fn half(&self, way: Way) -> Option<&Half> {
+        self.halves.get(&way)
+    }
+
+    /// An engine sends a frame.
+    pub fn sent(
+        &mut self,
+        frame: &[u8],
+        offload: TxOffload,
+        link: &EngineSpec,
+        streams: &Streams,
+        tallies: &mut Tallies,
+    ) -> Found {
+        let Ok((ethernet, packet)) = EthRepr::parse(frame) else {
+            return Err("a frame without header".into());
+        };
+        if ethernet.ethertype != EtherType::Ipv4 {
+            return Ok(());
+        }
+        let (ip, segment) = Ipv4Repr::parse(packet).map_err(|e| format!("a bad IPv4 header: {e:?}"))?;
+        if eth::HEADER_LEN + usize::from(ip.total_len) != frame.len() {
+            return Err(format!("a frame of {} octets holds a datagram of {}", frame.len(), ip.total_len));
+        }
+        if ip.protocol != Protocol::Tcp {
+            return Ok(());
+        }
+        let tcp = TcpFrame::parse(frame).ok_or("a TCP header that does not parse")?;
+        sizes_are_right(&tcp, frame.len(), offload, link)?;
+        checksum_is_right(&tcp, segment, frame, offload)?;
+        if tcp.header.flags.rst() {
+            return Ok(());
+        }
+        self.numbers_are_right(&tcp, frame, offload, streams, tallies)
+            .map_err(|what| format!("{what}: {:?} {:?} with {} octets", tcp.way, tcp.header, tcp.len()))
+    }
+
+    fn numbers_are_right(
+        &mut self,
+        tcp: &TcpFrame,
+        frame: &[u8],
+        offload: TxOffload,
+        streams: &Streams,
+        tallies: &mut Tallies,
+    ) -> Found {
+        let header = &tcp.header;
+        if header.flags.syn() {
+            return self.syn_sent(tcp);
+        }
+        let back = self.halves.get(&tcp.way.back()).cloned();
+        let Some(half) = self.halves.get_mut(&tcp.way) else { return Err("no SYN came before".into()) };
+        // The other side may have another life by now, of which this one knows nothing.
+        let back = back.filter(|back| half.synchronized.is_none_or(|iss| iss == back.iss));
+        half.text_is_right(tcp, tallies)?;
+        half.size_is_right(tcp, offload, back.as_ref())?;
+        half.acknowledgement_is_right(tcp, back.as_ref())?;
+        half.stamps_are_right(tcp, back.as_ref())?;
+        let stream = half.stream.filter(|id| !streams.get(*id).tainted && !tcp.is_empty());
+        if let Some(id) = stream {
+            let at = u64::from(tcp.header.seq.diff(half.iss.plus(1)) as u32);
+            if let Some(within) = id.first_difference(at, tcp.payload(frame)) {
+                return Err(format!("octet {} of {id:?} is wrong", at + within as u64));
+            }
+            if at + u64::from(tcp.len()) > streams.get(id).handed {
+                return Err(format!("octets of {id:?} that no program has sent"));
+            }
+        }
+        Ok(())
+    }
+
+    fn syn_sent(&mut self, tcp: &TcpFrame) -> Found {
+        let header = &tcp.header;
+        let stream = self.streams.get(&tcp.way).copied();
+        let back = self.halves.get(&tcp.way.back()).cloned();
+        if !tcp.is_empty() || header.flags.fin() {
+            return Err("a SYN with text or FIN".into());
+        }
+        if let Some(half) = self.halves.get_mut(&tcp.way)
+            && half.iss == header.seq
+        {
+            half.synchronized = half.synchronized.or(header.ack.map(|ack| ack.minus(1)));
+            return Ok(());
+        }
+        if let (Some(ack), Some(back)) = (header.ack, back) {
+            if ack != back.iss.plus(1) && !self.forgives_syns {
+                return Err("a SYN-ACK for another SYN".into());
+            }
+            if header.options.window_scale.is_some() && !back.scale_offered {
+                return Err("a window scale that was not offered".into());
+            }
+        }
+        let offered = header.ack.map(|ack| ack.plus(u32::from(header.window.0)));
+        let half = Half {
+            iss: header.seq,
+            sent_max: header.seq.plus(1),
+            delivered_max: header.seq,
+            acked: header.ack,
+            offered,
+            window_edge: None,
+            fin: None,
+            scale: header.options.window_scale.map_or(0, |s| s.shift()),
+            scale_offered: header.options.window_scale.is_some(),
+            stamps_offered: header.options.timestamps.is_some(),
+            first_stamp: header.options.timestamps.map_or(0, |t| t.value),
+            last_stamp: header.options.timestamps.map(|t| t.value),
+            mss: header.options.mss.unwrap_or(536),
+            synchronized: header.ack.map(|ack| ack.minus(1)),
+            stream,
+        };
+        self.halves.insert(tcp.way, half);
+        if header.ack.is_none() {
+            // A new life: what came back in the last one says nothing of this.
+            self.halves.remove(&tcp.way.back());
+        }
+        Ok(())
+    }
+
+    /// A frame that an engine sent arrives, as it is by now.
+    pub fn delivered(&mut self, tcp: &TcpFrame) {
+        let header = &tcp.header;
+        if header.flags.rst() {
+            return;
+        }
+        let Some(half) = self.halves.get_mut(&tcp.way) else { return };
+        if header.flags.syn() && header.seq != half.iss {
+            return;
+        }
+        if tcp.seq_end().diff(half.sent_max) > 0 || header.seq.diff(half.iss) < -1 {
+            // Of another life.
+            return;
+        }
+        half.delivered_max = half.delivered_max.later(tcp.seq_end());
+        let (scale, offered) = (half.scale, half.scale_offered);
+        let Some(back) = self.halves.get_mut(&tcp.way.back()) else { return };
+        let Some(ack) = header.ack else { return };
+        if ack.before(back.iss) || ack.after(back.sent_max) {
+            return;
+        }
+        // The window of a SYN is never scaled; one side's scale counts only when both have offered one.
+        let shift = if header.flags.syn() || !offered || !back.scale_offered { 0 } else { scale };
+        let edge = ack.plus(u32::from(header.window.0) << shift);
+        back.window_edge = Some(back.window_edge.map_or(edge, |known| known.later(edge)));
+    }
+
+    /// Both sides have left the handshake behind and neither has sent FIN.
+    pub fn is_open(&self, way: Way) -> bool {
+        let (Some(half), Some(back)) = (self.halves.get(&way), self.halves.get(&way.back())) else {
+            return false;
+        };
+        let live = |h: &Half, peer: &Half| {
+            h.synchronized == Some(peer.iss) && h.fin.is_none() && h.window_edge.is_some()
+        };
+        live(half, back) && live(back, half)
+    }
+}
+
+impl Half {
+    fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {
+        let (seq, end) = (tcp.header.seq, tcp.seq_end());
+        if seq.after(self.sent_max) {
+            return Err(format!("numbers from {:?} on are left out", self.sent_max));
+        }
+        if seq.at_or_before(self.iss) && !tcp.is_empty() {
+            return Err("it takes the number of the SYN".into());
+        }
+        if let Some(fin) = self.fin {
+            if end.after(fin.plus(1)) {
+                return Err(format!("it goes beyond the FIN at {fin:?}"));
+            }
+            if tcp.header.flags.fin() && end != fin.plus(1) {
+                return Err(format!("the FIN was at {fin:?} before"));
+            }
+        }
+        if tcp.header.flags.fin() {
+            if end.before(self.sent_max) {
+                return Err(format!("a FIN before {:?}, which was sent", self.sent_max));
+            }
+            self.fin = Some(end.minus(1));
+        }
+        if end.after(seq) {
+            let edge = self.window_edge.ok_or("text before the window is known")?;
+            if end.after(edge) {
+                // A probe asks for a window with one number beyond it (RFC 9293 section 3.8.6.1).
+                tallies.add(Tally::WindowProbes);
+                if end.after(edge.plus(1)) || tcp.len() > 1 && !tcp.header.flags.fin() {
+                    return Err(format!("it goes beyond the window, which ends at {edge:?}"));
+                }
+            }
+            self.sent_max = self.sent_max.later(end);
+        }
+        Ok(())
+    }
+
+    fn acknowledgement_is_right(&mut self, tcp: &TcpFrame, back: Option<&Half>) -> Found {
+        let Some(ack) = tcp.header.ack else { return Err("no acknowledgement".into()) };
+        if let Some(back) = back {
+            self.synchronized = Some(back.iss);
+            if ack.after(back.delivered_max) {
+                return Err(format!("what is after {:?} never arrived", back.delivered_max));
+            }
+            for block in tcp.header.options.sack.as_slice() {
+                if block.right.after(back.delivered_max) || block.left.at_or_after(block.right) {
+                    return Err(format!("{block:?} of {:?} never arrived", back.delivered_max));
+                }
+            }
+        }
+        if let Some(before) = self.acked
+            && ack.before(before)
+        {
+            return Err(format!("the acknowledgement was {before:?} before"));
+        }
+        self.acked = Some(ack);
+        let shift = match back {
+            Some(back) if back.scale_offered && self.scale_offered => self.scale,
+            _ => 0,
+        };
+        let edge = ack.plus(u32::from(tcp.header.window.0) << shift);
+        if let Some(before) = self.offered {
+            // A scaled window cannot say every number: rounding down may seem to take back less than a unit of it.
+            if edge.plus((1 << shift) - 1).before(before) {
+                return Err(format!("the window's right edge was {before:?} and is {edge:?}"));
+            }
+            self.offered = Some(edge.later(before));
+        } else {
+            self.offered = Some(edge);
+        }
+        Ok(())
+    }
+
+    /// RFC 7323 section 3.2: once agreed on, in every segment; and a clock does not go back.
+    fn stamps_are_right(&mut self, tcp: &TcpFrame, back: Option<&Half>) -> Found {
+        let agreed = self.stamps_offered && back.is_some_and(|b| b.stamps_offered);
+        match tcp.header.options.timestamps {
+            Some(_) if !agreed && back.is_some() => Err("timestamps that were not agreed on".into()),
+            None if agreed => Err("no timestamp, but they were agreed on".into()),
+            Some(stamps) => {
+                if let Some(last) = self.last_stamp
+                    && (stamps.value.wrapping_sub(last) as i32) < 0
+                {
+                    return Err(format!("the timestamp was {last} before"));
+                }
+                self.last_stamp = Some(stamps.value);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// No piece is larger than the peer takes (RFC 9293 section 3.7.1: options count).
+    fn size_is_right(&self, tcp: &TcpFrame, offload: TxOffload, back: Option<&Half>) -> Found {
+        let Some(mss) = back.map(|back| u32::from(back.mss)) else { return Ok(()) };
+        let piece = offload.segmentation.map_or(tcp.len(), |how| u32::from(how.mss));
+        let options = (tcp.payload_at - tcp.tcp_at - toe_wire::tcp::HEADER_LEN) as u32;
+        if !tcp.is_empty() && piece + options > mss.max(64) {
+            return Err(format!("pieces of {piece} octets and {options} of options for MSS {mss}"));
+        }
+        Ok(())
+    }
+}
+
+/// One frame fits the link, or says how it is to be cut so that its pieces do.
+fn sizes_are_right(tcp: &TcpFrame, frame_len: usize, offload: TxOffload, link: &EngineSpec) -> Found {
+    let mtu = link.mtu as usize;
+    let Some(how) = offload.segmentation else {
+        return if frame_len - eth::HEADER_LEN > mtu {
+            Err(format!("a datagram of {} octets on a link of {mtu}", frame_len - eth::HEADER_LEN))
+        } else {
+            Ok(())
+        };
+    };
+    if tcp.len() > link.gso_max {
+        return Err(format!("{} octets to be cut by a link that takes {}", tcp.len(), link.gso_max));
+    }
+    if usize::from(how.header_len) != tcp.payload_at {
+        return Err(format!("headers of {} octets are said to be {}", tcp.payload_at, how.header_len));
+    }
+    let piece = tcp.payload_at - eth::HEADER_LEN + usize::from(how.mss);
+    if how.mss == 0 || piece > mtu {
+        return Err(format!("pieces of {piece} octets on a link of {mtu}"));
+    }
+    if tcp.header.flags.syn() || tcp.header.flags.rst() {
+        return Err("a SYN or RST to be cut".into());
+    }
+    Ok(())
+}
+
+fn checksum_is_right(tcp: &TcpFrame, segment: &[u8], frame: &[u8], offload: TxOffload) -> Found {
+    match offload.checksum {
+        None if tcp.checksum_is_valid(frame) => Ok(()),
+        None => Err("a wrong TCP checksum".into()),
+        Some(partial) => {
+            if usize::from(partial.start) != tcp.tcp_at || partial.offset != 16 {
+                return Err(format!("the checksum of a segment at {} is left to {partial:?}", tcp.tcp_at));
+            }
+            // What the link computes over the segment, the pseudo-header's sum in its field, must come out right.
+            let mut done = segment.to_vec();
+            let sum = Sum::of(segment).checksum();
+            done[16..18].copy_from_slice(&sum.to_be_bytes());
+            let right = toe_wire::tcp::checksum_is_valid(&done, tcp.way.from.0, tcp.way.to.0);
+            if right { Ok(()) } else { Err("a wrong sum of the pseudo-header".into()) }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Each stream's octets are a function of connection and place: nothing lost, doubled or invented; the end comes only
+//! behind the last octet.
+
+use crate::pattern::StreamId;
+
+/// One direction of a connection, as the programs at its ends know it.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// Octets that the sending program gave to its engine.
+    pub handed: u64,
+    /// It will give no more: shutdown, close, or its process ended.
+    pub ended: bool,
+    /// Octets that the receiving program has read.
+    pub read: u64,
+    /// The receiver has seen the end.
+    pub eof: bool,
+    /// Whoever sends means harm, or meant it once: what it sends is its own affair.
+    pub tainted: bool,
+}
+
+/// Both directions of every connection.
+#[derive(Clone, Debug, Default)]
+pub struct Streams {
+    streams: Vec<[Stream; 2]>,
+    /// Octets read in all: while it grows, something still moves.
+    pub progress: u64,
+}
+
+impl Streams {
+    pub fn open(&mut self) -> u32 {
+        self.streams.push(Default::default());
+        self.streams.len() as u32 - 1
+    }
+
+    pub fn get(&self, id: StreamId) -> &Stream {
+        &self.streams[id.conn as usize][usize::from(id.side)]
+    }
+
+    fn get_mut(&mut self, id: StreamId) -> &mut Stream {
+        &mut self.streams[id.conn as usize][usize::from(id.side)]
+    }
+
+    pub fn handed(&mut self, id: StreamId, len: u32) {
+        self.get_mut(id).handed += u64::from(len);
+    }
+
+    pub fn ended(&mut self, id: StreamId) {
+        self.get_mut(id).ended = true;
+    }
+
+    pub fn taint(&mut self, conn: u32, side: u8) {
+        self.get_mut(StreamId { conn, side }).tainted = true;
+    }
+
+    /// The receiving program has read `bytes`, the next ones.
+    pub fn read(&mut self, id: StreamId, bytes: &[u8]) -> Result<(), String> {
+        self.progress += bytes.len() as u64;
+        let stream = self.get_mut(id);
+        let at = stream.read;
+        stream.read += bytes.len() as u64;
+        if stream.tainted {
+            return Ok(());
+        }
+        if stream.read > stream.handed {
+            return Err(format!(
+                "{id:?}: octets up to {} were read, {} were sent",
+                stream.read, stream.handed
+            ));
+        }
+        if stream.eof {
+            return Err(format!("{id:?}: octets were read behind the end"));
+        }
+        match id.first_difference(at, bytes) {
+            Some(within) => Err(format!("{id:?}: octet {} is wrong", at + within as u64)),
+            None => Ok(()),
+        }
+    }
+
+    /// The receiver's engine says that nothing follows what it has announced, `announced` octets in all.
+    pub fn eof(&mut self, id: StreamId, announced: u64) -> Result<(), String> {
+        self.progress += 1;
+        let stream = self.get_mut(id);
+        if stream.tainted {
+            return Ok(());
+        }
+        if !stream.ended {
+            return Err(format!("{id:?}: its end was announced, but the sender has not ended it"));
+        }
+        if announced != stream.handed {
+            return Err(format!("{id:?}: it ended behind {announced} octets of {}", stream.handed));
+        }
+        stream.eof = announced == stream.read;
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! Hosts that mean harm: entries at random, mostly of types that exist and about names that do, with ranges and anchors
+//! that may be anybody's. Each breach ends the session; the engine must not mind, nor anybody else notice.
+
+use crate::node::{QS, Session, address_of};
+use crate::program::Cx;
+use crate::random::Random;
+use crate::tally::Tally;
+use std::net::{Ipv4Addr, SocketAddr};
+use toe_abi::attach::FenceReason;
+use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
+use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
+use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
+use zerocopy::IntoBytes;
+
+/// What a hostile host remembers.
+#[derive(Debug, Default)]
+pub struct Mischief {
+    /// Names that it was told of.
+    names: Vec<u32>,
+    anchors: Vec<AnchorHandle>,
+}
+
+/// Names that it remembers, and anchors that it takes.
+const NAMES_MAX: usize = 64;
+const ANCHORS_MAX: usize = 32;
+
+impl Mischief {
+    /// Its descriptors are closed.
+    pub fn take_anchors(&mut self) -> Vec<AnchorHandle> {
+        std::mem::take(&mut self.anchors)
+    }
+}
+
+impl Session {
+    /// Takes what it is told, and does some harm. `Err`: it is to be fenced.
+    pub fn do_harm(&mut self, cx: &mut Cx<'_>) -> Result<(), FenceReason> {
+        self.wake_scheduled = false;
+        // Now and then it takes no completions.
+        while !cx.random.one_in(20)
+            && let Some((completion, _)) = cx.memory.next(self.id)
+        {
+            self.learn(completion);
+        }
+        for _ in 0..cx.random.between(1, 12) {
+            cx.tallies.add(Tally::HostileEntries);
+            self.harm_once(cx)?;
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, completion: Completion) {
+        let name = match completion {
+            Completion::CommandResult { id, .. } => id,
+            Completion::Accepted { flow, .. }
+            | Completion::Connected { flow, .. }
+            | Completion::Data { flow, .. } => flow.raw(),
+            Completion::ConnectionsWait { listener } => listener.0.raw(),
+            _ => return,
+        };
+        let Some(mischief) = &mut self.mischief else { return };
+        if mischief.names.len() == NAMES_MAX {
+            mischief.names.remove(0);
+        }
+        mischief.names.push(name);
+    }
+
+    fn some_name(&self, random: &mut Random) -> FlowId {
+        let known = self.mischief.as_ref().map_or(&[][..], |m| &m.names);
+        let raw = match random.below(4) {
+            0 => random.below(64),
+            1 => random.word() as u32,
+            _ if known.is_empty() => 0,
+            _ => random.pick(known),
+        };
+        FlowId::from_raw(raw)
+    }
+
+    fn some_anchor(&mut self, cx: &mut Cx<'_>) -> AnchorHandle {
+        let Some(mischief) = &mut self.mischief else { return AnchorHandle(NO_HANDLE) };
+        match cx.random.below(8) {
+            0 => AnchorHandle(cx.random.below(100)),
+            1 => AnchorHandle(cx.random.word() as u32),
+            2..5 if !mischief.anchors.is_empty() => cx.random.pick(&mischief.anchors),
+            _ if mischief.anchors.len() < ANCHORS_MAX => {
+                let anchor = cx.engine.take_anchor(self.id);
+                mischief.anchors.push(anchor);
+                anchor
+            }
+            _ => cx.random.pick(&mischief.anchors),
+        }
+    }
+
+    fn harm_once(&mut self, cx: &mut Cx<'_>) -> Result<(), FenceReason> {
+        let mut block = [0; 64];
+        match cx.random.below(20) {
+            0 => {
+                let raw = RawEntry { word0: cx.random.word(), word1: cx.random.word() };
+                let command = Command::decode(raw)?;
+                for byte in &mut block {
+                    *byte = cx.random.word() as u8;
+                }
+                self.harm_command(cx, command, &block)
+            }
+            1..5 => self.harm_send(cx),
+            5..8 => {
+                let len = if cx.random.one_in(50) { cx.random.word() as u32 } else { 0 };
+                let flow = self.some_name(cx.random);
+                cx.engine.handle_credit(cx.clock, self.id, ReceiveCredit { flow, len })
+            }
+            8..11 => {
+                let anchor = self.some_anchor(cx);
+                block.copy_from_slice(self.connect_args(cx, anchor).as_bytes());
+                let token = cx.random.below(9);
+                self.harm_command(cx, Command::Connect { token }, &block)
+            }
+            11 => {
+                let anchor = self.some_anchor(cx);
+                block.copy_from_slice(self.listen_args(cx, anchor).as_bytes());
+                self.harm_command(cx, Command::Listen { token: 1 }, &block)
+            }
+            12 => {
+                // Descriptors close whenever they like.
+                let anchor =
+                    self.mischief.as_ref().filter(|m| !m.anchors.is_empty()).map(|m| m.anchors.clone());
+                if let Some(anchors) = anchor {
+                    let anchor = cx.random.pick(&anchors);
+                    cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
+                }
+                Ok(())
+            }
+            _ => {
+                let command = self.some_command(cx);
+                self.harm_command(cx, command, &block)
+            }
+        }
+    }
+
+    fn harm_command(
+        &mut self,
+        cx: &mut Cx<'_>,
+        command: Command,
+        block: &[u8; 64],
+    ) -> Result<(), FenceReason> {
+        cx.event(self, None, "harm", format_args!("{command:?}"));
+        cx.engine.handle_command(cx.clock, self.id, QS, command, block, cx.memory)
+    }
+
+    fn harm_send(&mut self, cx: &mut Cx<'_>) -> Result<(), FenceReason> {
+        let layout = self.layout;
+        let len = 1 + cx.random.any_size(100_000);
+        let room = layout.send_len.saturating_sub(u64::from(len)).max(1) as u32;
+        let offset = match cx.random.below(60) {
+            0 => cx.random.word() >> 24,
+            1 => layout.receive_offset() + u64::from(cx.random.below(1000)),
+            2 => layout.len() - 1,
+            _ => layout.send_offset() + u64::from(cx.random.below(room)),
+        };
+        let (more, urgent) = (cx.random.one_in(4), cx.random.one_in(9));
+        let send = Send { flow: self.some_name(cx.random), data: MemRange { offset, len }, more, urgent };
+        cx.event(self, None, "harm", format_args!("{send:?}"));
+        cx.engine.handle_send(cx.clock, self.id, send)
+    }
+
+    fn some_place(&self, cx: &mut Cx<'_>) -> SocketAddr {
+        let to = match cx.random.below(6) {
+            0 => Ipv4Addr::LOCALHOST,
+            1 => Ipv4Addr::from(cx.random.word() as u32),
+            2 => Ipv4Addr::UNSPECIFIED,
+            _ => address_of(cx.random.below(3) as usize),
+        };
+        // Where ordinary programs listen, mostly.
+        let port =
+            if cx.random.one_in(5) { cx.random.word() as u16 } else { 7000 + cx.random.below(4) as u16 };
+        SocketAddr::from((to, port))
+    }
+
+    fn connect_args(&self, cx: &mut Cx<'_>, anchor: AnchorHandle) -> ConnectArgs {
+        let local = if cx.random.one_in(6) { self.some_place(cx).into() } else { Default::default() };
+        let remote = self.some_place(cx).into();
+        ConnectArgs { remote, local, anchor: anchor.0, ..ConnectArgs::default() }
+    }
+
+    fn listen_args(&self, cx: &mut Cx<'_>, anchor: AnchorHandle) -> ListenArgs {
+        let backlog = cx.random.any_size(1 << 20);
+        let local = self.some_place(cx).into();
+        ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..ListenArgs::default() }
+    }
+
+    fn some_command(&mut self, cx: &mut Cx<'_>) -> Command {
+        let flow = self.some_name(cx.random);
+        let listener = ListenerId(self.some_name(cx.random));
+        let options = [
+            FlowOption::NoDelay,
+            FlowOption::Cork,
+            FlowOption::KeepAlive,
+            FlowOption::KeepIdleSecs,
+            FlowOption::KeepIntervalSecs,
+            FlowOption::KeepCount,
+            FlowOption::UserTimeoutMs,
+            FlowOption::ReceiveWindowMax,
+            FlowOption::ReceiveShut,
+        ];
+        let value = if cx.random.one_in(2) { cx.random.below(3) } else { cx.random.word() as u32 };
+        match cx.random.below(10) {
+            0..3 => Command::AcceptCredit { listener, count: value },
+            3..5 => Command::Accept { flow, anchor: self.some_anchor(cx), fd: value },
+            5 => Command::ShutdownSend { flow },
+            6 => Command::Close { flow, abort: cx.random.one_in(2) },
+            7 => Command::CloseListener { listener, last: cx.random.one_in(2) },
+            8 if cx.random.one_in(2) => Command::TakeConnection { listener },
+            8 => Command::ChannelReady { channel: ChannelId(value) },
+            _ => Command::SetOption { flow, option: cx.random.pick(&options), value },
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `toe-sim`: runs seeds, says how far it is and what was exercised, and for a seed that fails the one command that
+//! runs it again.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use toe_engine::Counter;
+use toe_sim::swarm::Swarm;
+use toe_sim::trace::{HEADER, Trace};
+use toe_sim::{Failure, Fault, Runner, Tallies, Tally, run};
+
+/// Engines, programs and bad links in virtual time, from one seed.
+#[derive(Debug, Parser)]
+#[command(name = "toe-sim", version, max_term_width = 100)]
+struct Args {
+    /// Run this seed only
+    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+    /// Print one line for each event (with --seed; docs/simulator.md explains the columns)
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// How many seeds to run
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Threads; 0: one for each processor
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
+    /// Only this fault, and in every seed
+    #[arg(long)]
+    only: Option<Fault>,
+    /// Go on after seeds that fail, and list them at the end
+    #[arg(long)]
+    keep_going: bool,
+    /// Print how often each of the engine's counters was reached
+    #[arg(long)]
+    counters: bool,
+}
+
+/// Events before a failure that are printed.
+const LAST_EVENTS: usize = 60;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match args.seed {
+        Some(seed) => one(seed, &args),
+        None => many(&args),
+    }
+}
+
+fn one(seed: u64, args: &Args) -> ExitCode {
+    let how = Runner { only: args.only, sabotage: None };
+    let trace = if args.trace { Trace::Print } else { Trace::last(LAST_EVENTS) };
+    if args.trace {
+        println!("{HEADER}");
+    }
+    let outcome = run(seed, how, &mut Vec::new(), trace);
+    match outcome.failure {
+        Some(failure) => {
+            report_failure(seed, args, &failure);
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("seed {seed}: no failure");
+            summary(&outcome.tallies, args.counters);
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn replay(seed: u64, args: &Args) -> String {
+    use clap::ValueEnum;
+    let only = args.only.and_then(|fault| fault.to_possible_value());
+    let only = only.map_or(String::new(), |value| format!(" --only {}", value.get_name()));
+    format!("toe-sim --seed {seed}{only} --trace")
+}
+
+fn report_failure(seed: u64, args: &Args, failure: &Failure) {
+    let swarm = Swarm::choose(seed, args.only);
+    let again =
+        run(seed, Runner { only: args.only, sabotage: None }, &mut Vec::new(), Trace::last(LAST_EVENTS));
+    println!("\nseed {seed} FAILS: {} at {} us: {}", failure.checker.name(), failure.at_us, failure.what);
+    println!("faults: {:?}", swarm.faults);
+    if !args.trace {
+        println!("the last events:\n{HEADER}");
+        again.trace.lines().for_each(|line| println!("{line}"));
+    }
+    if again.failure.as_ref() != Some(failure) {
+        println!("run again it gives something else: {:?}", again.failure);
+    }
+    println!("to run it again: {}", replay(seed, args));
+}
+
+fn many(args: &Args) -> ExitCode {
+    let jobs = match args.jobs {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        jobs => jobs,
+    };
+    let (next, total) = (AtomicU64::new(0), Mutex::new(Tallies::default()));
+    let failures = Mutex::new(Vec::new());
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| worker(args, &next, &total, &failures));
+        }
+        scope.spawn(|| progress(args, &next, &failures, start));
+    });
+    let total = total.into_inner().unwrap_or_default();
+    let failures: Vec<(u64, Failure)> = failures.into_inner().unwrap_or_default();
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{} seeds in {seconds:.1} s, {:.0} a second", total.seeds, total.seeds as f64 / seconds);
+    summary(&total, args.counters);
+    for (number, (seed, failure)) in failures.iter().enumerate() {
+        if number == 0 {
+            report_failure(*seed, args, failure);
+        } else {
+            println!("seed {seed} FAILS: {}: {}", failure.checker.name(), failure.what);
+            println!("to run it again: {}", replay(*seed, args));
+        }
+    }
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn worker(args: &Args, next: &AtomicU64, total: &Mutex<Tallies>, failures: &Mutex<Vec<(u64, Failure)>>) {
+    let mut memories = Vec::new();
+    let mut tallies = Tallies::default();
+    let how = Runner { only: args.only, sabotage: None };
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let stopped = !args.keep_going && failures.lock().is_ok_and(|f| !f.is_empty());
+        if number >= args.seeds || stopped {
+            break;
+        }
+        let seed = args.first.wrapping_add(number);
+        let outcome = run(seed, how, &mut memories, Trace::Off);
+        tallies.merge(&outcome.tallies);
+        if let (Some(failure), Ok(mut failures)) = (outcome.failure, failures.lock()) {
+            failures.push((seed, failure));
+            // What the failed run left behind is of no use to the next.
+            memories.clear();
+        }
+    }
+    if let Ok(mut total) = total.lock() {
+        total.merge(&tallies);
+    }
+}
+
+/// A line every few seconds.
+fn progress(args: &Args, next: &AtomicU64, failures: &Mutex<Vec<(u64, Failure)>>, start: Instant) {
+    let mut ticks = 0u64;
+    loop {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let done = next.load(Ordering::Relaxed).min(args.seeds);
+        let failed = failures.lock().map_or(0, |f| f.len());
+        if done >= args.seeds || failed > 0 && !args.keep_going {
+            return;
+        }
+        ticks += 1;
+        if ticks.is_multiple_of(50) {
+            let rate = done as f64 / start.elapsed().as_secs_f64();
+            println!("{done} of {} seeds, {rate:.0} a second, {failed} failed", args.seeds);
+        }
+    }
+}
+
+fn summary(total: &Tallies, counters: bool) {
+    println!("how often each thing was exercised:");
+    for tally in Tally::ALL {
+        println!("  {:<40} {:>12}", tally.name(), total.get(*tally));
+    }
+    if counters {
+        println!("the engines' counters:");
+        for counter in Counter::ALL {
+            println!("  {:<40} {:>12}", counter.name(), total.engine(*counter));
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Session memory and completion rings, as the engine reaches them: the daemon's part of the world, with its own eye on
+//! what the engine touches. Kept from seed to seed, because making it anew would cost more than a short run.
+
+use crate::checkers::{Checker, Verdict, isolation};
+use crate::random::Random;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use toe_abi::command::FlowInfo;
+use toe_abi::entry::Completion;
+use toe_abi::region::RegionLayout;
+use toe_base::{QueueSetId, SessionId};
+use toe_engine::{HostSide, STAGING_LEN};
+
+/// What fresh memory holds, and memory that nobody may read any more: an octet of it in a stream is noticed.
+pub const SPOILT: u8 = 0xdd;
+
+/// Which part of a region a range lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Receive,
+    Send,
+    /// In neither, or not wholly in one.
+    Outside,
+}
+
+/// The data parts of one session's region. Offsets count from the region's start, whose rings and tables are not here.
+#[derive(Debug, Default)]
+struct Region {
+    bytes: Vec<u8>,
+    base: u64,
+    /// Where the send part starts; for staging memory, the end.
+    send: u64,
+    end: u64,
+    /// Octets from the start of each part that were ever written to.
+    dirty: [u64; 2],
+    /// Grows on demand: the engine's staging memory is larger than anything that a run needs.
+    grows: bool,
+}
+
+impl Region {
+    fn reset(&mut self, layout: &RegionLayout) {
+        self.spoil_dirty();
+        self.base = layout.receive_offset();
+        self.send = layout.send_offset();
+        self.end = layout.len();
+        let len = (self.end - self.base) as usize;
+        self.bytes.resize(len, SPOILT);
+        self.grows = false;
+    }
+
+    fn reset_staging(&mut self) {
+        self.spoil_dirty();
+        *self = Region { bytes: std::mem::take(&mut self.bytes), end: STAGING_LEN, ..Region::default() };
+        (self.send, self.grows) = (self.end, true);
+    }
+
+    fn spoil_dirty(&mut self) {
+        let starts = [0, self.send - self.base];
+        for (start, dirty) in starts.into_iter().zip(std::mem::take(&mut self.dirty)) {
+            let len = self.bytes.len() as u64;
+            let (start, end) = (start.min(len), (start + dirty).min(len));
+            self.bytes[start as usize..end as usize].fill(SPOILT);
+        }
+    }
+
+    fn part(&self, range: &Range<u64>) -> Part {
+        if range.start >= self.base && range.end <= self.send {
+            Part::Receive
+        } else if range.start >= self.send && range.end <= self.end {
+            Part::Send
+        } else {
+            Part::Outside
+        }
+    }
+
+    /// The range as an index; it was checked to lie in one part.
+    fn index(&mut self, range: &Range<u64>, writes: bool) -> Range<usize> {
+        let (start, end) = (range.start - self.base, range.end - self.base);
+        if self.grows && end > self.bytes.len() as u64 {
+            self.bytes.resize(end.next_power_of_two() as usize, SPOILT);
+        }
+        if writes {
+            let part = usize::from(range.start >= self.send);
+            let from = if part == 1 { self.send - self.base } else { 0 };
+            self.dirty[part] = self.dirty[part].max(end - from);
+        }
+        start as usize..end as usize
+    }
+}
+
+/// One session's completion ring.
+#[derive(Debug, Default)]
+struct Ring {
+    entries: VecDeque<Completion>,
+    /// The ends of each connection that an `Accepted` names, in their order.
+    accepted: VecDeque<(SocketAddr, SocketAddr)>,
+    infos: Vec<FlowInfo>,
+    len: usize,
+    open: bool,
+}
+
+/// All of one engine's sessions.
+#[derive(Debug)]
+pub struct Memory {
+    regions: Vec<Region>,
+    rings: Vec<Ring>,
+    /// Sessions with new completions, as bits.
+    woken: u64,
+    refuse_ppm: u32,
+    random: Random,
+    pub refused: u64,
+    /// The ends of the flow whose information record was written last.
+    last_info: Option<(SocketAddr, SocketAddr)>,
+    pub verdict: Verdict,
+    /// For a test of the checkers: the engine's writes land this much further on.
+    pub misplace_by: u64,
+    /// The same: data completions are lost.
+    pub loses_data: bool,
+}
+
+/// Sessions that one engine of a run may have, the staging memory included.
+pub const SESSIONS_MAX: usize = 64;
+
+fn ends(info: &FlowInfo) -> Option<(SocketAddr, SocketAddr)> {
+    Some((info.local.to_socket_addr()?, info.remote.to_socket_addr()?))
+}
+
+impl Memory {
+    pub fn new(random: Random) -> Memory {
+        Memory {
+            regions: Vec::new(),
+            rings: Vec::new(),
+            woken: 0,
+            refuse_ppm: 0,
+            random,
+            refused: 0,
+            last_info: None,
+            verdict: Verdict::default(),
+            misplace_by: 0,
+            loses_data: false,
+        }
+    }
+
+    /// As new, with the memory of the last run.
+    pub fn reset(&mut self, random: Random) {
+        for ring in &mut self.rings {
+            ring.entries.clear();
+            ring.accepted.clear();
+            ring.infos.clear();
+            ring.open = false;
+        }
+        let (regions, rings) = (std::mem::take(&mut self.regions), std::mem::take(&mut self.rings));
+        *self = Memory { regions, rings, ..Memory::new(random) };
+        self.reserve(0);
+        self.regions[0].reset_staging();
+    }
+
+    fn reserve(&mut self, at: usize) {
+        while self.regions.len() <= at {
+            self.regions.push(Region::default());
+            self.rings.push(Ring::default());
+        }
+    }
+
+    pub fn open(&mut self, session: SessionId, layout: &RegionLayout, ring_len: usize) {
+        self.reserve(session.index());
+        self.regions[session.index()].reset(layout);
+        let ring = &mut self.rings[session.index()];
+        ring.entries.clear();
+        ring.accepted.clear();
+        ring.infos.clear();
+        ring.infos.resize(layout.flows as usize, FlowInfo::default());
+        (ring.len, ring.open) = (ring_len, true);
+    }
+
+    /// The process is gone; nobody takes its completions any more.
+    pub fn close_ring(&mut self, session: SessionId) {
+        let ring = &mut self.rings[session.index()];
+        ring.entries.clear();
+        ring.accepted.clear();
+        ring.open = false;
+    }
+
+    pub fn set_refusals(&mut self, ppm: u32) {
+        self.refuse_ppm = ppm;
+    }
+
+    pub fn set_ring_len(&mut self, session: SessionId, len: usize) {
+        self.rings[session.index()].len = len;
+    }
+
+    /// Sessions that were told something since the last call, as bits.
+    pub fn take_woken(&mut self) -> u64 {
+        std::mem::take(&mut self.woken)
+    }
+
+    pub fn take_last_info(&mut self) -> Option<(SocketAddr, SocketAddr)> {
+        self.last_info.take()
+    }
+
+    /// The next completion, and for `Accepted` the ends of the connection.
+    pub fn next(&mut self, session: SessionId) -> Option<(Completion, Option<(SocketAddr, SocketAddr)>)> {
+        let ring = &mut self.rings[session.index()];
+        let completion = ring.entries.pop_front()?;
+        let ends = matches!(completion, Completion::Accepted { .. }).then(|| ring.accepted.pop_front());
+        Some((completion, ends.flatten()))
+    }
+
+    /// The program's own look at its memory.
+    pub fn program_view(&mut self, session: SessionId, offset: u64, len: u32) -> &mut [u8] {
+        let region = &mut self.regions[session.index()];
+        let index = region.index(&(offset..offset + u64::from(len)), true);
+        &mut region.bytes[index]
+    }
+
+    fn may_write(&mut self, session: SessionId, range: &Range<u64>) -> bool {
+        let part = self.regions.get(session.index()).map_or(Part::Outside, |r| r.part(range));
+        let found = isolation::may_write(session, part, range);
+        self.verdict.check(Checker::Isolation, found);
+        part == Part::Receive
+    }
+
+    fn may_read(&mut self, session: SessionId, range: &Range<u64>) -> bool {
+        let part = self.regions.get(session.index()).map_or(Part::Outside, |r| r.part(range));
+        let found = isolation::may_read(session, part, range);
+        self.verdict.check(Checker::Isolation, found);
+        part != Part::Outside
+    }
+}
+
+impl HostSide for Memory {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        let offset = offset + self.misplace_by;
+        let range = offset..offset + bytes.len() as u64;
+        if self.may_write(session, &range) {
+            let region = &mut self.regions[session.index()];
+            let index = region.index(&range, true);
+            region.bytes[index].copy_from_slice(bytes);
+        }
+    }
+
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        let range = offset..offset + out.len() as u64;
+        if self.may_read(session, &range) {
+            let region = &mut self.regions[session.index()];
+            let index = region.index(&range, false);
+            out.copy_from_slice(&region.bytes[index]);
+        }
+    }
+
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        let source = from.1..from.1 + u64::from(len);
+        let dest = to.1..to.1 + u64::from(len);
+        if !self.may_read(from.0, &source) || !self.may_write(to.0, &dest) {
+            return;
+        }
+        let source = self.regions[from.0.index()].index(&source, false);
+        let dest = self.regions[to.0.index()].index(&dest, true);
+        if from.0 == to.0 {
+            self.regions[to.0.index()].bytes.copy_within(source, dest.start);
+        } else if let Ok([a, b]) = self.regions.get_disjoint_mut([from.0.index(), to.0.index()]) {
+            b.bytes[dest].copy_from_slice(&a.bytes[source]);
+        }
+    }
+
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
+        // Spoilt, so that whoever still needs it notices.
+        let range = offset..offset + u64::from(len);
+        if self.may_write(session, &range) {
+            let region = &mut self.regions[session.index()];
+            let index = region.index(&range, false);
+            // What was never written to is as new already.
+            let dirty = (region.dirty[0] as usize).clamp(index.start, index.end);
+            region.bytes[index.start..dirty].fill(SPOILT);
+        }
+    }
+
+    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
+        self.last_info = ends(info);
+        match self.rings.get_mut(session.index()).and_then(|ring| ring.infos.get_mut(slot)) {
+            Some(place) => *place = *info,
+            None => {
+                let what = format!("the engine wrote flow information {slot} of session {}", session.0);
+                self.verdict.fail(Checker::Isolation, what);
+            }
+        }
+    }
+
+    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
+        let Some(ring) = self.rings.get_mut(session.index()) else { return false };
+        if ring.open && (ring.entries.len() >= ring.len || self.random.ppm(self.refuse_ppm)) {
+            self.refused += 1;
+            // It is full, so there is something to be taken; whoever takes it makes room.
+            self.woken |= 1 << session.index();
+            return false;
+        }
+        if !ring.open {
+            // The daemon has unmapped it: what is posted goes nowhere.
+            return true;
+        }
+        if let Completion::Accepted { flow, .. } = completion
+            && let Some(ends) = ring.infos.get(flow.slot()).and_then(ends)
+        {
+            ring.accepted.push_back(ends);
+        }
+        if !(self.loses_data && matches!(completion, Completion::Data { .. })) {
+            ring.entries.push_back(completion);
+        }
+        self.woken |= 1 << session.index();
+        true
+    }
+}

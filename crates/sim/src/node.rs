@@ -1,0 +1,163 @@
+//! One engine with what the daemon would keep beside it: its sessions, their memory, and the frames it sends.
+
+use crate::hostile::Mischief;
+use crate::memory::Memory;
+use crate::network::{Outbox, mac_of};
+use crate::program::socket::Socket;
+use crate::random::Random;
+use crate::swarm::{EngineSpec, Swarm};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use toe_abi::region::RegionLayout;
+use toe_base::arena::Arena;
+use toe_base::{AnchorHandle, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_engine::{Engine, EngineConfig, Link};
+use toe_wire::link::LinkCaps;
+
+/// The only port and queue set.
+pub const PORT: PortId = PortId(0);
+pub const QS: QueueSetId = QueueSetId(0);
+
+/// The engines' clocks start here, so that nothing is ever at time zero.
+const EPOCH_US: u64 = 1_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Node {
+    pub engine: Engine,
+    pub memory: Memory,
+    pub outbox: Outbox,
+    pub sessions: Vec<Session>,
+    pub spec: EngineSpec,
+    /// The engine's clock is ahead of the world's by this; it grows at a clock jump.
+    pub clock_ahead_us: u64,
+    /// Something happened to it, and it has not been polled since.
+    pub touched: bool,
+    /// It will be polled again at this time, because something had no room.
+    pub retry_at_us: u64,
+}
+
+/// A listener of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Listening {
+    pub port: u16,
+    pub anchor: AnchorHandle,
+    pub id: Option<ListenerId>,
+}
+
+/// One attached process.
+#[derive(Debug)]
+pub struct Session {
+    pub id: SessionId,
+    pub layout: RegionLayout,
+    pub alive: bool,
+    /// Its id may be another session's by now.
+    pub forgotten: bool,
+    pub send_arena: Arena,
+    pub sockets: Vec<Socket>,
+    /// From the engine's name of a flow to the socket.
+    pub by_id: BTreeMap<u32, usize>,
+    pub listeners: Vec<Listening>,
+    pub free_anchors: Vec<AnchorHandle>,
+    /// It takes no completions before this.
+    pub stalled_until_us: u64,
+    pub wake_scheduled: bool,
+    /// Sockets that want send memory.
+    pub hungry: Vec<usize>,
+    /// Set once it means harm.
+    pub mischief: Option<Mischief>,
+}
+
+/// The address of an engine.
+pub fn address_of(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, node as u8 + 1)
+}
+
+impl Node {
+    pub fn new(
+        number: usize,
+        spec: EngineSpec,
+        mut memory: Memory,
+        secret: [u8; 16],
+        random: Random,
+    ) -> Node {
+        let config =
+            EngineConfig { flows_max: spec.flows_max, direct: false, ..EngineConfig::with_secret(secret) };
+        let mut engine = Engine::new(config);
+        let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
+        let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps });
+        engine.add_local();
+        engine.add_addr(port, address_of(number), 24);
+        memory.reset(random);
+        Node {
+            engine,
+            memory,
+            outbox: Outbox::default(),
+            sessions: Vec::new(),
+            spec,
+            clock_ahead_us: EPOCH_US,
+            touched: true,
+            retry_at_us: u64::MAX,
+        }
+    }
+
+    /// The engine's clock.
+    pub fn clock(&self, now_us: u64) -> Instant {
+        Instant::from_micros(now_us + self.clock_ahead_us)
+    }
+
+    /// When the engine wants to be called, in the world's time.
+    pub fn next_deadline_us(&self) -> u64 {
+        let next = self.engine.poll_timeout();
+        if next.is_far_future() { u64::MAX } else { next.as_micros().saturating_sub(self.clock_ahead_us) }
+    }
+
+    /// A process attaches. `None`: the engine has too many.
+    pub fn attach(&mut self, swarm: &Swarm) -> Option<usize> {
+        let layout = RegionLayout {
+            queue_sets: 1,
+            flows: swarm.session_flows,
+            receive_len: swarm.receive_len,
+            send_len: swarm.send_len,
+        };
+        let id = self.engine.open_session(0, layout)?;
+        if id.index() >= crate::memory::SESSIONS_MAX {
+            self.engine.close_session(Instant::ZERO, id, &mut self.memory);
+            self.engine.forget_session(id);
+            return None;
+        }
+        self.engine.add_queue_set(id)?;
+        self.memory.open(id, &layout, swarm.ring_len);
+        self.sessions.push(Session {
+            id,
+            layout,
+            alive: true,
+            forgotten: false,
+            send_arena: Arena::new(layout.send_offset(), layout.send_len),
+            sockets: Vec::new(),
+            by_id: BTreeMap::new(),
+            listeners: Vec::new(),
+            free_anchors: Vec::new(),
+            stalled_until_us: 0,
+            wake_scheduled: false,
+            hungry: Vec::new(),
+            mischief: None,
+        });
+        Some(self.sessions.len() - 1)
+    }
+
+    /// The session that has the id now.
+    pub fn session_by_id(&self, id: usize) -> Option<usize> {
+        self.sessions.iter().rposition(|s| s.id.index() == id && s.alive)
+    }
+}
+
+impl Session {
+    pub fn is_hostile(&self) -> bool {
+        self.mischief.is_some()
+    }
+
+    pub fn take_anchor(&mut self, engine: &mut Engine) -> AnchorHandle {
+        self.free_anchors.pop().unwrap_or_else(|| engine.take_anchor(self.id))
+    }
+}

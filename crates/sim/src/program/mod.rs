@@ -1,0 +1,231 @@
+//! Programs: what a process does with its listeners and connections, through ring entries and completions only.
+//!
+//! [`plan`] says what each side of a connection does, [`socket`] does it. This file takes completions and finds the
+//! socket that each is for.
+
+pub mod plan;
+pub mod socket;
+
+use crate::checkers::sequence::Sequences;
+use crate::checkers::streams::Streams;
+use crate::checkers::{Checker, Verdict, isolation};
+use crate::frame::Way;
+use crate::memory::Memory;
+use crate::node::{Listening, QS, Session, address_of};
+use crate::pattern::StreamId;
+use crate::program::plan::{Conn, Conns};
+use crate::program::socket::Socket;
+use crate::random::Random;
+use crate::tally::{Tallies, Tally};
+use crate::trace::{About, Trace};
+use std::net::{Ipv4Addr, SocketAddr};
+use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
+use toe_abi::entry::{Command, Completion};
+use toe_abi::errno::Errno;
+use toe_base::{FlowId, Instant, ListenerId};
+use toe_engine::Engine;
+use zerocopy::IntoBytes;
+
+/// What a program may touch while it runs.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    pub now_us: u64,
+    /// The engine's clock.
+    pub clock: Instant,
+    pub node: usize,
+    pub engine: &'a mut Engine,
+    pub memory: &'a mut Memory,
+    pub conns: &'a mut Conns,
+    pub streams: &'a mut Streams,
+    pub sequences: &'a mut Sequences,
+    pub random: &'a mut Random,
+    pub tallies: &'a mut Tallies,
+    pub trace: &'a mut Trace,
+    pub verdict: &'a mut Verdict,
+    /// Sockets that want to go on later: when, and which of this session's.
+    pub wakes: &'a mut Vec<(u64, usize)>,
+}
+
+/// `token` of a `Listen`: this, and the listener's number.
+const LISTEN_TOKEN: u32 = 1 << 31;
+
+/// An address as the streams are known by.
+pub fn v4(addr: SocketAddr) -> (Ipv4Addr, u16) {
+    match addr {
+        SocketAddr::V4(v4) => (*v4.ip(), v4.port()),
+        SocketAddr::V6(v6) => (v6.ip().to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED), v6.port()),
+    }
+}
+
+impl Cx<'_> {
+    pub fn event(
+        &mut self,
+        session: &Session,
+        conn: Option<u32>,
+        event: &str,
+        detail: std::fmt::Arguments<'_>,
+    ) {
+        self.trace.event(self.now_us, About::conn(self.node, session.id.0, conn), event, detail);
+    }
+
+    /// A command of a session that keeps to the contract.
+    pub fn command(&mut self, session: &Session, command: Command, args: &[u8]) {
+        let mut block = [0; 64];
+        block[..args.len()].copy_from_slice(args);
+        let result = self.engine.handle_command(self.clock, session.id, QS, command, &block, self.memory);
+        self.verdict.check(Checker::Isolation, isolation::is_not_fenced(session.id, result));
+    }
+}
+
+impl Session {
+    pub fn listen(&mut self, cx: &mut Cx<'_>, at: Ipv4Addr, port: u16, backlog: u32) {
+        let anchor = self.take_anchor(cx.engine);
+        let number = self.listeners.len() as u32;
+        self.listeners.push(Listening { port, anchor, id: None });
+        let local = SocketAddr::from((at, port)).into();
+        let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
+        cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog}"));
+        cx.command(self, Command::Listen { token: LISTEN_TOKEN | number }, args.as_bytes());
+    }
+
+    pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
+        let anchor = self.take_anchor(cx.engine);
+        let token = self.sockets.len() as u32;
+        let Conn { server, local, .. } = cx.conns.list[conn as usize];
+        let to = if local { Ipv4Addr::LOCALHOST } else { address_of(server.0) };
+        let remote = SocketAddr::from((to, server.1));
+        let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, ..Default::default() };
+        self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
+        cx.event(self, Some(conn), "connect", format_args!("{remote}"));
+        cx.memory.take_last_info();
+        cx.command(self, Command::Connect { token }, args.as_bytes());
+        if let Some((own, peer)) = cx.memory.take_last_info() {
+            let way = Way { from: v4(own), to: v4(peer) };
+            cx.sequences.know(way, StreamId { conn, side: 0 });
+            cx.conns.by_way.insert(way, conn);
+        }
+    }
+
+    /// Takes all completions and does what follows from them.
+    pub fn serve(&mut self, cx: &mut Cx<'_>) {
+        self.wake_scheduled = false;
+        while let Some((completion, ends)) = cx.memory.next(self.id) {
+            if cx.trace.is_on() {
+                cx.event(self, self.conn_of(&completion), "completion", format_args!("{completion:?}"));
+            }
+            self.take(cx, completion, ends);
+        }
+        self.feed_hungry(cx);
+    }
+
+    fn conn_of(&self, completion: &Completion) -> Option<u32> {
+        let socket = self.socket_of(flow_of(completion)?)?;
+        self.sockets[socket].stream().map(|s| s.conn)
+    }
+
+    fn socket_of(&self, flow: FlowId) -> Option<usize> {
+        self.by_id.get(&flow.raw()).copied()
+    }
+
+    fn take(&mut self, cx: &mut Cx<'_>, completion: Completion, ends: Option<(SocketAddr, SocketAddr)>) {
+        match completion {
+            Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
+            Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
+            Completion::AnchorFree { anchor } => self.free_anchors.push(anchor),
+            _ => {
+                let Some(at) = flow_of(&completion).and_then(|flow| self.socket_of(flow)) else {
+                    let what = isolation::unknown_name(self.id, &completion);
+                    cx.verdict.check(Checker::Isolation, what);
+                    return;
+                };
+                self.socket_takes(cx, at, completion);
+                self.step(cx, at);
+            }
+        }
+    }
+
+    fn command_done(&mut self, cx: &mut Cx<'_>, token: u32, errno: Errno, id: u32) {
+        if token & LISTEN_TOKEN != 0 {
+            // A program that ends may have closed it in the meantime.
+            let Some(listening) = self.listeners.get_mut((token & !LISTEN_TOKEN) as usize) else { return };
+            if !errno.is_ok() {
+                let what = format!("listen at port {} failed: {errno:?}", listening.port);
+                cx.verdict.fail(Checker::Isolation, what);
+                return;
+            }
+            let listener = ListenerId(FlowId::from_raw(id));
+            listening.id = Some(listener);
+            cx.command(self, Command::AcceptCredit { listener, count: 4096 }, &[]);
+            return;
+        }
+        let at = token as usize;
+        if errno.is_ok() {
+            self.sockets[at].id = Some(FlowId::from_raw(id));
+            self.by_id.insert(id, at);
+            self.set_options(cx, at);
+        } else {
+            self.free_anchors.push(self.sockets[at].anchor);
+            self.sockets[at].closed = true;
+            self.connect_failed(cx, at, errno);
+        }
+    }
+
+    fn accept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        listener: ListenerId,
+        flow: FlowId,
+        ends: Option<(SocketAddr, SocketAddr)>,
+    ) {
+        if !self.listeners.iter().any(|l| l.id == Some(listener)) {
+            let what = isolation::unknown_name(self.id, &listener);
+            cx.verdict.check(Checker::Isolation, what);
+            return;
+        }
+        let anchor = self.take_anchor(cx.engine);
+        cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
+        cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
+        let way = ends.map(|(own, peer)| Way { from: v4(peer), to: v4(own) });
+        let conn = way.and_then(|way| cx.conns.by_way.get(&way).copied());
+        let at = self.sockets.len();
+        let socket = match conn {
+            Some(conn) => Socket::new(StreamId { conn, side: 1 }, anchor),
+            None => {
+                cx.tallies.add(Tally::Strangers);
+                Socket::stranger(anchor)
+            }
+        };
+        self.sockets.push(socket);
+        self.sockets[at].id = Some(flow);
+        self.sockets[at].open = true;
+        self.by_id.insert(flow.raw(), at);
+        cx.event(self, conn, "accept", format_args!("{way:?}"));
+        if let Some(conn) = conn {
+            cx.conns.list[conn as usize].opened[1] = true;
+        }
+        self.set_options(cx, at);
+        self.step(cx, at);
+    }
+
+    /// Sockets that wanted send memory try again.
+    fn feed_hungry(&mut self, cx: &mut Cx<'_>) {
+        for at in std::mem::take(&mut self.hungry) {
+            self.sockets[at].is_hungry = false;
+            self.step(cx, at);
+        }
+    }
+}
+
+/// The flow that a completion is about.
+pub fn flow_of(completion: &Completion) -> Option<FlowId> {
+    match *completion {
+        Completion::Connected { flow, .. }
+        | Completion::Data { flow, .. }
+        | Completion::Sent { flow, .. }
+        | Completion::PeerClosed { flow }
+        | Completion::Reset { flow, .. }
+        | Completion::Urgent { flow, .. }
+        | Completion::Moved { flow } => Some(flow),
+        _ => None,
+    }
+}

@@ -1,0 +1,199 @@
+//! What the two programs of a connection do, chosen before it begins.
+
+use crate::frame::Way;
+use crate::random::Random;
+use crate::swarm::Swarm;
+use crate::tally::{Tallies, Tally};
+use std::collections::BTreeMap;
+use toe_abi::errno::Errno;
+
+/// When a side may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    Open,
+    /// Once the peer has sent all.
+    AfterEnd,
+    /// So many octets for each so many that came; `first`: without having been asked.
+    Exchange {
+        sends: u32,
+        takes: u32,
+        first: bool,
+    },
+}
+
+/// How a side ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Shutdown when all is sent, close when the peer has ended, too.
+    Shutdown,
+    /// Close when all is sent and the peer has ended or has nothing to send.
+    Close,
+    /// Close with RST once so many octets have gone either way.
+    Abort { after: u64 },
+}
+
+/// One side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub octets: u64,
+    pub gate: Gate,
+    pub ending: Ending,
+    pub chunk_max: u32,
+    pub read_max: u32,
+    /// Between two reads; 0: as soon as there is something.
+    pub read_pause_us: u32,
+    pub no_delay: bool,
+    pub cork: bool,
+    pub keepalive: bool,
+    pub window_max: Option<u32>,
+    pub urgent_ppm: u32,
+    pub more_ppm: u32,
+}
+
+/// A connection between two programs.
+#[derive(Clone, Debug)]
+pub struct Conn {
+    /// Engine and session.
+    pub client: (usize, usize),
+    /// Engine and port.
+    pub server: (usize, u16),
+    pub server_session: usize,
+    /// Over loopback: no frame is built.
+    pub local: bool,
+    pub plans: [Plan; 2],
+    pub start_us: u64,
+    pub opened: [bool; 2],
+    /// The program has closed it, having come to the end of its plan.
+    pub done: [bool; 2],
+    /// Why it need not come to a good end.
+    pub excuse: Option<&'static str>,
+}
+
+/// Every connection that programs make.
+#[derive(Debug, Default)]
+pub struct Conns {
+    pub list: Vec<Conn>,
+    /// From the client's end to the server's.
+    pub by_way: BTreeMap<Way, u32>,
+    /// What may go wrong without anybody's fault.
+    pub excuses: Excuses,
+    /// All was healed and is being ended.
+    pub ending: bool,
+}
+
+/// Errors that the faults of a run explain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Excuses {
+    /// Frames do not arrive: neighbours may seem to be gone.
+    pub lossy: bool,
+    /// Clocks jump: time runs out that did not pass.
+    pub jumps: bool,
+    /// Listeners or tables may be full for longer than a connect waits.
+    pub crowded: bool,
+}
+
+impl Conn {
+    pub fn is_complete(&self) -> bool {
+        self.done == [true, true]
+    }
+
+    /// Whether an error that an end was told of needs somebody who caused it.
+    pub fn is_explained(&self, connecting: bool, errno: Errno, excuses: &Excuses) -> bool {
+        let timed_out = errno == Errno::ETIMEDOUT;
+        if self.excuse.is_some() || excuses.jumps && (timed_out || errno == Errno::ECONNRESET) {
+            return true;
+        }
+        let keepalive = self.plans.iter().any(|plan| plan.keepalive);
+        if keepalive && excuses.lossy && timed_out {
+            return true;
+        }
+        connecting
+            && (excuses.crowded && (timed_out || errno == Errno::ENOBUFS)
+                || excuses.lossy && errno == Errno::EHOSTUNREACH)
+    }
+}
+
+const PLAIN: Plan = Plan {
+    octets: 0,
+    gate: Gate::Open,
+    ending: Ending::Shutdown,
+    chunk_max: 65_536,
+    read_max: u32::MAX,
+    read_pause_us: 0,
+    no_delay: false,
+    cork: false,
+    keepalive: false,
+    window_max: None,
+    urgent_ppm: 0,
+    more_ppm: 0,
+};
+
+/// What the client and the server of a connection do.
+pub fn choose(random: &mut Random, swarm: &Swarm, tallies: &mut Tallies) -> [Plan; 2] {
+    let max = swarm.octets_max;
+    let mut plans = [habits(random, swarm), habits(random, swarm)];
+    match random.below(20) {
+        0..6 => {
+            tallies.add(Tally::Bulk);
+            let sender = random.below(2) as usize;
+            plans[sender].octets = u64::from(random.any_size(max));
+        }
+        6..10 => {
+            tallies.add(Tally::BothWays);
+            plans.iter_mut().for_each(|plan| plan.octets = u64::from(random.any_size(max)));
+        }
+        10..15 => {
+            tallies.add(Tally::Exchanges);
+            exchange(random, max, &mut plans);
+        }
+        15..18 => {
+            tallies.add(Tally::HalfClosed);
+            plans.iter_mut().for_each(|plan| plan.octets = u64::from(random.any_size(max)));
+            plans[random.below(2) as usize].gate = Gate::AfterEnd;
+        }
+        _ => tallies.add(Tally::EmptyConnections),
+    }
+    for plan in &mut plans {
+        if random.one_in(12) {
+            tallies.add(Tally::Aborts);
+            let after = u64::from(random.any_size(max));
+            plan.ending = Ending::Abort { after };
+        } else if random.one_in(3) {
+            plan.ending = Ending::Close;
+        }
+        if plan.read_pause_us > 0 {
+            tallies.add(Tally::SlowReaders);
+        }
+    }
+    plans
+}
+
+/// A request and a response, so many times.
+fn exchange(random: &mut Random, max: u32, plans: &mut [Plan; 2]) {
+    let (request, response) = (1 + random.any_size(max / 20), 1 + random.any_size(max / 20));
+    let rounds = u64::from(1 + random.below(20));
+    let [client, server] = plans;
+    client.octets = u64::from(request) * rounds;
+    server.octets = u64::from(response) * rounds;
+    client.gate = Gate::Exchange { sends: request, takes: response, first: true };
+    server.gate = Gate::Exchange { sends: response, takes: request, first: false };
+}
+
+/// How a program sends and reads, whatever it is about.
+fn habits(random: &mut Random, swarm: &Swarm) -> Plan {
+    // So many pieces of a session's send memory must fit that no socket waits for ever.
+    let chunk_limit = (swarm.send_len / 8) as u32;
+    let slow = random.one_in(8);
+    Plan {
+        chunk_max: random.pick(&[100, 1448, 10_000, 65_536]).min(chunk_limit),
+        read_max: if slow { 1 + random.any_size(5_000) } else { u32::MAX },
+        read_pause_us: if slow { 1 + random.any_size(20_000) } else { 0 },
+        no_delay: random.one_in(3),
+        cork: random.one_in(10),
+        keepalive: random.one_in(10),
+        window_max: random.one_in(6).then(|| random.between(4096, 100_000)),
+        urgent_ppm: if random.one_in(12) { 200_000 } else { 0 },
+        more_ppm: if random.one_in(5) { 300_000 } else { 0 },
+        ..PLAIN
+    }
+}

@@ -1,0 +1,352 @@
+//! One end of a connection as its program has it: reads, sends and ends it as its plan says.
+
+use crate::checkers::{Checker, isolation};
+use crate::memory::SPOILT;
+use crate::node::Session;
+use crate::pattern::StreamId;
+use crate::program::Cx;
+use crate::program::plan::{Ending, Gate, Plan};
+use crate::tally::Tally;
+use std::collections::VecDeque;
+use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
+use toe_base::arena::Block;
+use toe_base::limits::SEND_EXTENTS_MAX;
+use toe_base::{AnchorHandle, FlowId};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Socket {
+    /// What this end sends; `None`: a connection that no ordinary program made.
+    sends: Option<StreamId>,
+    pub anchor: AnchorHandle,
+    pub id: Option<FlowId>,
+    /// Established.
+    pub open: bool,
+    pub closed: bool,
+    error: Option<Errno>,
+    unread: VecDeque<MemRange>,
+    announced: u64,
+    consumed: u64,
+    eof: bool,
+    handed: u64,
+    shut: bool,
+    /// Send memory that the engine has, and how much of each block it still has.
+    blocks: VecDeque<(Block, u32)>,
+    next_read_us: u64,
+    pub is_hungry: bool,
+}
+
+impl Socket {
+    pub fn new(sends: StreamId, anchor: AnchorHandle) -> Socket {
+        Socket { sends: Some(sends), ..Socket::stranger(anchor) }
+    }
+
+    pub fn stranger(anchor: AnchorHandle) -> Socket {
+        Socket {
+            sends: None,
+            anchor,
+            id: None,
+            open: false,
+            closed: false,
+            error: None,
+            unread: VecDeque::new(),
+            announced: 0,
+            consumed: 0,
+            eof: false,
+            handed: 0,
+            shut: false,
+            blocks: VecDeque::new(),
+            next_read_us: 0,
+            is_hungry: false,
+        }
+    }
+
+    pub fn stream(&self) -> Option<StreamId> {
+        self.sends
+    }
+
+    /// What the peer sends.
+    fn comes(&self) -> Option<StreamId> {
+        self.sends.map(|id| StreamId { side: 1 - id.side, ..id })
+    }
+}
+
+impl Session {
+    /// A completion for one of the sockets.
+    pub(super) fn socket_takes(&mut self, cx: &mut Cx<'_>, at: usize, completion: Completion) {
+        let socket = &mut self.sockets[at];
+        match completion {
+            Completion::Connected { errno, .. } if errno.is_ok() => {
+                socket.open = true;
+                if let Some(id) = socket.sends {
+                    cx.conns.list[id.conn as usize].opened[0] = true;
+                    cx.streams.progress += 1;
+                }
+            }
+            Completion::Connected { errno, .. } => {
+                socket.error = Some(errno);
+                self.connect_failed(cx, at, errno);
+            }
+            Completion::Data { data, .. } => {
+                socket.announced += u64::from(data.len);
+                if !socket.closed {
+                    socket.unread.push_back(data);
+                }
+            }
+            Completion::Sent { len, .. } => {
+                let extra = self.free_blocks(cx, at, len);
+                if extra > 0 && self.sockets[at].error.is_none() {
+                    let what = format!("{extra} octets of send memory came back that were not given");
+                    cx.verdict.fail(Checker::Memory, what);
+                }
+            }
+            Completion::PeerClosed { .. } => {
+                socket.eof = true;
+                if let Some(id) = socket.comes().filter(|_| !socket.closed) {
+                    let found = cx.streams.eof(id, socket.announced);
+                    cx.verdict.check(Checker::Streams, found);
+                }
+            }
+            Completion::Reset { errno, .. } => {
+                socket.error = Some(errno);
+                self.free_blocks(cx, at, u32::MAX);
+                self.was_reset(cx, at, errno);
+            }
+            Completion::Urgent { .. } => cx.tallies.add(Tally::UrgentTold),
+            other => {
+                let found = isolation::unknown_name(self.id, &other);
+                cx.verdict.check(Checker::Isolation, found);
+            }
+        }
+    }
+
+    pub(super) fn connect_failed(&mut self, cx: &mut Cx<'_>, at: usize, errno: Errno) {
+        let Some(id) = self.sockets[at].sends else { return };
+        cx.tallies.add(Tally::ConnectErrors);
+        cx.streams.progress += 1;
+        let excuses = cx.conns.excuses;
+        let conn = &mut cx.conns.list[id.conn as usize];
+        if !conn.is_explained(true, errno, &excuses) {
+            let what = format!("connection {} could not be made: {errno:?}", id.conn);
+            cx.verdict.fail(Checker::Liveness, what);
+        }
+        conn.excuse.get_or_insert("the connect failed");
+    }
+
+    fn was_reset(&mut self, cx: &mut Cx<'_>, at: usize, errno: Errno) {
+        let socket = &self.sockets[at];
+        let Some(id) = socket.sends else { return };
+        cx.streams.progress += 1;
+        let excuses = cx.conns.excuses;
+        let conn = &mut cx.conns.list[id.conn as usize];
+        if socket.closed || conn.done[usize::from(id.side)] {
+            return;
+        }
+        if !conn.is_explained(false, errno, &excuses) {
+            let what = format!("{id:?} was reset, {errno:?}, but nobody has ended it so");
+            cx.verdict.fail(Checker::Streams, what);
+        }
+        conn.excuse.get_or_insert("it was reset");
+    }
+
+    fn plan(&self, cx: &Cx<'_>, at: usize) -> Option<Plan> {
+        let id = self.sockets[at].sends?;
+        Some(cx.conns.list[id.conn as usize].plans[usize::from(id.side)])
+    }
+
+    pub(super) fn set_options(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let (Some(flow), Some(plan)) = (self.sockets[at].id, self.plan(cx, at)) else { return };
+        let mut set = |option, value| cx.command(self, Command::SetOption { flow, option, value }, &[]);
+        if plan.no_delay {
+            set(FlowOption::NoDelay, 1);
+        }
+        if plan.cork {
+            set(FlowOption::Cork, 1);
+        }
+        if plan.keepalive {
+            set(FlowOption::KeepIdleSecs, 3);
+            set(FlowOption::KeepIntervalSecs, 1);
+            set(FlowOption::KeepAlive, 1);
+        }
+        if let Some(window) = plan.window_max {
+            set(FlowOption::ReceiveWindowMax, window);
+        }
+    }
+
+    /// Does all that the plan says and that can be done now.
+    pub fn step(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let socket = &self.sockets[at];
+        if socket.closed || socket.id.is_none() || !(socket.open || socket.error.is_some()) {
+            return;
+        }
+        let plan = self.plan(cx, at);
+        self.read(cx, at, plan.as_ref());
+        if let Some(plan) = &plan {
+            self.send(cx, at, plan);
+        }
+        self.end_if_due(cx, at, plan.as_ref());
+    }
+
+    fn read(&mut self, cx: &mut Cx<'_>, at: usize, plan: Option<&Plan>) {
+        let pause_us = plan.map_or(0, |p| p.read_pause_us);
+        let mut left = plan.map_or(u32::MAX, |p| p.read_max);
+        let socket = &mut self.sockets[at];
+        if socket.unread.is_empty() {
+            return;
+        }
+        if pause_us > 0 {
+            if cx.now_us < socket.next_read_us {
+                return;
+            }
+            socket.next_read_us = cx.now_us + u64::from(pause_us);
+            cx.wakes.push((socket.next_read_us, at));
+        }
+        let (Some(flow), comes) = (socket.id, socket.comes()) else { return };
+        let mut taken = 0;
+        while let Some(range) = socket.unread.front_mut().filter(|_| left > 0) {
+            let take = range.len.min(left);
+            let bytes = cx.memory.program_view(self.id, range.offset, take);
+            if let Some(id) = comes {
+                cx.verdict.check(Checker::Streams, cx.streams.read(id, bytes));
+            }
+            // Read, and nobody's any more until the engine puts something there.
+            bytes.fill(SPOILT);
+            range.offset += u64::from(take);
+            range.len -= take;
+            if range.len == 0 {
+                socket.unread.pop_front();
+            }
+            left -= take;
+            taken += take;
+        }
+        socket.consumed += u64::from(taken);
+        cx.tallies.add_many(Tally::OctetsRead, u64::from(taken));
+        let result = cx.engine.handle_credit(cx.clock, self.id, ReceiveCredit { flow, len: taken });
+        cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
+        cx.event(self, comes.map(|id| id.conn), "read", format_args!("{taken}"));
+    }
+
+    fn may_send(&self, at: usize, plan: &Plan) -> u64 {
+        let socket = &self.sockets[at];
+        let allowed = match plan.gate {
+            Gate::Open => plan.octets,
+            Gate::AfterEnd if socket.eof && socket.unread.is_empty() => plan.octets,
+            Gate::AfterEnd => 0,
+            Gate::Exchange { sends, takes, first } => {
+                let rounds = socket.consumed / u64::from(takes) + u64::from(first);
+                (rounds * u64::from(sends)).min(plan.octets)
+            }
+        };
+        allowed.saturating_sub(socket.handed)
+    }
+
+    fn send(&mut self, cx: &mut Cx<'_>, at: usize, plan: &Plan) {
+        loop {
+            let left = self.may_send(at, plan).min(u64::from(plan.chunk_max)) as u32;
+            let socket = &mut self.sockets[at];
+            let full = socket.blocks.len() >= SEND_EXTENTS_MAX;
+            if left == 0 || socket.shut || socket.error.is_some() || full {
+                return;
+            }
+            let len = if left < 1000 { left } else { cx.random.between(left / 4, left) };
+            let Some(block) = self.send_arena.alloc(len) else {
+                if !std::mem::replace(&mut socket.is_hungry, true) {
+                    self.hungry.push(at);
+                }
+                return;
+            };
+            let (Some(id), Some(flow)) = (socket.sends, socket.id) else { return };
+            id.fill(socket.handed, cx.memory.program_view(self.id, block.offset, len));
+            socket.handed += u64::from(len);
+            socket.blocks.push_back((block, len));
+            cx.streams.handed(id, len);
+            let urgent = cx.random.ppm(plan.urgent_ppm);
+            if urgent {
+                cx.tallies.add(Tally::Urgent);
+            }
+            let more = cx.random.ppm(plan.more_ppm);
+            let data = MemRange { offset: block.offset, len };
+            let result = cx.engine.handle_send(cx.clock, self.id, Send { flow, data, more, urgent });
+            cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
+            cx.event(self, Some(id.conn), "send", format_args!("{len} more {more} urgent {urgent}"));
+        }
+    }
+
+    fn end_if_due(&mut self, cx: &mut Cx<'_>, at: usize, plan: Option<&Plan>) {
+        let socket = &self.sockets[at];
+        let Some(plan) = plan else {
+            // A stranger's: gone when it is.
+            if socket.eof || socket.error.is_some() || cx.conns.ending {
+                self.close(cx, at, false);
+            }
+            return;
+        };
+        if socket.error.is_some() {
+            self.close(cx, at, false);
+            return;
+        }
+        let Some(id) = socket.sends else { return };
+        let all_sent = socket.handed == plan.octets;
+        let all_read = socket.eof && socket.unread.is_empty();
+        let peer_plan = cx.conns.list[id.conn as usize].plans[1 - usize::from(id.side)];
+        match plan.ending {
+            Ending::Abort { after } if socket.handed + socket.consumed >= after => {
+                cx.conns.list[id.conn as usize].excuse.get_or_insert("a program aborted it");
+                self.close(cx, at, true);
+            }
+            Ending::Close if all_sent && (all_read || peer_plan.octets == 0) => {
+                self.close(cx, at, false);
+            }
+            _ if all_sent && all_read => self.close(cx, at, false),
+            _ if all_sent && !socket.shut => {
+                self.sockets[at].shut = true;
+                cx.streams.ended(id);
+                if let Some(flow) = self.sockets[at].id {
+                    cx.event(self, Some(id.conn), "shutdown", format_args!(""));
+                    cx.command(self, Command::ShutdownSend { flow }, &[]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The program closes its last descriptor.
+    pub fn close(&mut self, cx: &mut Cx<'_>, at: usize, abort: bool) {
+        let socket = &mut self.sockets[at];
+        let Some(flow) = socket.id.filter(|_| !socket.closed) else { return };
+        socket.closed = true;
+        socket.unread.clear();
+        let (anchor, sends) = (socket.anchor, socket.sends);
+        if let Some(id) = sends {
+            cx.streams.ended(id);
+            cx.streams.progress += 1;
+            cx.conns.list[id.conn as usize].done[usize::from(id.side)] = true;
+        }
+        cx.event(self, sends.map(|id| id.conn), "close", format_args!("abort {abort}"));
+        // Mostly the host says so first; a process that ends leaves it to the kernel.
+        if abort || !cx.random.one_in(8) {
+            cx.command(self, Command::Close { flow, abort }, &[]);
+        }
+        cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
+    }
+
+    /// Gives `len` octets of send memory back to the process, and spoils them: nobody may read them any more. Returns
+    /// how many of `len` there were not.
+    fn free_blocks(&mut self, cx: &mut Cx<'_>, at: usize, len: u32) -> u32 {
+        let mut left = len;
+        let socket = &mut self.sockets[at];
+        while left > 0 {
+            let Some((block, has)) = socket.blocks.front_mut() else { return left };
+            let take = left.min(*has);
+            *has -= take;
+            left -= take;
+            if *has == 0 {
+                cx.memory.program_view(self.id, block.offset, block.len()).fill(SPOILT);
+                self.send_arena.free(*block);
+                socket.blocks.pop_front();
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,447 @@
+//! One run of a seed: faults for a while, in which nothing may be wrong; then all is healed and everything must come to
+//! its end; then every program lets go, and everything must come back.
+
+use crate::checkers::{Checker, Failure, memory, timers};
+use crate::memory::Memory;
+use crate::panics;
+use crate::program::plan::{Excuses, Gate};
+use crate::sabotage::Sabotage;
+use crate::swarm::{Fault, LinkFaults, Swarm};
+use crate::tally::{Tallies, Tally};
+use crate::trace::{About, Trace};
+use crate::world::{What, World};
+use std::net::Ipv4Addr;
+use toe_abi::attach::FenceReason;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    pub failure: Option<Failure>,
+    pub tallies: Tallies,
+    pub trace: Trace,
+}
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Runner {
+    pub only: Option<Fault>,
+    pub sabotage: Option<Sabotage>,
+}
+
+/// A fault that happens at a moment.
+#[derive(Clone, Copy, Debug)]
+pub enum Mishap {
+    HostDies,
+    HostTurns,
+    HostStalls,
+    ClockJumps,
+    Rebuild,
+    PathMtu,
+    PathMtuBack { from: usize, to: usize },
+    Harm { node: usize, session: usize },
+}
+
+/// After the faults are over: so long without anything that moves is a stall. Above the longest time-out of 120 s.
+const STALL_US: u64 = 300_000_000;
+/// After every program has let go: so long until everything has ended. Orphans whose peer is gone take longest.
+const ENDING_US: u64 = 3_600_000_000;
+
+/// Runs `seed`; `memories` is what an earlier run left, for this one and the next.
+pub fn run(seed: u64, how: Runner, memories: &mut Vec<Memory>, trace: Trace) -> Outcome {
+    let swarm = Swarm::choose(seed, how.only);
+    let mut world = World::new(seed, swarm, memories, trace);
+    world.sabotage = how.sabotage;
+    let failure = match panics::catch(|| world.live()) {
+        Ok(result) => result.err(),
+        Err(what) => Some(Failure { checker: Checker::Panic, at_us: world.now_us, what }),
+    };
+    let mut tallies = world.tallies;
+    tallies.seeds = 1;
+    tallies.add_many(Tally::VirtualSeconds, world.now_us / 1_000_000);
+    for node in &world.nodes {
+        tallies.add_engine(&node.engine);
+    }
+    let trace = std::mem::take(&mut world.trace);
+    world.into_memories(memories);
+    Outcome { failure, tallies, trace }
+}
+
+impl World {
+    fn live(&mut self) -> Result<(), Failure> {
+        self.set_up();
+        let safety_us = self.swarm.safety_us;
+        while self.advance(safety_us)? && !self.all_complete() {}
+        self.heal();
+        self.everything_completes()?;
+        self.everything_ends()
+    }
+
+    fn note(&mut self, event: &str, detail: std::fmt::Arguments<'_>) {
+        self.trace.event(self.now_us, About::default(), event, detail);
+    }
+
+    fn set_up(&mut self) {
+        if self.trace.is_on() {
+            let swarm = self.swarm.clone();
+            self.note("swarm", format_args!("{swarm:?}"));
+        }
+        for at in 0..self.nodes.len() {
+            let spec = self.nodes[at].spec;
+            for number in 0..spec.sessions + spec.hostile {
+                let Some(session) = self.nodes[at].attach(&self.swarm) else { continue };
+                if number < spec.sessions {
+                    let backlog = self.swarm.backlog;
+                    self.with_session(at, session, |session, cx| {
+                        session.listen(cx, Ipv4Addr::UNSPECIFIED, 7000 + number as u16, backlog);
+                    });
+                } else {
+                    self.turn(at, session);
+                }
+            }
+            self.nodes[at].memory.set_refusals(self.swarm.driver.ring_full_ppm);
+            self.nodes[at].memory.misplace_by =
+                if self.sabotage == Some(Sabotage::MisplaceWrites) { 64 } else { 0 };
+            self.nodes[at].memory.loses_data = self.sabotage == Some(Sabotage::LoseData);
+        }
+        let swarm = &self.swarm;
+        let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
+        let on = |fault| swarm.faults.contains(&fault);
+        self.conns.excuses = Excuses {
+            lossy: swarm.link != clean || swarm.driver.mtu_changes > 0,
+            jumps: swarm.driver.clock_jumps > 0,
+            crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
+        };
+        for _ in 0..self.swarm.connections {
+            let conn = self.plan_connection();
+            self.schedule(self.conns.list[conn as usize].start_us, What::Connect { conn });
+        }
+        if self.swarm.storm {
+            self.tallies.add(Tally::ConnectStorms);
+        }
+        if self.swarm.connections >= 100 {
+            self.tallies.add(Tally::ManyFlows);
+        }
+        self.schedule_mishaps();
+    }
+
+    fn schedule_mishaps(&mut self) {
+        let driver = self.swarm.driver;
+        let times = [
+            (driver.kills, Mishap::HostDies),
+            (driver.turns, Mishap::HostTurns),
+            (driver.stalls, Mishap::HostStalls),
+            (driver.clock_jumps, Mishap::ClockJumps),
+            (driver.rebuilds, Mishap::Rebuild),
+            (driver.mtu_changes, Mishap::PathMtu),
+        ];
+        for (count, mishap) in times {
+            for _ in 0..count {
+                // Most of what happens, happens early.
+                let span = self.drivers.any_size(self.swarm.safety_us as u32);
+                self.schedule(2000 + u64::from(span), What::Fault(mishap));
+            }
+        }
+    }
+
+    // ---- mishaps ----
+
+    pub fn mishap(&mut self, mishap: Mishap) {
+        if self.healed && !matches!(mishap, Mishap::Rebuild) {
+            return;
+        }
+        let at = self.drivers.below(self.nodes.len() as u32) as usize;
+        if !matches!(mishap, Mishap::Harm { .. }) {
+            self.trace.event(self.now_us, About::node(at), "mishap", format_args!("{mishap:?}"));
+        }
+        match mishap {
+            Mishap::HostDies => {
+                if let Some(session) = self.some_session(at) {
+                    self.tallies.add(Tally::HostsDied);
+                    self.kill(at, session, None);
+                }
+            }
+            Mishap::HostTurns => {
+                if let Some(session) = self.some_session(at) {
+                    self.tallies.add(Tally::HostsTurned);
+                    self.excuse_session(at, session, "a host means harm");
+                    self.taint_session(at, session);
+                    self.turn(at, session);
+                }
+            }
+            Mishap::HostStalls => {
+                if let Some(session) = self.some_session(at) {
+                    self.tallies.add(Tally::Stalls);
+                    let until = self.now_us + u64::from(self.drivers.any_size(20_000_000));
+                    self.nodes[at].sessions[session].stalled_until_us = until;
+                }
+            }
+            Mishap::ClockJumps => {
+                self.tallies.add(Tally::ClockJumps);
+                self.nodes[at].clock_ahead_us += u64::from(self.drivers.any_size(15_000_000));
+            }
+            Mishap::Rebuild => {
+                self.tallies.add(Tally::Rebuilds);
+                self.nodes[at].engine.rebuild_derived();
+            }
+            Mishap::PathMtu => self.change_mtu(at),
+            Mishap::PathMtuBack { from, to } => self.network.set_mtu(from, to, None),
+            Mishap::Harm { node, session } => self.harm(node, session),
+        }
+        self.nodes[at].touched = true;
+    }
+
+    fn some_session(&mut self, at: usize) -> Option<usize> {
+        let alive: Vec<usize> = (0..self.nodes[at].sessions.len())
+            .filter(|s| self.nodes[at].sessions[*s].alive && !self.nodes[at].sessions[*s].is_hostile())
+            .collect();
+        if alive.is_empty() { None } else { Some(self.drivers.pick(&alive)) }
+    }
+
+    fn change_mtu(&mut self, from: usize) {
+        self.tallies.add(Tally::MtuChanges);
+        let to = (from + 1) % self.nodes.len();
+        let mtu = self.drivers.pick(&[576, 1000, 1280, 1400]);
+        self.network.set_mtu(from, to, Some(mtu));
+        let back_us = self.now_us + u64::from(self.drivers.any_size(10_000_000));
+        self.schedule(back_us, What::Fault(Mishap::PathMtuBack { from, to }));
+    }
+
+    /// Connections of a session need not come to a good end.
+    fn excuse_session(&mut self, node: usize, session: usize, why: &'static str) {
+        for conn in &mut self.conns.list {
+            if conn.client == (node, session) || (conn.server.0, conn.server_session) == (node, session) {
+                conn.excuse.get_or_insert(why);
+            }
+        }
+    }
+
+    fn taint_session(&mut self, node: usize, session: usize) {
+        for (number, conn) in self.conns.list.iter().enumerate() {
+            if conn.client == (node, session) {
+                self.streams.taint(number as u32, 0);
+            }
+            if (conn.server.0, conn.server_session) == (node, session) {
+                self.streams.taint(number as u32, 1);
+            }
+        }
+    }
+
+    /// From now on the session means harm.
+    fn turn(&mut self, node: usize, session: usize) {
+        self.nodes[node].sessions[session].mischief.get_or_insert_default();
+        let soon = self.now_us + 500 + u64::from(self.hostile.below(20_000));
+        self.schedule(soon, What::Fault(Mishap::Harm { node, session }));
+    }
+
+    /// A hostile session does something, and will again.
+    pub fn harm(&mut self, at: usize, session: usize) {
+        if self.healed || !self.nodes[at].sessions[session].alive {
+            return;
+        }
+        let mut wakes = Vec::new();
+        let now_us = self.now_us;
+        let node = &mut self.nodes[at];
+        let clock = node.clock(now_us);
+        let mut cx = crate::program::Cx {
+            now_us,
+            clock,
+            node: at,
+            engine: &mut node.engine,
+            memory: &mut node.memory,
+            conns: &mut self.conns,
+            streams: &mut self.streams,
+            sequences: &mut self.sequences,
+            random: &mut self.hostile,
+            tallies: &mut self.tallies,
+            trace: &mut self.trace,
+            verdict: &mut self.verdict,
+            wakes: &mut wakes,
+        };
+        let result = node.sessions[session].do_harm(&mut cx);
+        node.touched = true;
+        if let Err(reason) = result {
+            self.tallies.add(Tally::Fences);
+            self.kill(at, session, Some(reason));
+            // It comes back as another process, as long as there are ids.
+            if self.hostile.one_in(2)
+                && self.nodes[at].sessions.len() < 24
+                && let Some(again) = self.nodes[at].attach(&self.swarm)
+            {
+                self.turn(at, again);
+            }
+            return;
+        }
+        let again = self.now_us + 200 + u64::from(self.hostile.any_size(2_000_000));
+        self.schedule(again, What::Fault(Mishap::Harm { node: at, session }));
+    }
+
+    /// The process ends, or is fenced; the kernel closes its descriptors before or after the engine hears of it.
+    fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
+        self.excuse_session(at, session, "a host is gone");
+        let kernel_first = self.drivers.one_in(2) && fenced.is_none();
+        if kernel_first {
+            self.close_descriptors(at, session);
+        }
+        let now_us = self.now_us;
+        let node = &mut self.nodes[at];
+        let (id, clock) = (node.sessions[session].id, node.clock(now_us));
+        self.trace.event(now_us, About::session(at, id.0), "ends", format_args!("{fenced:?}"));
+        match fenced {
+            Some(reason) => node.engine.fence(clock, id, reason, &mut node.memory),
+            None => node.engine.close_session(clock, id, &mut node.memory),
+        }
+        node.sessions[session].alive = false;
+        node.memory.close_ring(id);
+        for socket in &node.sessions[session].sockets {
+            if let Some(stream) = socket.stream() {
+                self.streams.ended(stream);
+            }
+        }
+        if !kernel_first {
+            self.close_descriptors(at, session);
+        }
+        self.nodes[at].touched = true;
+    }
+
+    fn close_descriptors(&mut self, at: usize, session: usize) {
+        let node = &mut self.nodes[at];
+        let clock = node.clock(self.now_us);
+        let program = &mut node.sessions[session];
+        for socket in program.sockets.iter_mut().filter(|s| !s.closed) {
+            socket.closed = true;
+            if let Some(stream) = socket.stream() {
+                self.streams.ended(stream);
+            }
+            node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
+        }
+        for listening in program.listeners.drain(..) {
+            node.engine.anchor_closed(clock, listening.anchor, &mut node.memory);
+        }
+        if let Some(mischief) = &mut program.mischief {
+            for anchor in mischief.take_anchors() {
+                node.engine.anchor_closed(clock, anchor, &mut node.memory);
+            }
+        }
+    }
+
+    // ---- phases ----
+
+    fn all_complete(&self) -> bool {
+        self.conns.list.iter().all(|conn| conn.is_complete())
+    }
+
+    /// No faults any more, and nobody who means harm.
+    fn heal(&mut self) {
+        self.note("heal", format_args!("faults are over"));
+        for at in 0..self.nodes.len() {
+            for session in 0..self.nodes[at].sessions.len() {
+                let of = &self.nodes[at].sessions[session];
+                if of.alive && of.is_hostile() {
+                    self.kill(at, session, None);
+                }
+            }
+            let node = &mut self.nodes[at];
+            node.memory.set_refusals(0);
+            for session in node.sessions.iter().filter(|s| s.alive) {
+                node.memory.set_ring_len(session.id, 4096);
+            }
+            node.touched = true;
+            for session in 0..self.nodes[at].sessions.len() {
+                if self.nodes[at].sessions[session].alive {
+                    self.schedule(self.now_us, What::Serve { node: at, session });
+                }
+            }
+            self.schedule(self.now_us, What::Retry { node: at });
+        }
+        self.network.heal();
+        self.meddler.heal();
+        self.healed = true;
+    }
+
+    /// Every connection that is not excused completes: while one has not, something moves.
+    fn everything_completes(&mut self) -> Result<(), Failure> {
+        let mut moved_at = self.now_us;
+        let mut progress = self.streams.progress;
+        while let Some(waits) = self.conns.list.iter().position(|c| !c.is_complete() && c.excuse.is_none()) {
+            let more = self.advance(moved_at + STALL_US)?;
+            if self.streams.progress != progress {
+                (progress, moved_at) = (self.streams.progress, self.now_us);
+            } else if !more {
+                let what = self.describe_stall(waits as u32);
+                return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
+            }
+        }
+        for conn in &self.conns.list {
+            self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
+        }
+        self.check_streams()
+    }
+
+    fn describe_stall(&self, conn: u32) -> String {
+        let of = &self.conns.list[conn as usize];
+        let [up, down] = [0, 1].map(|side| self.streams.get(crate::pattern::StreamId { conn, side }).clone());
+        format!("connection {conn} stalls: {of:?}, up {up:?}, down {down:?}")
+    }
+
+    /// What completed has arrived whole.
+    fn check_streams(&mut self) -> Result<(), Failure> {
+        for (number, conn) in self.conns.list.iter().enumerate().filter(|(_, c)| c.excuse.is_none()) {
+            for side in [0, 1] {
+                let id = crate::pattern::StreamId { conn: number as u32, side };
+                let stream = self.streams.get(id);
+                let planned = conn.plans[usize::from(side)].octets;
+                let nobody_waits = conn.plans[usize::from(side)].gate == Gate::Open || planned == 0;
+                if stream.read != planned || stream.handed != planned && nobody_waits {
+                    let what = format!("{id:?} is complete, but {} of {planned} octets arrived", stream.read);
+                    return Err(Failure { checker: Checker::Streams, at_us: self.now_us, what });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every program closes what it has; then time passes, and nothing is left.
+    fn everything_ends(&mut self) -> Result<(), Failure> {
+        self.note("end", format_args!("programs let go"));
+        self.conns.ending = true;
+        for conn in &mut self.conns.list {
+            conn.excuse.get_or_insert("the run ends");
+        }
+        for at in 0..self.nodes.len() {
+            for session in 0..self.nodes[at].sessions.len() {
+                self.let_go(at, session);
+            }
+        }
+        let limit = self.now_us + ENDING_US;
+        while self.advance(limit)? {}
+        for at in 0..self.nodes.len() {
+            // What came in between belongs to listeners that were closed since.
+            for session in 0..self.nodes[at].sessions.len() {
+                self.let_go(at, session);
+            }
+        }
+        while self.advance(limit + ENDING_US)? {}
+        for node in &self.nodes {
+            self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));
+            self.verdict.check(Checker::Memory, memory::counts_agree(node));
+            self.verdict.check(Checker::Memory, memory::all_came_back(node));
+        }
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn let_go(&mut self, at: usize, session: usize) {
+        let keep = self.sabotage == Some(Sabotage::KeepSockets);
+        self.with_session(at, session, |session, cx| {
+            for socket in 0..session.sockets.len() {
+                let abort = cx.random.one_in(4);
+                if !keep {
+                    session.close(cx, socket, abort);
+                }
+            }
+            for listening in std::mem::take(&mut session.listeners) {
+                cx.engine.anchor_closed(cx.clock, listening.anchor, cx.memory);
+            }
+        });
+        self.schedule(self.now_us, What::Retry { node: at });
+    }
+}

@@ -1,0 +1,38 @@
+//! Deliberate mistakes, so that a test can show that each checker finds what it is there for.
+
+/// What is wrong with the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A link changes an octet of payload and mends the checksum.
+    FlipPayload,
+    /// A link makes an acknowledgement cover what never arrived.
+    FlipAcknowledgement,
+    /// A frame leaves with an acknowledgement from before the last one.
+    AcknowledgeLess,
+    /// A frame leaves with a wrong checksum.
+    WrongChecksum,
+    /// A frame leaves with the octet before its own.
+    ShiftSequence,
+    /// What the engine writes for a session lands elsewhere.
+    MisplaceWrites,
+    /// A data completion is lost.
+    LoseData,
+    /// Time-outs are not handled.
+    ForgetTimeouts,
+    /// At the end a program keeps its sockets.
+    KeepSockets,
+}
+
+impl Sabotage {
+    pub const ALL: &'static [Sabotage] = &[
+        Sabotage::FlipPayload,
+        Sabotage::FlipAcknowledgement,
+        Sabotage::AcknowledgeLess,
+        Sabotage::WrongChecksum,
+        Sabotage::ShiftSequence,
+        Sabotage::MisplaceWrites,
+        Sabotage::LoseData,
+        Sabotage::ForgetTimeouts,
+        Sabotage::KeepSockets,
+    ];
+}

@@ -1,0 +1,94 @@
+//! How often each fault and each thing that programs do occurred: what was not exercised was not tested.
+
+use toe_base::counter::CounterSet;
+use toe_engine::Counter;
+
+toe_base::counters! {
+    /// One count each; `name` is what the summary prints.
+    pub enum Tally {
+        Frames = "frames",
+        FramesCut = "frames cut from large ones",
+        OctetsRead = "octets read",
+        VirtualSeconds = "virtual seconds",
+        Connections = "connections",
+        LocalConnections = "local connections",
+        ConnectErrors = "connects that failed",
+        Completed = "connections completed",
+        Excused = "connections excused",
+        Strangers = "connections of hostile hosts",
+        Bulk = "bulk one way",
+        BothWays = "bulk both ways",
+        Exchanges = "request and response",
+        HalfClosed = "half close",
+        Aborts = "aborts",
+        EmptyConnections = "nothing sent",
+        SlowReaders = "slow readers",
+        Urgent = "urgent octets sent",
+        UrgentTold = "urgent octets told of",
+        ConnectStorms = "connect storms",
+        ManyFlows = "worlds of 100 connections or more",
+        Lost = "frames lost",
+        LostInBurst = "frames lost in bursts",
+        QueueFull = "frames lost to a full queue",
+        Reordered = "frames reordered",
+        Duplicated = "frames duplicated",
+        Corrupted = "frames corrupted",
+        TooLarge = "frames beyond a path's MTU",
+        MtuChanges = "path MTU changes",
+        WindowsShrunk = "windows shrunk",
+        Overlaps = "overlapping segments",
+        Garbage = "garbage segments near the window",
+        HostsDied = "hosts died",
+        HostsTurned = "hosts turned hostile",
+        HostileEntries = "hostile entries",
+        Fences = "hostile hosts fenced",
+        Stalls = "hosts stopped reading",
+        ClockJumps = "clock jumps",
+        RingFull = "completions refused, ring full",
+        PortFull = "frames refused, port full",
+        Rebuilds = "derived structures rebuilt",
+        WindowProbes = "segments beyond the window: probes",
+    }
+}
+
+/// The counts of one or more runs, and the engines' own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    counts: CounterSet<{ Tally::ALL.len() }>,
+    engine: CounterSet<{ Counter::ALL.len() }>,
+    pub seeds: u64,
+}
+
+impl Tallies {
+    pub fn add(&mut self, tally: Tally) {
+        self.counts.add(tally as usize, 1);
+    }
+
+    pub fn add_many(&mut self, tally: Tally, n: u64) {
+        self.counts.add(tally as usize, n);
+    }
+
+    pub fn get(&self, tally: Tally) -> u64 {
+        self.counts.get(tally as usize)
+    }
+
+    pub fn engine(&self, counter: Counter) -> u64 {
+        self.engine.get(counter as usize)
+    }
+
+    pub fn add_engine(&mut self, engine: &toe_engine::Engine) {
+        for counter in Counter::ALL {
+            self.engine.add(*counter as usize, engine.counter(*counter));
+        }
+    }
+
+    pub fn merge(&mut self, other: &Tallies) {
+        for tally in Tally::ALL {
+            self.counts.add(*tally as usize, other.get(*tally));
+        }
+        for counter in Counter::ALL {
+            self.engine.add(*counter as usize, other.engine(*counter));
+        }
+        self.seeds += other.seeds;
+    }
+}

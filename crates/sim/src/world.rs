@@ -1,0 +1,357 @@
+//! Virtual time: what happens next, and to whom. The world moves from event to event; between two of them every engine
+//! that something happened to does all that it can do now ([`crate::settle`]).
+
+use crate::checkers::sequence::Sequences;
+use crate::checkers::streams::Streams;
+use crate::checkers::{Checker, Failure, Verdict};
+use crate::frame::TcpFrame;
+use crate::memory::Memory;
+use crate::network::meddler::Meddler;
+use crate::network::{InFlight, Network};
+use crate::node::{Node, PORT, Session};
+use crate::program::plan::Conns;
+use crate::program::{Cx, plan};
+use crate::random::{Draws, Random};
+use crate::sabotage::Sabotage;
+use crate::swarm::Swarm;
+use crate::tally::{Tallies, Tally};
+use crate::trace::{About, Trace};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Something that happens.
+#[derive(Debug)]
+pub enum What {
+    Arrives(InFlight),
+    /// A program notices what its ring says.
+    Serve {
+        node: usize,
+        session: usize,
+    },
+    /// A socket goes on.
+    Step {
+        node: usize,
+        session: usize,
+        socket: usize,
+    },
+    Connect {
+        conn: u32,
+    },
+    /// Something had no room before.
+    Retry {
+        node: usize,
+    },
+    Fault(crate::run::Mishap),
+}
+
+#[derive(Debug)]
+struct Event {
+    at_us: u64,
+    order: u64,
+    what: What,
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at_us, self.order) == (other.at_us, other.order)
+    }
+}
+impl Eq for Event {}
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_us, self.order).cmp(&(other.at_us, other.order))
+    }
+}
+
+/// All that there is.
+#[derive(Debug)]
+pub struct World {
+    pub swarm: Swarm,
+    pub now_us: u64,
+    pub nodes: Vec<Node>,
+    pub network: Network,
+    pub meddler: Meddler,
+    pub conns: Conns,
+    pub streams: Streams,
+    pub sequences: Sequences,
+    pub programs: Random,
+    pub drivers: Random,
+    pub hostile: Random,
+    pub tallies: Tallies,
+    pub trace: Trace,
+    pub verdict: Verdict,
+    pub sabotage: Option<Sabotage>,
+    /// Faults are over.
+    pub healed: bool,
+    events: BinaryHeap<Reverse<Event>>,
+    order: u64,
+    /// Events handled; a run that has very many of them never comes to rest.
+    handled: u64,
+}
+
+/// More events than any run needs.
+const EVENTS_MAX: u64 = 40_000_000;
+
+impl World {
+    pub fn new(seed: u64, swarm: Swarm, memories: &mut Vec<Memory>, trace: Trace) -> World {
+        let mut secrets = Random::new(seed, Draws::Rings);
+        let nodes = swarm.engines.iter().enumerate().map(|(number, spec)| {
+            let memory = memories.pop().unwrap_or_else(|| Memory::new(secrets.clone()));
+            let mut secret = [0; 16];
+            secret[..8].copy_from_slice(&secrets.word().to_le_bytes());
+            secret[8..].copy_from_slice(&secrets.word().to_le_bytes());
+            Node::new(number, *spec, memory, secret, Random::new(secrets.word(), Draws::Rings))
+        });
+        let nodes = nodes.collect();
+        World {
+            network: Network::new(&swarm.engines, &swarm.link, Random::new(seed, Draws::Network)),
+            meddler: Meddler::new(swarm.meddling, Random::new(seed, Draws::Meddler)),
+            sequences: Sequences::new(swarm.meddling.garbage_ppm > 0),
+            swarm,
+            now_us: 0,
+            nodes,
+            conns: Conns::default(),
+            streams: Streams::default(),
+            programs: Random::new(seed, Draws::Programs),
+            drivers: Random::new(seed, Draws::Drivers),
+            hostile: Random::new(seed, Draws::Hostile),
+            tallies: Tallies::default(),
+            trace,
+            verdict: Verdict::default(),
+            sabotage: None,
+            healed: false,
+            events: BinaryHeap::new(),
+            order: 0,
+            handled: 0,
+        }
+    }
+
+    /// Gives the sessions' memories back for the next run.
+    pub fn into_memories(self, memories: &mut Vec<Memory>) {
+        memories.extend(self.nodes.into_iter().map(|node| node.memory));
+    }
+
+    pub fn schedule(&mut self, at_us: u64, what: What) {
+        self.order += 1;
+        self.events.push(Reverse(Event { at_us, order: self.order, what }));
+    }
+
+    /// What went wrong, if anything did.
+    pub fn failure(&mut self) -> Option<Failure> {
+        for node in &mut self.nodes {
+            if let Some((checker, what)) = node.memory.verdict.take() {
+                self.verdict.fail(checker, what);
+            }
+        }
+        let at_us = self.now_us;
+        self.verdict.take().map(|(checker, what)| Failure { checker, at_us, what })
+    }
+
+    /// When something happens next.
+    pub fn next_us(&self) -> u64 {
+        let deadlines = self.nodes.iter().map(Node::next_deadline_us);
+        let event = self.events.peek().map_or(u64::MAX, |Reverse(event)| event.at_us);
+        deadlines.min().unwrap_or(u64::MAX).min(event)
+    }
+
+    /// Goes to the next moment at which something happens, if that is not after `limit_us`, and lets it happen.
+    pub fn advance(&mut self, limit_us: u64) -> Result<bool, Failure> {
+        let next = self.next_us();
+        if next > limit_us {
+            return Ok(false);
+        }
+        self.now_us = self.now_us.max(next);
+        while self.events.peek().is_some_and(|Reverse(event)| event.at_us <= self.now_us) {
+            let Some(Reverse(event)) = self.events.pop() else { break };
+            self.happen(event.what);
+            self.handled += 1;
+        }
+        self.handled += 1;
+        if self.handled > EVENTS_MAX {
+            self.verdict.fail(Checker::Liveness, "it never comes to rest".to_owned());
+        }
+        for node in 0..self.nodes.len() {
+            self.time_passes(node);
+            if self.nodes[node].touched {
+                self.settle(node);
+            }
+        }
+        self.failure().map_or(Ok(true), Err)
+    }
+
+    fn time_passes(&mut self, at: usize) {
+        let now_us = self.now_us;
+        let node = &mut self.nodes[at];
+        if self.sabotage == Some(Sabotage::ForgetTimeouts) {
+            return;
+        }
+        if node.next_deadline_us() <= now_us {
+            let clock = node.clock(now_us);
+            node.engine.handle_timeout(clock, &mut node.memory);
+            node.touched = true;
+        }
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Arrives(frame) => self.arrive(frame),
+            What::Serve { node, session } => self.serve(node, session),
+            What::Step { node, session, socket } => {
+                self.with_session(node, session, |session, cx| session.step(cx, socket));
+            }
+            What::Connect { conn } => {
+                let (node, session) = self.conns.list[conn as usize].client;
+                if !self.nodes[node].sessions[session].alive {
+                    self.conns.list[conn as usize].excuse.get_or_insert("its process is gone");
+                }
+                self.with_session(node, session, |session, cx| session.connect(cx, conn));
+            }
+            What::Retry { node } => self.nodes[node].touched = true,
+            What::Fault(mishap) => self.mishap(mishap),
+        }
+    }
+
+    /// Lets a living, ordinary session's program do something.
+    pub fn with_session(&mut self, at: usize, session: usize, act: impl FnOnce(&mut Session, &mut Cx<'_>)) {
+        let mut wakes = Vec::new();
+        let now_us = self.now_us;
+        let node = &mut self.nodes[at];
+        let clock = node.clock(now_us);
+        let Some(program) = node.sessions.get_mut(session).filter(|s| s.alive && !s.is_hostile()) else {
+            return;
+        };
+        let mut cx = Cx {
+            now_us,
+            clock,
+            node: at,
+            engine: &mut node.engine,
+            memory: &mut node.memory,
+            conns: &mut self.conns,
+            streams: &mut self.streams,
+            sequences: &mut self.sequences,
+            random: &mut self.programs,
+            tallies: &mut self.tallies,
+            trace: &mut self.trace,
+            verdict: &mut self.verdict,
+            wakes: &mut wakes,
+        };
+        act(program, &mut cx);
+        node.touched = true;
+        for (when_us, socket) in wakes {
+            self.schedule(when_us, What::Step { node: at, session, socket });
+        }
+    }
+
+    fn serve(&mut self, node: usize, session: usize) {
+        let of = &mut self.nodes[node].sessions[session];
+        if of.stalled_until_us > self.now_us && !self.healed {
+            let again = of.stalled_until_us;
+            self.schedule(again, What::Serve { node, session });
+        } else if of.is_hostile() {
+            of.wake_scheduled = false;
+            self.harm(node, session);
+        } else {
+            self.with_session(node, session, |session, cx| session.serve(cx));
+        }
+    }
+
+    fn arrive(&mut self, flight: InFlight) {
+        let InFlight { to, mut frame, mut offload, .. } = flight;
+        let now_us = self.now_us;
+        let node = &mut self.nodes[to];
+        let clock = node.clock(now_us);
+        let (engine, memory) = (&mut node.engine, &mut node.memory);
+        let trace = &mut self.trace;
+        self.meddler.meddle(&mut frame, &mut offload, &self.sequences, &mut self.tallies, |other| {
+            trace.event(now_us, About::node(to), "meddler", format_args!("{}", Seen(&other)));
+            engine.handle_frame(clock, PORT, &other, Default::default(), memory);
+        });
+        if self.sabotage == Some(Sabotage::FlipPayload) {
+            flip_payload(&mut frame);
+        }
+        trace.event(now_us, About::node(to), "arrives", format_args!("{}", Seen(&frame)));
+        if let Some(tcp) = TcpFrame::parse(&frame)
+            && (offload.checksum_ok || tcp.checksum_is_valid(&frame))
+        {
+            self.sequences.delivered(&tcp);
+        }
+        node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+        node.touched = true;
+        self.network.recycle(frame);
+    }
+
+    /// A connection that programs make, planned.
+    pub fn plan_connection(&mut self) -> u32 {
+        let plans = plan::choose(&mut self.programs, &self.swarm, &mut self.tallies);
+        let random = &mut self.programs;
+        let nodes = self.nodes.len() as u32;
+        let client_node = random.below(nodes) as usize;
+        let local = random.one_in(5);
+        let other = (client_node + 1 + random.below(nodes - 1) as usize) % nodes as usize;
+        let server_node = if local { client_node } else { other };
+        let ordinary =
+            |spec: usize, random: &mut Random| random.below(self.swarm.engines[spec].sessions) as usize;
+        let client = (client_node, ordinary(client_node, random));
+        let server_session = ordinary(server_node, random);
+        let server = (server_node, 7000 + server_session as u16);
+        let span = (self.swarm.safety_us / 2) as u32;
+        let start_us = if self.swarm.storm { 1000 } else { 1000 + u64::from(random.below(span)) };
+        self.tallies.add(Tally::Connections);
+        if local {
+            self.tallies.add(Tally::LocalConnections);
+        }
+        let conn = plan::Conn {
+            client,
+            server,
+            server_session,
+            local,
+            plans,
+            start_us,
+            opened: [false; 2],
+            done: [false; 2],
+            excuse: None,
+        };
+        self.conns.list.push(conn);
+        self.streams.open()
+    }
+}
+
+/// Changes an octet of payload and mends the checksum.
+fn flip_payload(frame: &mut [u8]) {
+    if let Some(tcp) = TcpFrame::parse(frame).filter(|tcp| !tcp.is_empty()) {
+        frame[tcp.payload_at] ^= 1;
+        tcp.store_checksum(frame);
+    }
+}
+
+/// A frame for a line of the trace.
+#[derive(Debug)]
+pub struct Seen<'a>(pub &'a [u8]);
+
+impl std::fmt::Display for Seen<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(tcp) = TcpFrame::parse(self.0) else {
+            return write!(f, "{} octets, no TCP", self.0.len());
+        };
+        let header = &tcp.header;
+        let (from, to) = (tcp.way.from, tcp.way.to);
+        write!(f, "{}:{} > {}:{} {:?}", from.0, from.1, to.0, to.1, header.flags)?;
+        write!(f, " seq {} len {}", header.seq.raw(), tcp.len())?;
+        if let Some(ack) = header.ack {
+            write!(f, " ack {}", ack.raw())?;
+        }
+        write!(f, " win {}", header.window.0)?;
+        for block in header.options.sack.as_slice() {
+            write!(f, " sack {}-{}", block.left.raw(), block.right.raw())?;
+        }
+        if let Some(stamps) = header.options.timestamps {
+            write!(f, " ts {} {}", stamps.value, stamps.echo)?;
+        }
+        Ok(())
+    }
+}
