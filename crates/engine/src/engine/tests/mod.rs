@@ -1,5 +1,7 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
+mod acks;
+mod addresses;
 mod capture;
 mod closing;
 mod crowd;
