@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop coverage clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim coverage clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,12 @@ interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	interop/run.py --write --json "$(TOE_BIN_DIR)/interop.json"
+
+# Optimized, with every assertion and overflow check.
+SEEDS ?= 100000
+FIRST ?= 0
+sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 0), on all processors; docs/simulator.md
+	cargo run --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
 
 clean: ## remove what was built
 	cargo clean

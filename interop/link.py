@@ -31,6 +31,8 @@ SETTINGS = {
     "net/ipv4/ip_forward": "0",
     "net/ipv6/conf/all/disable_ipv6": "1",
 }
+PRIORITY, WIRE_PRIORITY = "5", "10"
+"""Of a real-time scheduler (sched(7))."""
 LIMIT = 30
 """Seconds that anything may take which is not the transfer itself."""
 
@@ -51,8 +53,8 @@ def run(*words):
 
 
 def in_namespace(namespace, *words):
-    """The words that run a command there, before what else the machine has to do: links do not wait for a build."""
-    return ["nice", "-n", "-15", "nsenter", f"--net=/run/netns/{namespace}", "--", *map(str, words)]
+    """The words that run a command there, before what else the machine has to do: nobody's stack waits for a build."""
+    return ["chrt", "--rr", PRIORITY, "nsenter", f"--net=/run/netns/{namespace}", "--", *map(str, words)]
 
 
 class Link:
@@ -105,8 +107,8 @@ class Link:
     def join(self):
         """Makes `wire` in both namespaces."""
         ends = [f"tap:wire-{side}?{faults}" for side, faults in zip("sr", self.faults)]
-        # Before everybody else, or the wire would be slower when the machine is busy.
-        words = ["chrt", "--fifo", "10", programs() / "toe-cable", *ends]
+        # Before those who use it, or the wire would be slower when they are busy.
+        words = ["chrt", "--rr", WIRE_PRIORITY, programs() / "toe-cable", *ends]
         self.cable = self.spawn("s", *words, stdin=subprocess.PIPE)
         self.expect(self.cable, "ready")
         run("ip", "-n", self.namespace("s"), "link", "set", "wire-r", "netns", self.namespace("r"))

@@ -13,6 +13,10 @@ use toe_port::{Driver, Port, Steering};
 
 /// Frames taken from, and given to, one port in one round.
 const FRAMES_PER_ROUND: usize = 256;
+/// Frames taken at once, and octets after which no more are taken in a round: a stream's program and its peer go on while
+/// the engine copies what comes next, instead of all waiting for a whole window.
+const FRAMES_PER_LOOK: usize = 8;
+const OCTETS_PER_ROUND: usize = 256 << 10;
 /// Looks in vain, one after the other, that make a port quiet.
 const QUIET_AFTER: u32 = 64;
 /// How often a quiet port is looked at. Each look is a system call, which rounds of local traffic need not pay; and a
@@ -120,11 +124,7 @@ impl Ports {
             if !slot.may_try(now, poller, engine) || now < slot.look_at {
                 continue;
             }
-            let id = slot.id;
-            let result = slot.port.receive(FRAMES_PER_ROUND, &mut |frame, offload| {
-                engine.handle_frame(now, id, frame, offload, sessions);
-            });
-            match result {
+            match slot.receive(now, engine, sessions) {
                 Ok(n) => {
                     slot.looked(now, n);
                     frames += n;
@@ -259,6 +259,27 @@ impl Ports {
 }
 
 impl PortSlot {
+    /// Takes one round's frames into the engine; returns how many.
+    fn receive(
+        &mut self,
+        now: Instant,
+        engine: &mut Engine,
+        sessions: &mut Sessions,
+    ) -> std::io::Result<usize> {
+        let (mut frames, mut octets) = (0, 0);
+        while frames < FRAMES_PER_ROUND && octets < OCTETS_PER_ROUND {
+            let taken = self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
+                octets += frame.len();
+                engine.handle_frame(now, self.id, frame, offload, sessions);
+            })?;
+            frames += taken;
+            if taken < FRAMES_PER_LOOK {
+                break;
+            }
+        }
+        Ok(frames)
+    }
+
     /// Frames wait there.
     pub fn stir(&mut self) {
         self.vain = 0;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod capture;
 mod death;
 mod descriptor;
 mod direct;

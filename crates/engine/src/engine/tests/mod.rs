@@ -1,14 +1,20 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
+<<<<<<< HEAD
 mod acks;
 mod addresses;
+=======
+mod bottleneck;
+>>>>>>> main
 mod capture;
 mod closing;
 mod crowd;
 mod crowd_parts;
 mod direct;
 mod fake_channels;
+mod flood;
 mod hostile;
+mod leftovers;
 mod long_stream;
 mod path_mtu;
 mod recovery;

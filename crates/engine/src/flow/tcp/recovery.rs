@@ -16,6 +16,7 @@ use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, Frto, Phase, Prr, Undo};
 use crate::flow::scoreboard::{Fate, SentPool};
 use crate::flow::tcp::congestion::{self, Growth, dctcp};
+use crate::flow::tcp::rate::RateSample;
 use crate::flow::tcp::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::flow::tcp::{path_mtu, rack};
 use toe_base::Instant;
@@ -37,6 +38,7 @@ pub struct AckNews {
     pub pipe_before: u32,
     pub outstanding_before: u32,
     pub rtt_us: Option<u32>,
+    pub sample: RateSample,
     /// TSecr.
     pub echo: Option<u32>,
     pub ece: bool,
@@ -60,11 +62,15 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
     }
     path_mtu::acknowledged(flow, now);
     dctcp::on_ack(flow, news.acked, news.ece);
+    let was = flow.cc.phase;
     let mistaken = is_mistaken(flow, news);
     match flow.cc.phase {
         Phase::Open | Phase::Reduced => open(flow, pool, now, news, counters),
         Phase::Recovery => recovery(flow, pool, now, news, mistaken, counters),
         Phase::Loss => loss(flow, pool, now, news, mistaken, counters),
+    }
+    if was == Phase::Loss && flow.cc.phase == Phase::Open {
+        flow.cc.recovered();
     }
     resize_window(flow, now, news);
     congestion::note_usage(flow, now);
@@ -142,6 +148,7 @@ fn is_lost(flow: &mut Flow, pool: &mut SentPool, now: Instant) -> bool {
 
 fn enter_recovery(flow: &mut Flow, news: &AckNews) {
     flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
+    flow.cc.recovery_begins();
     if flow.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
         flow.cc.phase = Phase::Recovery;
@@ -184,7 +191,7 @@ fn recovery(
         return;
     }
     if flow.snd.una.at_or_after(flow.cc.recover) {
-        flow.cc.cwnd = flow.cc.ssthresh;
+        flow.cc.recovered();
         flow.cc.phase = Phase::Open;
         flow.cc.dup_acks = 0;
         rack::recovery_ended(&mut flow.rack);
@@ -268,6 +275,7 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
         flow.cc.ssthresh = flow.cc.reduced(flow.outstanding(), mss, false);
         flow.cc.timed_out();
     }
+    flow.cc.recovery_begins();
     rack::mark_lost_on_timeout(flow, pool, now);
     flow.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     flow.cc.phase = Phase::Loss;
@@ -305,7 +313,7 @@ fn undo(flow: &mut Flow, pool: &mut SentPool, counters: &mut Counters) {
     counters.add(Counter::Undos);
     flow.cc.cwnd = flow.cc.cwnd.max(undo.cwnd);
     flow.cc.ssthresh = flow.cc.ssthresh.max(undo.ssthresh);
-    flow.cc.restore();
+    congestion::restore(flow);
     flow.cc.phase = Phase::Open;
     flow.cc.frto = Frto::Off;
     flow.cc.dup_acks = 0;
@@ -314,6 +322,9 @@ fn undo(flow: &mut Flow, pool: &mut SentPool, counters: &mut Counters) {
 }
 
 fn resize_window(flow: &mut Flow, now: Instant, news: &AckNews) {
+    if congestion::follow_model(flow, now, news) {
+        return;
+    }
     match flow.cc.phase {
         Phase::Recovery | Phase::Reduced => prr(flow, news),
         Phase::Loss if flow.cc.frto != Frto::Off => {}
