@@ -63,7 +63,7 @@ compat: ## many programs and CPython's own tests on both stacks, as tables in do
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	compat/run.py --write
 
-interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 40 minutes)
+interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 25 minutes)
 	@scripts/setup.sh interop
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"

@@ -54,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="TEXT", action="append", help="cells whose names hold this text only")
     parser.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each cell; 3 unless given")
-    parser.add_argument("--mbit", metavar="N", type=int, default=120 * (os.cpu_count() or 1),
+    parser.add_argument("--mbit", metavar="N", type=int, default=100 * (os.cpu_count() or 1),
                         help="how much all links that run at once may carry")
     parser.add_argument("--jobs", metavar="N", type=int, default=12, help="how many may run at once")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write all that was found into FILE")
@@ -128,7 +128,7 @@ def one(job, budget, capture):
     """One run; what failed is told in its place."""
     cell, kind, seed = job
     is_share = isinstance(cell, cells.Share)
-    needs = cell.shape.rate_mbit if is_share else cell.shape.expected_mbit(cell.flows)
+    needs = cell.shape.expected_mbit(2 if is_share else cell.flows)
     if capture:
         capture = capture / f"{cell.name()}-{kind}-{seed}.pcap".replace("/", "-")
     for attempt in range(1, ATTEMPTS + 1):
@@ -157,7 +157,7 @@ def row(cell, results, seeds):
     kinds = cells.SIDES if isinstance(cell, cells.Cell) else ("linux", "engine")
     shape = cell.shape
     return {
-        "name": cell.name(), "title": shape.title(), "rate_mbit": shape.rate_mbit, "queue": shape.queue,
+        "name": cell.name(), "title": shape.title(), "rate_mbit": cells.RATE_MBIT, "queue": shape.queue,
         "delay_ms": shape.delay_ms, "flows": getattr(cell, "flows", None), "seconds": cell.seconds,
         "runs": {kind: [results[cell, kind, seed] for seed in range(1, seeds + 1)] for kind in kinds},
     }

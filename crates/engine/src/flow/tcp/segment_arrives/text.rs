@@ -179,19 +179,7 @@ fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
 /// The host gave `len` octets back: grow the window when it keeps up with the path, and tell the peer when that is
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
 pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
-    let interval = u64::from(flow.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
-    flow.rcv.tune_consumed = flow.rcv.tune_consumed.saturating_add(len);
-    if now.since_us(flow.rcv.tune_since) >= interval {
-        let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 2;
-        if keeps_up && now.since_us(flow.rcv.tune_since) < 4 * interval {
-            let near = flow.rtt.srtt_us < LONG_PATH_US;
-            let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
-            let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
-            flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
-        }
-        flow.rcv.tune_consumed = 0;
-        flow.rcv.tune_since = now;
-    }
+    tune_window(flow, now, len);
     if !flow.conn.state.accepts_text() {
         return;
     }
@@ -202,6 +190,25 @@ pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
     let worth = (2 * u32::from(flow.snd.mss)).min(flow.receive.window_max / 2);
     if gain >= worth && offered < flow.receive.window_max / 2 {
         flow.rcv.ack_now = true;
+    }
+}
+
+/// Doubles the window as soon as half of it has been read within a round trip: a peer in slow start sends twice as much in
+/// the next one.
+fn tune_window(flow: &mut Flow, now: Instant, len: u32) {
+    let interval = u64::from(flow.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
+    let since = now.since_us(flow.rcv.tune_since);
+    flow.rcv.tune_consumed = flow.rcv.tune_consumed.saturating_add(len);
+    let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 2 && since < 4 * interval;
+    if keeps_up {
+        let near = flow.rtt.srtt_us < LONG_PATH_US;
+        let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
+        let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
+        flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
+    }
+    if keeps_up || since >= interval {
+        flow.rcv.tune_consumed = 0;
+        flow.rcv.tune_since = now;
     }
 }
 
@@ -225,6 +232,23 @@ mod tests {
     fn the_window_grows_with_the_path() {
         assert_eq!(window_after(50), RECEIVE_WINDOW_NEAR);
         assert_eq!(window_after(100_000), RECEIVE_WINDOW_MAX);
+    }
+
+    #[test]
+    fn the_window_stays_ahead_of_slow_start() {
+        let mut flow = Flow::vacant();
+        flow.rtt.srtt_us = 40_000;
+        let segment = 1448;
+        for round in 1..10u64 {
+            // Twice as much each round trip, in pairs of segments that come a millisecond apart.
+            let flight = 10 * segment << (round - 1);
+            let pairs = flight / (2 * segment);
+            for n in 0..pairs.min(39) {
+                let now = Instant::from_millis(40 * round + u64::from(n));
+                credit_given(&mut flow, now, flight / pairs.min(39));
+            }
+            assert!(flow.receive.window_max >= 2 * flight, "round {round}: {}", flow.receive.window_max);
+        }
     }
 
     #[test]
