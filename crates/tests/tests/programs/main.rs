@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cable;
 mod death;
 mod descriptor;
 mod direct;
