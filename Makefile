@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim coverage clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,11 +35,11 @@ test: ## every test; the whole-program tests need root (they make network namesp
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
 
-lint: ## formatting, clippy with warnings as errors, the structure of the source
+lint: ## formatting, clippy with warnings as errors, the structure of the source, docs/conformance.md
 	@scripts/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test -p toe-tests --test structure
+	cargo test -p toe-tests --test structure --test conformance
 
 demo: ## nginx under load on both stacks, one table; about a minute after the build
 	@scripts/setup.sh demo
@@ -63,11 +63,21 @@ compat: ## many programs and CPython's own tests on both stacks, as tables in do
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	compat/run.py --write
 
+coverage: ## branches of the TCP folder that unit tests and packet scripts take, a line a file
+	@scripts/setup.sh coverage
+	@scripts/coverage.sh
+
 interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 25 minutes)
 	@scripts/setup.sh interop
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	interop/run.py --write --json "$(TOE_BIN_DIR)/interop.json"
+
+# Optimized, with every assertion and overflow check.
+SEEDS ?= 100000
+FIRST ?= 0
+sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 0), on all processors; docs/simulator.md
+	cargo run --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
 
 clean: ## remove what was built
 	cargo clean

@@ -13,7 +13,8 @@ say() { printf 'setup: %s\n' "$*"; }
 
 # "command:package" pairs for each target. A path instead of a command is for packages that bring no command.
 case ${1:-} in
-    build | lint) wanted=() ;;
+    build | lint | sim) wanted=() ;;
+    coverage) wanted=(/usr/bin/python3:python3) ;;
     demo) wanted=(nginx:nginx wrk:wrk ip:iproute2 nsenter:util-linux) ;;
     test)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools wrk:wrk curl:curl ip:iproute2
@@ -37,7 +38,7 @@ case ${1:-} in
         wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)
         ;;
     *)
-        echo "usage: setup.sh build|test|lint|demo|bench|compat|interop [packages]" >&2
+        echo "usage: setup.sh build|test|lint|demo|bench|compat|interop|sim|coverage [packages]" >&2
         exit 2
         ;;
 esac
@@ -56,11 +57,12 @@ need_rust() {
     fi
 }
 
-# The two components that `make lint` needs; rustup may have been installed with the minimal profile.
+# Components that a target needs; rustup may have been installed with the minimal profile.
 need_components() {
     local component missing=()
-    for component in rustfmt clippy; do
+    for component in "$@"; do
         case $component in
+            llvm-tools) [ -x "$(rustc --print target-libdir)/../bin/llvm-cov" ] || missing+=(llvm-tools) ;;
             rustfmt) cargo fmt --version >/dev/null 2>&1 || missing+=(rustfmt) ;;
             clippy) cargo clippy --version >/dev/null 2>&1 || missing+=(clippy) ;;
         esac
@@ -116,6 +118,7 @@ install_packages() {
 
 if [ "${2:-}" != packages ]; then
     need_rust
-    if [ "$target" = lint ]; then need_components; fi
+    if [ "$target" = lint ]; then need_components rustfmt clippy; fi
+    if [ "$target" = coverage ]; then need_components llvm-tools; fi
 fi
 need_packages

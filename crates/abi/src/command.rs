@@ -112,7 +112,8 @@ pub struct FlowInfo {
     pub state: u8,
     /// [`FLOW_RECEIVE_SHUT`] or 0.
     pub flags: u8,
-    pub reserved: u8,
+    /// Number of its algorithm of congestion control ([`crate::congestion`]).
+    pub congestion: u8,
 }
 
 /// The program takes no more ([`crate::entry::FlowOption::ReceiveShut`]).

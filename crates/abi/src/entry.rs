@@ -156,6 +156,11 @@ pub enum FlowOption {
     /// Non-zero: the program takes no more, either (SHUT_RD). Once it sends no more, too, octets that arrive are answered
     /// with RST (RFC 2525 section 2.17).
     ReceiveShut,
+    /// The algorithm of congestion control by its number in [`crate::congestion`] (TCP_CONGESTION); another number changes
+    /// nothing.
+    Congestion,
+    /// Octets a second that may go out at most; 0: no limit (SO_MAX_PACING_RATE).
+    MaxPacingRate,
 }
 
 impl FlowOption {
@@ -170,6 +175,8 @@ impl FlowOption {
             FlowOption::UserTimeoutMs => 7,
             FlowOption::ReceiveWindowMax => 8,
             FlowOption::ReceiveShut => 9,
+            FlowOption::Congestion => 10,
+            FlowOption::MaxPacingRate => 11,
         }
     }
 
@@ -184,6 +191,8 @@ impl FlowOption {
             7 => FlowOption::UserTimeoutMs,
             8 => FlowOption::ReceiveWindowMax,
             9 => FlowOption::ReceiveShut,
+            10 => FlowOption::Congestion,
+            11 => FlowOption::MaxPacingRate,
             _ => return None,
         })
     }

@@ -4,7 +4,8 @@
 //! decoding of every entry and message. It does no I/O and knows nothing of what is below or above the interface.
 //!
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
-//! queues), [`command`] (argument blocks and flow information), [`attach`] (how a host gets all
+//! queues), [`command`] (argument blocks and flow information), [`congestion`]
+//! (names of algorithms), [`attach`] (how a host gets all
 //! this), [`channel`] (memory that two sessions share), [`capture`] (packets as an engine saw them).
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod attach;
 pub mod capture;
 pub mod channel;
 pub mod command;
+pub mod congestion;
 pub mod entry;
 pub mod errno;
 pub mod place;
@@ -22,4 +24,4 @@ pub mod report;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 5;
+pub const INTERFACE_VERSION: u16 = 6;

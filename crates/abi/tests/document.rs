@@ -225,7 +225,7 @@ fn records() {
         port,
         state,
         flags,
-        reserved
+        congestion
     );
     record!("Message", Message, magic, version, kind, args);
     assert!(DOCUMENT.contains(&format!("{NO_HANDLE:#x}")));

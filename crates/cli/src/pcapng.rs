@@ -107,11 +107,15 @@ fn comment_of_section(engine: &StatusReport, filter: &str) -> String {
     format!("engine '{}' (pid {}), {filter}", engine.name, engine.pid)
 }
 
-/// Which programs a packet is of: `curl (pid 12, fd 5)`, between two of them with an arrow.
+/// Which programs a packet is of: `curl (pid 12, fd 5)`, between two of them with an arrow. One that listens is one of
+/// those that may yet accept the connection.
 fn comment_of_processes(record: &Record, direction: Direction) -> Option<String> {
     let name = |program: &Program| match program {
         nobody if nobody.is_nobody() => "nobody".to_owned(),
-        program => format!("{} (pid {}, fd {})", printable(&program.name()), program.pid, program.fd),
+        program => {
+            let listens = if program.listens == 0 { "" } else { ", listening" };
+            format!("{} (pid {}, fd {}{listens})", printable(&program.name()), program.pid, program.fd)
+        }
     };
     let (sender, receiver) = (&record.sender, &record.receiver);
     match direction {

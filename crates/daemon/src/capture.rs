@@ -122,7 +122,7 @@ impl Captures {
         }
         let mut known = self.remembered.get(&way).copied().unwrap_or_default();
         for (known, now) in known.iter_mut().zip(ends) {
-            if !now.is_nobody() {
+            if !now.is_nobody() && (now.listens == 0 || known.is_nobody()) {
                 *known = now;
             }
         }

@@ -52,7 +52,7 @@ impl Sessions {
         let program = |end: Option<SightingEnd>| {
             let end = end?;
             let peer = &self.get(end.session)?.peer;
-            Some(Program::new(peer.pid, end.fd, &peer.program))
+            Some(Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) })
         };
         let ends = [program(packet.sender), program(packet.receiver)];
         self.captures.seen(packet, ends)

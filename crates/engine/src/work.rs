@@ -211,6 +211,8 @@ pub struct SightingEnd {
     pub session: SessionId,
     /// The program's descriptor.
     pub fd: u32,
+    /// That of the listener: nobody has the connection yet.
+    pub listens: bool,
 }
 
 /// What [`crate::Engine::claim`] found behind an anchor.

@@ -1,7 +1,7 @@
 //! Packet scripts: what TCP must do on the wire, one behaviour a file, in a small language (docs/packet-scripts.md).
 //!
 //! A script is parsed ([`parse`]), then gone through ([`run`]) with a [`stack::Stack`]: the sans-IO engine in virtual
-//! time ([`engine`]), or Linux's TCP in real time ([`linux`]). The same file runs with both, so that each script is itself
+//! time ([`engine`]), the whole of OpenTOE over a TAP ([`whole`]), or Linux's TCP in real time ([`linux`]). The same file runs with both, so that each script is itself
 //! checked by an independent stack. Used by the tests of this crate and by the program `toe-script`.
 #![forbid(unsafe_code)]
 
@@ -15,3 +15,4 @@ pub mod run;
 pub mod script;
 pub mod stack;
 pub mod verdict;
+pub mod whole;

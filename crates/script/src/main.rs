@@ -1,4 +1,5 @@
-//! `toe-script FILE...`: runs packet scripts against the engine, or with `--linux` against Linux's TCP.
+//! `toe-script FILE...`: runs packet scripts against the engine, with `--linux` against Linux's TCP, with
+//! `--whole` against the whole of OpenTOE.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,9 @@ struct Options {
     /// Against Linux, over a link in a network namespace of each script's own; needs root.
     #[arg(long)]
     linux: bool,
+    /// Against the whole of OpenTOE over a TAP, with the programs of this folder (target/release); needs root.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "linux")]
+    whole: Option<PathBuf>,
     /// With --linux: also scripts that take minutes.
     #[arg(long, requires = "linux")]
     slow: bool,
@@ -36,8 +40,10 @@ fn main() -> ExitCode {
             }
         }
     }
-    let one = |script: &_| {
-        if options.linux { verdict::with_linux(script, options.slow) } else { verdict::with_engine(script) }
+    let one = |script: &_| match &options.whole {
+        Some(programs) => verdict::with_whole(script, programs),
+        None if options.linux => verdict::with_linux(script, options.slow),
+        None => verdict::with_engine(script),
     };
     let verdicts = verdict::all(&scripts, options.threads.max(1), one);
     print!("{}", verdict::report(&scripts, &verdicts));

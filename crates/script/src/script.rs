@@ -135,7 +135,7 @@ pub enum Act {
 /// What the far end sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    Segment(SegmentSpec),
+    Segment(Box<SegmentSpec>),
     /// An ICMP error that quotes a segment of the stack with this sequence number.
     Icmp {
         code: u8,

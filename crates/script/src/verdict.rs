@@ -5,11 +5,16 @@ use crate::engine::{EngineStack, LinkKind};
 use crate::linux::{real_seconds, run_on_linux};
 use crate::run::{Failure, run};
 use crate::script::{OnLinux, Script};
+use crate::stack::StackError;
+use crate::whole::run_on_whole;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Attempts with a stack in real time: a busy machine can be late.
 const ATTEMPTS: usize = 3;
+/// Longer scripts wait for what the engine in virtual time shows as well.
+const WHOLE_SECONDS_MAX: u64 = 20;
 
 /// What came of one script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,26 +62,55 @@ pub fn with_linux(script: &Script, slow: bool) -> Verdict {
         OnLinux::Differs(reason) => Some(reason),
         OnLinux::Yes | OnLinux::Slow => None,
     };
-    let mut first: Option<Failure> = None;
-    for _ in 0..ATTEMPTS {
-        match run_on_linux(script) {
-            Err(error) => return Verdict::Failed(format!("{}: {error}\n", script.path.display())),
-            Ok(Ok(())) => {
-                return match differs {
-                    None => Verdict::Passed,
-                    Some(reason) => Verdict::PassesNow(format!("Linux differs: {reason}")),
-                };
-            }
-            Ok(Err(failure)) if failure.is_trouble => return Verdict::Failed(failure.to_string()),
-            Ok(Err(failure)) => {
-                first.get_or_insert(failure);
-            }
-        }
-        if differs.is_some() {
-            return Verdict::Passed;
+    match attempts(script, if differs.is_some() { 1 } else { ATTEMPTS }, || run_on_linux(script)) {
+        Ok(()) => match differs {
+            None => Verdict::Passed,
+            Some(reason) => Verdict::PassesNow(format!("Linux differs: {reason}")),
+        },
+        Err(Attempt::Wrong(_)) if differs.is_some() => Verdict::Passed,
+        Err(Attempt::Wrong(text) | Attempt::Trouble(text)) => Verdict::Failed(text),
+    }
+}
+
+/// With the whole of OpenTOE: `programs` is the folder of `toe`, `toed` and the switch.
+pub fn with_whole(script: &Script, programs: &Path) -> Verdict {
+    if let Some(what) = &script.header.pending {
+        return Verdict::Skipped(format!("pending: {what}"));
+    }
+    if !script.header.setup.is_empty() || script.header.mtu != 1500 {
+        return Verdict::Skipped("a set-up of its own".to_owned());
+    }
+    if real_seconds(script) > WHOLE_SECONDS_MAX {
+        return Verdict::Skipped("slow".to_owned());
+    }
+    match attempts(script, ATTEMPTS, || run_on_whole(script, programs)) {
+        Ok(()) => Verdict::Passed,
+        Err(Attempt::Wrong(text) | Attempt::Trouble(text)) => Verdict::Failed(text),
+    }
+}
+
+/// Why no attempt succeeded.
+enum Attempt {
+    Wrong(String),
+    Trouble(String),
+}
+
+/// Tries until it succeeds, `count` times at most; the first failure counts.
+fn attempts(
+    script: &Script,
+    count: usize,
+    one: impl Fn() -> Result<Result<(), Failure>, StackError>,
+) -> Result<(), Attempt> {
+    let mut first = None;
+    for _ in 0..count {
+        match one() {
+            Err(error) => return Err(Attempt::Trouble(format!("{}: {error}\n", script.path.display()))),
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(failure)) if failure.is_trouble => return Err(Attempt::Trouble(failure.to_string())),
+            Ok(Err(failure)) => first = first.or(Some(failure.to_string())),
         }
     }
-    Verdict::Failed(first.map_or_else(String::new, |failure| failure.to_string()))
+    Err(Attempt::Wrong(first.unwrap_or_default()))
 }
 
 /// Runs all with `one`, `threads` at a time, the longest first. Verdicts are in the order of the scripts.

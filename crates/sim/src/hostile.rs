@@ -109,7 +109,10 @@ impl Session {
             }
             8..11 => {
                 let anchor = self.some_anchor(cx);
-                block.copy_from_slice(self.connect_args(cx, anchor).as_bytes());
+                let args = self.connect_args(cx, anchor);
+                let (remote, local) = (args.remote.to_socket_addr(), args.local.to_socket_addr());
+                cx.event(self, None, "harm", format_args!("to {remote:?} from {local:?}"));
+                block.copy_from_slice(args.as_bytes());
                 let token = cx.random.below(9);
                 self.harm_command(cx, Command::Connect { token }, &block)
             }

@@ -43,6 +43,8 @@ pub struct Listening {
     pub port: u16,
     pub anchor: AnchorHandle,
     pub id: Option<ListenerId>,
+    /// What came in at it is nobody's any more.
+    pub closed: bool,
 }
 
 /// One attached process.

@@ -110,6 +110,7 @@ impl World {
             lossy: swarm.link != clean || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
             crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
+            forgetful: on(Fault::TableFull),
         };
         for _ in 0..self.swarm.connections {
             let conn = self.plan_connection();
@@ -314,7 +315,8 @@ impl World {
             }
             node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
         }
-        for listening in program.listeners.drain(..) {
+        for listening in program.listeners.iter_mut().filter(|l| !l.closed) {
+            listening.closed = true;
             node.engine.anchor_closed(clock, listening.anchor, &mut node.memory);
         }
         if let Some(mischief) = &mut program.mischief {
@@ -366,6 +368,8 @@ impl World {
             let more = self.advance(moved_at + STALL_US)?;
             if self.streams.progress != progress {
                 (progress, moved_at) = (self.streams.progress, self.now_us);
+            } else if !more && self.conns.list[waits].opened == [true, false] && self.conns.excuses.lossy {
+                self.conns.list[waits].excuse = Some("the server gave the handshake up");
             } else if !more {
                 let what = self.describe_stall(waits as u32);
                 return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
@@ -438,7 +442,8 @@ impl World {
                     session.close(cx, socket, abort);
                 }
             }
-            for listening in std::mem::take(&mut session.listeners) {
+            for listening in session.listeners.iter_mut().filter(|l| !l.closed) {
+                listening.closed = true;
                 cx.engine.anchor_closed(cx.clock, listening.anchor, cx.memory);
             }
         });

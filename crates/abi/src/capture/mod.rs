@@ -25,13 +25,15 @@ pub const LOCAL_INTERFACE: u16 = 0;
 pub struct Program {
     pub pid: u32,
     pub fd: u32,
-    /// The program's name, cut at 16 octets, zeros behind.
-    pub name: [u8; 16],
+    /// The program's name, cut at 15 octets, zeros behind.
+    pub name: [u8; 15],
+    /// Not 0: it has the listener, and nobody has the connection yet. Others may have that listener, too.
+    pub listens: u8,
 }
 
 impl Program {
     pub fn new(pid: u32, fd: u32, name: &str) -> Program {
-        Program { pid, fd, name: text_field(name) }
+        Program { pid, fd, name: text_field(name), listens: 0 }
     }
 
     pub const fn is_nobody(&self) -> bool {

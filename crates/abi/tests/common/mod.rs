@@ -18,7 +18,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 9] = [
+const FLOW_OPTIONS: [FlowOption; 11] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -28,6 +28,8 @@ const FLOW_OPTIONS: [FlowOption; 9] = [
     FlowOption::UserTimeoutMs,
     FlowOption::ReceiveWindowMax,
     FlowOption::ReceiveShut,
+    FlowOption::Congestion,
+    FlowOption::MaxPacingRate,
 ];
 
 pub fn commands() -> Vec<Command> {
@@ -175,7 +177,7 @@ pub fn flow_info() -> FlowInfo {
         port: 255,
         state: 1,
         flags: toe_abi::command::FLOW_RECEIVE_SHUT,
-        reserved: 0,
+        congestion: 4,
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Holder {
 pub const CREDIT_MAX: u32 = 4096;
 /// Longest backlog; longer ones count as this.
 pub const BACKLOG_MAX: u32 = 4096;
+/// Connections that are not open yet have room for so many at a listener with a short backlog.
+const HALF_OPEN_MIN: u32 = 128;
 /// Most anchors that hold one listener.
 const ANCHORS_MAX: usize = 4096;
 
@@ -87,12 +89,20 @@ pub struct Listener {
     pub half_open: u32,
     /// Connections handed to a session and not taken by its program yet.
     pub handed: u32,
+    /// Until then an ACK may bring a cookie back.
+    pub cookies_until: Instant,
 }
 
 impl Listener {
-    /// Whether another SYN is welcome.
-    pub fn has_room(&self) -> bool {
-        self.half_open < self.backlog.max(128) && (self.waiting.len() as u32 + self.handed) <= self.backlog
+    /// Whether connections that its program has not taken are as many as it wants to wait. Linux lets one more come than
+    /// `listen` says.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() as u32 + self.handed > self.backlog
+    }
+
+    /// Whether another SYN may have a record.
+    pub fn has_room_for_half_open(&self) -> bool {
+        self.half_open < self.backlog.max(HALF_OPEN_MIN)
     }
 
     /// The next holder with credit, round robin; its credit is used up by one.
@@ -176,6 +186,12 @@ impl Default for Listeners {
     }
 }
 
+/// Whether some connection could be for either.
+fn overlap(a: SocketAddrV4, b: SocketAddrV4) -> bool {
+    let any = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && (any || a.ip() == b.ip())
+}
+
 impl Listeners {
     /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more, when that
     /// admits who comes.
@@ -194,6 +210,10 @@ impl Listeners {
             }
             listener.anchors.push((anchor, evidence));
             return Ok(idx);
+        }
+        // Of what somebody listens at nobody else gets a part, nor all that it is a part of, unless the kernel has said so.
+        if evidence.twin.is_none() && self.iter().any(|(_, listener)| overlap(listener.local, local)) {
+            return Err(Errno::EADDRINUSE);
         }
         let slot = match self.records.iter().position(Option::is_none) {
             Some(slot) => slot,
@@ -215,6 +235,7 @@ impl Listeners {
             waiting: VecDeque::new(),
             half_open: 0,
             handed: 0,
+            cookies_until: Instant::ZERO,
         };
         self.records[slot] = Some(listener);
         let idx = ListenerIdx(slot as u32);
@@ -300,15 +321,29 @@ mod tests {
     #[test]
     fn the_bound_address_goes_before_any_address() {
         let mut listeners = Listeners::default();
-        let mut open = |ip, anchor| listeners.open(at(ip, 80), 5, AnchorHandle(anchor), Evidence::default());
+        let local = SocketAddr::V4(at([0; 4], 80));
+        let twin = Twin { local, identity: 7, shares_port: true, is_here: true, listens: true };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open = |ip, anchor| listeners.open(at(ip, 80), 5, AnchorHandle(anchor), evidence);
         let any = open([0; 4], 1).expect("free");
         let one = open([10, 0, 0, 2], 2).expect("free");
-        assert_eq!(open([0; 4], 3), Err(Errno::EADDRINUSE));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(one));
         assert_eq!(listeners.find(at([10, 0, 0, 3], 80)), Some(any));
         assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None);
         listeners.close(one);
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any));
+    }
+
+    /// Found by toe-sim, seed 3984: a session took the connections of another one's listener.
+    #[test]
+    fn without_a_kernel_socket_nobody_takes_a_part_of_what_another_listens_at() {
+        for (first, second) in [([0; 4], [10, 0, 0, 2]), ([10, 0, 0, 2], [0; 4]), ([0; 4], [0; 4])] {
+            let mut listeners = Listeners::default();
+            let mut open = |ip, port| listeners.open(at(ip, port), 5, AnchorHandle(1), Evidence::default());
+            open(first, 80).expect("free");
+            assert_eq!(open(second, 80), Err(Errno::EADDRINUSE));
+            assert!(open(second, 81).is_ok() && open([10, 0, 0, 3], 82).is_ok());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! what is shared with the kernel.
 
 pub mod arp;
+pub mod cookie;
 pub mod icmp;
 pub mod listen;
 pub mod route;

@@ -33,8 +33,8 @@ impl Engine {
             return;
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        listener.half_open -= 1;
         listener.waiting.push_back(idx);
+        self.uncount_half_open(listener_idx);
         self.arrivals += 1;
         self.flows.get_mut(idx).conn.arrival = self.arrivals;
         self.hand_out(now, listener_idx, host);
@@ -51,23 +51,32 @@ impl Engine {
             self.tell_waiting(now, listener_idx, false);
             return;
         }
+        let mut without_room = Vec::new();
         while let Some(listener) = self.listeners.get_mut(listener_idx) {
-            let Some(idx) = listener.waiting.front().copied() else { return };
-            let Some(holder) = listener.next_taker() else { return };
-            if !self.hand_to(idx, &holder, host) {
-                // Its quota is used up: what waits goes to others, and it must ask again.
-                if let Some(h) =
-                    self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session, holder.id))
-                {
-                    h.credit = 0;
-                }
-                continue;
-            }
-            if let Some(listener) = self.listeners.get_mut(listener_idx) {
+            let Some(idx) = listener.waiting.front().copied() else { break };
+            let Some(holder) = listener.next_taker() else { break };
+            let handed = self.hand_to(idx, &holder, host);
+            let Some(listener) = self.listeners.get_mut(listener_idx) else { break };
+            if handed {
                 listener.waiting.pop_front();
                 listener.handed += 1;
+                self.after(idx);
+            } else if let Some(known) = listener.holder_mut(holder.session, holder.id) {
+                // Its quota is used up: what waits goes to others, or to this one a little later.
+                without_room.push((holder.session, holder.id, holder.credit + 1));
+                known.credit = 0;
             }
-            self.after(idx);
+        }
+        let Some(listener) = self.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty()) else {
+            return;
+        };
+        for (session, id, credit) in without_room {
+            if let Some(holder) = listener.holder_mut(session, id) {
+                holder.credit = credit;
+            }
+        }
+        if !listener.waiting.is_empty() {
+            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
         }
     }
 
@@ -106,7 +115,11 @@ impl Engine {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
             if !self.is_orphaned(now, idx) {
-                self.tell_waiting(now, idx, true);
+                if self.listeners.get(idx).is_some_and(|listener| listener.is_asked) {
+                    self.tell_waiting(now, idx, true);
+                } else {
+                    self.hand_out(now, idx, host);
+                }
             } else if self
                 .listeners
                 .get(idx)
@@ -284,16 +297,18 @@ impl Engine {
     /// A flow that its listener still counts is going away.
     pub(super) fn forget_in_listener(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
+        // An owner that has been told of it may still take it, and finds it reset.
+        let Some(listener_idx) = flow.conn.listener.take() else { return };
         if !flow.snd.syn_acked {
-            listener.half_open -= 1;
-        } else if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
+            self.uncount_half_open(listener_idx);
+            return;
+        }
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
             listener.waiting.remove(at);
         } else {
             listener.handed -= 1;
         }
-        // An owner that has been told of it may still take it, and finds it reset.
-        flow.conn.listener = None;
     }
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
@@ -313,9 +328,8 @@ impl Engine {
         let orphans: Vec<FlowIdx> =
             self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
         for flow in orphans {
-            let conn = &mut self.flows.get_mut(flow).conn;
-            conn.listener = None;
-            conn.came_in = None;
+            self.forget_in_listener(flow);
+            self.flows.get_mut(flow).conn.came_in = None;
             self.app_close(now, flow, true, host);
         }
     }

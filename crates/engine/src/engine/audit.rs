@@ -52,6 +52,10 @@ impl Engine {
                 return Err(format!("half open {half_open}, handed {handed}, but {listener:?}"));
             }
         }
+        let half_open = self.listeners.iter().map(|(_, listener)| listener.half_open as usize).sum::<usize>();
+        if self.half_open != half_open {
+            return Err(format!("half open {half_open}, but {} are counted", self.half_open));
+        }
         Ok(())
     }
 

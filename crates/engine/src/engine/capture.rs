@@ -191,14 +191,18 @@ impl Engine {
             Some(idx) => {
                 let conn = &self.flows.get(idx).conn;
                 if !conn.owner.is_nobody() {
-                    return Some(SightingEnd { session: conn.owner.session, fd: conn.owner.fd });
+                    return Some(SightingEnd {
+                        session: conn.owner.session,
+                        fd: conn.owner.fd,
+                        listens: false,
+                    });
                 }
                 conn.came_in
             }
             None => self.listeners.find(key.local),
         };
         let holder = self.listeners.get(listener?)?.holders.first()?;
-        Some(SightingEnd { session: holder.session, fd: holder.fd })
+        Some(SightingEnd { session: holder.session, fd: holder.fd, listens: true })
     }
 }
 

@@ -161,7 +161,7 @@ impl Engine {
             },
             state: flow.conn.state.linux_number(),
             flags: if flow.options.receive_shut { FLOW_RECEIVE_SHUT } else { 0 },
-            reserved: 0,
+            congestion: flow.cc.algorithm.name().number(),
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }

@@ -8,6 +8,7 @@ use crate::control::listen::{CREDIT_MAX, Evidence, Holder};
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::flow::tcp::congestion::{self, AlgorithmName};
 use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
@@ -408,18 +409,14 @@ impl Engine {
             // The kernel knows whether the program may, and does it.
             return Err(Errno::EACCES);
         }
-        let key = self.choose_key(path, source, port, remote)?;
+        let key = self.choose_key(now, path, source, port, remote)?;
         if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
             return Err(Errno::ENOBUFS);
         }
-        let params = OpenParams {
-            key,
-            path,
-            iss: initial_sequence_number(&self.config.secret, &key, now),
-            mss: self.path_mss(path, remote.addr),
-            tcp: self.config.tcp,
-            now,
-        };
+        let iss = initial_sequence_number(&self.config.secret, &key, now);
+        let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
+        let params =
+            OpenParams { key, path, iss, mss: self.path_mss(path, remote.addr), tcp: self.config.tcp, now };
         let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);
@@ -471,6 +468,7 @@ impl Engine {
     /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
     fn choose_key(
         &mut self,
+        now: Instant,
         path: Path,
         source: Addr,
         port: u16,
@@ -480,7 +478,7 @@ impl Engine {
         if port != 0 {
             let key = key(port);
             // A connection of a socket with itself would need one record for both of its ends.
-            let free = self.index.get(&key).is_none() && key != key.reversed();
+            let free = self.may_have(now, &key) && key != key.reversed();
             return if free { Ok(key) } else { Err(Errno::EADDRNOTAVAIL) };
         }
         let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
@@ -488,6 +486,7 @@ impl Engine {
         if self.is_shared(path) {
             return self.choose_reserved(offset, source, remote);
         }
+        let mut in_time_wait = None;
         for _ in 0..count {
             let at = offset.wrapping_add(self.next_port) % count;
             self.next_port = self.next_port.wrapping_add(1);
@@ -498,8 +497,11 @@ impl Engine {
             if !taken && self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
                 return Ok(key);
             }
+            if !taken && in_time_wait.is_none() && self.may_have(now, &key) {
+                in_time_wait = Some(key);
+            }
         }
-        Err(Errno::EADDRNOTAVAIL)
+        in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
     }
 }
 
@@ -521,6 +523,12 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(4096, toe_base::limits::WINDOW_MAX);
         }
+        FlowOption::Congestion => {
+            if let Some(name) = AlgorithmName::from_number(value) {
+                congestion::choose(flow, name);
+            }
+        }
+        FlowOption::MaxPacingRate => congestion::limit_pacing(flow, value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(flow, now);

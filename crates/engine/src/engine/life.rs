@@ -23,9 +23,7 @@ impl Engine {
                 self.counters.add(Counter::DropFlowTableFull);
                 return None;
             };
-            if self.flows.is_used(oldest) && super::is_evictable(self.flows.get(oldest)) {
-                self.remove_flow(oldest);
-            }
+            self.evict(oldest);
             idx = self.flows.alloc();
         }
         let idx = idx?;
@@ -150,14 +148,17 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
-        let flow = self.flows.get_mut(idx);
+        let flow = self.flows.get(idx);
         let unread =
             unread_in_channel || flow.conn.prefix_unread || flow.receive.unconsumed(flow.data_nxt()) > 0;
-        match flow.conn.state {
+        let state = flow.conn.state;
+        match state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
             _ if abort || unread => self.abort_behind_data(idx),
+            _ if !self.may_be_orphan() => self.abort(idx, Errno::OK),
             _ => {
+                let flow = self.flows.get_mut(idx);
                 tcp::shutdown_send(flow);
                 flow.held.clear(&mut self.held);
                 if flow.conn.state == TcpState::FinWait2 {
@@ -248,6 +249,7 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
+        self.uncount_leftover(idx);
         self.flows.free(idx);
     }
 

@@ -16,11 +16,13 @@ mod capture;
 mod completions;
 mod direct;
 mod host;
+mod leftovers;
 mod life;
 mod neighbours;
 mod receive;
 mod report;
 mod shared;
+mod syn;
 mod tcp_report;
 mod timers;
 mod transmit;
@@ -38,6 +40,7 @@ use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
 use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::limit::RateLimit;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
@@ -61,6 +64,10 @@ use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, Session
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
+/// Resets for segments of no connection.
+const RESETS_A_SECOND: u32 = 4000;
+/// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
+const CHALLENGES_A_SECOND: u32 = 1000;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// TCP header without options.
@@ -133,6 +140,11 @@ pub struct Engine {
     /// Connections that ever came in at listeners.
     arrivals: u64,
     capture: capture::Capture,
+    /// Connections that came in at listeners and are not open yet.
+    half_open: usize,
+    leftovers: leftovers::Leftovers,
+    reset_limit: RateLimit,
+    challenge_limit: RateLimit,
 }
 
 impl Engine {
@@ -159,6 +171,10 @@ impl Engine {
             shared: Shared::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
+            half_open: 0,
+            leftovers: leftovers::Leftovers::default(),
+            reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
+            challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
         }
     }
@@ -233,6 +249,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
+        self.count_leftover(idx);
         let flow = self.flows.get(idx);
         self.wheel.set(idx, flow.timers.earliest());
         if completions::has_something(flow) {
@@ -248,6 +265,7 @@ impl Engine {
             }
         }
         self.free_if_done(idx);
+        self.bound_time_wait(idx);
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

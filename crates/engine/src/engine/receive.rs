@@ -4,15 +4,13 @@ use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::isn::initial_sequence_number;
-use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived, At};
 use crate::work::{FlowEvent, Path, Payload, RxWork, Segment};
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant, PortId, SeqNum};
+use toe_base::{FlowIdx, Instant, PortId};
 use toe_wire::link::RxOffload;
 
 impl Engine {
@@ -96,6 +94,10 @@ impl Engine {
         // The sequence numbers of a new life lie beyond those of the old one.
         let mut beyond = None;
         if let Some(idx) = known {
+            if self.must_wait_for_accept(idx, segment) {
+                self.counters.add(Counter::DropAcceptQueueFull);
+                return;
+            }
             if !self.is_new_life(idx, segment) {
                 self.flow_receives(now, idx, work, host);
                 return;
@@ -109,19 +111,22 @@ impl Engine {
             self.syn_arrives(now, work, beyond);
             return;
         }
-        self.nobodys(work);
+        if self.cookie_arrives(now, work, host) {
+            return;
+        }
+        self.nobodys(now, work);
     }
 
     /// Neither a connection nor a listener is there for a segment. Where the kernel has the address too and the segment
     /// is steered here no longer, it was under way when that changed: sent again it comes to whoever it is for now.
-    fn nobodys(&mut self, work: &RxWork<'_>) {
+    pub(super) fn nobodys(&mut self, now: Instant, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
         if work.segment.ack.is_none() && self.listeners.find(work.key.local).is_some() {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
         if !self.is_shared(work.path) || self.is_steered(&work.key) {
-            self.reject(work.path, work.key, &work.segment);
+            self.reject(now, work.path, work.key, &work.segment);
         }
     }
 
@@ -143,7 +148,13 @@ impl Engine {
         }
     }
 
-    fn flow_receives<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, work: &RxWork<'_>, host: &mut H) {
+    pub(super) fn flow_receives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        work: &RxWork<'_>,
+        host: &mut H,
+    ) {
         let flow = self.flows.get_mut(idx);
         let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
         let arena = self.sessions.arena(flow.receive.session);
@@ -155,6 +166,7 @@ impl Engine {
             ecn: self.config.tcp.ecn,
             host,
             counters: &mut self.counters,
+            challenges: &mut self.challenge_limit,
         };
         let event = segment_arrives(flow, &mut cx, work);
         flow.traffic.segments_in += 1;
@@ -163,7 +175,7 @@ impl Engine {
             flow.traffic.received += u64::from(flow.data_nxt().distance_from(nxt));
         }
         if event == FlowEvent::Reject {
-            self.reject(work.path, work.key, &work.segment);
+            self.reject(now, work.path, work.key, &work.segment);
         }
         self.apply(now, idx, event, host);
         if work.path == Path::Local && work.segment.len > 0 {
@@ -171,43 +183,14 @@ impl Engine {
         }
     }
 
-    /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
-    /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
-    /// 4.2.2.13).
-    fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
-        let Some(listener) = self.listeners.find(work.key.local) else {
-            self.nobodys(work);
-            return;
-        };
-        if !self.listeners.get(listener).is_some_and(|l| l.has_room()) {
-            self.counters.add(Counter::DropBacklogFull);
-            return;
-        }
-        let iss = initial_sequence_number(&self.config.secret, &work.key, now);
-        let params = OpenParams {
-            key: work.key,
-            path: work.path,
-            iss: beyond.map_or(iss, |beyond| iss.later(beyond)),
-            mss: self.path_mss(work.path, work.key.remote.addr),
-            tcp: self.config.tcp,
-            now,
-        };
-        let mut flow = open::passive(&params, &work.segment);
-        flow.conn.listener = Some(listener);
-        flow.conn.came_in = Some(listener);
-        if let Some(idx) = self.insert_flow(flow) {
-            if let Some(listener) = self.listeners.get_mut(listener) {
-                listener.half_open += 1;
-            }
-            self.counters.add(Counter::PassiveOpens);
-            self.after(idx);
-        }
-    }
-
     /// Answers a segment that belongs to no connection.
-    pub(super) fn reject(&mut self, path: Path, key: FlowKey, segment: &Segment) {
-        if let Some(reset) = icmp::reset_for(segment) {
+    pub(super) fn reject(&mut self, now: Instant, path: Path, key: FlowKey, segment: &Segment) {
+        let Some(reset) = icmp::reset_for(segment) else { return };
+        // Segments of nobody's come as fast as anybody likes; the answers need not.
+        if path == Path::Local || self.reset_limit.allows(now) {
             self.send_reset(path, key, reset);
+        } else {
+            self.counters.add(Counter::ResetsHeldBack);
         }
     }
 

@@ -58,12 +58,15 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
-            if let Path::Port { port: of, .. } = self.flows.get(idx).conn.path
-                && of != port
-            {
-                // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
-                self.ports[of.index()].ready.push(idx);
-                continue;
+            match self.flows.get(idx).conn.path {
+                Path::Port { port: of, .. } if of == port => {}
+                Path::Port { port: of, .. } => {
+                    // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
+                    self.ports[of.index()].ready.push(idx);
+                    continue;
+                }
+                // The record is another connection's by now, and stands where that belongs.
+                Path::Local => continue,
             }
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
             sent += units;
@@ -205,7 +208,9 @@ impl Engine {
                 continue;
             }
             let Some(idx) = self.ready_local.pop() else { break };
-            if !self.flows.is_used(idx) {
+            // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
+            // segments are not for this engine.
+            if !self.flows.is_used(idx) || !self.flows.get(idx).is_local() {
                 continue;
             }
             moved += self.local_turn(now, idx, host);

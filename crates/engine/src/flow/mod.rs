@@ -3,6 +3,7 @@
 //! A [`record::Flow`] is plain data addressed by index (design principle 3); everything else here works on one.
 
 pub mod key;
+pub mod limit;
 pub mod pool;
 pub mod reassembly;
 pub mod receive_buffer;

@@ -48,8 +48,53 @@ pub struct DeliveryStamp {
     pub delivered_at: Instant,
     /// When the first of the flight that was out then had been sent.
     pub first_sent_at: Instant,
+    /// Octets in the network with it.
+    pub in_flight: u32,
+    /// Octets that had been marked lost by then, ever.
+    pub lost: u32,
     /// The program, not the window, limited what was out.
     pub app_limited: bool,
+}
+
+/// What was marked lost since congestion control looked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    pub octets: u32,
+    pub stretches: u16,
+    /// Where the losses of one flight first were more than [`Losses::excess_of`] of it.
+    pub excess: Option<Excess>,
+}
+
+/// A volume in the network of which too much was lost (draft-ietf-ccwg-bbr-05 section 5.5.10.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Excess {
+    pub in_flight: u32,
+    pub app_limited: bool,
+}
+
+impl Losses {
+    /// Too much is more than a fiftieth: BBR.LossThresh.
+    const THRESHOLD: u64 = 50;
+
+    /// Whether `lost` octets are too many of a flight of `in_flight`.
+    pub fn excess_of(lost: u32, in_flight: u32) -> bool {
+        u64::from(lost) * Self::THRESHOLD > u64::from(in_flight)
+    }
+
+    /// `range` is lost, with `lost` octets since it was sent.
+    fn take(&mut self, range: &SentRange, lost: u32) {
+        self.octets = self.octets.saturating_add(range.len());
+        self.stretches = self.stretches.saturating_add(1);
+        let stamp = &range.stamp;
+        if self.excess.is_none() && Self::excess_of(lost, stamp.in_flight) {
+            // BBRInflightAtLoss: at which octet of this stretch was it too much?
+            let before = stamp.in_flight.saturating_sub(range.len());
+            let lost_before = u64::from(lost.saturating_sub(range.len())) * Self::THRESHOLD;
+            let prefix = u64::from(before).saturating_sub(lost_before) / (Self::THRESHOLD - 1);
+            let in_flight = before.saturating_add(prefix as u32);
+            self.excess = Some(Excess { in_flight, app_limited: stamp.app_limited });
+        }
+    }
 }
 
 impl SentRange {
@@ -68,6 +113,9 @@ pub struct Scoreboard {
     array: Array,
     sacked: u32,
     lost: u32,
+    /// Octets that were ever marked lost.
+    lost_ever: u32,
+    losses: Losses,
 }
 
 /// Where the stretches of all flows lie.
@@ -99,6 +147,16 @@ impl Scoreboard {
         self.lost
     }
 
+    /// Octets that were ever marked lost, as a number that wraps.
+    pub const fn lost_ever(&self) -> u32 {
+        self.lost_ever
+    }
+
+    /// What was marked lost since this was asked last.
+    pub fn take_losses(&mut self) -> Losses {
+        core::mem::take(&mut self.losses)
+    }
+
     /// The first stretch that is to be sent again.
     pub fn first_lost(&self, pool: &SentPool) -> Option<SentRange> {
         if self.lost == 0 {
@@ -118,7 +176,8 @@ impl Scoreboard {
                 && last.stamp.app_limited == range.stamp.app_limited
                 && last.len() + range.len() <= JOINED_MAX;
             if alike || must_join {
-                let joined = SentRange { start: last.start, resent: last.resent, stamp: last.stamp, ..range };
+                let stamp = DeliveryStamp { in_flight: range.stamp.in_flight, ..last.stamp };
+                let joined = SentRange { start: last.start, resent: last.resent, stamp, ..range };
                 self.uncount(*last);
                 *last = joined;
                 return;
@@ -259,7 +318,11 @@ impl Scoreboard {
         match fate {
             Fate::InFlight => {}
             Fate::Sacked => self.sacked += len,
-            Fate::Lost => self.lost += len,
+            Fate::Lost => {
+                self.lost += len;
+                self.lost_ever = self.lost_ever.wrapping_add(len);
+                self.losses.take(&before, self.lost_ever.wrapping_sub(before.stamp.lost));
+            }
         }
     }
 

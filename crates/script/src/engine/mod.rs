@@ -121,18 +121,18 @@ impl EngineStack {
 
 fn set_up(config: &mut EngineConfig, setting: &Setting) -> Result<(), StackError> {
     let Setting { name, value } = setting;
-    let known = match (name, value.as_str()) {
-        (SettingName::Ecn, "on") => Some(config.tcp.ecn = EcnMode::Request),
-        (SettingName::Ecn, "passive") => Some(config.tcp.ecn = EcnMode::Accept),
-        (SettingName::Ecn, "off") => Some(config.tcp.ecn = EcnMode::Off),
+    let unknown =
+        || StackError(format!("the engine has no setting {name:?} {value}: mark the script pending"));
+    match (name, value.as_str()) {
+        (SettingName::Ecn, "on") => config.tcp.ecn = EcnMode::Request,
+        (SettingName::Ecn, "passive") => config.tcp.ecn = EcnMode::Accept,
+        (SettingName::Ecn, "off") => config.tcp.ecn = EcnMode::Off,
         (SettingName::Congestion, name) => {
-            AlgorithmName::from_name(name).map(|name| config.tcp.congestion = name)
+            config.tcp.congestion = AlgorithmName::from_name(name).ok_or_else(unknown)?;
         }
-        _ => None,
-    };
-    known.ok_or_else(|| {
-        StackError(format!("the engine has no setting {name:?} {value}: mark the script pending"))
-    })
+        _ => return Err(unknown()),
+    }
+    Ok(())
 }
 
 impl Stack for EngineStack {

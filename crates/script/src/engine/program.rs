@@ -362,16 +362,5 @@ impl Program {
 fn state(engine: &Engine, conn: ConnName) -> StateName {
     let sockets = engine.sockets();
     let found = sockets.iter().find(|socket| !socket.listener && socket.remote.port() == far_port(conn));
-    match found.map(|socket| socket.state) {
-        Some("SYN-SENT") => StateName::SynSent,
-        Some("SYN-RECV") => StateName::SynReceived,
-        Some("ESTAB") => StateName::Established,
-        Some("FIN-WAIT-1") => StateName::FinWait1,
-        Some("FIN-WAIT-2") => StateName::FinWait2,
-        Some("CLOSE-WAIT") => StateName::CloseWait,
-        Some("CLOSING") => StateName::Closing,
-        Some("LAST-ACK") => StateName::LastAck,
-        Some("TIME-WAIT") => StateName::TimeWait,
-        _ => StateName::Closed,
-    }
+    found.map_or(StateName::Closed, |socket| StateName::of_ss(socket.state))
 }

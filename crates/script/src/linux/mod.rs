@@ -8,6 +8,7 @@ use crate::run::{Failure, run};
 use crate::script::{Act, Call, ConnName, Gives, Header, Script};
 use crate::stack::{Outcome, Stack, StackError, Tolerance};
 use namespace::STACK_MAC;
+pub(crate) use namespace::enter_alone as enter_namespace;
 use program::Program;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
@@ -64,9 +65,7 @@ impl LinuxStack {
     fn take_frames(&mut self) -> Result<(), StackError> {
         let now = self.now_us();
         let mut frames: Vec<(Vec<u8>, RxOffload)> = Vec::new();
-        self.port
-            .receive(BATCH, &mut |frame, offload| frames.push((frame.to_vec(), offload)))
-            .map_err(|error| StackError::new("taking frames from the link", error))?;
+        receive(&mut *self.port, &mut frames)?;
         for (frame, offload) in frames {
             let Ok((header, packet)) = EthRepr::parse(&frame) else { continue };
             if header.ethertype != EtherType::Ipv4 || packet.get(9) != Some(&6) {
@@ -79,15 +78,56 @@ impl LinuxStack {
         }
         Ok(())
     }
+}
 
-    fn wait(&self, us: u64) -> Result<(), StackError> {
-        let Some(fd) = self.port.poll_fd() else { return Ok(()) };
-        let limit =
-            Duration::from_micros(us).try_into().map_err(|error| StackError::new("waiting", error))?;
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(StackError::new("waiting", error)),
+/// Waits until the link has frames, or so long.
+pub(crate) fn wait(port: &dyn Port, us: u64) -> Result<(), StackError> {
+    let Some(fd) = port.poll_fd() else { return Ok(()) };
+    let limit = Duration::from_micros(us).try_into().map_err(|error| StackError::new("waiting", error))?;
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(StackError::new("waiting", error)),
+    }
+}
+
+/// Takes the frames that wait at the link.
+pub(crate) fn receive(port: &mut dyn Port, frames: &mut Vec<(Vec<u8>, RxOffload)>) -> Result<(), StackError> {
+    port.receive(BATCH, &mut |frame, offload| frames.push((frame.to_vec(), offload)))
+        .map(|_| ())
+        .map_err(|error| StackError::new("taking frames from the link", error))
+}
+
+/// Sends one frame as it is.
+pub(crate) fn send_frame(port: &mut dyn Port, header: EthRepr, packet: &[u8]) -> Result<(), StackError> {
+    let none = || StackError("the link takes no frame".to_owned());
+    let frame = port.transmit().frame(eth::HEADER_LEN + packet.len()).ok_or_else(none)?;
+    header.emit(frame);
+    frame[eth::HEADER_LEN..].copy_from_slice(packet);
+    port.transmit().commit(TxOffload::default());
+    port.flush().map_err(|error| StackError::new("sending a frame", error))
+}
+
+/// Repeats a call until it gives what it must, as long as that can be on its way.
+pub(crate) fn call_until(
+    call: &Call,
+    mut once: impl FnMut() -> Result<Outcome, StackError>,
+) -> Result<Outcome, StackError> {
+    let wants_something = match call {
+        Call::Accept(gives) | Call::Read { gives, .. } | Call::Connected(gives) => *gives != Gives::Nothing,
+        _ => false,
+    };
+    let start = Instant::now();
+    loop {
+        let outcome = once()?;
+        let in_vain = match (&outcome, call) {
+            (Outcome::Nothing, _) => wants_something,
+            (Outcome::State(got), Call::State(want)) => got != want,
+            _ => false,
+        };
+        if !in_vain || start.elapsed() >= CALL_WAIT {
+            return Ok(outcome);
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -103,12 +143,7 @@ impl Stack for LinuxStack {
 
     fn arrives(&mut self, datagram: &[u8]) -> Result<(), StackError> {
         let header = EthRepr { dst: STACK_MAC, src: self.port.mac(), ethertype: EtherType::Ipv4 };
-        let none = || StackError("the link takes no frame".to_owned());
-        let frame = self.port.transmit().frame(eth::HEADER_LEN + datagram.len()).ok_or_else(none)?;
-        header.emit(frame);
-        frame[eth::HEADER_LEN..].copy_from_slice(datagram);
-        self.port.transmit().commit(TxOffload::default());
-        self.port.flush().map_err(|error| StackError::new("sending a frame", error))
+        send_frame(&mut *self.port, header, datagram)
     }
 
     fn sent(&mut self, until_us: u64) -> Result<Option<(u64, Segment)>, StackError> {
@@ -121,29 +156,11 @@ impl Stack for LinuxStack {
             if now >= until_us {
                 return Ok(None);
             }
-            self.wait(until_us - now)?;
+            wait(&*self.port, until_us - now)?;
         }
     }
 
     fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
-        let wants_something = match call {
-            Call::Accept(gives) | Call::Read { gives, .. } | Call::Connected(gives) => {
-                *gives != Gives::Nothing
-            }
-            _ => false,
-        };
-        let start = Instant::now();
-        loop {
-            let outcome = self.program.call(conn, call, octets)?;
-            let in_vain = match (&outcome, call) {
-                (Outcome::Nothing, _) => wants_something,
-                (Outcome::State(got), Call::State(want)) => got != want,
-                _ => false,
-            };
-            if !in_vain || start.elapsed() >= CALL_WAIT {
-                return Ok(outcome);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        call_until(call, || self.program.call(conn, call, octets))
     }
 }

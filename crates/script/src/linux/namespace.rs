@@ -25,10 +25,17 @@ const ALWAYS: [(&str, &str); 7] = [
     ("ipv4/tcp_syncookies", "1"),
 ];
 
-/// Moves this thread into a new namespace and opens the link there.
-pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
+/// Moves this thread into a new namespace.
+pub(crate) fn enter_alone() -> Result<(), StackError> {
     unshare(CloneFlags::CLONE_NEWNET)
         .map_err(|error| StackError::new("making a network namespace (this needs root)", error))?;
+    sysctl("ipv6/conf/default/disable_ipv6", "1")?;
+    ip("link set lo up\n")
+}
+
+/// The same, with the link and Linux's TCP set up as the script wants.
+pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
+    enter_alone()?;
     for (name, value) in ALWAYS {
         sysctl(name, value)?;
     }
@@ -39,8 +46,7 @@ pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
     let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
     // Segments one by one: what the kernel would let a card cut, it cuts itself.
     ip(&format!(
-        "link set lo up\n\
-         link set {LINK} address {STACK_MAC} mtu {} gso_max_segs 1\n\
+        "link set {LINK} address {STACK_MAC} mtu {} gso_max_segs 1\n\
          addr add {STACK_ADDR}/24 dev {LINK}\n\
          neigh replace {FAR_ADDR} lladdr {} dev {LINK} nud permanent\n",
         header.mtu,

@@ -132,15 +132,17 @@ impl Program {
         }
         let to = SocketAddrV4::new(FAR_ADDR, far_port(conn));
         let result = match fast {
-            None => rustix::net::connect(&socket, &to),
+            None => rustix::net::connect(&socket, &to).map(|()| 0),
             Some(octets) => {
                 let flags = SendFlags::from_bits_retain(MSG_FASTOPEN) | SendFlags::NOSIGNAL;
-                rustix::net::sendto(&socket, octets, flags, &to).map(|_| ())
+                rustix::net::sendto(&socket, octets, flags, &to)
             }
         };
         self.sockets[usize::from(conn.0)] = Some(socket);
         Ok(match result {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Outcome::Done,
+            Ok(taken) if fast.is_some() => Outcome::Number(taken as i64),
+            Err(rustix::io::Errno::INPROGRESS) if fast.is_some() => Outcome::Number(0),
+            Ok(_) | Err(rustix::io::Errno::INPROGRESS) => Outcome::Done,
             Err(error) => Outcome::Error(errno(error)),
         })
     }

@@ -64,7 +64,7 @@ fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
         "inject" => {
             let spec = segment(words)?;
             check_exact(words, &spec)?;
-            Act::Inject(Packet::Segment(spec))
+            Act::Inject(Packet::Segment(Box::new(spec)))
         }
         "expect" if words.take("train") => train(words)?,
         "expect" | "allow" => {
@@ -293,6 +293,17 @@ const STATES: [(&str, StateName); 10] = [
 
 fn state(word: &str) -> Option<StateName> {
     STATES.iter().find(|(name, _)| *name == word).map(|(_, state)| *state)
+}
+
+impl StateName {
+    /// The state that `ss` spells so.
+    pub(crate) fn of_ss(name: &str) -> StateName {
+        match name {
+            "SYN-RECV" => StateName::SynReceived,
+            "ESTAB" => StateName::Established,
+            name => state(name).unwrap_or(StateName::Closed),
+        }
+    }
 }
 
 impl std::fmt::Display for StateName {

@@ -189,7 +189,7 @@ impl Conn {
         if spec.sackok != Want::Unsaid && spec.sackok != Want::Absent {
             options.push(TcpOption::SackPermitted);
         }
-        if spec.syn && self.stack_isn.is_none() || spec.syn && spec.ack != AckSpec::None {
+        if spec.syn && (self.stack_isn.is_none() || spec.ack != AckSpec::None) {
             self.stamps.0 = matches!(spec.stamps, Want::Is(_));
             self.scales.0 = matches!(spec.wscale, Want::Is(_));
         }

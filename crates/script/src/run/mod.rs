@@ -278,17 +278,17 @@ impl Run<'_> {
             self.expect(name, When::Now, &SegmentSpec { syn: true, ..SegmentSpec::default() })?;
             self.quiet(open.rtt_us)?;
             syn.ack = answer.ack;
-            self.inject(name, &Packet::Segment(syn))?;
+            self.inject(name, &Packet::Segment(Box::new(syn)))?;
             self.expect(name, When::Now, &ack)?;
             return self.call(name, &Call::Connected(Gives::Ok));
         }
         if !self.is_listening {
             self.call(name, &Call::Listen { backlog: 64 })?;
         }
-        self.inject(name, &Packet::Segment(syn))?;
+        self.inject(name, &Packet::Segment(Box::new(syn)))?;
         self.expect(name, When::Now, &answer)?;
         self.quiet(open.rtt_us)?;
-        self.inject(name, &Packet::Segment(ack))?;
+        self.inject(name, &Packet::Segment(Box::new(ack)))?;
         self.call(name, &Call::Accept(Gives::Ok))
     }
 
@@ -301,14 +301,18 @@ impl Run<'_> {
             }
             _ => Vec::new(),
         };
-        let now = self.stack.now_us();
         let outcome = self.stack.call(name, call, &octets)?;
-        self.last_us = self.last_us.max(now);
+        // What the call brought about may have been sent before it returned.
+        self.last_us = self.last_us.max(self.stack.now_us());
         let conn = &mut self.conns[usize::from(name.0)];
         match call {
             Call::Listen { .. } => self.is_listening = true,
             Call::Send { len, .. } if outcome == Outcome::Done => conn.written = written.wrapping_add(*len),
-            Call::Connect { fast: Some(len), .. } => conn.written = written.wrapping_add(*len),
+            Call::Connect { fast: Some(_), .. } => {
+                if let Outcome::Number(taken) = outcome {
+                    conn.written = written.wrapping_add(taken as u32);
+                }
+            }
             Call::Read { .. } => {
                 if let Outcome::Octets(bytes) = &outcome {
                     conn.read = read.wrapping_add(bytes.len() as u32);
@@ -340,6 +344,7 @@ fn judge(call: &Call, outcome: &Outcome) -> Result<(), String> {
         (Call::ErrorIs(want), _, Outcome::Error(got)) => want == got,
         (Call::State(want), _, Outcome::State(got)) => want == got,
         (Call::Info(_, want), _, Outcome::Number(got)) => want.contains(*got),
+        (Call::Connect { fast: Some(_), .. }, _, Outcome::Number(_)) => true,
         (Call::Read { len, .. }, Gives::Ok, Outcome::Octets(bytes)) => bytes.len() == *len as usize,
         (_, Gives::Ok, Outcome::Done) | (_, Gives::Nothing, Outcome::Nothing) => true,
         (_, Gives::EndOfFile, Outcome::EndOfFile) => true,

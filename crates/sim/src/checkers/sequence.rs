@@ -221,6 +221,12 @@ impl Sequences {
 }
 
 impl Half {
+    /// From here on the sender of this half takes nothing: a scaled window is rounded down, so it may take a little more
+    /// than it has offered.
+    pub fn takes_nothing_from(&self) -> Option<SeqNum> {
+        Some(self.offered?.plus(1 << self.scale))
+    }
+
     fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {
         let (seq, end) = (tcp.header.seq, tcp.seq_end());
         if seq.after(self.sent_max) {
@@ -276,10 +282,9 @@ impl Half {
             return Err(format!("the acknowledgement was {before:?} before"));
         }
         self.acked = Some(ack);
-        let shift = match back {
-            Some(back) if back.scale_offered && self.scale_offered => self.scale,
-            _ => 0,
-        };
+        // Whether windows are scaled is not known when the other side has another life by now.
+        let Some(back) = back else { return Ok(()) };
+        let shift = if back.scale_offered && self.scale_offered { self.scale } else { 0 };
         let edge = ack.plus(u32::from(tcp.header.window.0) << shift);
         if let Some(before) = self.offered {
             // A scaled window cannot say every number: rounding down may seem to take back less than a unit of it.

@@ -49,6 +49,9 @@ impl Meddler {
             return;
         }
         let Some(tcp) = TcpFrame::parse(frame) else { return };
+        if !offload.checksum_ok && !tcp.checksum_is_valid(frame) {
+            return;
+        }
         let (Some(half), Some(back)) = (sequences.half(tcp.way), sequences.half(tcp.way.back())) else {
             return;
         };
@@ -111,6 +114,7 @@ impl Meddler {
     fn garbage(&mut self, tcp: &TcpFrame, frame: &[u8], half: &Half, back: &Half) -> Option<Vec<u8>> {
         // What the receiver has acknowledged and offered.
         let (acked, edge) = (back.acked?, back.offered?);
+        let beyond = back.takes_nothing_from()?;
         let random = &mut self.random;
         let mut text = vec![0xba; random.any_size(1400) as usize + 1];
         let len = text.len() as u32;
@@ -121,7 +125,7 @@ impl Meddler {
         let stamps_count = half.stamps_offered && back.stamps_offered;
         match random.below(9) {
             // Beyond the window (RFC 9293 section 3.10.7.4).
-            0 => header.seq = edge.plus(random.any_size(100_000)),
+            0 => header.seq = beyond.plus(random.any_size(100_000)),
             // Before it.
             1 => header.seq = acked.minus(len + random.any_size(10_000)),
             // An inexact reset (RFC 5961 section 3).

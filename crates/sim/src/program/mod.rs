@@ -81,7 +81,7 @@ impl Session {
     pub fn listen(&mut self, cx: &mut Cx<'_>, at: Ipv4Addr, port: u16, backlog: u32) {
         let anchor = self.take_anchor(cx.engine);
         let number = self.listeners.len() as u32;
-        self.listeners.push(Listening { port, anchor, id: None });
+        self.listeners.push(Listening { port, anchor, id: None, closed: false });
         let local = SocketAddr::from((at, port)).into();
         let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
         cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog}"));
@@ -102,7 +102,7 @@ impl Session {
         if let Some((own, peer)) = cx.memory.take_last_info() {
             let way = Way { from: v4(own), to: v4(peer) };
             cx.sequences.know(way, StreamId { conn, side: 0 });
-            cx.conns.by_way.insert(way, conn);
+            cx.conns.by_way.insert((server.0, way), conn);
         }
     }
 
@@ -146,8 +146,7 @@ impl Session {
 
     fn command_done(&mut self, cx: &mut Cx<'_>, token: u32, errno: Errno, id: u32) {
         if token & LISTEN_TOKEN != 0 {
-            // A program that ends may have closed it in the meantime.
-            let Some(listening) = self.listeners.get_mut((token & !LISTEN_TOKEN) as usize) else { return };
+            let listening = &mut self.listeners[(token & !LISTEN_TOKEN) as usize];
             if !errno.is_ok() {
                 let what = format!("listen at port {} failed: {errno:?}", listening.port);
                 cx.verdict.fail(Checker::Isolation, what);
@@ -177,16 +176,25 @@ impl Session {
         flow: FlowId,
         ends: Option<(SocketAddr, SocketAddr)>,
     ) {
-        if !self.listeners.iter().any(|l| l.id == Some(listener)) {
-            let what = isolation::unknown_name(self.id, &listener);
-            cx.verdict.check(Checker::Isolation, what);
-            return;
+        match self.listeners.iter().find(|l| l.id == Some(listener)) {
+            Some(listening) if listening.closed => {
+                // What it is told of the connection is of no interest any more.
+                self.by_id.insert(flow.raw(), self.sockets.len());
+                self.sockets.push(Socket::gone(flow));
+                return;
+            }
+            Some(_) => {}
+            None => {
+                let what = isolation::unknown_name(self.id, &listener);
+                cx.verdict.check(Checker::Isolation, what);
+                return;
+            }
         }
         let anchor = self.take_anchor(cx.engine);
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
         let way = ends.map(|(own, peer)| Way { from: v4(peer), to: v4(own) });
-        let conn = way.and_then(|way| cx.conns.by_way.get(&way).copied());
+        let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();
         let socket = match conn {
             Some(conn) => Socket::new(StreamId { conn, side: 1 }, anchor),

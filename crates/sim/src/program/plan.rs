@@ -73,8 +73,8 @@ pub struct Conn {
 #[derive(Debug, Default)]
 pub struct Conns {
     pub list: Vec<Conn>,
-    /// From the client's end to the server's.
-    pub by_way: BTreeMap<Way, u32>,
+    /// From the server's engine and the way from the client's end to the server's.
+    pub by_way: BTreeMap<(usize, Way), u32>,
     /// What may go wrong without anybody's fault.
     pub excuses: Excuses,
     /// All was healed and is being ended.
@@ -90,6 +90,8 @@ pub struct Excuses {
     pub jumps: bool,
     /// Listeners or tables may be full for longer than a connect waits.
     pub crowded: bool,
+    /// The table is so small that TIME_WAIT is cut short.
+    pub forgetful: bool,
 }
 
 impl Conn {
@@ -99,12 +101,17 @@ impl Conn {
 
     /// Whether an error that an end was told of needs somebody who caused it.
     pub fn is_explained(&self, connecting: bool, errno: Errno, excuses: &Excuses) -> bool {
-        let timed_out = errno == Errno::ETIMEDOUT;
-        if self.excuse.is_some() || excuses.jumps && (timed_out || errno == Errno::ECONNRESET) {
+        let (timed_out, reset) = (errno == Errno::ETIMEDOUT, errno == Errno::ECONNRESET);
+        let restless = excuses.jumps && (timed_out || reset) || excuses.forgetful && reset;
+        if self.excuse.is_some() || restless {
             return true;
         }
         let keepalive = self.plans.iter().any(|plan| plan.keepalive);
         if keepalive && excuses.lossy && timed_out {
+            return true;
+        }
+        // The handshake's last segment was lost, and again all that the server sent to learn of it.
+        if excuses.lossy && !self.opened[1] && reset {
             return true;
         }
         connecting

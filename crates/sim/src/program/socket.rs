@@ -62,6 +62,11 @@ impl Socket {
         }
     }
 
+    /// Handed to a listener that was closed.
+    pub fn gone(flow: FlowId) -> Socket {
+        Socket { id: Some(flow), closed: true, ..Socket::stranger(AnchorHandle::default()) }
+    }
+
     pub fn stream(&self) -> Option<StreamId> {
         self.sends
     }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cable;
+mod capture;
 mod death;
 mod descriptor;
 mod direct;

@@ -1,12 +1,15 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
+mod bottleneck;
 mod capture;
 mod closing;
 mod crowd;
 mod crowd_parts;
 mod direct;
 mod fake_channels;
+mod flood;
 mod hostile;
+mod leftovers;
 mod long_stream;
 mod path_mtu;
 mod recovery;

@@ -136,7 +136,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(number: u8, caps: LinkCaps) -> Side {
+    pub(super) fn new(number: u8, caps: LinkCaps) -> Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
             flows_max: 256,
@@ -179,6 +179,16 @@ impl Side {
         self.listen_with(now, at, NO_HANDLE)
     }
 
+    /// The same with room for so many connections that wait.
+    pub(super) fn listen_for(
+        &mut self,
+        now: Instant,
+        at: SocketAddr,
+        backlog: u32,
+    ) -> Result<ListenerId, Errno> {
+        self.listen_as(now, ListenArgs { local: at.into(), backlog, twin: NO_HANDLE, ..Default::default() })
+    }
+
     /// The same with the handle of a kernel socket.
     pub(super) fn listen_with(
         &mut self,
@@ -186,8 +196,12 @@ impl Side {
         at: SocketAddr,
         twin: u32,
     ) -> Result<ListenerId, Errno> {
+        self.listen_as(now, ListenArgs { local: at.into(), backlog: 64, twin, ..Default::default() })
+    }
+
+    fn listen_as(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
         let anchor = self.engine.take_anchor(self.session);
-        let args = ListenArgs { local: at.into(), backlog: 64, anchor: anchor.0, twin, ..Default::default() };
+        let args = ListenArgs { anchor: anchor.0, ..args };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Listen { token: 1 }, &block);
@@ -259,7 +273,7 @@ impl Side {
         self.conns.iter_mut().find(|c| c.id == id).expect("a completion for a known flow")
     }
 
-    fn poll_completions(&mut self, now: Instant) -> bool {
+    pub(super) fn poll_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         loop {
             self.engine.poll_completions(&mut self.memory);

@@ -97,6 +97,18 @@ pub struct Conn {
     pub prefix_unread: bool,
     /// Such octets went to the next owner, who may still have some that nobody else can reach.
     pub carried: bool,
+    /// What it counts as, once no program has it.
+    pub leftover: Leftover,
+}
+
+/// A connection that no program has any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leftover {
+    #[default]
+    No,
+    /// It is still closing.
+    Orphan,
+    TimeWait,
 }
 
 /// A connection's place in a channel.
@@ -429,6 +441,7 @@ impl Flow {
                 asked_to_yield: false,
                 prefix_unread: false,
                 carried: false,
+                leftover: Leftover::No,
             },
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),

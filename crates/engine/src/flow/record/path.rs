@@ -47,6 +47,7 @@ pub struct Prr {
 pub struct Undo {
     pub cwnd: u32,
     pub ssthresh: u32,
+    pub any_resent: bool,
     /// Octets sent again that the peer has not said to have twice.
     pub unexplained: u32,
     /// The timestamp of the first of them.
@@ -131,13 +132,15 @@ pub struct DeliveryRate {
     pub delivered: u64,
     pub delivered_at: Instant,
     pub first_sent_at: Instant,
-    /// Samples are limited by the program until so much is delivered.
+    /// Samples are limited by the program until more than this is delivered; 0: they are not.
     pub app_limited_until: u64,
     /// The latest sample, in octets a second.
     pub latest: u64,
     pub latest_app_limited: bool,
     /// Octets a second that may go out; 0: not paced.
     pub pacing: u64,
+    /// What the program allows at most (SO_MAX_PACING_RATE); 0: anything.
+    pub pacing_max: u32,
     /// When the next may, if paced.
     pub next_send_at: Instant,
 }

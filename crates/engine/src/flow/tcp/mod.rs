@@ -33,6 +33,7 @@ use toe_base::Instant;
 use toe_base::arena::Arena;
 
 use crate::counter::Counters;
+use crate::flow::limit::RateLimit;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
@@ -51,6 +52,8 @@ pub struct RxContext<'a, H> {
     pub ecn: EcnMode,
     pub host: &'a mut H,
     pub counters: &'a mut Counters,
+    /// Of challenge ACKs, all connections together.
+    pub challenges: &'a mut RateLimit,
 }
 
 /// The program stopped sending: FIN goes out behind all that is queued (RFC 9293 section 3.10.4, CLOSE call).

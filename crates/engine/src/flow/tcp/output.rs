@@ -9,7 +9,7 @@ use crate::flow::scoreboard::{SentPool, SentRange};
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::TIMESTAMPS_LEN;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{path_mtu, rack, rate, recovery, timeout};
+use crate::flow::tcp::{congestion, path_mtu, rack, rate, recovery, timeout};
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -117,17 +117,15 @@ fn path_left(flow: &Flow, now: Instant, mss: u32) -> u32 {
     if flow.is_local() {
         return u32::MAX;
     }
-    if flow.rate.pacing > 0 && now < flow.rate.next_send_at {
-        return 0;
-    }
+    let paced = rate::paced_room(&flow.rate, now, mss);
     let left = flow.cc.cwnd.saturating_sub(flow.pipe());
-    if left >= mss || flow.pipe() == 0 { left.max(mss) } else { 0 }
+    if paced > 0 && (left >= mss || flow.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
 }
 
 /// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
 /// window does not hold it back: it is one segment, after nothing was heard for two round trips.
 fn prepare_tail_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    if !flow.snd.tail_probe {
+    if !flow.snd.tail_probe || flow.outstanding() == 0 {
         return None;
     }
     let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
@@ -394,7 +392,11 @@ fn ack_sent(flow: &mut Flow, held: &HeldPool, sack: &SackBlocks) {
 
 /// `seq..end` went out: what of it was out before, again (a window probe may be both).
 fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, seq: SeqNum, end: SeqNum) {
-    let stamp = rate::stamp(flow, now);
+    let len = end.distance_from(seq);
+    if flow.pipe() == 0 {
+        congestion::restart(flow, now);
+    }
+    let stamp = rate::stamp(flow, now, len);
     let nxt = flow.snd.nxt;
     if seq.before(nxt) {
         let again_end = end.earlier(nxt);
@@ -411,13 +413,10 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, seq: SeqNum, en
         flow.board.sent(pool, range);
         flow.snd.nxt = end;
     }
-    let len = end.distance_from(seq);
     if matches!(flow.cc.phase, Phase::Recovery | Phase::Reduced) {
         flow.cc.prr.out = flow.cc.prr.out.saturating_add(len);
     }
-    if let Some(us) = (u64::from(len) * 1_000_000).checked_div(flow.rate.pacing) {
-        flow.rate.next_send_at = flow.rate.next_send_at.max(now).after_us(us);
-    }
+    rate::note_paced(&mut flow.rate, now, len);
     let pipe = flow.pipe();
     flow.cc.usage.sent(pipe);
 }
@@ -433,7 +432,7 @@ pub fn settle(flow: &mut Flow, now: Instant) {
     if flow.rate.pacing > 0 && waiting && now < flow.rate.next_send_at {
         flow.timers.pace = flow.rate.next_send_at;
     }
-    if !unsent && flow.pipe() < flow.cc.cwnd {
+    if !waiting && flow.pipe() < flow.cc.cwnd {
         rate::note_app_limited(flow);
     }
     let asked = outstanding && flow.snd.wnd.octets() > 0;

@@ -100,6 +100,12 @@ pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recove
     if flow.rack.xmit_at == Instant::ZERO || flow.board.is_empty() {
         return false;
     }
+    let oldest = flow.board.ranges(pool)[0];
+    let is_later = !sent_after(flow.rack.xmit_at, flow.rack.end_seq, oldest.sent_at, oldest.end);
+    if flow.board.sacked() == 0 && !oldest.resent && is_later {
+        // All is in order: the first stretch was sent first.
+        return false;
+    }
     let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, in_recovery);
     let Rack { xmit_at, end_seq, .. } = flow.rack;
     let mut next = Instant::FAR_FUTURE;

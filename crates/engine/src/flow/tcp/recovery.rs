@@ -13,9 +13,10 @@
 //! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
 
 use crate::counter::{Counter, Counters};
-use crate::flow::record::{Flow, Frto, Phase, Prr, Rack, Undo};
+use crate::flow::record::{Flow, Frto, Phase, Prr, Undo};
 use crate::flow::scoreboard::{Fate, SentPool};
 use crate::flow::tcp::congestion::{self, Growth, dctcp};
+use crate::flow::tcp::rate::RateSample;
 use crate::flow::tcp::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::flow::tcp::{path_mtu, rack};
 use toe_base::Instant;
@@ -37,6 +38,7 @@ pub struct AckNews {
     pub pipe_before: u32,
     pub outstanding_before: u32,
     pub rtt_us: Option<u32>,
+    pub sample: RateSample,
     /// TSecr.
     pub echo: Option<u32>,
     pub ece: bool,
@@ -60,11 +62,15 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
     }
     path_mtu::acknowledged(flow, now);
     dctcp::on_ack(flow, news.acked, news.ece);
+    let was = flow.cc.phase;
     let mistaken = is_mistaken(flow, news);
     match flow.cc.phase {
         Phase::Open | Phase::Reduced => open(flow, pool, now, news, counters),
         Phase::Recovery => recovery(flow, pool, now, news, mistaken, counters),
         Phase::Loss => loss(flow, pool, now, news, mistaken, counters),
+    }
+    if was == Phase::Loss && flow.cc.phase == Phase::Open {
+        flow.cc.recovered();
     }
     resize_window(flow, now, news);
     congestion::note_usage(flow, now);
@@ -74,6 +80,7 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
 pub fn resent(flow: &mut Flow, len: u32, timestamp: Option<u32>) {
     if let Some(undo) = &mut flow.cc.undo {
         undo.unexplained = undo.unexplained.saturating_add(len);
+        undo.any_resent = true;
         undo.first_resent = undo.first_resent.or(timestamp);
     }
 }
@@ -97,7 +104,7 @@ fn count_duplicates(flow: &mut Flow, news: &AckNews) {
 /// Whether what was sent again had arrived the first time.
 fn is_mistaken(flow: &Flow, news: &AckNews) -> bool {
     let Some(undo) = flow.cc.undo else { return false };
-    let all_twice = news.duplicated > 0 && undo.unexplained == 0;
+    let all_twice = news.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
     let echoes_first = news.acked > 0
         && matches!((news.echo, undo.first_resent),
             (Some(echo), Some(resent)) if (echo.wrapping_sub(resent) as i32) < 0);
@@ -140,8 +147,8 @@ fn is_lost(flow: &mut Flow, pool: &mut SentPool, now: Instant) -> bool {
 }
 
 fn enter_recovery(flow: &mut Flow, news: &AckNews) {
-    flow.cc.undo =
-        Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, unexplained: 0, first_resent: None });
+    flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
+    flow.cc.recovery_begins();
     if flow.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
         flow.cc.phase = Phase::Recovery;
@@ -149,7 +156,13 @@ fn enter_recovery(flow: &mut Flow, news: &AckNews) {
     } else {
         reduce(flow, Phase::Recovery, news.pipe_before);
     }
+    forget_tail_probe(flow);
+}
+
+/// What a probe would find out is known.
+fn forget_tail_probe(flow: &mut Flow) {
     flow.rack.tlp_end_seq = None;
+    flow.snd.tail_probe = false;
     flow.timers.tail_probe = Instant::FAR_FUTURE;
 }
 
@@ -178,7 +191,7 @@ fn recovery(
         return;
     }
     if flow.snd.una.at_or_after(flow.cc.recover) {
-        flow.cc.cwnd = flow.cc.ssthresh;
+        flow.cc.recovered();
         flow.cc.phase = Phase::Open;
         flow.cc.dup_acks = 0;
         rack::recovery_ended(&mut flow.rack);
@@ -247,27 +260,29 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
         handshake_lost(flow);
         return;
     }
+    if flow.is_local() {
+        // No path to spare: there was no memory, and there may be some now.
+        flow.board.mark_lost(pool, |_| true);
+        return;
+    }
     if flow.board.ranges(pool).first().is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
         flow.board.unmark_sacked(pool);
     }
     let anew = flow.cc.phase != Phase::Loss || flow.snd.una.at_or_after(flow.cc.recover);
     if anew || flow.rtt.backoff == 0 {
-        flow.cc.undo =
-            Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, unexplained: 0, first_resent: None });
+        flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
         flow.cc.ssthresh = flow.cc.reduced(flow.outstanding(), mss, false);
         flow.cc.timed_out();
     }
+    flow.cc.recovery_begins();
     rack::mark_lost_on_timeout(flow, pool, now);
     flow.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     flow.cc.phase = Phase::Loss;
     flow.cc.recover = flow.snd.nxt;
     flow.cc.dup_acks = 0;
     flow.cc.cwnd = flow.pipe() + mss;
-    let Rack { tlp_end_seq, .. } = &mut flow.rack;
-    *tlp_end_seq = None;
-    flow.snd.tail_probe = false;
-    flow.timers.tail_probe = Instant::FAR_FUTURE;
+    forget_tail_probe(flow);
 }
 
 /// A SYN, or the answer to one, went out more than once: data starts with one segment (RFC 5681 section 3.1) and a patient
@@ -298,7 +313,7 @@ fn undo(flow: &mut Flow, pool: &mut SentPool, counters: &mut Counters) {
     counters.add(Counter::Undos);
     flow.cc.cwnd = flow.cc.cwnd.max(undo.cwnd);
     flow.cc.ssthresh = flow.cc.ssthresh.max(undo.ssthresh);
-    flow.cc.restore();
+    congestion::restore(flow);
     flow.cc.phase = Phase::Open;
     flow.cc.frto = Frto::Off;
     flow.cc.dup_acks = 0;
@@ -307,6 +322,9 @@ fn undo(flow: &mut Flow, pool: &mut SentPool, counters: &mut Counters) {
 }
 
 fn resize_window(flow: &mut Flow, now: Instant, news: &AckNews) {
+    if congestion::follow_model(flow, now, news) {
+        return;
+    }
     match flow.cc.phase {
         Phase::Recovery | Phase::Reduced => prr(flow, news),
         Phase::Loss if flow.cc.frto != Frto::Off => {}

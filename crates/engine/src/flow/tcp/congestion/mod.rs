@@ -7,14 +7,20 @@
 //! | RFC 5681 slow start and congestion avoidance, with octets counted (RFC 3465) | [`reno`] |
 //! | CUBIC (RFC 9438), the default | [`cubic`] |
 //! | DCTCP (RFC 8257) | [`dctcp`] |
+//! | BBR (draft-ietf-ccwg-bbr), which steers by a model of the path instead of by losses | [`bbr`] |
 //! | leaving slow start before it overshoots (RFC 9406) | [`hystart`] |
 
+pub mod bbr;
 pub mod cubic;
 pub mod dctcp;
 pub mod hystart;
 pub mod reno;
 
-use crate::flow::record::{Congestion, Flow, WindowUse};
+use crate::flow::record::{Congestion, Flow, Phase, WindowUse};
+use crate::flow::scoreboard::Losses;
+use crate::flow::tcp::rate;
+use crate::flow::tcp::recovery::AckNews;
+use bbr::{Bbr, Steered};
 use cubic::Cubic;
 use dctcp::Dctcp;
 use hystart::HyStart;
@@ -34,6 +40,7 @@ pub enum Algorithm {
     Reno(HyStart),
     Cubic(Cubic),
     Dctcp(Dctcp),
+    Bbr(Bbr),
 }
 
 /// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
@@ -43,21 +50,33 @@ pub enum AlgorithmName {
     #[default]
     Cubic,
     Dctcp,
+    Bbr,
 }
 
 impl AlgorithmName {
-    pub const ALL: [AlgorithmName; 3] = [AlgorithmName::Reno, AlgorithmName::Cubic, AlgorithmName::Dctcp];
+    pub const ALL: [AlgorithmName; 4] =
+        [AlgorithmName::Reno, AlgorithmName::Cubic, AlgorithmName::Dctcp, AlgorithmName::Bbr];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             AlgorithmName::Reno => "reno",
             AlgorithmName::Cubic => "cubic",
             AlgorithmName::Dctcp => "dctcp",
+            AlgorithmName::Bbr => "bbr",
         }
     }
 
     pub fn from_name(name: &str) -> Option<AlgorithmName> {
         Self::ALL.into_iter().find(|n| n.as_str() == name)
+    }
+
+    /// The number that the host interface gives it.
+    pub fn number(self) -> u8 {
+        toe_abi::congestion::number_of(self.as_str()).unwrap_or(0)
+    }
+
+    pub fn from_number(number: u32) -> Option<AlgorithmName> {
+        Self::from_name(toe_abi::congestion::name_of(u8::try_from(number).ok()?)?)
     }
 }
 
@@ -73,6 +92,7 @@ impl Algorithm {
             AlgorithmName::Reno => Algorithm::Reno(HyStart::default()),
             AlgorithmName::Cubic => Algorithm::Cubic(Cubic::default()),
             AlgorithmName::Dctcp => Algorithm::Dctcp(Dctcp::default()),
+            AlgorithmName::Bbr => Algorithm::Bbr(Bbr::default()),
         }
     }
 
@@ -81,6 +101,7 @@ impl Algorithm {
             Algorithm::Reno(_) => AlgorithmName::Reno,
             Algorithm::Cubic(_) => AlgorithmName::Cubic,
             Algorithm::Dctcp(_) => AlgorithmName::Dctcp,
+            Algorithm::Bbr(_) => AlgorithmName::Bbr,
         }
     }
 }
@@ -119,7 +140,7 @@ impl Congestion {
             let hystart = match &mut self.algorithm {
                 Algorithm::Reno(hystart) => Some(hystart),
                 Algorithm::Cubic(cubic) => Some(&mut cubic.hystart),
-                Algorithm::Dctcp(_) => None,
+                Algorithm::Dctcp(_) | Algorithm::Bbr(_) => None,
             };
             let octets = match hystart.map(|h| h.on_ack(growth)) {
                 None | Some(hystart::Pace::Full) => growth.acked,
@@ -134,6 +155,7 @@ impl Congestion {
             match &mut self.algorithm {
                 Algorithm::Reno(_) | Algorithm::Dctcp(_) => reno::avoid(&mut self.cwnd, growth),
                 Algorithm::Cubic(cubic) => cubic.avoid(&mut self.cwnd, growth),
+                Algorithm::Bbr(_) => {}
             }
         }
         self.cwnd = self.cwnd.min(CWND_MAX);
@@ -152,6 +174,8 @@ impl Congestion {
             }
             Algorithm::Cubic(cubic) => cubic.reduced(used, mss),
             Algorithm::Dctcp(dctcp) => dctcp.reduced(used, by_mark),
+            // It has a window by its model, and none to go down to.
+            Algorithm::Bbr(_) => return self.ssthresh,
         };
         to.max(2 * mss)
     }
@@ -163,11 +187,102 @@ impl Congestion {
         }
     }
 
-    /// The last reduction was a mistake.
-    pub fn restore(&mut self) {
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.restore();
+    /// A recovery begins, after a loss or a time-out.
+    pub fn recovery_begins(&mut self) {
+        let is_open = matches!(self.phase, Phase::Open | Phase::Reduced);
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            bbr.recovery_begins(self.cwnd, !is_open);
         }
+    }
+
+    /// All is repaired.
+    pub fn recovered(&mut self) {
+        match &self.algorithm {
+            Algorithm::Bbr(bbr) => bbr.recovery_ended(&mut self.cwnd),
+            _ if self.phase == Phase::Recovery => self.cwnd = self.ssthresh,
+            _ => {}
+        }
+    }
+}
+
+/// The last reduction was a mistake.
+pub fn restore(flow: &mut Flow) {
+    let ack = bbr_ack(flow, Instant::ZERO, &AckNews::default());
+    match &mut flow.cc.algorithm {
+        Algorithm::Cubic(cubic) => cubic.restore(),
+        Algorithm::Bbr(bbr) => bbr.undo(&ack, &mut flow.cc.cwnd),
+        Algorithm::Reno(_) | Algorithm::Dctcp(_) => {}
+    }
+}
+
+/// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
+pub fn choose(flow: &mut Flow, name: AlgorithmName) {
+    if flow.cc.algorithm.name() != name {
+        flow.cc.algorithm = Algorithm::new(name);
+        flow.rate.pacing = u64::from(flow.rate.pacing_max);
+    }
+}
+
+/// SO_MAX_PACING_RATE; 0: no limit.
+pub fn limit_pacing(flow: &mut Flow, octets_per_s: u32) {
+    flow.rate.pacing_max = octets_per_s;
+    flow.rate.pacing = match (&flow.cc.algorithm, octets_per_s) {
+        (Algorithm::Bbr(_), 0) => flow.rate.pacing,
+        (Algorithm::Bbr(_), most) if flow.rate.pacing > 0 => flow.rate.pacing.min(u64::from(most)),
+        (_, most) => u64::from(most),
+    };
+}
+
+/// Data goes out where nothing was in the network.
+pub fn restart(flow: &mut Flow, now: Instant) {
+    if flow.is_local() || !flow.conn.state.is_synchronized() {
+        return;
+    }
+    let app_limited = rate::is_app_limited(&flow.rate);
+    let (srtt_us, delivered) = (flow.rtt.srtt_us, flow.rate.delivered);
+    steer(flow, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
+}
+
+/// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
+pub fn follow_model(flow: &mut Flow, now: Instant, news: &AckNews) -> bool {
+    let losses = flow.board.take_losses();
+    let ack = bbr::Ack { losses, ..bbr_ack(flow, now, news) };
+    let Some(holds_back) = steer(flow, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
+    flow.cc.cwnd = flow.cc.cwnd.min(CWND_MAX);
+    if holds_back {
+        rate::note_app_limited(flow);
+    }
+    true
+}
+
+fn steer<T>(flow: &mut Flow, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
+    let Algorithm::Bbr(bbr) = &mut flow.cc.algorithm else { return None };
+    let mut steered = Steered { cwnd: &mut flow.cc.cwnd, pacing: &mut flow.rate.pacing };
+    let result = act(bbr, &mut steered);
+    if flow.rate.pacing_max > 0 {
+        flow.rate.pacing = flow.rate.pacing.min(u64::from(flow.rate.pacing_max));
+    }
+    Some(result)
+}
+
+fn bbr_ack(flow: &Flow, now: Instant, news: &AckNews) -> bbr::Ack {
+    let mss = u32::from(flow.snd.mss);
+    bbr::Ack {
+        now,
+        mss,
+        newly_acked: news.delivered,
+        delivered: flow.rate.delivered,
+        sample: news.sample,
+        losses: Losses::default(),
+        // The phase has begun with this ACK: a round trip with marks counts once.
+        marked: news.ece && flow.cc.phase == Phase::Reduced && flow.cc.recover == flow.snd.nxt,
+        rtt_us: news.rtt_us,
+        srtt_us: flow.rtt.srtt_us,
+        inflight: flow.pipe(),
+        has_sack: flow.snd.sack_permitted,
+        cwnd_limited: flow.cc.usage.pipe_ack() + 2 * mss > flow.cc.cwnd,
+        in_recovery: matches!(flow.cc.phase, Phase::Recovery | Phase::Loss),
+        salt: flow.snd.una.raw(),
     }
 }
 
@@ -192,7 +307,7 @@ pub fn note_usage(flow: &mut Flow, now: Instant) {
     usage.most_before = usage.most;
     usage.most = 0;
     usage.round_end = flow.snd.nxt;
-    if usage.pipe_ack() >= flow.cc.cwnd / 2 {
+    if usage.pipe_ack() >= flow.cc.cwnd / 2 || matches!(flow.cc.algorithm, Algorithm::Bbr(_)) {
         usage.unvalidated_since = None;
         return;
     }

@@ -131,6 +131,7 @@ fn rearm(flow: &mut Flow, now: Instant, news: &AckNews) {
             Instant::FAR_FUTURE
         };
         flow.timers.stalled_since = if outstanding { now } else { Instant::FAR_FUTURE };
+        flow.snd.tail_probe &= outstanding;
     }
     if news.delivered > 0 {
         rack::schedule_tail_probe(flow, now);

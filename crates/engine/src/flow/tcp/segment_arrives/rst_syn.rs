@@ -1,8 +1,7 @@
 //! Second and fourth step: RST and SYN (RFC 9293 section 3.10.7.4). What could be a blind attack is answered with a
 //! challenge ACK instead of believed (RFC 5961 sections 3 and 4).
 
-use super::{Step, drop_with_ack};
-use crate::counter::Counter;
+use super::{Step, challenge};
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
 use crate::flow::tcp::state::TcpState;
@@ -14,7 +13,7 @@ pub(super) fn check_rst<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
         return Step::Continue;
     }
     if segment.seq != flow.rcv.nxt {
-        return drop_with_ack(flow, cx, Counter::ChallengeAcks);
+        return challenge(flow, cx);
     }
     let errno = match flow.conn.state {
         TcpState::SynReceived => Errno::ECONNREFUSED,
@@ -31,5 +30,5 @@ pub(super) fn check_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
     if !segment.syn {
         return Step::Continue;
     }
-    drop_with_ack(flow, cx, Counter::ChallengeAcks)
+    challenge(flow, cx)
 }

@@ -60,7 +60,8 @@ pub(super) fn take(
     }
     news.rtt_us = rtt.latest;
     flow.rtt.acknowledged(&rtt, &news, now.tcp_timestamp_ms().wrapping_add(flow.snd.iss.raw()), now);
-    sample.finish(&mut flow.rate, news.delivered, flow.rtt.min_us, now);
+    let lost_ever = flow.board.lost_ever();
+    news.sample = sample.finish(&mut flow.rate, news.delivered, lost_ever, flow.rtt.min_us, now);
     news
 }
 

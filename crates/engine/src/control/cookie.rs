@@ -1,0 +1,181 @@
+//! SYN cookies (RFC 4987 section 3.6): a SYN-ACK whose sequence number holds all that the listener would have to remember,
+//! so that a flood of SYNs costs no memory.
+//!
+//! ```text
+//!   31      24 23                    0
+//!  ┌──────────┬───────────────────────┐
+//!  │ minute   │ hash(minute) + MSS    │   + hash + the peer's own sequence number
+//!  └──────────┴───────────────────────┘
+//! ```
+//!
+//! What does not fit goes into the low bits of the timestamp that the peer sends back, as Linux has it: window scale,
+//! SACK, ECN. A peer without timestamps does without these.
+
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::isn::keyed_hash;
+use toe_base::window::WindowScale;
+use toe_base::{Instant, SeqNum};
+
+/// Minutes that a cookie is good for, the one that it was made in included.
+const MINUTES: u32 = 2;
+const MINUTE_US: u64 = 60_000_000;
+/// The sizes that are told apart; a peer's counts as the largest that is not larger. Those of PPPoE, of a tunnel, and of
+/// Ethernet with and without jumbo frames are among them.
+const MSS_TABLE: [u16; 8] = [88, 536, 1220, 1300, 1440, 1452, 1460, 8960];
+const LOW_MASK: u32 = 0x00ff_ffff;
+
+/// How long after the last cookie they are believed.
+pub const BELIEVED_FOR_US: u64 = MINUTES as u64 * MINUTE_US;
+
+/// The sequence number of a SYN-ACK.
+pub fn make(secret: &[u8; 16], key: &FlowKey, peer_seq: SeqNum, mss: u16, now: Instant) -> SeqNum {
+    let index = MSS_TABLE.iter().rposition(|&entry| entry <= mss).unwrap_or(0) as u32;
+    let minute = minute_of(now);
+    let low = (timed_hash(secret, key, minute).wrapping_add(index)) & LOW_MASK;
+    let number =
+        plain_hash(secret, key).wrapping_add(peer_seq.raw()).wrapping_add(minute << 24).wrapping_add(low);
+    SeqNum::new(number)
+}
+
+/// The MSS of the peer whose ACK brings back `cookie`; `None`: it is none, or too old.
+pub fn check(
+    secret: &[u8; 16],
+    key: &FlowKey,
+    peer_seq: SeqNum,
+    cookie: SeqNum,
+    now: Instant,
+) -> Option<u16> {
+    let number = cookie.raw().wrapping_sub(plain_hash(secret, key)).wrapping_sub(peer_seq.raw());
+    let minute = minute_of(now);
+    let age = minute.wrapping_sub(number >> 24) & 0xff;
+    if age >= MINUTES {
+        return None;
+    }
+    let hash = timed_hash(secret, key, minute.wrapping_sub(age));
+    let index = number.wrapping_sub(hash) & LOW_MASK;
+    MSS_TABLE.get(index as usize).copied()
+}
+
+fn minute_of(now: Instant) -> u32 {
+    (now.as_micros() / MINUTE_US) as u32
+}
+
+fn plain_hash(secret: &[u8; 16], key: &FlowKey) -> u32 {
+    keyed_hash(secret, key, b'c') as u32
+}
+
+/// Another one for each minute.
+fn timed_hash(secret: &[u8; 16], key: &FlowKey, minute: u32) -> u32 {
+    // The minute stands in the key's half of the secret: SipHash mixes both alike.
+    let mut secret = *secret;
+    for (octet, mix) in secret.iter_mut().zip(minute.to_le_bytes()) {
+        *octet ^= mix;
+    }
+    keyed_hash(&secret, key, b't') as u32
+}
+
+/// What a SYN offered and the cookie has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    pub window_scale: Option<WindowScale>,
+    pub sack: bool,
+    pub ecn: bool,
+}
+
+const SCALE_MASK: u32 = 0xf;
+const NO_SCALE: u32 = 0xf;
+const SACK_BIT: u32 = 1 << 4;
+const ECN_BIT: u32 = 1 << 5;
+const OFFER_MASK: u32 = 0x3f;
+
+impl Offer {
+    /// The timestamp to send instead of `timestamp`: not later, so that those that follow are.
+    pub fn into_timestamp(self, timestamp: u32) -> u32 {
+        let bits = self.window_scale.map_or(NO_SCALE, |scale| u32::from(scale.shift()))
+            | if self.sack { SACK_BIT } else { 0 }
+            | if self.ecn { ECN_BIT } else { 0 };
+        let with_bits = timestamp & !OFFER_MASK | bits;
+        if (timestamp.wrapping_sub(with_bits) as i32) < 0 {
+            with_bits.wrapping_sub(OFFER_MASK + 1)
+        } else {
+            with_bits
+        }
+    }
+
+    /// From the timestamp that came back.
+    pub fn from_timestamp(timestamp: u32) -> Offer {
+        let scale = timestamp & SCALE_MASK;
+        Offer {
+            window_scale: (scale != NO_SCALE).then(|| WindowScale::from_option(scale as u8)),
+            sack: timestamp & SACK_BIT != 0,
+            ecn: timestamp & ECN_BIT != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::{Addr, Endpoint};
+
+    const SECRET: [u8; 16] = [3; 16];
+    const PEER: SeqNum = SeqNum::new(0x8000_1234);
+
+    fn key(port: u16) -> FlowKey {
+        let at = |p| Endpoint::new(Addr::v4([10, 0, 0, 1].into()), p);
+        FlowKey { local: at(80), remote: at(port) }
+    }
+
+    fn at(secs: u64) -> Instant {
+        Instant::from_micros(1_000_000 * secs)
+    }
+
+    #[test]
+    fn a_cookie_brings_the_mss_back_for_a_minute_or_two() {
+        for (offered, kept) in
+            [(1460, 1460), (1459, 1452), (9000, 8960), (600, 536), (50, 88), (65_535, 8960)]
+        {
+            let cookie = make(&SECRET, &key(1), PEER, offered, at(59));
+            assert_eq!(check(&SECRET, &key(1), PEER, cookie, at(59)), Some(kept));
+            assert_eq!(check(&SECRET, &key(1), PEER, cookie, at(119)), Some(kept), "of the minute before");
+            assert_eq!(check(&SECRET, &key(1), PEER, cookie, at(120)), None, "too old");
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_its_connection_alone() {
+        let cookie = make(&SECRET, &key(1), PEER, 1460, at(10));
+        assert_eq!(check(&SECRET, &key(2), PEER, cookie, at(10)), None, "another port");
+        assert_eq!(check(&[4; 16], &key(1), PEER, cookie, at(10)), None, "another engine");
+        assert_eq!(check(&SECRET, &key(1), PEER.plus(100), cookie, at(10)), None, "another SYN");
+        assert_eq!(check(&SECRET, &key(1), PEER, cookie.plus(50), at(10)), None, "made up");
+    }
+
+    #[test]
+    fn guesses_are_right_as_seldom_as_24_bits_let_them() {
+        let right = (0..1_000_000u32)
+            .filter(|guess| {
+                let cookie = SeqNum::new(guess.wrapping_mul(2_654_435_761));
+                check(&SECRET, &key(7), PEER, cookie, at(600)).is_some()
+            })
+            .count();
+        // 2 minutes of 256, 8 sizes of 2^24.
+        assert!(right <= 2, "{right} of a million");
+    }
+
+    #[test]
+    fn what_was_offered_rides_on_the_timestamp_which_goes_on_rising() {
+        for scale in [None, Some(0), Some(7), Some(14)] {
+            for bits in 0..4u32 {
+                let window_scale = scale.map(WindowScale::from_option);
+                let offer = Offer { window_scale, sack: bits & 1 != 0, ecn: bits & 2 != 0 };
+                for clock in [0, 63, 64, 1_000_003, u32::MAX] {
+                    let sent = offer.into_timestamp(clock);
+                    assert_eq!(Offer::from_timestamp(sent), offer);
+                    let behind = clock.wrapping_sub(sent) as i32;
+                    assert!((0..128).contains(&behind), "{sent} at {clock}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! SYNs for listeners, and how little a flood of them may cost (RFC 4987).
+//!
+//! A SYN takes a record as long as its listener has room for connections that are not open yet, and the engine, too. Beyond
+//! that it is answered with a cookie ([`crate::control::cookie`]) and forgotten; the ACK that brings the cookie back
+//! makes the record. Where the program does not accept, SYNs are dropped, and ACKs that would complete a handshake too, as
+//! Linux does: the peer sends again.
+
+use super::Engine;
+use crate::control::cookie::{self, Offer};
+use crate::control::listen::ListenerIdx;
+use crate::counter::Counter;
+use crate::flow::tcp::ecn;
+use crate::flow::tcp::isn::initial_sequence_number;
+use crate::flow::tcp::open::{self, OpenParams};
+use crate::flow::tcp::output::{self, Pools, TxContext};
+use crate::flow::tcp::state::TcpState;
+use crate::hostif::HostSide;
+use crate::work::{ControlFrame, Path, RxWork, Segment};
+use toe_base::limits::RECEIVE_WINDOW_MAX;
+use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
+use toe_base::{FlowIdx, Instant, SeqNum};
+use toe_wire::tcp::SackBlocks;
+
+impl Engine {
+    /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
+    /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
+    /// 4.2.2.13).
+    pub(super) fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
+        let Some(listener_idx) = self.listeners.find(work.key.local) else {
+            self.nobodys(now, work);
+            return;
+        };
+        let Some(listener) = self.listeners.get(listener_idx) else { return };
+        if listener.is_full() {
+            self.counters.add(Counter::DropAcceptQueueFull);
+            return;
+        }
+        let has_room = listener.has_room_for_half_open() && self.half_open < self.half_open_max();
+        if !has_room {
+            self.send_cookie(now, listener_idx, work);
+            return;
+        }
+        let iss = initial_sequence_number(&self.config.secret, &work.key, now);
+        let iss = beyond.map_or(iss, |beyond| iss.later(beyond));
+        let params = self.passive_params(now, work, iss);
+        let mut flow = open::passive(&params, &work.segment);
+        flow.conn.listener = Some(listener_idx);
+        flow.conn.came_in = Some(listener_idx);
+        if let Some(idx) = self.insert_flow(flow) {
+            self.count_half_open(listener_idx);
+            self.counters.add(Counter::PassiveOpens);
+            self.after(idx);
+        }
+    }
+
+    /// Of all its records, those that connections may have that are not open yet.
+    fn half_open_max(&self) -> usize {
+        self.config.flows_max / 4
+    }
+
+    fn count_half_open(&mut self, listener: ListenerIdx) {
+        self.half_open += 1;
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.half_open += 1;
+        }
+    }
+
+    /// A connection is open, or gone before it was.
+    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx) {
+        self.half_open -= 1;
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.half_open -= 1;
+        }
+    }
+
+    fn passive_params(&self, now: Instant, work: &RxWork<'_>, iss: SeqNum) -> OpenParams {
+        OpenParams {
+            key: work.key,
+            path: work.path,
+            iss,
+            mss: self.path_mss(work.path, work.key.remote.addr),
+            tcp: self.config.tcp,
+            now,
+        }
+    }
+
+    /// Whether the program has too many connections to take before another one can be completed.
+    pub(super) fn must_wait_for_accept(&self, idx: FlowIdx, segment: &Segment) -> bool {
+        let conn = &self.flows.get(idx).conn;
+        conn.state == TcpState::SynReceived
+            && segment.ack.is_some()
+            && !segment.rst
+            && conn
+                .listener
+                .and_then(|idx| self.listeners.get(idx))
+                .is_some_and(|listener| listener.is_full())
+    }
+
+    /// Answers a SYN and forgets it.
+    fn send_cookie(&mut self, now: Instant, listener: ListenerIdx, work: &RxWork<'_>) {
+        // Programs of this engine flood nobody but each other, and send again.
+        let Path::Port { port, neighbour } = work.path else {
+            self.counters.add(Counter::DropBacklogFull);
+            return;
+        };
+        let Some(to_mac) = self.ports[port.index()].neighbours.mac(neighbour) else {
+            self.counters.add(Counter::DropBacklogFull);
+            return;
+        };
+        let syn = &work.segment;
+        let mss = self.path_mss(work.path, work.key.remote.addr);
+        let theirs = syn.mss.unwrap_or(open::MSS_DEFAULT).min(mss);
+        let iss = cookie::make(&self.config.secret, &work.key, syn.seq, theirs, now);
+        let timestamps = syn.timestamps.map(|(value, _)| {
+            let ecn = ecn::answers(self.config.tcp.ecn, syn);
+            let offer = Offer { window_scale: syn.window_scale, sack: syn.sack_permitted, ecn };
+            // The clock that the connection will have.
+            (offer.into_timestamp(now.tcp_timestamp_ms().wrapping_add(iss.raw())), value)
+        });
+        // Only what the ACK will bring back can be agreed on.
+        let is_kept = timestamps.is_some();
+        let answer = Segment {
+            seq: iss,
+            ack: Some(syn.seq.plus(1)),
+            syn: true,
+            fin: false,
+            rst: false,
+            psh: false,
+            window: UnscaledWindow(u16::MAX),
+            mss: Some(mss),
+            window_scale: syn.window_scale.filter(|_| is_kept).map(|_| own_scale()),
+            sack_permitted: is_kept && syn.sack_permitted,
+            sack: SackBlocks::NONE,
+            ece: is_kept && ecn::answers(self.config.tcp.ecn, syn),
+            cwr: false,
+            timestamps,
+            urgent: None,
+            len: 0,
+        };
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
+        }
+        self.counters.add(Counter::CookiesSent);
+        self.push_control(port, ControlFrame::Tcp { to_mac, key: work.key, segment: answer });
+    }
+
+    /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.
+    /// `false`: it is not.
+    pub(super) fn cookie_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        work: &RxWork<'_>,
+        host: &mut H,
+    ) -> bool {
+        let segment = &work.segment;
+        let Some(ack) = segment.ack.filter(|_| !segment.syn && !segment.rst) else { return false };
+        let Some(listener_idx) = self.listeners.find(work.key.local) else { return false };
+        let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.cookies_until) else {
+            return false;
+        };
+        let is_full = listener.is_full();
+        let (iss, irs) = (ack.minus(1), segment.seq.minus(1));
+        let Some(mss) = cookie::check(&self.config.secret, &work.key, irs, iss, now) else {
+            self.counters.add(Counter::CookiesBad);
+            return false;
+        };
+        if is_full {
+            self.counters.add(Counter::DropAcceptQueueFull);
+            return true;
+        }
+        self.counters.add(Counter::CookiesGood);
+        let Some(idx) = self.open_by_cookie(now, listener_idx, work, (iss, irs, mss)) else { return true };
+        // The time that it echoes holds other things in its low bits.
+        let timestamps = segment.timestamps.map(|(value, _)| (value, 0));
+        let work = RxWork { segment: Segment { timestamps, ..*segment }, ..*work };
+        self.flow_receives(now, idx, &work, host);
+        true
+    }
+
+    /// The record that the SYN would have made, its SYN-ACK sent.
+    fn open_by_cookie(
+        &mut self,
+        now: Instant,
+        listener: ListenerIdx,
+        work: &RxWork<'_>,
+        (iss, irs, mss): (SeqNum, SeqNum, u16),
+    ) -> Option<FlowIdx> {
+        let params = self.passive_params(now, work, iss);
+        let offer = work.segment.timestamps.map(|(_, echo)| Offer::from_timestamp(echo));
+        let syn = Segment {
+            seq: irs,
+            ack: None,
+            syn: true,
+            fin: false,
+            psh: false,
+            mss: Some(mss),
+            window_scale: offer.and_then(|offer| offer.window_scale),
+            sack_permitted: offer.is_some_and(|offer| offer.sack),
+            sack: SackBlocks::NONE,
+            ece: offer.is_some_and(|offer| offer.ecn),
+            cwr: offer.is_some_and(|offer| offer.ecn),
+            urgent: None,
+            len: 0,
+            ..work.segment
+        };
+        let mut flow = open::passive(&params, &syn);
+        flow.conn.listener = Some(listener);
+        flow.conn.came_in = Some(listener);
+        let idx = self.insert_flow(flow)?;
+        self.count_half_open(listener);
+        self.counters.add(Counter::PassiveOpens);
+        self.note_syn_ack_sent(now, idx);
+        Some(idx)
+    }
+
+    /// The SYN-ACK went out before there was a record.
+    fn note_syn_ack_sent(&mut self, now: Instant, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        let cx = TxContext { now, sent: &self.sent, held: &self.held, ecn: self.config.tcp.ecn };
+        let Some(tx) = output::prepare(flow, &cx, self.send_limits(flow)) else { return };
+        let flow = self.flows.get_mut(idx);
+        let pools = Pools { sent: &mut self.sent, held: &self.held };
+        output::commit(flow, pools, now, &tx);
+        // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
+        for range in flow.board.ranges_mut(&mut self.sent) {
+            range.resent = true;
+        }
+    }
+}
+
+/// The window scale that every connection of ours has.
+fn own_scale() -> WindowScale {
+    WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX))
+}

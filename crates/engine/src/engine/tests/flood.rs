@@ -1,0 +1,262 @@
+//! Floods of what anybody may send, and the connections of others beside them.
+
+use super::world::{A, B, World, addr, pattern};
+use crate::Counter;
+use toe_abi::errno::Errno;
+use toe_base::PortId;
+use toe_wire::eth::{EthRepr, EtherType};
+use toe_wire::ipv4::{Ipv4Repr, Protocol};
+use toe_wire::link::{MacAddr, RxOffload};
+use toe_wire::tcp::{TcpFlags, TcpOptions, TcpRepr, Timestamps};
+
+const PORT: PortId = PortId(0);
+const BELIEVED: RxOffload = RxOffload { checksum_ok: true, coalesced_mss: None };
+
+/// A segment to B, from a host that is not A.
+#[derive(Clone, Copy)]
+struct Stray {
+    from: [u8; 4],
+    src_port: u16,
+    dst_port: u16,
+    flags: TcpFlags,
+    seq: u32,
+    ack: Option<u32>,
+    options: TcpOptions,
+}
+
+impl Stray {
+    fn syn(number: u32) -> Stray {
+        let [_, _, c, d] = number.to_be_bytes();
+        Stray {
+            from: [10, 0, 0, 3],
+            src_port: 1024 + u16::from_be_bytes([c, d]) % 60_000,
+            dst_port: 80,
+            flags: TcpFlags::SYN,
+            seq: number.wrapping_mul(0x9e37_79b9),
+            ack: None,
+            options: TcpOptions { mss: Some(1460), ..TcpOptions::default() },
+        }
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let header = TcpRepr {
+            src_port: self.src_port,
+            dst_port: self.dst_port,
+            seq: toe_base::SeqNum::new(self.seq),
+            ack: self.ack.map(toe_base::SeqNum::new),
+            flags: self.flags,
+            window: toe_base::window::UnscaledWindow(5000),
+            urgent: 0,
+            options: self.options,
+        };
+        let mut frame = vec![0; 34 + header.header_len()];
+        let total_len = (frame.len() - 14) as u16;
+        let dst = MacAddr([2, 0, 0, 0, 0, 2]);
+        EthRepr { dst, src: MacAddr([2, 0, 0, 0, 0, 3]), ethertype: EtherType::Ipv4 }.emit(&mut frame);
+        let ip = Ipv4Repr {
+            src: self.from.into(),
+            dst: [10, 0, 0, 2].into(),
+            protocol: Protocol::Tcp,
+            ttl: 64,
+            traffic_class: 0,
+            ident: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            total_len,
+        };
+        ip.emit(&mut frame[14..]);
+        header.emit(&mut frame[34..]);
+        frame
+    }
+}
+
+/// B gets the segment; what it sends at once comes back.
+fn stray(world: &mut World, segment: &Stray) -> Vec<TcpRepr> {
+    let (now, side) = (world.now, &mut world.sides[B]);
+    side.engine.handle_frame(now, PORT, &segment.frame(), BELIEVED, &mut side.memory);
+    let to: std::net::Ipv4Addr = segment.from.into();
+    sent_by_b(world).into_iter().filter(|(dst, _)| *dst == to).map(|(_, header)| header).collect()
+}
+
+fn sent_by_b(world: &mut World) -> Vec<(std::net::Ipv4Addr, TcpRepr)> {
+    let (now, side) = (world.now, &mut world.sides[B]);
+    while side.engine.poll_transmit(now, PORT, &mut side.outbox, &mut side.memory, 256) > 0 {}
+    let frames = core::mem::take(&mut side.outbox.sent);
+    let parsed = frames.iter().filter_map(|(frame, _)| {
+        let (ip, transport) = Ipv4Repr::parse(&frame[14..]).ok()?;
+        let (header, _) = TcpRepr::parse(transport).ok().filter(|_| ip.protocol == Protocol::Tcp)?;
+        Some((ip.dst, header))
+    });
+    parsed.collect()
+}
+
+/// B listens, and so many SYNs have come whose senders will never answer.
+fn flooded(count: u32) -> World {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    for number in 0..count {
+        stray(&mut world, &Stray::syn(number));
+    }
+    world
+}
+
+#[test]
+fn a_flood_takes_no_more_records_than_the_backlog() {
+    let mut world = flooded(50_000);
+    let engine = &world.sides[B].engine;
+    assert!(engine.flow_count() <= 128, "{} records", engine.flow_count());
+    engine.audit_listeners().expect("counts agree");
+    assert!(engine.counter(Counter::CookiesSent) > 49_000);
+    assert_eq!(engine.counter(Counter::DropFlowTableFull), 0);
+    world.run_ms(120_000);
+    assert_eq!(world.sides[B].engine.flow_count(), 0, "they time out");
+    world.sides[B].engine.audit_listeners().expect("counts agree");
+}
+
+#[test]
+fn connections_are_made_beside_a_flood_and_carry_what_was_agreed_on() {
+    let mut world = flooded(1_000);
+    let conns = world.connected();
+    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+    let (mine, theirs) = (report(&world, A), report(&world, B));
+    assert!(theirs.timestamps && theirs.sack && theirs.wscale.is_some(), "{theirs:?}");
+    assert_eq!((mine.mss, mine.wscale, mine.sack), (theirs.mss, theirs.wscale, theirs.sack));
+    let data = pattern(300_000, 1);
+    assert!(world.transfer(A, conns, &data, 60_000) && world.transfer(B, conns, &data, 60_000));
+    let srtt = report(&world, B).srtt_us;
+    assert!((100..5_000).contains(&srtt), "the cookie's own time is no measurement: {srtt}");
+    world.sides[B].engine.audit_listeners().expect("counts agree");
+}
+
+fn report(world: &World, side: usize) -> toe_abi::report::TcpReport {
+    let sockets = world.sides[side].engine.sockets();
+    let open = sockets.into_iter().filter(|socket| socket.state == "ESTAB");
+    open.filter_map(|socket| socket.tcp).next().expect("an open connection")
+}
+
+#[test]
+fn a_peer_without_timestamps_gets_a_plain_connection() {
+    let mut world = flooded(200);
+    let syn = Stray {
+        options: TcpOptions { mss: Some(1300), sack_permitted: true, ..TcpOptions::default() },
+        ..Stray::syn(70_001)
+    };
+    let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    assert_eq!(answer.flags, TcpFlags::SYN | TcpFlags::ACK);
+    assert_eq!((answer.options.sack_permitted, answer.options.window_scale), (false, None));
+    let ack = Stray {
+        flags: TcpFlags::ACK,
+        seq: syn.seq.wrapping_add(1),
+        ack: Some(answer.seq.raw().wrapping_add(1)),
+        options: TcpOptions::default(),
+        ..syn
+    };
+    world.run_ms(59_000);
+    stray(&mut world, &ack);
+    let open = report(&world, B);
+    assert_eq!((open.mss, open.sack, open.timestamps, open.wscale), (1300, false, false, None));
+}
+
+#[test]
+fn what_is_no_cookie_is_refused() {
+    let mut world = flooded(200);
+    let timestamps = Some(Timestamps { value: 1, echo: 0x1234_5678 });
+    for number in 0..1_000u32 {
+        let ack = Stray {
+            flags: TcpFlags::ACK,
+            ack: Some(number.wrapping_mul(0x85eb_ca6b)),
+            options: TcpOptions { timestamps, ..TcpOptions::default() },
+            ..Stray::syn(80_000 + number)
+        };
+        let answers = stray(&mut world, &ack);
+        assert!(answers.iter().all(|answer| answer.flags.rst()), "{answers:?}");
+    }
+    let engine = &world.sides[B].engine;
+    assert_eq!((engine.counter(Counter::CookiesBad), engine.counter(Counter::CookiesGood)), (1_000, 0));
+    assert!(engine.flow_count() <= 128);
+}
+
+#[test]
+fn a_cookie_is_believed_only_while_there_was_a_reason_to_send_one() {
+    let mut world = flooded(200);
+    let syn = Stray::syn(70_001);
+    let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    let ack = Stray {
+        flags: TcpFlags::ACK,
+        seq: syn.seq.wrapping_add(1),
+        ack: Some(answer.seq.raw().wrapping_add(1)),
+        options: TcpOptions::default(),
+        ..syn
+    };
+    world.run_ms(121_000);
+    let [reset] = stray(&mut world, &ack)[..] else { panic!("a reset") };
+    assert!(reset.flags.rst());
+    assert_eq!(world.sides[B].engine.counter(Counter::CookiesBad), 0, "it was not even looked at");
+}
+
+#[test]
+fn resets_for_strangers_are_limited() {
+    let mut world = World::new();
+    let mut resets = 0;
+    for number in 0..20_000 {
+        let answers = stray(&mut world, &Stray { dst_port: 81, ..Stray::syn(number) });
+        resets += answers.iter().filter(|answer| answer.flags.rst()).count();
+    }
+    let engine = &world.sides[B].engine;
+    assert!((2_000..6_000).contains(&resets), "{resets} in one second");
+    assert_eq!(engine.counter(Counter::ResetsHeldBack), 20_000 - resets as u64);
+    world.now = world.now.after_us(1_000_000);
+    let again = stray(&mut world, &Stray { dst_port: 81, ..Stray::syn(1) });
+    assert!(again.len() == 1 && again[0].flags.rst());
+}
+
+#[test]
+fn a_full_accept_queue_leaves_handshakes_incomplete_until_the_program_accepts() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen_for(now, addr(B, 80), 2).expect("listens");
+    world.sides[B].deaf = true;
+    let connects = |world: &mut World| {
+        let now = world.now;
+        world.sides[A].connect(now, addr(B, 80)).expect("starts")
+    };
+    let first: Vec<usize> = (0..3).map(|_| connects(&mut world)).collect();
+    assert!(world.run_until(1_000, |w| first.iter().all(|&conn| w.sides[A].conns[conn].established)));
+    let late = connects(&mut world);
+    world.run_ms(500);
+    assert!(!world.sides[A].conns[late].established, "its SYN was dropped");
+    assert_eq!(world.sides[A].conns[late].errno, None);
+    assert!(world.sides[B].engine.counter(Counter::DropAcceptQueueFull) > 0);
+    world.sides[B].engine.audit_listeners().expect("counts agree");
+    world.sides[B].deaf = false;
+    assert!(world.run_until(5_000, |w| w.sides[A].conns[late].established), "sent again, it is welcome");
+    assert_eq!(world.sides[A].conns[late].errno, None::<Errno>);
+}
+
+#[test]
+fn guesses_at_a_connection_are_answered_once_in_a_while() {
+    let mut world = World::new();
+    let (a, _) = world.connected();
+    world.run_ms(1_000);
+    let key = world.sides[A].engine.sockets()[0].local;
+    let before = world.sides[B].engine.counter(Counter::ChallengeAcks);
+    for number in 0..200u32 {
+        let rst = Stray {
+            from: [10, 0, 0, 1],
+            src_port: key.port(),
+            flags: TcpFlags::RST,
+            seq: report(&world, B).rcv_wnd / 2 + number * 1_000,
+            ..Stray::syn(0)
+        };
+        // In the window or not, none is exact.
+        let side = &mut world.sides[B];
+        let mut frame = rst.frame();
+        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        side.engine.handle_frame(world.now, PORT, &frame, BELIEVED, &mut side.memory);
+    }
+    let said = world.sides[B].engine.counter(Counter::ChallengeAcks) - before;
+    assert!(said <= 1, "{said} in a moment");
+    assert!(world.sides[A].conns[a].errno.is_none() && world.run_until(1_000, |_| true));
+}

@@ -1,0 +1,78 @@
+//! Connections that no program has any more: how many there may be, and who comes after them.
+
+use super::world::{A, B, World, addr, pattern};
+use crate::Counter;
+use toe_abi::command::WireAddr;
+use toe_abi::errno::Errno;
+
+/// A quarter of the records of an engine in these worlds, and a half.
+const ORPHANS: usize = 64;
+const TIME_WAITS: usize = 128;
+
+#[test]
+fn orphans_beyond_the_limit_are_reset() {
+    let mut world = World::new();
+    let conns: Vec<_> = (0..ORPHANS + 6).map(|_| world.connected().0).collect();
+    world.unplugged = true;
+    for conn in conns {
+        world.close(A, conn);
+    }
+    world.run_ms(10);
+    let engine = &world.sides[A].engine;
+    assert_eq!(engine.counter(Counter::OrphansReset), 6);
+    assert_eq!(engine.flow_count(), ORPHANS, "the others go on trying");
+    world.run_ms(3_600_000);
+    assert_eq!(world.sides[A].engine.flow_count(), 0, "not for ever");
+    world.unplugged = false;
+    let (a, _) = world.connected();
+    world.close(A, a);
+    world.run_ms(10);
+    assert_eq!(
+        world.sides[A].engine.counter(Counter::OrphansReset),
+        6,
+        "all of them are gone from the count"
+    );
+}
+
+#[test]
+fn the_oldest_in_time_wait_make_room() {
+    let mut world = World::new();
+    for _ in 0..TIME_WAITS + 20 {
+        let (a, b) = world.connected();
+        world.close(A, a);
+        world.run_ms(5);
+        world.close(B, b);
+        world.run_ms(5);
+    }
+    let engine = &world.sides[A].engine;
+    let waiting = engine.sockets().iter().filter(|socket| socket.state == "TIME-WAIT").count();
+    assert_eq!(waiting, TIME_WAITS);
+    assert_eq!(engine.counter(Counter::TimeWaitEvicted), 20);
+    world.run_ms(61_000);
+    assert_eq!(world.sides[A].engine.flow_count(), 0);
+}
+
+#[test]
+fn a_new_connection_takes_the_place_of_one_in_time_wait_once_timestamps_tell_them_apart() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    let connect = |world: &mut World| {
+        let (now, from) = (world.now, WireAddr::from(addr(A, 5_000)));
+        world.sides[A].connect_from(now, from, addr(B, 80))
+    };
+    let first = connect(&mut world).expect("starts");
+    assert!(world.run_until(1_000, |w| w.sides[A].conns[first].established && !w.sides[B].conns.is_empty()));
+    world.close(A, first);
+    world.run_ms(5);
+    world.close(B, 0);
+    world.run_ms(5);
+    assert_eq!(world.sides[A].engine.sockets()[0].state, "TIME-WAIT");
+    assert_eq!(connect(&mut world), Err(Errno::EADDRNOTAVAIL), "the clock has not gone on");
+    world.run_ms(1_000);
+    let second = connect(&mut world).expect("starts");
+    assert!(world.run_until(1_000, |w| w.sides[A].conns[second].established && w.sides[B].conns.len() == 2));
+    assert_eq!(world.sides[A].engine.counter(Counter::TimeWaitReused), 1);
+    let data = pattern(50_000, 1);
+    assert!(world.transfer(A, (second, 1), &data, 5_000) && world.transfer(B, (second, 1), &data, 5_000));
+}

@@ -1,0 +1,35 @@
+//! BBR.extra_acked (section 5.5.9): how much comes acknowledged at once beyond what the bandwidth explains. The window is
+//! larger by that, so that the sender is not idle between lumps.
+
+use super::{Ack, Bbr};
+
+/// Half of BBRExtraAckedFilterLen: the window of the maximum is kept in two parts.
+const HALF_WINDOW_ROUNDS: u8 = 5;
+
+impl Bbr {
+    /// BBRUpdateACKAggregation.
+    pub(super) fn update_aggregation(&mut self, ack: &Ack, cwnd: u32) {
+        if self.round_start {
+            self.extra_rounds += 1;
+            let rounds = if self.full_bw_reached { HALF_WINDOW_ROUNDS } else { 1 };
+            if self.extra_rounds >= rounds {
+                self.extra_rounds = 0;
+                self.extra_acked = [self.extra_acked[1], 0];
+            }
+        }
+        let now_us = ack.now.as_micros() as u32;
+        let mut expected = self.bw().octets_in(u64::from(now_us.wrapping_sub(self.extra_start_us)));
+        if u64::from(self.extra_delivered) <= expected {
+            self.extra_delivered = 0;
+            self.extra_start_us = now_us;
+            expected = 0;
+        }
+        self.extra_delivered = self.extra_delivered.saturating_add(ack.newly_acked);
+        let extra = u64::from(self.extra_delivered).saturating_sub(expected).min(u64::from(cwnd)) as u32;
+        self.extra_acked[1] = self.extra_acked[1].max(extra);
+    }
+
+    pub(super) fn extra_acked(&self) -> u32 {
+        self.extra_acked[0].max(self.extra_acked[1])
+    }
+}

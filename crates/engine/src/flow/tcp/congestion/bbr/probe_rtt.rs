@@ -1,0 +1,89 @@
+//! The round trip without a queue (sections 5.3.4 and 5.5.7): the least of ten seconds, and ProbeRTT, a moment with half a
+//! window when five have not shown a shorter one.
+
+use super::units::Stamp;
+use super::{Ack, AckPhase, Bbr, MIN_PIPE_SEGMENTS, State, Steered};
+use toe_base::Instant;
+
+const MIN_RTT_FILTER_MS: u32 = 10_000;
+const PROBE_RTT_INTERVAL_MS: u32 = 5_000;
+const PROBE_RTT_DURATION_MS: u32 = 200;
+
+impl Bbr {
+    /// BBRUpdateMinRTT.
+    pub(super) fn update_min_rtt(&mut self, ack: &Ack) {
+        let now = Stamp::of(ack.now);
+        self.probe_rtt_expired = self.probe_rtt_min_stamp.after_ms(PROBE_RTT_INTERVAL_MS).is_past(now);
+        if let Some(rtt_us) = ack.rtt_us
+            && (rtt_us < self.probe_rtt_min_us || self.probe_rtt_expired)
+        {
+            self.probe_rtt_min_us = rtt_us.max(1);
+            self.probe_rtt_min_stamp = now;
+        }
+        let expired = self.min_rtt_stamp.after_ms(MIN_RTT_FILTER_MS).is_past(now);
+        if self.probe_rtt_min_us < self.min_rtt_us || expired {
+            self.min_rtt_us = self.probe_rtt_min_us;
+            self.min_rtt_stamp = self.probe_rtt_min_stamp;
+        }
+    }
+
+    /// BBRCheckProbeRTT. Returns whether samples of what is out now say nothing of the path.
+    pub(super) fn check_probe_rtt(&mut self, ack: &Ack, steered: &mut Steered<'_>) -> bool {
+        if self.state != State::ProbeRtt && self.probe_rtt_expired && !self.idle_restart {
+            self.save_cwnd(*steered.cwnd, ack.in_recovery);
+            self.state = State::ProbeRtt;
+            self.probe_rtt_done = None;
+            self.ack_phase = AckPhase::Stopping;
+            self.start_round(ack.delivered);
+        }
+        let holds_back = self.state == State::ProbeRtt;
+        if holds_back {
+            self.handle_probe_rtt(ack, steered);
+        }
+        self.idle_restart = false;
+        holds_back
+    }
+
+    /// BBRHandleProbeRTT.
+    fn handle_probe_rtt(&mut self, ack: &Ack, steered: &mut Steered<'_>) {
+        if self.probe_rtt_done.is_none() {
+            if ack.inflight <= self.probe_rtt_cwnd(ack.mss) {
+                self.probe_rtt_done = Some(Stamp::of(ack.now).after_ms(PROBE_RTT_DURATION_MS));
+                self.probe_rtt_round_done = false;
+                self.start_round(ack.delivered);
+            }
+            return;
+        }
+        self.probe_rtt_round_done |= self.round_start;
+        if self.probe_rtt_round_done {
+            self.check_probe_rtt_done(ack.now, ack.delivered, ack.salt, steered);
+        }
+    }
+
+    /// BBRCheckProbeRTTDone.
+    pub(super) fn check_probe_rtt_done(
+        &mut self,
+        now: Instant,
+        delivered: u64,
+        salt: u32,
+        steered: &mut Steered<'_>,
+    ) {
+        if self.probe_rtt_done.is_none_or(|done| !done.is_past(Stamp::of(now))) {
+            return;
+        }
+        self.probe_rtt_min_stamp = Stamp::of(now);
+        *steered.cwnd = (*steered.cwnd).max(self.prior_cwnd);
+        self.reset_short_term();
+        if self.full_bw_reached {
+            self.start_down(&Ack { now, delivered, salt, ..Ack::default() });
+            self.start_cruise();
+        } else {
+            self.enter_startup();
+        }
+    }
+
+    /// BBRProbeRTTCwnd.
+    pub(super) fn probe_rtt_cwnd(&self, mss: u32) -> u32 {
+        self.bdp(State::ProbeRtt.cwnd_gain()).max(MIN_PIPE_SEGMENTS * mss)
+    }
+}

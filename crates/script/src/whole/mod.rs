@@ -1,0 +1,173 @@
+//! The whole of OpenTOE as a stack to test, in real time: an engine's process with a TAP link, and a program under the
+//! switch. The far end sits on the kernel's side of the TAP. Needs root, and the programs that `make programs` builds.
+
+mod engine;
+mod program;
+
+use crate::linux::{self, call_until};
+use crate::packet::{FAR_ADDR, STACK_ADDR, Segment};
+use crate::run::{Failure, run};
+use crate::script::{Call, ConnName, Script};
+use crate::stack::{Outcome, Stack, StackError, Tolerance};
+use engine::EngineProcess;
+use program::Program;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use toe_port::{Driver, Port, PortSpec};
+use toe_wire::MacAddr;
+use toe_wire::arp::{ArpOperation, ArpRepr};
+use toe_wire::eth::{EthRepr, EtherType};
+use toe_wire::link::RxOffload;
+
+const LINK: &str = "script0";
+/// How long the engine may take to say its hardware address.
+const ARP_LIMIT: Duration = Duration::from_secs(5);
+
+struct WholeStack {
+    // The program goes before the engine, and both before the link.
+    program: Program,
+    engine: EngineProcess,
+    port: Box<dyn Port>,
+    stack_mac: MacAddr,
+    start: Instant,
+    sent: VecDeque<(u64, Segment)>,
+}
+
+/// Goes through a script with the programs of this folder, in a thread and a namespace of its own.
+pub fn run_on_whole(script: &Script, programs: &Path) -> Result<Result<(), Failure>, StackError> {
+    std::thread::scope(|scope| {
+        let on_stack = || {
+            let mut stack = WholeStack::new(programs)?;
+            Ok(run(script, &mut stack))
+        };
+        match scope.spawn(on_stack).join() {
+            Ok(result) => result,
+            Err(_) => Err(StackError("the thread of the script panicked".to_owned())),
+        }
+    })
+}
+
+impl WholeStack {
+    fn new(programs: &Path) -> Result<WholeStack, StackError> {
+        linux::enter_namespace()?;
+        let engine = EngineProcess::start(programs, LINK)?;
+        let spec = PortSpec { driver: Driver::Packet, interface: LINK.to_owned(), faults: None };
+        let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
+        let program = Program::start(&programs.join("toe"), &engine.name)?;
+        let mut stack = WholeStack {
+            program,
+            engine,
+            port,
+            stack_mac: MacAddr::BROADCAST,
+            start: Instant::now(),
+            sent: VecDeque::new(),
+        };
+        // A call that does nothing is answered when the program runs.
+        stack.program.call(
+            ConnName(ConnName::MAX - 1),
+            &Call::Set(crate::script::SocketOption::NoDelay, 0),
+            &[],
+        )?;
+        stack.ask_for_mac()?;
+        Ok(stack)
+    }
+
+    /// The engine's hardware address.
+    fn ask_for_mac(&mut self) -> Result<(), StackError> {
+        let start = Instant::now();
+        while self.stack_mac == MacAddr::BROADCAST {
+            if start.elapsed() > ARP_LIMIT {
+                return Err(StackError("the engine does not answer ARP".to_owned()));
+            }
+            self.send_arp(ArpOperation::Request)?;
+            linux::wait(&*self.port, 20_000)?;
+            self.take_frames()?;
+        }
+        Ok(())
+    }
+
+    fn send_arp(&mut self, operation: ArpOperation) -> Result<(), StackError> {
+        let message = ArpRepr {
+            operation,
+            sender_mac: self.port.mac(),
+            sender_ip: FAR_ADDR,
+            target_mac: self.stack_mac,
+            target_ip: STACK_ADDR,
+        };
+        let mut bytes = vec![0; message.header_len()];
+        message.emit(&mut bytes);
+        self.send_frame(EtherType::Arp, &bytes)
+    }
+
+    fn send_frame(&mut self, ethertype: EtherType, packet: &[u8]) -> Result<(), StackError> {
+        let header = EthRepr { dst: self.stack_mac, src: self.port.mac(), ethertype };
+        linux::send_frame(&mut *self.port, header, packet)
+    }
+
+    fn take_frames(&mut self) -> Result<(), StackError> {
+        let now = self.now_us();
+        let mut frames: Vec<(Vec<u8>, RxOffload)> = Vec::new();
+        linux::receive(&mut *self.port, &mut frames)?;
+        for (frame, offload) in frames {
+            let Ok((header, packet)) = EthRepr::parse(&frame) else { continue };
+            match header.ethertype {
+                EtherType::Arp => {
+                    let Ok(message) = ArpRepr::parse(packet) else { continue };
+                    if message.sender_ip == STACK_ADDR {
+                        self.stack_mac = message.sender_mac;
+                    }
+                    if message.operation == ArpOperation::Request && message.target_ip == FAR_ADDR {
+                        self.send_arp(ArpOperation::Reply)?;
+                    }
+                }
+                EtherType::Ipv4 if packet.get(9) == Some(&6) => {
+                    let segment = Segment::parse(packet, offload.checksum_ok)
+                        .map_err(|error| StackError(format!("the engine sent a bad packet: {error}")))?;
+                    let mss = offload.coalesced_mss.map_or(usize::MAX, usize::from);
+                    self.sent.extend(segment.cut(mss).into_iter().map(|piece| (now, piece)));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stack for WholeStack {
+    fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance { late_percent: 10, early_percent: 2, late_us: 60_000, early_us: 10_000 }
+    }
+
+    fn arrives(&mut self, datagram: &[u8]) -> Result<(), StackError> {
+        self.send_frame(EtherType::Ipv4, datagram)?;
+        // The engine is another process: what the program asks next comes after this segment.
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
+    }
+
+    fn sent(&mut self, until_us: u64) -> Result<Option<(u64, Segment)>, StackError> {
+        loop {
+            self.take_frames()?;
+            if let Some(sent) = self.sent.pop_front() {
+                return Ok(Some(sent));
+            }
+            let now = self.now_us();
+            if now >= until_us {
+                return Ok(None);
+            }
+            linux::wait(&*self.port, until_us - now)?;
+        }
+    }
+
+    fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
+        call_until(call, || match call {
+            Call::State(_) => self.engine.state(conn).map(Outcome::State),
+            call => self.program.call(conn, call, octets),
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Seeds, run as `toe-sim` runs them: a fixed set, those that failed once, and whether a run is the same twice.
+
+use toe_sim::trace::Trace;
+use toe_sim::{Checker, Failure, Runner, Sabotage, Tallies, Tally, run};
+
+/// So many seeds are run by every test run; a debug build does them in a few seconds.
+const SEEDS: u64 = 400;
+
+fn fails(seed: u64, failure: &Failure) -> ! {
+    let Failure { checker, at_us, what } = failure;
+    panic!("seed {seed}: {} at {at_us} us: {what}\nto run it again: toe-sim --seed {seed} --trace", checker.name())
+}
+
+#[test]
+fn a_fixed_set_of_seeds() {
+    let (mut memories, mut total) = (Vec::new(), Tallies::default());
+    for seed in 0..SEEDS {
+        let outcome = run(seed, Runner::default(), &mut memories, Trace::Off);
+        total.merge(&outcome.tallies);
+        if let Some(failure) = outcome.failure {
+            fails(seed, &failure);
+        }
+    }
+    // Else the set says nothing of it.
+    for tally in Tally::ALL {
+        assert!(total.get(*tally) > 0, "no seed had: {}", tally.name());
+    }
+}
+
+#[test]
+fn seeds_that_failed_once() {
+    let list = include_str!("../seeds.txt");
+    let mut memories = Vec::new();
+    let seeds = list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(' ').next());
+    let mut count = 0;
+    for seed in seeds {
+        let seed = seed.parse().expect("a number first");
+        count += 1;
+        if let Some(failure) = run(seed, Runner::default(), &mut memories, Trace::Off).failure {
+            fails(seed, &failure);
+        }
+    }
+    assert!(count > 0);
+}
+
+#[test]
+fn a_seed_gives_the_same_run_whatever_ran_before() {
+    let mut memories = Vec::new();
+    for seed in 0..40 {
+        let digest = |memories: &mut Vec<_>| {
+            run(seed, Runner::default(), memories, Trace::Digest(0)).trace.digest()
+        };
+        let fresh = digest(&mut Vec::new());
+        assert_eq!(fresh, digest(&mut memories), "seed {seed}");
+        assert_ne!(fresh, 0);
+    }
+}
+
+/// Who is to find each deliberate mistake.
+fn finder(sabotage: Sabotage) -> &'static [Checker] {
+    match sabotage {
+        Sabotage::FlipPayload => &[Checker::Streams],
+        Sabotage::FlipAcknowledgement
+        | Sabotage::AcknowledgeLess
+        | Sabotage::WrongChecksum
+        | Sabotage::ShiftSequence => &[Checker::Sequence],
+        // Past the end of the part, or into the memory of another connection.
+        Sabotage::MisplaceWrites => &[Checker::Isolation, Checker::Streams],
+        Sabotage::LoseData => &[Checker::Liveness, Checker::Streams],
+        Sabotage::ForgetTimeouts => &[Checker::Liveness, Checker::Timers, Checker::Memory],
+        Sabotage::KeepSockets => &[Checker::Memory],
+    }
+}
+
+#[test]
+fn checkers_find_what_they_are_there_for() {
+    for sabotage in Sabotage::ALL {
+        let how = Runner { only: None, sabotage: Some(*sabotage) };
+        let mut found = Vec::new();
+        for seed in 0..30 {
+            if let Some(failure) = run(seed, how, &mut Vec::new(), Trace::Off).failure {
+                found.push(failure);
+            }
+        }
+        let right = found.iter().filter(|f| finder(*sabotage).contains(&f.checker)).count();
+        assert!(right >= 5, "{sabotage:?} was found {right} times in 30 seeds: {found:?}");
+    }
+}
