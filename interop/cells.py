@@ -64,6 +64,10 @@ class Cell:
     def seconds(self):
         return SECONDS[self.shape.delay_ms]
 
+    def runs(self, seeds):
+        """One flow that meets losses depends on which ones it meets, and takes little of the machine."""
+        return seeds * 3 if self.shape.loss and self.flows == 1 else seeds
+
     def name(self):
         loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"
         return f"{loss}/{self.shape.delay_ms}ms/{self.flows}x"
@@ -83,6 +87,10 @@ class Share:
     @property
     def seconds(self):
         return {1: 20, 20: 40, 100: 90}[self.shape.delay_ms]
+
+    @staticmethod
+    def runs(seeds):
+        return seeds
 
     def name(self):
         loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"

@@ -27,7 +27,8 @@ def write(found):
 def text(found):
     goodputs = [row for row in found["rows"] if row["flows"]]
     shares = [row for row in found["rows"] if not row["flows"]]
-    lines = [f"Made in {found['minutes']:.0f} minutes on {found['machine']}; {found['seeds']} runs of each cell."]
+    lines = [f"Made in {found['minutes']:.0f} minutes on {found['machine']}; {found['seeds']} runs of each cell,"
+             f" {3 * found['seeds']} where one flow meets losses."]
     if goodputs:
         lines += ["", "## Goodput, Mbit/s", "", summary(goodputs), "", *goodput_table(goodputs)]
     if shares:

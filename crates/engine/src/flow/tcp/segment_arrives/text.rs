@@ -241,7 +241,7 @@ mod tests {
         let segment = 1448;
         for round in 1..10u64 {
             // Twice as much each round trip, in pairs of segments that come a millisecond apart.
-            let flight = 10 * segment << (round - 1);
+            let flight = (10 * segment) << (round - 1);
             let pairs = flight / (2 * segment);
             let credits = pairs.min(39);
             for n in 0..credits {
