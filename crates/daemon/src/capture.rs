@@ -101,7 +101,7 @@ impl Captures {
         let ends = self.remember(&packet.facts, ends.map(Option::unwrap_or_default));
         let [sender, receiver] = ends;
         Seen {
-            interface: packet.port.map_or(LOCAL_INTERFACE, |port| interface_of(port)),
+            interface: packet.port.map_or(LOCAL_INTERFACE, interface_of),
             direction: packet.direction as u8,
             facts: Facts { pids: [sender.pid, receiver.pid], ..packet.facts },
             sender,

@@ -27,10 +27,9 @@ impl StreamId {
             let word = self.word(at / 8).to_le_bytes();
             front.copy_from_slice(&word[(at % 8) as usize..][..head]);
         }
-        let mut index = (at + head as u64) / 8;
-        for chunk in rest.chunks_mut(8) {
+        let first = (at + head as u64) / 8;
+        for (index, chunk) in (first..).zip(rest.chunks_mut(8)) {
             chunk.copy_from_slice(&self.word(index).to_le_bytes()[..chunk.len()]);
-            index += 1;
         }
     }
 

@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn an_algorithm_has_a_name_that_is_known() {
         let socket = Socket::allocate();
-        let mut set = |name: &[u8]| socket.set_option(libc::IPPROTO_TCP, libc::TCP_CONGESTION, name);
+        let set = |name: &[u8]| socket.set_option(libc::IPPROTO_TCP, libc::TCP_CONGESTION, name);
         assert_eq!(set(b""), Err(Errno::EINVAL));
         assert_eq!(set(b"vegas"), Err(ENOENT));
         assert_eq!(set(b"\0"), Err(ENOENT));
