@@ -434,13 +434,13 @@ impl World {
     }
 
     fn let_go(&mut self, at: usize, session: usize) {
-        let keep = self.sabotage == Some(Sabotage::KeepSockets);
+        if self.sabotage == Some(Sabotage::KeepSockets) {
+            return;
+        }
         self.with_session(at, session, |session, cx| {
             for socket in 0..session.sockets.len() {
                 let abort = cx.random.one_in(4);
-                if !keep {
-                    session.close(cx, socket, abort);
-                }
+                session.close(cx, socket, abort);
             }
             for listening in session.listeners.iter_mut().filter(|l| !l.closed) {
                 listening.closed = true;

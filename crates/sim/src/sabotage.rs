@@ -19,7 +19,7 @@ pub enum Sabotage {
     LoseData,
     /// Time-outs are not handled.
     ForgetTimeouts,
-    /// At the end a program keeps its sockets.
+    /// At the end programs keep their sockets and listeners.
     KeepSockets,
 }
 

@@ -128,9 +128,7 @@ impl World {
         let node = &self.nodes[at];
         let clock = node.clock(self.now_us);
         let is_quiet = !node.engine.has_transmit(PORT) && !node.engine.has_local();
-        if self.sabotage != Some(Sabotage::ForgetTimeouts) {
-            self.verdict.check(Checker::Timers, timers::nothing_is_due(&node.engine, clock));
-        }
+        self.verdict.check(Checker::Timers, timers::nothing_is_due(&node.engine, clock));
         if is_quiet && self.drivers.one_in(AUDIT_ONE_IN) {
             self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));
             self.verdict.check(Checker::Memory, memory::counts_agree(node));
