@@ -68,9 +68,15 @@ pub struct ListenArgs {
     pub twin: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
+    /// [`LISTEN_V6_ONLY`] or 0.
+    pub flags: u32,
     /// Zero.
-    pub reserved: [u8; 28],
+    pub reserved: [u8; 24],
 }
+
+/// At the unspecified address of IPv6, take connections of that family alone. Otherwise those of IPv4 come to it as well,
+/// unless another listener is at that port in IPv4; their addresses are told as IPv4 addresses.
+pub const LISTEN_V6_ONLY: u32 = 1;
 
 /// "No descriptor" in an argument block.
 pub const NO_HANDLE: u32 = u32::MAX;
@@ -110,7 +116,7 @@ pub struct FlowInfo {
     pub port: u8,
     /// TCP state as Linux numbers it (1 = ESTABLISHED … 11 = CLOSING).
     pub state: u8,
-    /// [`FLOW_RECEIVE_SHUT`] or 0.
+    /// [`FLOW_RECEIVE_SHUT`], and what both ends have agreed on: [`FLOW_TIMESTAMPS`] … [`FLOW_ECN`].
     pub flags: u8,
     /// Number of its algorithm of congestion control ([`crate::congestion`]).
     pub congestion: u8,
@@ -118,6 +124,11 @@ pub struct FlowInfo {
 
 /// The program takes no more ([`crate::entry::FlowOption::ReceiveShut`]).
 pub const FLOW_RECEIVE_SHUT: u8 = 1;
+/// Timestamps, selective acknowledgements, window scales, explicit congestion notification.
+pub const FLOW_TIMESTAMPS: u8 = 1 << 1;
+pub const FLOW_SACK: u8 = 1 << 2;
+pub const FLOW_WINDOW_SCALE: u8 = 1 << 3;
+pub const FLOW_ECN: u8 = 1 << 4;
 
 const _: () = assert!(size_of::<ListenArgs>() == crate::region::ARG_LEN as usize);
 const _: () = assert!(size_of::<ConnectArgs>() == crate::region::ARG_LEN as usize);

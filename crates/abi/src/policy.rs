@@ -12,14 +12,15 @@
 //! | `program=nginx` | rule | the file name of the program |
 //! | `call=listen` | rule | `connect` or `listen` |
 //! | `port=80,8000-8100` | rule | the port listened at or connected to |
-//! | `address=10.0.0.0/8,127.0.0.1/32` | rule | the address listened at or connected to |
+//! | `address=10.0.0.0/8,fd00::/8` | rule | the address listened at or connected to |
 //! | `engines=1` | rule | only these |
 //!
 //! What a rule leaves out matches everything. The first rule that matches decides.
 
 use core::fmt;
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::IpAddr;
 use core::str::FromStr;
+use toe_base::{Addr, Endpoint};
 
 /// Carries a policy to the programs of `toe run`.
 pub const POLICY_VARIABLE: &str = "TOE_POLICY";
@@ -133,14 +134,20 @@ pub struct PortRange {
 /// Addresses with the same first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    addr: Ipv4Addr,
+    addr: Addr,
     prefix_len: u8,
 }
 
 impl Network {
-    fn contains(&self, addr: Ipv4Addr) -> bool {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix_len)).unwrap_or(0);
-        addr.to_bits() & mask == self.addr.to_bits() & mask
+    fn contains(&self, addr: Addr) -> bool {
+        let same_family = addr.is_v4() == self.addr.is_v4();
+        same_family && addr.network(self.prefix_len) == self.addr.network(self.prefix_len)
+    }
+
+    /// Whether a socket at `addr` is one that a rule for this network is about. One that listens at the unspecified address
+    /// of IPv6 may be at that of IPv4, too.
+    fn concerns(&self, addr: Addr) -> bool {
+        self.contains(addr) || addr == Addr::UNSPECIFIED_V6 && self.contains(Addr::UNSPECIFIED_V4)
     }
 }
 
@@ -168,9 +175,9 @@ impl Rule {
         }
     }
 
-    fn matches(&self, program: &str, call: Call, addr: SocketAddrV4) -> bool {
-        let port = |range: &PortRange| (range.first..=range.last).contains(&addr.port());
-        let network = |network: &Network| network.contains(*addr.ip());
+    fn matches(&self, program: &str, call: Call, addr: Endpoint) -> bool {
+        let port = |range: &PortRange| (range.first..=range.last).contains(&addr.port);
+        let network = |network: &Network| network.concerns(addr.addr);
         self.program.as_deref().is_none_or(|wanted| wanted == program)
             && self.call.is_none_or(|wanted| wanted == call)
             && (self.ports.is_empty() || self.ports.iter().any(port))
@@ -199,7 +206,7 @@ pub struct Decision {
 
 impl Policy {
     /// `addr`: where a socket is to listen, or what it is to connect to.
-    pub fn decide(&self, program: &str, call: Call, addr: SocketAddrV4) -> Decision {
+    pub fn decide(&self, program: &str, call: Call, addr: Endpoint) -> Decision {
         match self.rules.iter().zip(1u8..).find(|(rule, _)| rule.matches(program, call, addr)) {
             Some((rule, number)) => Decision { action: rule.action, engines: rule.engines, rule: number },
             None => Decision { action: self.otherwise, engines: Engines::ALL, rule: 0 },
@@ -267,10 +274,13 @@ impl FromStr for Network {
     type Err = BadPolicy;
 
     fn from_str(word: &str) -> Result<Network, BadPolicy> {
-        let (addr, prefix_len) = word.split_once('/').unwrap_or((word, "32"));
-        match (addr.trim().parse(), prefix_len.trim().parse()) {
-            (Ok(addr), Ok(prefix_len @ 0..=32)) => Ok(Network { addr, prefix_len }),
-            _ => bad(word, "IPv4 address or network; give one as 10.0.0.2 or 10.0.0.0/8"),
+        let wanted = "IP address or network; give one as 10.0.0.2, 10.0.0.0/8 or fd00::/8";
+        let (addr, prefix_len) = word.split_once('/').map_or((word, None), |(addr, len)| (addr, Some(len)));
+        let Ok(addr) = addr.trim().parse::<IpAddr>() else { return bad(word, wanted) };
+        let addr = Addr::from(addr);
+        match prefix_len.map_or(Ok(addr.bits()), |len| len.trim().parse()) {
+            Ok(prefix_len) if prefix_len <= addr.bits() => Ok(Network { addr, prefix_len }),
+            _ => bad(word, wanted),
         }
     }
 }
@@ -403,14 +413,14 @@ impl fmt::Display for Policy {
 mod tests {
     use super::*;
 
-    fn to(text: &str) -> SocketAddrV4 {
-        text.parse().expect("an address")
+    fn to(text: &str) -> Endpoint {
+        text.parse::<core::net::SocketAddr>().expect("an address").into()
     }
 
     const TEXT: &str = "balance=least-loaded stack=offload engines=0+2,1;\
         stack=kernel program=sshd;\
         stack=refuse call=connect port=25;\
-        stack=engine-only port=80,8000-8100 address=10.0.0.0/8,127.0.0.1/32 engines=1";
+        stack=engine-only port=80,8000-8100 address=10.0.0.0/8,127.0.0.1/32,fd00::/8 engines=1";
 
     #[test]
     fn a_policy_comes_back_as_it_was_written() {
@@ -432,7 +442,22 @@ mod tests {
         assert_eq!(of(web), (Action::EngineOnly, 3));
         assert_eq!(web.engines.iter().collect::<Vec<_>>(), [1]);
         assert_eq!(of(decide("nginx", Call::Listen, "11.1.2.3:8080")), (Action::Offload, 0));
+        assert_eq!(of(decide("nginx", Call::Listen, "[fd12::3]:8080")), (Action::EngineOnly, 3));
+        assert_eq!(of(decide("nginx", Call::Listen, "[2001:db8::3]:8080")), (Action::Offload, 0));
+        assert_eq!(of(decide("nginx", Call::Listen, "[::ffff:10.1.2.3]:8080")), (Action::EngineOnly, 3));
         assert_eq!(of(decide("nginx", Call::Listen, "10.1.2.3:8101")), (Action::Offload, 0));
+    }
+
+    #[test]
+    fn a_rule_for_all_of_a_family_is_about_who_listens_at_all_of_it() {
+        let policy: Policy = ";stack=kernel call=listen address=0.0.0.0/0".parse().expect("a policy");
+        let decide = |addr| policy.decide("any", Call::Listen, to(addr)).action;
+        assert_eq!(decide("0.0.0.0:80"), Action::Kernel);
+        assert_eq!(decide("[::]:80"), Action::Kernel, "it may listen at all of IPv4, too");
+        assert_eq!(decide("[::1]:80"), Action::Offload);
+        let policy: Policy = ";stack=kernel address=::/0".parse().expect("a policy");
+        assert_eq!(policy.decide("any", Call::Connect, to("[fd00::1]:80")).action, Action::Kernel);
+        assert_eq!(policy.decide("any", Call::Connect, to("10.0.0.1:80")).action, Action::Offload);
     }
 
     #[test]
@@ -441,6 +466,7 @@ mod tests {
             ("stack=fast", "fast"),
             (";port=80-79", "80-79"),
             (";address=10.0.0.0/33", "10.0.0.0/33"),
+            (";address=fd00::/129", "fd00::/129"),
             (";engines=4", "4"),
             ("speed=1", "speed=1"),
         ] {

@@ -97,7 +97,7 @@ reasons! {
         "look at the engine's log; its version may differ from this library's";
     EngineGone = 8, "the engine ended; new sockets are on the kernel's stack",
         "start the engine again, then the program";
-    Ipv6 = 9, "the engine has no IPv6 yet", "use an IPv4 address";
+    V6Only = 9, "the socket is for IPv6 alone (IPV6_V6ONLY), and the address is one of IPv4", "clear IPV6_V6ONLY";
     NoRoute = 10, "the engine has no route to the destination",
         "give the engine an address on that network (`toe start --addr`)";
     NobodyListensInEngine = 11, "nothing listens at this loopback address in the engine, so the kernel was asked",

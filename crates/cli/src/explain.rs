@@ -115,7 +115,7 @@ mod tests {
     fn what_is_counted_is_told_with_its_remedy() {
         let told = Explanation::of(|stack, reason| match (stack, reason) {
             (Stack::Engine, Reason::Accepted) => 12,
-            (Stack::Kernel, Reason::Ipv6) => 3,
+            (Stack::Kernel, Reason::V6Only) => 3,
             _ => 0,
         });
         let json = serde_json::to_value(&told).expect("plain data");
@@ -124,7 +124,7 @@ mod tests {
         let text = told.table();
         assert!(text.starts_with("       12 on the engine\n"), "{text}");
         assert!(text.contains("        3 on the kernel's stack\n"), "{text}");
-        assert!(text.contains(Reason::Ipv6.remedy()), "{text}");
+        assert!(text.contains(Reason::V6Only.remedy()), "{text}");
         assert!(!text.contains("not for an engine"), "{text}");
     }
 

@@ -235,8 +235,7 @@ fn unrecorded(kind: Kind, has_table: bool) -> (Stack, String, String, String) {
             "the program runs without the switch layer (statically linked, set-user-id, or not under 'toe run')".into(),
             "start the program with 'toe run -- …'",
         ),
-        Kind::Tcp6 => from(Stack::Kernel, Reason::Ipv6),
-        Kind::Tcp => from(Stack::Kernel, Reason::Unknown),
+        Kind::Tcp6 | Kind::Tcp => from(Stack::Kernel, Reason::Unknown),
     }
 }
 
@@ -367,6 +366,6 @@ mod tests {
     #[test]
     fn names_are_written_with_hyphens() {
         assert_eq!(kebab("NobodyListensInEngine"), "nobody-listens-in-engine");
-        assert_eq!(kebab("Ipv6"), "ipv6");
+        assert_eq!(kebab("V6Only"), "v6-only");
     }
 }

@@ -10,7 +10,7 @@ use crate::poller::Token;
 use crate::session::{Peer, Session};
 use crate::sys::netns_cookie;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
@@ -274,10 +274,8 @@ impl Daemon {
         }
         let local = rustix::net::getsockname(&twin).map_err(|_| Errno::EINVAL)?;
         let local = SocketAddr::try_from(local).map_err(|_| Errno::EINVAL)?;
-        if local.is_ipv6() && sockopt::ipv6_v6only(&twin) != Ok(false) {
-            return Err(Errno::EINVAL);
-        }
-        let local: Endpoint = served_part(local).ok_or(Errno::EINVAL)?.into();
+        let v6_only = local.is_ipv6() && sockopt::ipv6_v6only(&twin) != Ok(false);
+        let local = Endpoint::from(local);
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
         let is_here = is_in_own_namespace(&twin);
         if local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
@@ -286,7 +284,7 @@ impl Daemon {
         let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;
         let shares_port = sockopt::socket_reuseport(&twin).unwrap_or(false);
         let listens = sockopt::socket_acceptconn(&twin).unwrap_or(false);
-        let twin = Twin { local, identity, shares_port, is_here, listens };
+        let twin = Twin { local, v6_only, identity, shares_port, is_here, listens };
         Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
     }
 
@@ -424,17 +422,6 @@ fn program_of(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = name.trim_end_matches('\n');
     if name.is_empty() { "?".to_owned() } else { name.to_owned() }
-}
-
-/// The part of a kernel socket's address that the engine can serve: one that serves both families has such a part.
-pub(crate) fn served_part(local: SocketAddr) -> Option<SocketAddrV4> {
-    match local {
-        SocketAddr::V4(local) => Some(local),
-        SocketAddr::V6(both) if both.ip().is_unspecified() => {
-            Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, both.port()))
-        }
-        SocketAddr::V6(both) => Some(SocketAddrV4::new(both.ip().to_ipv4_mapped()?, both.port())),
-    }
 }
 
 /// Whether a socket belongs to the engine's own network namespace. A kernel that cannot say gets no benefit of doubt.

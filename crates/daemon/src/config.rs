@@ -6,10 +6,11 @@
 use crate::cores::CoreList;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use serde::Deserialize;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toe_abi::place;
+use toe_base::Addr;
 use toe_port::PortSpec;
 use toml::Spanned;
 
@@ -37,10 +38,10 @@ pub struct Flags {
     /// A link: tap:NAME, packet:NAME, xdp:NAME (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local.
     #[arg(long, value_name = "DRIVER:IFNAME")]
     pub port: Vec<String>,
-    /// An address of the preceding --port, as 10.0.0.2/24.
+    /// An address of the preceding --port, as 10.0.0.2/24 or fd00::2/64.
     #[arg(long, value_name = "CIDR")]
     pub addr: Vec<String>,
-    /// The gateway of the preceding --port.
+    /// The gateway of the preceding --port; may be given for each family.
     #[arg(long, value_name = "ADDRESS")]
     pub gateway: Vec<String>,
     /// Microseconds to look for work before sleeping; 0 sleeps at once.
@@ -93,7 +94,7 @@ pub enum LogFormat {
 /// An address with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
-    pub addr: Ipv4Addr,
+    pub addr: IpAddr,
     pub prefix_len: u8,
 }
 
@@ -108,7 +109,8 @@ impl std::fmt::Display for Cidr {
 pub struct PortConfig {
     pub spec: PortSpec,
     pub addrs: Vec<Cidr>,
-    pub gateway: Option<Ipv4Addr>,
+    /// One of each family at most.
+    pub gateways: Vec<IpAddr>,
 }
 
 /// Everything that was decided before the engine starts.
@@ -183,6 +185,7 @@ struct FilePort {
     #[serde(default)]
     addr: Vec<Spanned<String>>,
     gateway: Option<Spanned<String>>,
+    gateway6: Option<Spanned<String>>,
 }
 
 /// A value together with where it was given, for errors.
@@ -205,7 +208,7 @@ impl<T> Given<T> {
 struct GivenPort {
     port: Given<String>,
     addrs: Vec<Given<String>>,
-    gateway: Option<Given<String>>,
+    gateways: Vec<Given<String>>,
 }
 
 impl Config {
@@ -260,8 +263,9 @@ impl Config {
             ports
         };
         let (locals, links): (Vec<_>, Vec<_>) = ports.into_iter().partition(|p| p.port.value == LOCAL_PORT);
-        if let Some(local) = locals.iter().find(|l| !l.addrs.is_empty() || l.gateway.is_some()) {
-            let what = "the local port serves 127.0.0.0/8 and takes no address or gateway; leave them out";
+        if let Some(local) = locals.iter().find(|l| !l.addrs.is_empty() || !l.gateways.is_empty()) {
+            let what =
+                "the local port serves 127.0.0.0/8 and ::1 and takes no address or gateway; leave them out";
             return Err(local.port.bad(what.to_owned()));
         }
         let allow_uids = if flags.allow_uid.is_empty() { file.allow_uids } else { Some(flags.allow_uid) };
@@ -314,7 +318,7 @@ impl FilePort {
         GivenPort {
             port: given(self.port),
             addrs: self.addr.into_iter().map(given).collect(),
-            gateway: self.gateway.map(given),
+            gateways: self.gateway.into_iter().chain(self.gateway6).map(given).collect(),
         }
     }
 }
@@ -340,12 +344,9 @@ fn pair_ports(matches: &ArgMatches) -> Result<Vec<GivenPort>, ConfigError> {
     for (_, flag, value) in flags {
         let given = Given::flag(value, &format!("--{flag}"));
         match (flag, ports.last_mut()) {
-            ("port", _) => ports.push(GivenPort { port: given, addrs: Vec::new(), gateway: None }),
+            ("port", _) => ports.push(GivenPort { port: given, addrs: Vec::new(), gateways: Vec::new() }),
             ("addr", Some(port)) => port.addrs.push(given),
-            ("gateway", Some(port)) if port.gateway.is_none() => port.gateway = Some(given),
-            ("gateway", Some(port)) => {
-                return Err(given.bad(format!("port {} has a gateway already; give one", port.port.value)));
-            }
+            ("gateway", Some(port)) => port.gateways.push(given),
             (_, _) => {
                 return Err(given.bad(format!(
                     "{} belongs to no port; put it after the --port that it is for",
@@ -397,24 +398,24 @@ fn check_ports(given: Vec<GivenPort>) -> Result<Vec<PortConfig>, ConfigError> {
             }));
         }
         if spec.driver.shares_address() {
-            if let Some(given) = port.addrs.first().or(port.gateway.as_ref()) {
+            if let Some(given) = port.addrs.first().or(port.gateways.first()) {
                 return Err(given.bad(format!(
                     "{spec} has the addresses and routes that the kernel has on the interface; leave {} out, and set them \
                      with ip(8) if they are missing",
                     given.value
                 )));
             }
-            ports.push(PortConfig { spec, addrs: Vec::new(), gateway: None });
+            ports.push(PortConfig { spec, addrs: Vec::new(), gateways: Vec::new() });
             continue;
         }
         let addrs = port.addrs.iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
         if addrs.is_empty() {
             return Err(port.port.bad(format!(
-                "{spec} has no address; add one that the kernel does not use itself, such as --addr 10.0.0.2/24"
+                "{spec} has no address; add one that the kernel does not use itself, such as --addr 10.0.0.2/24 or --addr fd00::2/64"
             )));
         }
-        let gateway = port.gateway.as_ref().map(|gateway| parse_gateway(gateway, &addrs)).transpose()?;
-        ports.push(PortConfig { spec, addrs, gateway });
+        let gateways = parse_gateways(&port.gateways, &addrs)?;
+        ports.push(PortConfig { spec, addrs, gateways });
     }
     if ports.len() > usize::from(u8::MAX) {
         return Err(ConfigError::on_command_line("too many ports; an engine has at most 255"));
@@ -423,26 +424,51 @@ fn check_ports(given: Vec<GivenPort>) -> Result<Vec<PortConfig>, ConfigError> {
 }
 
 fn parse_cidr(given: &Given<String>) -> Result<Cidr, ConfigError> {
-    let bad = |why: &str| given.bad(format!("{:?} {why}; write it as 10.0.0.2/24", given.value));
+    let bad =
+        |why: &str| given.bad(format!("{:?} {why}; write it as 10.0.0.2/24 or fd00::2/64", given.value));
     let (addr, prefix) = given.value.split_once('/').ok_or_else(|| bad("has no prefix length"))?;
-    let addr: Ipv4Addr = addr.parse().map_err(|_| bad("is no IPv4 address"))?;
+    let addr: IpAddr = addr.parse().map_err(|_| bad("is no IP address"))?;
     let prefix_len: u8 = prefix.parse().map_err(|_| bad("has no number after the '/'"))?;
-    if prefix_len > 32 {
-        return Err(bad("has a prefix longer than 32"));
+    let known = Addr::from(addr);
+    if prefix_len > known.bits() {
+        return Err(bad(&format!("has a prefix longer than {}", known.bits())));
     }
-    if addr.is_unspecified() || addr.is_multicast() || addr.is_broadcast() || addr.is_loopback() {
+    let is_mapped = addr.is_ipv6() && known.is_v4();
+    let is_broadcast = addr == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if is_mapped || is_broadcast || known.is_unspecified() || known.is_multicast() || known.is_loopback() {
         return Err(bad("cannot be a link's address"));
     }
     Ok(Cidr { addr, prefix_len })
 }
 
-fn parse_gateway(given: &Given<String>, addrs: &[Cidr]) -> Result<Ipv4Addr, ConfigError> {
-    let gateway: Ipv4Addr = given.value.parse().map_err(|_| {
-        given.bad(format!("{:?} is no IPv4 address; write a gateway as 10.0.0.1", given.value))
+fn parse_gateways(given: &[Given<String>], addrs: &[Cidr]) -> Result<Vec<IpAddr>, ConfigError> {
+    let mut gateways: Vec<IpAddr> = Vec::new();
+    for given in given {
+        let gateway = parse_gateway(given, addrs)?;
+        if gateways.iter().any(|known| known.is_ipv4() == gateway.is_ipv4()) {
+            return Err(
+                given.bad(format!("the port has a gateway already; leave {gateway} out, or the other"))
+            );
+        }
+        gateways.push(gateway);
+    }
+    Ok(gateways)
+}
+
+fn parse_gateway(given: &Given<String>, addrs: &[Cidr]) -> Result<IpAddr, ConfigError> {
+    let gateway: IpAddr = given.value.parse().map_err(|_| {
+        given.bad(format!("{:?} is no IP address; write a gateway as 10.0.0.1 or fd00::1", given.value))
     })?;
+    let known = Addr::from(gateway);
+    // The link of a port that speaks IPv6 has such addresses, whether one is named here or not.
+    let speaks_v6 = addrs.iter().any(|cidr| cidr.addr.is_ipv6());
+    if known.is_link_local() && speaks_v6 {
+        return Ok(gateway);
+    }
     let in_network = |cidr: &Cidr| {
-        let mask = u32::MAX.checked_shl(32 - u32::from(cidr.prefix_len)).unwrap_or(0);
-        u32::from(cidr.addr) & mask == u32::from(gateway) & mask && cidr.addr != gateway
+        let addr = Addr::from(cidr.addr);
+        let same_family = addr.is_v4() == known.is_v4();
+        same_family && addr.network(cidr.prefix_len) == known.network(cidr.prefix_len) && addr != known
     };
     if addrs.iter().any(in_network) {
         return Ok(gateway);
@@ -480,8 +506,21 @@ mod tests {
         let addrs = |i: usize| config.ports[i].addrs.iter().map(Cidr::to_string).collect::<Vec<_>>();
         assert_eq!(addrs(0), ["10.0.0.2/24", "10.1.0.2/16"]);
         assert_eq!(addrs(1), ["192.168.7.2/30"]);
-        assert_eq!(config.ports[0].gateway, Some(Ipv4Addr::new(10, 0, 0, 1)));
-        assert_eq!(config.ports[1].gateway, None);
+        assert_eq!(config.ports[0].gateways, [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1))]);
+        assert!(config.ports[1].gateways.is_empty());
+    }
+
+    #[test]
+    fn a_port_may_have_addresses_and_a_gateway_of_each_family() {
+        let both = ["10.0.0.1", "fe80::1"].map(|text| text.parse::<IpAddr>().expect("an address"));
+        let flags =
+            "toed --port tap:t0 --addr 10.0.0.2/24 --addr fd00::2/64 --gateway 10.0.0.1 --gateway fe80::1";
+        let file = "[[ports]]\nport = \"tap:t0\"\naddr = [\"10.0.0.2/24\", \"fd00::2/64\"]\n\
+                    gateway = \"10.0.0.1\"\ngateway6 = \"fe80::1\"\n";
+        for config in [from_flags(flags).expect("good"), from_file(file).expect("good")] {
+            assert_eq!(config.ports[0].gateways, both);
+            assert_eq!(config.ports[0].addrs[1].to_string(), "fd00::2/64");
+        }
     }
 
     #[test]
@@ -514,6 +553,11 @@ mod tests {
             ("toed --port packet:v0 --addr 10.0.0.2", "write it as 10.0.0.2/24"),
             ("toed --port packet:v0 --addr 10.0.0.2/33", "longer than 32"),
             ("toed --port packet:v0 --addr 127.0.0.2/8", "cannot be"),
+            ("toed --port packet:v0 --addr fd00::2/129", "longer than 128"),
+            ("toed --port packet:v0 --addr ::ffff:10.0.0.2/24", "cannot be"),
+            ("toed --port packet:v0 --addr fd00::2", "write it as"),
+            ("toed --port packet:v0 --addr 10.0.0.2/24 --gateway fe80::1", "in no network"),
+            ("toed --port packet:v0 --addr fd00::2/64 --gateway fd00::1 --gateway fe80::1", "already"),
             ("toed --port packet:v0 --addr 10.0.0.2/24 --gateway 10.0.1.1", "in no network"),
             ("toed --port packet:v0 --addr 10.0.0.2/24 --port packet:v0 --addr 10.0.0.3/24", "given twice"),
             ("toed --port packet:v0 --addr 10.0.0.2/24 --port xdp:v0", "leave one of them out"),

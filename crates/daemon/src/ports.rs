@@ -10,6 +10,7 @@ use crate::session::Sessions;
 use toe_base::{Addr, Instant, PortId};
 use toe_engine::{Engine, Link};
 use toe_port::{Driver, Port, Steering};
+use toe_wire::icmpv6::link_local_of;
 
 /// Frames taken from, and given to, one port in one round.
 const FRAMES_PER_ROUND: usize = 256;
@@ -76,16 +77,18 @@ impl Ports {
         if config.spec.driver.shares_address() {
             engine.share_port(id);
         }
+        let mut port = port;
         for cidr in &config.addrs {
             engine.add_addr(id, cidr.addr.into(), cidr.prefix_len);
         }
-        if let Some(gateway) = config.gateway {
-            engine.set_gateway(id, gateway.into());
+        if config.addrs.iter().any(|cidr| cidr.addr.is_ipv6()) {
+            speak_ipv6(engine, id, config.spec.driver, &mut *port)?;
         }
+        config.gateways.iter().for_each(|gateway| engine.set_gateway(id, (*gateway).into()));
         let slot = PortSlot {
             id,
             name: config.spec.to_string(),
-            addrs: config.addrs.iter().map(ToString::to_string).collect(),
+            addrs: engine.addrs(id).map(|(addr, len)| format!("{}/{len}", addr.to_ip())).collect(),
             port,
             driver: config.spec.driver,
             interface: config.spec.interface.clone(),
@@ -98,7 +101,7 @@ impl Ports {
         };
         self.watch(poller, &slot)?;
         let (mac, mtu) = (slot.port.mac(), slot.port.mtu());
-        tracing::info!(port = slot.name, %mac, mtu, addrs = ?slot.addrs, gateway = config.gateway.map(tracing::field::display), "port open");
+        tracing::info!(port = slot.name, %mac, mtu, addrs = ?slot.addrs, gateways = ?config.gateways, "port open");
         self.slots.push(slot);
         Ok(())
     }
@@ -369,6 +372,18 @@ impl PortSlot {
         }
         self.leave(now, poller);
     }
+}
+
+/// What IPv6 needs of a link beside an address. Whoever speaks it on a link has one of that link (RFC 4291 section 2.8): on
+/// a link with a hardware address of its own the engine makes one. Elsewhere it would be the kernel's.
+fn speak_ipv6(engine: &mut Engine, id: PortId, driver: Driver, port: &mut dyn Port) -> std::io::Result<()> {
+    const PREFIX_LEN: u8 = 64;
+    port.receive_groups()?;
+    let is_named = engine.addrs(id).any(|(addr, _)| addr.is_link_local());
+    if driver == Driver::Tap && !is_named {
+        engine.add_addr(id, link_local_of(port.mac(), 0), PREFIX_LEN);
+    }
+    Ok(())
 }
 
 fn link_of(port: &dyn Port) -> Link {

@@ -19,6 +19,8 @@ pub struct Options<'a> {
     pub spot: Spot<'a>,
     /// Its `--port`, such as `packet:toe0`, and its address there; only `local` without.
     pub port: Option<(String, &'a str)>,
+    /// Its address of IPv6 there.
+    pub addr6: Option<&'a str>,
     /// What its name ends with, so that several have different ones.
     pub suffix: &'a str,
 }
@@ -32,6 +34,7 @@ pub struct Engine {
     side: Side,
     cpus: Option<String>,
     port: Option<(String, String)>,
+    addr6: Option<String>,
     log: PathBuf,
     pid: u32,
 }
@@ -50,6 +53,7 @@ impl Engine {
             side: options.spot.side,
             cpus: options.spot.cpus.map(str::to_owned),
             port: options.port.as_ref().map(|(port, addr)| (port.clone(), (*addr).to_owned())),
+            addr6: options.addr6.map(str::to_owned),
             pid: 0,
         };
         engine.start_again(lab)?;
@@ -69,6 +73,9 @@ impl Engine {
             // On a shared link the address is the kernel's, which has it already.
             if !port.starts_with("xdp:") {
                 command.args(["--addr", &format!("{addr}/24")]);
+            }
+            if let Some(addr6) = &self.addr6 {
+                command.args(["--addr", &format!("{addr6}/64")]);
             }
         }
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);

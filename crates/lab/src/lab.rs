@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const ENGINE_ADDR: &str = "10.77.0.2";
 /// The kernel's address at the other end of `toe0`, and what a second engine there may take instead.
 pub const PEER_ADDR: &str = "10.77.0.1";
+/// The same of IPv6, in labs that have it.
+pub const ENGINE_ADDR6: &str = "fd77::2";
+pub const PEER_ADDR6: &str = "fd77::1";
 /// The kernel's address of the server's namespace, on a link of its own.
 pub const KERNEL_ADDR: &str = "10.78.0.2";
 /// The kernel's address of the client's namespace on that link.
@@ -33,6 +36,9 @@ pub const ENGINE_LINK: &str = "toe0";
 pub const TAP_LINK: &str = "toetap";
 /// The engine's address behind it.
 pub const TAP_ENGINE_ADDR: &str = "10.79.0.2";
+/// The same of IPv6, and the kernel's.
+pub const TAP_ENGINE_ADDR6: &str = "fd79::2";
+pub const TAP_KERNEL_ADDR6: &str = "fd79::1";
 /// The kernel's address on it, with its prefix.
 const TAP_KERNEL_CIDR: &str = "10.79.0.1/24";
 
@@ -178,6 +184,12 @@ impl Lab {
     /// Gives the kernel its address on the TAP interface that an engine made.
     pub fn give_tap_its_address(&self) -> Result<()> {
         ip(&["-n", &self.namespace(Side::Server), "addr", "add", TAP_KERNEL_CIDR, "dev", TAP_LINK])
+    }
+
+    /// Gives a kernel an address of IPv6, which it has at once: nobody else can have it here.
+    pub fn give_addr6(&self, side: Side, link: &str, addr: &str) -> Result<()> {
+        let cidr = format!("{addr}/64");
+        ip(&["-n", &self.namespace(side), "addr", "add", &cidr, "dev", link, "nodad"])
     }
 
     /// The lab's name: unique among all that run.

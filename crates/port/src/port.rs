@@ -19,10 +19,16 @@ pub trait Port: Send {
     /// The hardware address that the engine uses on this link.
     fn mac(&self) -> MacAddr;
 
-    /// Octets of the largest IPv4 datagram that the link carries in one frame.
+    /// Octets of the largest IP packet that the link carries in one frame.
     fn mtu(&self) -> u32;
 
     fn caps(&self) -> LinkCaps;
+
+    /// Frames to groups are wanted, too, from now on and when the link is opened anew: neighbours ask for an address of
+    /// IPv6 by its group. Until then a link may keep them back.
+    fn receive_groups(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Readable when frames wait. `None`: there is nothing to wait on, only polling helps.
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;

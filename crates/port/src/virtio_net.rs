@@ -10,13 +10,14 @@ const FLAG_NEEDS_CSUM: u8 = 1;
 const FLAG_DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
 /// May stand beside a GSO type: some segment had CWR set.
 const GSO_ECN: u8 = 0x80;
 
 /// Why a received header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// A kind of segmentation that the engine cannot take apart (UDP, IPv6).
+    /// A kind of segmentation that the engine cannot take apart (UDP).
     UnknownSegmentation,
     /// Segments without a size.
     NoSegmentSize,
@@ -30,8 +31,8 @@ pub fn decode(header: &[u8; HEADER_LEN], frame_len: usize) -> Result<RxOffload, 
     let gso_size = u16::from_ne_bytes([size0, size1]);
     let coalesced_mss = match gso & !GSO_ECN {
         GSO_NONE => None,
-        GSO_TCPV4 if gso_size == 0 => return Err(HeaderError::NoSegmentSize),
-        GSO_TCPV4 => Some(gso_size),
+        GSO_TCPV4 | GSO_TCPV6 if gso_size == 0 => return Err(HeaderError::NoSegmentSize),
+        GSO_TCPV4 | GSO_TCPV6 => Some(gso_size),
         _ => return Err(HeaderError::UnknownSegmentation),
     };
     let needs_checksum = flags & FLAG_NEEDS_CSUM != 0;
@@ -63,7 +64,7 @@ pub fn encode(offload: TxOffload, frame_len: usize) -> Option<[u8; HEADER_LEN]> 
         if offload.checksum.is_none() || segmentation.mss == 0 || !whole {
             return None;
         }
-        header[1] = GSO_TCPV4;
+        header[1] = if segmentation.is_v6 { GSO_TCPV6 } else { GSO_TCPV4 };
         header[2..4].copy_from_slice(&segmentation.header_len.to_ne_bytes());
         header[4..6].copy_from_slice(&segmentation.mss.to_ne_bytes());
     }
@@ -86,10 +87,13 @@ mod tests {
 
     #[test]
     fn a_large_frame_arrives_as_one() {
-        let segmentation = Segmentation { header_len: 54, mss: 1448 };
-        let offload = TxOffload { checksum: Some(CHECKSUM), segmentation: Some(segmentation) };
-        let header = encode(offload, 9000).expect("fits");
-        assert_eq!(decode(&header, 9000), Ok(RxOffload { checksum_ok: true, coalesced_mss: Some(1448) }));
+        for (is_v6, kind) in [(false, 1), (true, 4)] {
+            let segmentation = Segmentation { header_len: 54, mss: 1448, is_v6 };
+            let offload = TxOffload { checksum: Some(CHECKSUM), segmentation: Some(segmentation) };
+            let header = encode(offload, 9000).expect("fits");
+            assert_eq!(header[1], kind, "as virtio 1.2 section 5.1.6 numbers them");
+            assert_eq!(decode(&header, 9000), Ok(RxOffload { checksum_ok: true, coalesced_mss: Some(1448) }));
+        }
     }
 
     #[test]
@@ -110,7 +114,7 @@ mod tests {
         let header = encode(offload, 52).expect("just fits");
         assert_eq!(decode(&header, 51), Err(HeaderError::ChecksumOutside));
 
-        let segmentation = Segmentation { header_len: 54, mss: 1448 };
+        let segmentation = Segmentation { header_len: 54, mss: 1448, is_v6: false };
         assert_eq!(encode(TxOffload { checksum: None, segmentation: Some(segmentation) }, 9000), None);
         let no_size = Segmentation { mss: 0, ..segmentation };
         assert_eq!(encode(TxOffload { checksum: Some(CHECKSUM), segmentation: Some(no_size) }, 9000), None);

@@ -118,7 +118,11 @@ impl Peer {
         let large = payload.len() > 1460;
         let offload = TxOffload {
             checksum: Some(PartialChecksum { start: 34, offset: tcp::CHECKSUM_OFFSET }),
-            segmentation: large.then_some(Segmentation { header_len: header_len as u16, mss: 1460 }),
+            segmentation: large.then_some(Segmentation {
+                header_len: header_len as u16,
+                mss: 1460,
+                is_v6: false,
+            }),
         };
         self.send_frame(&frame, offload);
         self.next = self.next.plus(repr.sequence_len(payload.len() as u32));

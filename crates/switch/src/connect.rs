@@ -6,19 +6,20 @@
 //! socket that this one waits for; from then on the flow lives as long as the anchor does. The twin is put back when
 //! the peer cannot be reached.
 
-use crate::ffi::{fail, family, last_errno, read_inet, read_inet6, read_v4};
+use crate::ffi::{fail, family, last_errno, read_endpoint, read_inet, read_inet6};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{fork, hidden_twin, listen, real, twin_pool};
 use core::ffi::{c_int, c_void};
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::Ipv4Addr;
 use libc::{sockaddr, sockaddr_in6, socklen_t};
 use std::time::Duration;
 use toe::socket::{Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
 use toe::{Anchor, Errno, epoll, fd_table, sys};
+use toe_base::{Addr, Endpoint};
 
 /// What engines just said not to serve, and who does.
 pub static KNOWN: Destinations = Destinations::new();
@@ -42,34 +43,28 @@ pub enum Verdict {
 pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
     let state = socket_state::get(fd);
     // SAFETY: the caller's promise.
-    let Some(remote) = (unsafe { read_v4(addr, len, state.has(State::INET6)) }) else {
-        // SAFETY: as above.
-        return match unsafe { read_inet6(addr, len) } {
-            Some(_) if state.has(State::INET6) => Verdict::Kernel(Decided::new(On::Kernel, Reason::Ipv6)),
-            _ => Verdict::Pass,
-        };
+    let Some(remote) = (unsafe { read_endpoint(addr, len, state.has(State::INET6)) }) else {
+        return Verdict::Pass;
     };
-    if state.has(State::INET6) && is_v6only(fd) {
-        return Verdict::Kernel(Decided::new(On::Kernel, Reason::Ipv6));
+    if state.has(State::INET6) && remote.addr.is_v4() && is_v6only(fd) {
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::V6Only));
     }
     if fork::in_vfork_child() {
         return Verdict::Pass;
     }
-    if remote.port() == 0 || remote.ip().is_multicast() || remote.ip().is_broadcast() {
+    const BROADCAST: Addr = Addr::v4(Ipv4Addr::BROADCAST);
+    if remote.port == 0 || remote.addr.is_multicast() || remote.addr == BROADCAST {
         return Verdict::Kernel(Decided::new(On::Kernel, Reason::NoRoute));
     }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
-    if local.is_none() && state.has(State::BOUND) {
-        return Verdict::Kernel(Decided::new(On::Kernel, Reason::Ipv6));
-    }
     // Linux takes INADDR_ANY as a destination for "this host": the socket's own address if it has one.
-    let remote = match *remote.ip() {
-        Ipv4Addr::UNSPECIFIED => {
-            let own = local.map(|local| *local.ip()).filter(|own| !own.is_unspecified());
-            SocketAddrV4::new(own.unwrap_or(Ipv4Addr::LOCALHOST), remote.port())
+    let remote = match remote.addr.is_unspecified() {
+        true => {
+            let own = local.map(|local| local.addr).filter(|own| !own.is_unspecified());
+            remote.at(own.unwrap_or(remote.addr.localhost()))
         }
-        _ => remote,
+        false => remote,
     };
     let decision = policy::decide(Call::Connect, remote);
     if decision.action == Action::Refuse {
@@ -80,12 +75,12 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         return Verdict::Kernel(Decided::new(On::Kernel, Reason::SharedTwin));
     }
     let engine_address = state.has(State::ENGINE_ADDRESS);
-    let binding = proto_stacks::binding(local.map(|l| *l.ip()), engine_address, &KNOWN, now_ms);
+    let binding = proto_stacks::binding(local.map(|l| l.addr), engine_address, &KNOWN, now_ms);
     let stacks = policy::stacks(decision, remote);
     // Of a twin that another process has, too, an engine would be given one side only.
     let attempts = match state.is_older_than_fork() {
         true => Attempts::none(),
-        false => stacks.attempts_to(binding, *remote.ip(), &KNOWN, now_ms),
+        false => stacks.attempts_to(binding, remote.addr, &KNOWN, now_ms),
     };
     let mut asking =
         Asking { fd, state, local, remote, decision, binding, refused: None, all_unserved: true };
@@ -98,7 +93,7 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
 /// As [`undecided`].
 pub unsafe fn of_kernel(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
     // SAFETY: the caller's promise.
-    let Some(remote) = (unsafe { read_v4(addr, len, socket_state::get(fd).has(State::INET6)) }) else {
+    let Some(remote) = (unsafe { read_endpoint(addr, len, socket_state::get(fd).has(State::INET6)) }) else {
         return Verdict::Pass;
     };
     let decision = policy::decide(Call::Connect, remote);
@@ -115,8 +110,8 @@ pub unsafe fn of_kernel(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
 struct Asking {
     fd: c_int,
     state: State,
-    local: Option<SocketAddrV4>,
-    remote: SocketAddrV4,
+    local: Option<Endpoint>,
+    remote: Endpoint,
     decision: Decision,
     binding: Binding,
     /// What the last engine said that refused.
@@ -178,9 +173,9 @@ impl Asking {
         let now_ms = sys::coarse_ms();
         match (self.refused, self.local) {
             (Some((Reason::NotEngineAddress, _)), Some(local)) if self.all_unserved => {
-                KNOWN.note(*local.ip(), winner, now_ms);
+                KNOWN.note(local.addr, winner, now_ms);
             }
-            (Some(_), _) if self.all_unserved => KNOWN.note(*self.remote.ip(), winner, now_ms),
+            (Some(_), _) if self.all_unserved => KNOWN.note(self.remote.addr, winner, now_ms),
             _ => {}
         }
     }
@@ -261,7 +256,7 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
 }
 
 /// What an engine's refusal means for the why table.
-pub fn reason_of(error: Errno, remote: Ipv4Addr) -> Reason {
+pub fn reason_of(error: Errno, remote: Addr) -> Reason {
     match error {
         Errno::ENETUNREACH | Errno::EHOSTUNREACH => Reason::NoRoute,
         Errno::ECONNREFUSED if remote.is_loopback() => Reason::NobodyListensInEngine,
@@ -315,13 +310,7 @@ enum Attempt {
 }
 
 /// `on`: what is reported if it takes the connection.
-fn by_engine(
-    fd: c_int,
-    state: State,
-    local: Option<SocketAddrV4>,
-    remote: SocketAddrV4,
-    on: Decided,
-) -> Attempt {
+fn by_engine(fd: c_int, state: State, local: Option<Endpoint>, remote: Endpoint, on: Decided) -> Attempt {
     let stack = match EngineIdx::new(on.engine.into()).ok_or(Reason::NoEngine).and_then(engine) {
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
@@ -329,15 +318,16 @@ fn by_engine(
     let connecting = Connecting::begin(fd);
     let anchor = match Anchor::take(stack) {
         Ok(anchor) => anchor,
-        Err(error) => return Attempt::Refused(reason_of(error, *remote.ip()), error),
+        Err(error) => return Attempt::Refused(reason_of(error, remote.addr), error),
     };
-    let socket = match Socket::connect(&anchor, local.map(SocketAddr::V4), remote.into(), fd) {
-        Ok(socket) => socket,
-        Err(error) => {
-            anchor.refused(error);
-            return Attempt::Refused(reason_of(error, *remote.ip()), error);
-        }
-    };
+    let socket =
+        match Socket::connect(&anchor, local.map(Endpoint::to_socket_addr), remote.to_socket_addr(), fd) {
+            Ok(socket) => socket,
+            Err(error) => {
+                anchor.refused(error);
+                return Attempt::Refused(reason_of(error, remote.addr), error);
+            }
+        };
     let nonblocking = is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
@@ -359,7 +349,7 @@ fn by_engine(
         }
         Err(error) => {
             twin.put_back(fd);
-            if error == Errno::ECONNREFUSED && remote.ip().is_loopback() {
+            if error == Errno::ECONNREFUSED && remote.addr.is_loopback() {
                 return Attempt::Refused(Reason::NobodyListensInEngine, error);
             }
             Attempt::Answered(Err(error))
@@ -484,12 +474,12 @@ pub fn set_kernel_nonblocking(fd: c_int, on: bool) {
 }
 
 /// Where the twin is bound, when the program has bound it.
-pub fn bound_to(fd: c_int, state: State) -> Option<SocketAddrV4> {
+pub fn bound_to(fd: c_int, state: State) -> Option<Endpoint> {
     if !state.has(State::BOUND) { None } else { twin_address(fd) }
 }
 
-/// Where the kernel has the twin; `None`: at an address that is not IPv4's alone or in part.
-pub fn twin_address(fd: c_int) -> Option<SocketAddrV4> {
+/// Where the kernel has the twin; `None`: it cannot say.
+pub fn twin_address(fd: c_int) -> Option<Endpoint> {
     let mut addr = core::mem::MaybeUninit::<sockaddr_in6>::zeroed();
     let mut len = size_of::<sockaddr_in6>() as socklen_t;
     // SAFETY: a local buffer of `len` octets, long enough for both families; zeroed, so that it is initialised whatever the
@@ -498,12 +488,8 @@ pub fn twin_address(fd: c_int) -> Option<SocketAddrV4> {
         if real::getsockname(fd, addr.as_mut_ptr().cast(), &mut len) < 0 {
             return None;
         }
-        match read_inet6(addr.as_ptr().cast(), len) {
-            None => read_inet(addr.as_ptr().cast(), len),
-            Some(_) if is_v6only(fd) => None,
-            Some((ip, port)) if ip.is_unspecified() => Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)),
-            Some((ip, port)) => ip.to_ipv4_mapped().map(|ip| SocketAddrV4::new(ip, port)),
-        }
+        let inet6 = read_inet6(addr.as_ptr().cast(), len);
+        inet6.or_else(|| read_inet(addr.as_ptr().cast(), len).map(Endpoint::from))
     }
 }
 
@@ -539,9 +525,9 @@ mod tests {
 
     #[test]
     fn refusals_have_reasons() {
-        let far = Ipv4Addr::new(10, 0, 0, 1);
+        let far = Addr::from([10, 0, 0, 1]);
         assert_eq!(reason_of(Errno::ENETUNREACH, far), Reason::NoRoute);
-        assert_eq!(reason_of(Errno::ECONNREFUSED, Ipv4Addr::LOCALHOST), Reason::NobodyListensInEngine);
+        assert_eq!(reason_of(Errno::ECONNREFUSED, Addr::LOCALHOST_V6), Reason::NobodyListensInEngine);
         assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
         assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
         assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 use toe::Errno;
 use toe::signals::Inside;
+use toe_base::{Addr, Endpoint};
 
 /// Most buffers in one vector (Linux: UIO_MAXIOV).
 pub const IOV_MAX: usize = 1024;
@@ -116,37 +117,39 @@ pub unsafe fn read_inet(addr: *const sockaddr, len: socklen_t) -> Option<SocketA
 /// The length of a sockaddr_in6 as RFC 2133 had it, without the scope: Linux takes it still.
 const SIN6_LEN_RFC2133: usize = 24;
 
-/// An AF_INET6 address as the program passed it, without its scope.
+/// An AF_INET6 address as the program passed it: IPv4's if it is mapped. A link-local one that is none (RFC 4291 section 2.5.6
+/// wants zeros there) is no engine's.
 ///
 /// # Safety
 /// `addr` is null or points to `len` readable octets.
-pub unsafe fn read_inet6(addr: *const sockaddr, len: socklen_t) -> Option<(Ipv6Addr, u16)> {
+pub unsafe fn read_inet6(addr: *const sockaddr, len: socklen_t) -> Option<Endpoint> {
     // SAFETY: the caller's promise.
     let family = unsafe { family(addr, len) }?;
     if family != libc::AF_INET6 || (len as usize) < SIN6_LEN_RFC2133 {
         return None;
     }
-    // SAFETY: long enough for all but the scope, and the octets have no invalid values.
-    let (ip, port) = unsafe {
-        let inet6 = addr.cast::<sockaddr_in6>();
-        ((&raw const (*inet6).sin6_addr).read_unaligned(), (&raw const (*inet6).sin6_port).read_unaligned())
+    let mut whole = sockaddr_in6 {
+        sin6_family: 0,
+        sin6_port: 0,
+        sin6_flowinfo: 0,
+        sin6_addr: libc::in6_addr { s6_addr: [0; 16] },
+        sin6_scope_id: 0,
     };
-    Some((Ipv6Addr::from(ip.s6_addr), u16::from_be(port)))
+    let len = (len as usize).min(size_of::<sockaddr_in6>());
+    // SAFETY: so many octets are there in both, and a sockaddr_in6 has no invalid values.
+    unsafe { core::ptr::copy_nonoverlapping(addr.cast::<u8>(), (&raw mut whole).cast::<u8>(), len) };
+    let ip = Ipv6Addr::from(whole.sin6_addr.s6_addr);
+    let addr = Addr::checked_v6(ip, whole.sin6_scope_id)?;
+    Some(Endpoint { addr, port: u16::from_be(whole.sin6_port) })
 }
 
-/// The IPv4 address and port that a socket's address stands for; `inet6`: the socket is of AF_INET6, and so IPv4
-/// addresses are mapped.
+/// The address and port that a program passed for a socket; `inet6`: the socket is of AF_INET6.
 ///
 /// # Safety
 /// As [`read_inet`].
-pub unsafe fn read_v4(addr: *const sockaddr, len: socklen_t, inet6: bool) -> Option<SocketAddrV4> {
-    if !inet6 {
-        // SAFETY: the caller's promise.
-        return unsafe { read_inet(addr, len) };
-    }
+pub unsafe fn read_endpoint(addr: *const sockaddr, len: socklen_t, inet6: bool) -> Option<Endpoint> {
     // SAFETY: the caller's promise.
-    let (ip, port) = unsafe { read_inet6(addr, len) }?;
-    ip.to_ipv4_mapped().map(|ip| SocketAddrV4::new(ip, port))
+    unsafe { if inet6 { read_inet6(addr, len) } else { read_inet(addr, len).map(Endpoint::from) } }
 }
 
 /// Gives an address to the program as Linux does: as much as fits, and the length it would have had. `inet6`: of a socket of
@@ -163,7 +166,11 @@ pub unsafe fn write_inet(
     if out.is_null() || out_len.is_null() {
         return Err(errno(libc::EFAULT));
     }
-    let SocketAddr::V4(from) = from else { return Err(Errno::EINVAL) };
+    let v4 = match from {
+        SocketAddr::V4(v4) => v4,
+        SocketAddr::V6(_) if inet6 => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+        SocketAddr::V6(_) => return Err(Errno::EINVAL),
+    };
     // SAFETY: checked for null; the caller promises the rest.
     let room = unsafe { out_len.read() };
     if room > c_int::MAX as socklen_t {
@@ -171,20 +178,24 @@ pub unsafe fn write_inet(
     }
     let inet = sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: from.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(*from.ip()).to_be() },
+        sin_port: v4.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
         sin_zero: [0; 8],
     };
-    let mapped = sockaddr_in6 {
+    let (ip, scope) = match from {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+        SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+    };
+    let in_v6 = sockaddr_in6 {
         sin6_family: libc::AF_INET6 as libc::sa_family_t,
         sin6_port: from.port().to_be(),
         sin6_flowinfo: 0,
-        sin6_addr: libc::in6_addr { s6_addr: from.ip().to_ipv6_mapped().octets() },
-        sin6_scope_id: 0,
+        sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
+        sin6_scope_id: scope,
     };
     let (octets, whole) = match inet6 {
         false => ((&raw const inet).cast::<u8>(), size_of::<sockaddr_in>()),
-        true => ((&raw const mapped).cast::<u8>(), size_of::<sockaddr_in6>()),
+        true => ((&raw const in_v6).cast::<u8>(), size_of::<sockaddr_in6>()),
     };
     // SAFETY: so many octets are in both; the program's buffer and our locals do not overlap.
     unsafe {
@@ -310,13 +321,27 @@ mod tests {
         unsafe {
             write_inet(from.into(), true, out.as_mut_ptr().cast(), &mut len).unwrap();
             assert_eq!(len, 28);
-            assert_eq!(read_v4(out.as_ptr().cast(), len, true), Some(from));
-            assert_eq!(read_v4(out.as_ptr().cast(), len, false), None);
-            assert_eq!(read_v4(out.as_ptr().cast(), 23, true), None);
-            let (ip, port) = read_inet6(out.as_ptr().cast(), 24).unwrap();
-            assert_eq!((ip.to_string().as_str(), port), ("::ffff:10.1.2.3", 8080));
-            out[8..24].copy_from_slice(&Ipv6Addr::LOCALHOST.octets());
-            assert_eq!(read_v4(out.as_ptr().cast(), len, true), None);
+            assert_eq!(read_endpoint(out.as_ptr().cast(), len, true), Some(from.into()));
+            assert_eq!(read_endpoint(out.as_ptr().cast(), len, false), None);
+            assert_eq!(read_endpoint(out.as_ptr().cast(), 23, true), None);
+            assert_eq!(out[8..24], from.ip().to_ipv6_mapped().octets());
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_goes_there_and_back_with_its_scope() {
+        let from: SocketAddr = "[fe80::1%3]:8080".parse().unwrap();
+        let mut out = [0u8; 28];
+        let mut len = 28;
+        // SAFETY: a local buffer of 28 octets, and its length.
+        unsafe {
+            write_inet(from, true, out.as_mut_ptr().cast(), &mut len).unwrap();
+            assert_eq!(read_endpoint(out.as_ptr().cast(), len, true), Some(from.into()));
+            let without = read_endpoint(out.as_ptr().cast(), 24, true).unwrap();
+            assert_eq!(without.addr.zone(), 0, "as RFC 2133 had it");
+            out[12] = 1;
+            assert_eq!(read_endpoint(out.as_ptr().cast(), len, true), None, "no such address");
+            assert_eq!(write_inet(from, false, out.as_mut_ptr().cast(), &mut len), Err(Errno::EINVAL));
         }
     }
 

@@ -14,23 +14,23 @@ use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, fork, real};
 use core::ffi::c_int;
-use core::net::{Ipv4Addr, SocketAddrV4};
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
 use toe::socket::{AcceptError, AcceptHow, Shutdown, Socket};
 use toe::stack::EngineIdx;
 use toe::{Anchor, Errno, epoll, fd_table, signals, sys};
+use toe_base::{Addr, Endpoint};
 
 /// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
-pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
-    if fork::in_vfork_child() || KNOWN.is_kernel_only(*addr.ip(), sys::coarse_ms()) {
+pub fn engine_has(addr: Endpoint, fd: c_int) -> bool {
+    if fork::in_vfork_child() || KNOWN.is_kernel_only(addr.addr, sys::coarse_ms()) {
         return false;
     }
-    let probe = SocketAddrV4::new(*addr.ip(), if addr.port() == 0 { u16::MAX } else { addr.port() });
+    let probe = Endpoint { port: if addr.port == 0 { u16::MAX } else { addr.port }, ..addr };
     let mut any_asked = false;
     for stack in policy::all_engines().engines().filter_map(|index| engine(index).ok()) {
         let Ok(anchor) = Anchor::take(stack) else { continue };
-        match Socket::listen(anchor, probe.into(), 1, None, fd) {
+        match Socket::listen(anchor, probe.to_socket_addr(), 1, None, fd) {
             Ok(listener) => {
                 listener.abandon();
                 return true;
@@ -42,7 +42,7 @@ pub fn engine_has(addr: SocketAddrV4, fd: c_int) -> bool {
         }
     }
     if any_asked {
-        KNOWN.note(*addr.ip(), ProtoStack::Kernel, sys::coarse_ms());
+        KNOWN.note(addr.addr, ProtoStack::Kernel, sys::coarse_ms());
     }
     false
 }
@@ -103,10 +103,10 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
         return kernel_listens(fd, false, decision, (Reason::SharedTwin, Errno::EADDRNOTAVAIL));
     }
     let Some(local) = twin_address(fd) else {
-        return kernel_listens(fd, false, decision, (Reason::Ipv6, Errno::EADDRNOTAVAIL));
+        return kernel_listens(fd, false, decision, (Reason::EngineRefused, Errno::EADDRNOTAVAIL));
     };
     let engine_address = state.has(State::ENGINE_ADDRESS);
-    let binding = proto_stacks::binding(Some(*local.ip()), engine_address, &KNOWN, sys::coarse_ms());
+    let binding = proto_stacks::binding(Some(local.addr), engine_address, &KNOWN, sys::coarse_ms());
     let mut refused = match (decision.action, binding) {
         (Action::Kernel, _) => (Reason::PolicyKernel, Errno::EADDRNOTAVAIL),
         (_, Binding::KernelOnly) => (Reason::BoundToKernelAddress, Errno::EADDRNOTAVAIL),
@@ -134,7 +134,7 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
         && decision.engines == Engines::ALL
         && !engine_address
     {
-        KNOWN.note(*local.ip(), ProtoStack::Kernel, sys::coarse_ms());
+        KNOWN.note(local.addr, ProtoStack::Kernel, sys::coarse_ms());
     }
     kernel_listens(fd, engine_address, decision, refused)
 }
@@ -164,16 +164,17 @@ fn kernel_listens(
 fn at_engine(
     index: EngineIdx,
     fd: c_int,
-    local: SocketAddrV4,
+    local: Endpoint,
     backlog: c_int,
 ) -> Result<&'static Socket, (Reason, Errno)> {
     let stack = engine(index).map_err(|reason| (reason, Errno::EADDRNOTAVAIL))?;
     let refused = |error| match error {
         Errno::EADDRNOTAVAIL => (Reason::NotEngineAddress, error),
-        _ => (reason_of(error, Ipv4Addr::UNSPECIFIED), error),
+        _ => (reason_of(error, Addr::UNSPECIFIED_V4), error),
     };
     let anchor = Anchor::take(stack).map_err(refused)?;
-    Socket::listen(anchor, local.into(), backlog_of(backlog), Some(sys::borrow(fd)), fd).map_err(refused)
+    Socket::listen(anchor, local.to_socket_addr(), backlog_of(backlog), Some(sys::borrow(fd)), fd)
+        .map_err(refused)
 }
 
 /// The program's descriptor is a listener of the engine's from now on.

@@ -3,7 +3,6 @@
 
 use crate::init;
 use crate::proto_stacks::ProtoStacks;
-use core::net::SocketAddrV4;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::path::Arg;
 use std::sync::OnceLock;
@@ -11,6 +10,7 @@ use toe::stack::{ENGINES_MAX, EngineIdx, Stack};
 use toe::sys;
 pub use toe_abi::policy::{Action, Call, Decision, Engines};
 use toe_abi::policy::{Balance, POLICY_VARIABLE, Policy};
+use toe_base::{Addr, Endpoint};
 
 /// What an engine says of its load is believed for so long; one that is silent sleeps.
 const LOAD_HOLDS_MS: u32 = 1000;
@@ -57,13 +57,13 @@ fn given() -> &'static Given {
 pub const NOT_SUBJECT: Decision = Decision { action: Action::Offload, engines: Engines::ALL, rule: 0 };
 
 /// `addr`: where the socket is to listen, or what it is to connect to.
-pub fn decide(call: Call, addr: SocketAddrV4) -> Decision {
+pub fn decide(call: Call, addr: Endpoint) -> Decision {
     let given = given();
     given.policy.decide(&given.program, call, addr)
 }
 
 /// The stacks that a decision leaves, in the order in which they are to be tried for `addr`.
-pub fn stacks(decision: Decision, addr: SocketAddrV4) -> ProtoStacks {
+pub fn stacks(decision: Decision, addr: Endpoint) -> ProtoStacks {
     let kernel = matches!(decision.action, Action::Offload | Action::Kernel);
     let mut stacks = ProtoStacks::new(kernel);
     if init::disabled() || matches!(decision.action, Action::Kernel | Action::Refuse) {
@@ -107,12 +107,22 @@ pub fn balances() -> bool {
 /// All engines of the program, without a policy.
 pub fn all_engines() -> ProtoStacks {
     let everything = Decision { action: Action::EngineOnly, engines: Engines::ALL, rule: 0 };
-    stacks(everything, SocketAddrV4::new(core::net::Ipv4Addr::UNSPECIFIED, 0))
+    stacks(everything, Endpoint::UNSPECIFIED_V4)
+}
+
+/// An address in 32 bits: of IPv4 it is the address itself.
+pub fn fold(addr: Addr) -> u32 {
+    if let Some(v4) = addr.to_v4() {
+        return v4.to_bits();
+    }
+    let bits = u128::from_be_bytes(addr.octets());
+    let (high, low) = ((bits >> 64) as u64, bits as u64);
+    ((high.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }
 
 /// Spreads addresses and ports evenly (Fibonacci hashing).
-fn hash(addr: SocketAddrV4) -> usize {
-    let key = u64::from(addr.ip().to_bits()) << 16 | u64::from(addr.port());
+fn hash(addr: Endpoint) -> usize {
+    let key = u64::from(fold(addr.addr)) << 16 | u64::from(addr.port);
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
@@ -153,7 +163,7 @@ mod tests {
         let mut counts = [0; 2];
         for host in 0..=255 {
             for port in [80, 443, 6379] {
-                counts[hash(SocketAddrV4::new([10, 0, 0, host].into(), port)) % 2] += 1;
+                counts[hash(Endpoint::new([10, 0, 0, host], port)) % 2] += 1;
             }
         }
         assert!(counts.iter().all(|count| (300..=468).contains(count)), "{counts:?}");

@@ -9,9 +9,10 @@
 //! | an address of an engine alone | the engines, of which the others refuse |
 //! | an address not asked about yet | the engines, which refuse what is not theirs, then the kernel |
 
-use core::net::Ipv4Addr;
+use crate::policy::fold;
 use core::sync::atomic::{AtomicU64, Ordering};
 use toe::stack::{ENGINES_MAX, EngineIdx};
+use toe_base::Addr;
 
 const STACKS_MAX: usize = ENGINES_MAX + 1;
 
@@ -108,7 +109,7 @@ impl ProtoStacks {
 
     /// As [`ProtoStacks::attempts`], for a destination: the stack that took it a moment ago, after others had no route to it,
     /// is tried first (`send_ps`, `dst_addr` of the paper). If that was the kernel, no other is.
-    pub fn attempts_to(&self, binding: Binding, to: Ipv4Addr, known: &Destinations, now_ms: u64) -> Attempts {
+    pub fn attempts_to(&self, binding: Binding, to: Addr, known: &Destinations, now_ms: u64) -> Attempts {
         match (binding, known.winner(to, now_ms)) {
             (Binding::Everywhere | Binding::Unasked, Some(ProtoStack::Kernel)) if self.kernel => {
                 self.attempts(Binding::KernelOnly)
@@ -120,7 +121,7 @@ impl ProtoStacks {
 }
 
 /// The binding of a socket whose kernel twin is bound to `addr`.
-pub fn binding(addr: Option<Ipv4Addr>, engine_only: bool, known: &Destinations, now_ms: u64) -> Binding {
+pub fn binding(addr: Option<Addr>, engine_only: bool, known: &Destinations, now_ms: u64) -> Binding {
     match addr {
         Some(_) if engine_only => Binding::EnginesOnly,
         None => Binding::Everywhere,
@@ -134,7 +135,7 @@ pub fn binding(addr: Option<Ipv4Addr>, engine_only: bool, known: &Destinations, 
 /// that an engine which gets an address later is found. Lock-free: a lost update costs one question too many.
 #[derive(Debug)]
 pub struct Destinations {
-    /// From the top: address, [`ProtoStack`] (32 − 4 bits on; 0 is the kernel, else the engine's index plus one), time until
+    /// From the top: address ([`fold`]: two addresses of IPv6 may share one, and then a second's hint), [`ProtoStack`] (32 − 4 bits on; 0 is the kernel, else the engine's index plus one), time until
     /// which it holds (in 1/16 s, wrapping). 0 is free.
     slots: [AtomicU64; Destinations::SLOTS],
 }
@@ -149,12 +150,12 @@ impl Destinations {
         Destinations { slots: [const { AtomicU64::new(0) }; Destinations::SLOTS] }
     }
 
-    fn slot(&self, addr: Ipv4Addr) -> &AtomicU64 {
-        let hash = u32::from(addr).wrapping_mul(0x9e37_79b1) >> (32 - Destinations::SLOTS.ilog2());
+    fn slot(&self, addr: Addr) -> &AtomicU64 {
+        let hash = fold(addr).wrapping_mul(0x9e37_79b1) >> (32 - Destinations::SLOTS.ilog2());
         &self.slots[hash as usize]
     }
 
-    pub fn note(&self, addr: Ipv4Addr, winner: ProtoStack, now_ms: u64) {
+    pub fn note(&self, addr: Addr, winner: ProtoStack, now_ms: u64) {
         // Loopback is asked each time: a server may come up in an engine at any moment.
         if !addr.is_loopback() {
             let until = ((now_ms + Destinations::HOLDS_MS) / 64) & Destinations::UNTIL;
@@ -162,16 +163,16 @@ impl Destinations {
                 ProtoStack::Kernel => 0,
                 ProtoStack::Engine(engine) => engine.index() as u64 + 1,
             };
-            let word = (u64::from(u32::from(addr)) << 32) | (stack << Destinations::UNTIL_BITS) | until;
+            let word = (u64::from(fold(addr)) << 32) | (stack << Destinations::UNTIL_BITS) | until;
             self.slot(addr).store(word, Ordering::Relaxed);
         }
     }
 
     /// Who serves it, if that was found out a moment ago.
-    pub fn winner(&self, addr: Ipv4Addr, now_ms: u64) -> Option<ProtoStack> {
+    pub fn winner(&self, addr: Addr, now_ms: u64) -> Option<ProtoStack> {
         let word = self.slot(addr).load(Ordering::Relaxed);
         let left = word.wrapping_sub(now_ms / 64) & Destinations::UNTIL;
-        if word >> 32 != u64::from(u32::from(addr)) || word == 0 || left == 0 || left > Self::HOLDS_MS / 64 {
+        if word >> 32 != u64::from(fold(addr)) || word == 0 || left == 0 || left > Self::HOLDS_MS / 64 {
             return None;
         }
         match (word >> Destinations::UNTIL_BITS) & 0xf {
@@ -180,7 +181,7 @@ impl Destinations {
         }
     }
 
-    pub fn is_kernel_only(&self, addr: Ipv4Addr, now_ms: u64) -> bool {
+    pub fn is_kernel_only(&self, addr: Addr, now_ms: u64) -> bool {
         self.winner(addr, now_ms) == Some(ProtoStack::Kernel)
     }
 }
@@ -189,7 +190,7 @@ impl Destinations {
 mod tests {
     use super::*;
 
-    const FAR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+    const FAR: Addr = Addr::v4(core::net::Ipv4Addr::new(10, 0, 0, 7));
 
     /// The process that runs the tests has one engine, by default.
     fn one(kernel: bool) -> ProtoStacks {
@@ -209,8 +210,8 @@ mod tests {
         let engine_then_kernel = vec![engine, ProtoStack::Kernel];
         let at = |addr, engine_only| list(one(true).attempts(binding(addr, engine_only, &known, 0)));
         assert_eq!(at(None, false), engine_then_kernel);
-        assert_eq!(at(Some(Ipv4Addr::UNSPECIFIED), false), engine_then_kernel);
-        assert_eq!(at(Some(Ipv4Addr::LOCALHOST), false), engine_then_kernel);
+        assert_eq!(at(Some(Addr::UNSPECIFIED_V4), false), engine_then_kernel);
+        assert_eq!(at(Some(Addr::LOCALHOST_V4), false), engine_then_kernel);
         assert_eq!(at(Some(FAR), false), engine_then_kernel);
         assert_eq!(at(Some(FAR), true), vec![engine]);
         known.note(FAR, ProtoStack::Kernel, 0);
@@ -259,7 +260,7 @@ mod tests {
     #[test]
     fn loopback_is_asked_each_time() {
         let known = Destinations::new();
-        known.note(Ipv4Addr::LOCALHOST, ProtoStack::Kernel, 5);
-        assert!(!known.is_kernel_only(Ipv4Addr::LOCALHOST, 5));
+        known.note(Addr::LOCALHOST_V4, ProtoStack::Kernel, 5);
+        assert!(!known.is_kernel_only(Addr::LOCALHOST_V4, 5));
     }
 }

@@ -1,7 +1,10 @@
 //! An engine under test, as [`toe_lab::engine`] starts it; here what fails is a failed test.
 
 use crate::child::{self, Finished};
-use crate::lab::{ENGINE_ADDR, ENGINE_LINK, Lab, PEER_ADDR, Side, TAP_ENGINE_ADDR, TAP_LINK};
+use crate::lab::{
+    ENGINE_ADDR, ENGINE_ADDR6, ENGINE_LINK, Lab, PEER_ADDR, PEER_ADDR6, Side, TAP_ENGINE_ADDR,
+    TAP_ENGINE_ADDR6, TAP_KERNEL_ADDR6, TAP_LINK,
+};
 use crate::must;
 use crate::wait::SOON;
 use std::process::Command;
@@ -57,12 +60,37 @@ impl Engine {
 
     /// One more with the `local` port only, beside the first.
     pub fn another(lab: &Lab) -> Engine {
-        let options = Options { spot: Side::Server.into(), port: None, suffix: "-another" };
+        let options = Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "-another" };
         Engine(must(engine::Engine::start(lab, &options)))
     }
 
+    /// An engine of both families on the server's end of the lab's link; the kernel at the other end is, too.
+    pub fn of_both_families(lab: &Lab) -> Engine {
+        must(lab.give_addr6(Side::Client, ENGINE_LINK, PEER_ADDR6));
+        Engine::start_with(
+            lab,
+            Side::Server,
+            Some((format!("packet:{ENGINE_LINK}"), ENGINE_ADDR)),
+            Some(ENGINE_ADDR6),
+        )
+    }
+
+    /// The same on a TAP interface of its own.
+    pub fn of_both_families_on_tap(lab: &Lab) -> Engine {
+        let port = Some((format!("tap:{TAP_LINK}"), TAP_ENGINE_ADDR));
+        let engine = Engine::start_with(lab, Side::Server, port, Some(TAP_ENGINE_ADDR6));
+        must(lab.give_tap_its_address());
+        must(lab.give_addr6(Side::Server, TAP_LINK, TAP_KERNEL_ADDR6));
+        engine
+    }
+
     fn start(lab: &Lab, side: Side, port: Option<(String, &str)>) -> Engine {
-        Engine(must(engine::Engine::start(lab, &Options { spot: side.into(), port, suffix: "" })))
+        Engine::start_with(lab, side, port, None)
+    }
+
+    fn start_with(lab: &Lab, side: Side, port: Option<(String, &str)>, addr6: Option<&str>) -> Engine {
+        let options = Options { spot: side.into(), port, addr6, suffix: "" };
+        Engine(must(engine::Engine::start(lab, &options)))
     }
 
     /// `toe start` with this engine's name, after it was killed.

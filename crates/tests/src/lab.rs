@@ -7,7 +7,8 @@ use std::process::Command;
 use toe_lab::lab;
 
 pub use toe_lab::lab::{
-    ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, KERNEL_PEER_ADDR, PEER_ADDR, Side, TAP_ENGINE_ADDR, TAP_LINK,
+    ENGINE_ADDR, ENGINE_ADDR6, ENGINE_LINK, KERNEL_ADDR, KERNEL_PEER_ADDR, PEER_ADDR, PEER_ADDR6, Side,
+    TAP_ENGINE_ADDR, TAP_ENGINE_ADDR6, TAP_KERNEL_ADDR6, TAP_LINK,
 };
 
 /// Namespaces and a directory; both go when this is dropped, with every process left in the namespaces.

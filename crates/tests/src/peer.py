@@ -16,7 +16,7 @@ def say(*words):
     print(*words, flush=True)
 
 
-def put_server(port):
+def put_server(port, host="0.0.0.0"):
     """An HTTP server that answers a PUT with the SHA-256 of what it got."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -36,7 +36,10 @@ def put_server(port):
             self.end_headers()
             self.wfile.write(body)
 
-    server = http.server.ThreadingHTTPServer(("0.0.0.0", int(port)), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    server = Server((host, int(port)), Handler)
     say("listening", server.fileno())
     server.serve_forever()
 

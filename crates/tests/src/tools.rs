@@ -45,6 +45,15 @@ impl On<'_> {
         Program::spawn("http.server", &mut command)
     }
 
+    /// The same at one address.
+    pub fn http_server_at(self, lab: &Lab, port: u16, addr: &str) -> Program {
+        let mut command = self.command(lab, PYTHON);
+        command
+            .args(["-u", "-m", "http.server", &port.to_string(), "--bind", addr, "--directory"])
+            .arg(lab.dir());
+        Program::spawn("http.server", &mut command)
+    }
+
     /// curl with `args`; silent but for errors, with a limit on the time to connect.
     pub fn curl(self, lab: &Lab, args: &[&str], limit: Duration) -> Finished {
         let mut command = self.command(lab, "curl");

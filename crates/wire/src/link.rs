@@ -26,7 +26,7 @@ impl core::fmt::Display for MacAddr {
 pub struct LinkCaps {
     /// The link fills in TCP checksums of frames sent with [`TxOffload::checksum`].
     pub tx_checksum: bool,
-    /// Largest TCP/IPv4 payload that the link cuts into segments by itself; 0 when it cannot.
+    /// Largest TCP payload that the link cuts into segments by itself; 0 when it cannot.
     pub gso_max: u32,
 }
 
@@ -38,13 +38,14 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
-/// How a link is to cut a large TCP/IPv4 frame.
+/// How a link is to cut a large TCP frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
     /// Octets of Ethernet, IP and TCP header, repeated in each segment.
     pub header_len: u16,
     /// Payload octets of each segment but the last.
     pub mss: u16,
+    pub is_v6: bool,
 }
 
 /// What the link must still do to a frame that is sent.

@@ -157,7 +157,8 @@ pub fn listen_args() -> ListenArgs {
         anchor: 0x1020_3040,
         twin: 0x0506_0708,
         fd: 0x5060_7080,
-        reserved: [0; 28],
+        flags: toe_abi::command::LISTEN_V6_ONLY,
+        reserved: [0; 24],
     }
 }
 

@@ -520,7 +520,8 @@ impl crate::ports::Ports {
     }
 }
 
-/// An end as the steering program has it: it knows IPv4 only.
+/// An end as the steering program has it: it knows IPv4 only. Of a listener of both families that is one part.
 fn steered(end: Endpoint) -> std::io::Result<SocketAddrV4> {
+    let end = if end.addr == Addr::UNSPECIFIED_V6 { end.at(Addr::UNSPECIFIED_V4) } else { end };
     end.to_v4().ok_or_else(|| std::io::ErrorKind::Unsupported.into())
 }

@@ -1,14 +1,13 @@
 //! Which sockets of the kernel listen, as sock_diag(7) lists them. The run loop asks to make sure of the twins that steered
 //! listeners rely on. Nothing here waits: the kernel lists while it is asked and read.
 
-use crate::attach::served_part;
 use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::Ipv6Addr;
 use std::os::fd::OwnedFd;
-use toe_base::Endpoint;
+use toe_base::{Addr, Endpoint};
 
 // From linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 const NLMSG_ERROR: u16 = 2;
@@ -112,14 +111,15 @@ fn socket_of(body: &[u8]) -> Option<(u64, Endpoint)> {
     let body: &[u8; 52] = body.first_chunk()?;
     let port = u16::from_be_bytes([body[4], body[5]]);
     let source: [u8; 16] = *body[8..].first_chunk()?;
-    let local: SocketAddr = if u16::from(body[0]) == AddressFamily::INET.as_raw() {
+    let word = |at: usize| body[at..].first_chunk().map(|word| u32::from_ne_bytes(*word));
+    let addr = if u16::from(body[0]) == AddressFamily::INET.as_raw() {
         let [a, b, c, d, ..] = source;
-        (Ipv4Addr::new(a, b, c, d), port).into()
+        Addr::from([a, b, c, d])
     } else {
-        (Ipv6Addr::from(source), port).into()
+        // What listens at a link-local address is bound to its link.
+        Addr::v6(Ipv6Addr::from(source), word(40)?)
     };
-    let word = |at: usize| body[at..].first_chunk().map(|word| u64::from(u32::from_ne_bytes(*word)));
-    Some((word(44)? | word(48)? << 32, served_part(local)?.into()))
+    Some((u64::from(word(44)?) | u64::from(word(48)?) << 32, Endpoint { addr, port }))
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
         for at in ["127.0.0.1:0", "[::]:0"] {
             let Ok(socket) = TcpListener::bind(at) else { continue };
             let identity = sockopt::socket_cookie(&socket).expect("a cookie");
-            let local = socket.local_addr().ok().and_then(served_part).expect("bound").into();
+            let local = socket.local_addr().expect("bound").into();
             assert!(listeners.list().expect("listed").contains(&(identity, local)), "{at}");
             drop(socket);
             assert!(!listeners.list().expect("listed").contains(&(identity, local)), "{at}");

@@ -1,6 +1,7 @@
 //! Tests of the daemon as a whole: a fake host at the other end of a control connection, real rings, no interface.
 
 mod attach;
+mod capture;
 mod direct;
 mod fake_host;
 mod follow;

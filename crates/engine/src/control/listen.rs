@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
 /// The place of a listener's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +37,8 @@ const ANCHORS_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twin {
     pub local: Endpoint,
+    /// In IPv6, and of that family alone (IPV6_V6ONLY).
+    pub v6_only: bool,
     /// The same for every descriptor of this socket, in whatever process (Linux: SO_COOKIE).
     pub identity: u64,
     /// Others may be bound to the same port (SO_REUSEPORT).
@@ -52,7 +54,9 @@ impl Twin {
     /// Whether all that comes to `local` at an address of the kernel's is for whoever has this socket.
     pub fn holds(&self, local: Endpoint) -> bool {
         let held = self.local;
-        let covers = held.addr == local.addr || held.addr == local.addr.unspecified();
+        let covers = held.addr == local.addr
+            || held.addr == local.addr.unspecified()
+            || held.addr == Addr::UNSPECIFIED_V6 && !self.v6_only;
         self.is_here && self.listens && held.port == local.port && covers
     }
 }
@@ -68,6 +72,8 @@ pub struct Evidence {
 #[derive(Debug)]
 pub struct Listener {
     pub local: Endpoint,
+    /// What comes by IPv4 is not for it, though it is at the unspecified address of IPv6 (RFC 3493 section 5.3).
+    pub v6_only: bool,
     pub backlog: u32,
     /// It lives as long as one of these is open. Each came with what is known of who opened it.
     anchors: Vec<(AnchorHandle, Evidence)>,
@@ -186,10 +192,14 @@ impl Default for Listeners {
     }
 }
 
-/// Whether some connection could be for either.
-fn overlap(a: SocketAddrV4, b: SocketAddrV4) -> bool {
-    let any = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() == b.port() && (any || a.ip() == b.ip())
+/// Whether some address and port would be both listeners', each with whether it is for IPv6 alone.
+fn overlap((one, one_alone): (Endpoint, bool), (other, other_alone): (Endpoint, bool)) -> bool {
+    let covers = |all: Endpoint, alone: bool, part: Endpoint| {
+        all.addr == part.addr
+            || all.addr == part.addr.unspecified()
+            || all.addr == Addr::UNSPECIFIED_V6 && !alone && part.addr.is_v4()
+    };
+    one.port == other.port && (covers(one, one_alone, other) || covers(other, other_alone, one))
 }
 
 impl Listeners {
@@ -197,7 +207,7 @@ impl Listeners {
     /// admits who comes.
     pub fn open(
         &mut self,
-        local: Endpoint,
+        (local, v6_only): (Endpoint, bool),
         backlog: u32,
         anchor: AnchorHandle,
         evidence: Evidence,
@@ -212,7 +222,9 @@ impl Listeners {
             return Ok(idx);
         }
         // Of what somebody listens at nobody else gets a part, nor all that it is a part of, unless the kernel has said so.
-        if evidence.twin.is_none() && self.iter().any(|(_, listener)| overlap(listener.local, local)) {
+        if evidence.twin.is_none()
+            && self.iter().any(|(_, listener)| overlap((listener.local, listener.v6_only), (local, v6_only)))
+        {
             return Err(Errno::EADDRINUSE);
         }
         let slot = match self.records.iter().position(Option::is_none) {
@@ -224,6 +236,7 @@ impl Listeners {
         };
         let listener = Listener {
             local,
+            v6_only,
             backlog: backlog.clamp(1, BACKLOG_MAX),
             anchors: vec![(anchor, evidence)],
             holders: Vec::new(),
@@ -299,10 +312,15 @@ impl Listeners {
         ended
     }
 
-    /// The listener for a connection to `local`: one bound to the address goes before one bound to all of its family.
+    /// The listener for a connection to `local`: one bound to the address goes before one bound to all of its family, and
+    /// that before one of both families.
     pub fn find(&self, local: Endpoint) -> Option<ListenerIdx> {
         let any = local.at(local.addr.unspecified());
-        self.by_addr.get(&local).or_else(|| self.by_addr.get(&any)).copied()
+        let of_family = self.by_addr.get(&local).or_else(|| self.by_addr.get(&any)).copied();
+        of_family.or_else(|| {
+            let both = self.by_addr.get(&local.at(Addr::UNSPECIFIED_V6)).copied()?;
+            self.get(both).filter(|listener| !listener.v6_only).map(|_| both)
+        })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ListenerIdx, &Listener)> {
@@ -321,10 +339,11 @@ mod tests {
     #[test]
     fn the_bound_address_goes_before_any_address() {
         let mut listeners = Listeners::default();
-        let local = SocketAddr::V4(at([0; 4], 80));
-        let twin = Twin { local, identity: 7, shares_port: true, is_here: true, listens: true };
+        let local = at([0; 4], 80);
+        let twin =
+            Twin { local, v6_only: false, identity: 7, shares_port: true, is_here: true, listens: true };
         let evidence = Evidence { twin: Some(twin), uid: 10 };
-        let mut open = |ip, anchor| listeners.open(at(ip, 80), 5, AnchorHandle(anchor), evidence);
+        let mut open = |ip, anchor| listeners.open((at(ip, 80), false), 5, AnchorHandle(anchor), evidence);
         let any = open([0; 4], 1).expect("free");
         let one = open([10, 0, 0, 2], 2).expect("free");
         assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(one));
@@ -339,7 +358,8 @@ mod tests {
     fn without_a_kernel_socket_nobody_takes_a_part_of_what_another_listens_at() {
         for (first, second) in [([0; 4], [10, 0, 0, 2]), ([10, 0, 0, 2], [0; 4]), ([0; 4], [0; 4])] {
             let mut listeners = Listeners::default();
-            let mut open = |ip, port| listeners.open(at(ip, port), 5, AnchorHandle(1), Evidence::default());
+            let mut open =
+                |ip, port| listeners.open((at(ip, port), false), 5, AnchorHandle(1), Evidence::default());
             open(first, 80).expect("free");
             assert_eq!(open(second, 80), Err(Errno::EADDRINUSE));
             assert!(open(second, 81).is_ok() && open([10, 0, 0, 3], 82).is_ok());
@@ -350,10 +370,21 @@ mod tests {
     fn the_same_kernel_socket_or_a_shared_port_lets_another_in() {
         let evidence = |identity, shares_port, uid| {
             let local = at([0; 4], 80);
-            Evidence { twin: Some(Twin { local, identity, shares_port, is_here: true, listens: true }), uid }
+            Evidence {
+                twin: Some(Twin {
+                    local,
+                    v6_only: false,
+                    identity,
+                    shares_port,
+                    is_here: true,
+                    listens: true,
+                }),
+                uid,
+            }
         };
         let mut listeners = Listeners::default();
-        let mut open = |anchor, evidence| listeners.open(at([0; 4], 80), 5, AnchorHandle(anchor), evidence);
+        let mut open =
+            |anchor, evidence| listeners.open((at([0; 4], 80), false), 5, AnchorHandle(anchor), evidence);
         let idx = open(1, evidence(7, false, 10)).expect("free");
         assert_eq!(open(2, evidence(8, true, 10)), Err(Errno::EADDRINUSE), "the first does not share");
         assert_eq!(open(2, Evidence { twin: None, uid: 10 }), Err(Errno::EADDRINUSE));
@@ -362,7 +393,8 @@ mod tests {
         assert!(!listener.drop_anchor(AnchorHandle(1)) && listener.drop_anchor(AnchorHandle(2)));
 
         listeners.close(idx);
-        let mut open = |anchor, evidence| listeners.open(at([0; 4], 80), 5, AnchorHandle(anchor), evidence);
+        let mut open =
+            |anchor, evidence| listeners.open((at([0; 4], 80), false), 5, AnchorHandle(anchor), evidence);
         let idx = open(1, evidence(7, true, 10)).expect("free");
         assert_eq!(open(2, evidence(8, true, 10)), Ok(idx));
         assert_eq!(open(3, evidence(9, true, 11)), Err(Errno::EADDRINUSE), "another user");
@@ -370,9 +402,58 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_of_both_families_takes_what_no_other_of_ipv4_does() {
+        let both = Endpoint::new(Addr::UNSPECIFIED_V6, 80);
+        let mut listeners = Listeners::default();
+        let twin = Twin {
+            local: both,
+            v6_only: false,
+            identity: 7,
+            shares_port: true,
+            is_here: true,
+            listens: true,
+        };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open =
+            |local, v6_only| listeners.open((local, v6_only), 5, AnchorHandle(1), evidence).expect("free");
+        let (any_v6, only_v6) = (open(both, false), open(Endpoint { port: 81, ..both }, true));
+        let one_v6 = open(Endpoint::new(Addr::LOCALHOST_V6, 80), false);
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any_v6));
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None, "it said that it wants none");
+        assert_eq!(listeners.find(Endpoint::new(Addr::LOCALHOST_V6, 81)), Some(only_v6));
+        assert_eq!(listeners.find(Endpoint::new(Addr::LOCALHOST_V6, 80)), Some(one_v6));
+        let mut open = |local| listeners.open((local, false), 5, AnchorHandle(1), evidence).expect("free");
+        let any_v4 = open(at([0; 4], 81));
+        let other = open(at([0; 4], 80));
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), Some(any_v4), "both have the port");
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(other), "the nearer one");
+    }
+
+    #[test]
+    fn without_a_kernel_socket_families_overlap_as_they_do_in_linux() {
+        let all = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 80 };
+        let one = Endpoint::new(Addr::LOCALHOST_V6, 80);
+        let cases = [
+            ((all, false), (at([0; 4], 80), false), true),
+            ((all, false), (at([10, 0, 0, 2], 80), false), true),
+            ((all, true), (at([0; 4], 80), false), false),
+            ((all, true), (one, false), true),
+            ((one, false), (at([0; 4], 80), false), false),
+        ];
+        for (first, second, is_one) in cases {
+            assert_eq!(
+                (overlap(first, second), overlap(second, first)),
+                (is_one, is_one),
+                "{first:?} {second:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_twin_holds_what_the_kernel_gives_it() {
         let twin = |local: Endpoint, is_here| Twin {
             local,
+            v6_only: false,
             identity: 7,
             shares_port: false,
             is_here,
@@ -386,6 +467,12 @@ mod tests {
         assert!(!twin(v4([10, 0, 0, 2]), true).holds(other));
         assert!(!twin(v4([0; 4]), true).holds(at([10, 0, 0, 2], 81)));
         assert!(!twin(v4([0; 4]), false).holds(one), "of a namespace of its own");
+        let dual = twin(Endpoint::new(Addr::UNSPECIFIED_V6, 80), true);
+        assert!(dual.holds(any) && dual.holds(one) && dual.holds(dual.local));
+        assert!(dual.holds(Endpoint::new(Addr::LOCALHOST_V6, 80)));
+        let v6_only = Twin { v6_only: true, ..dual };
+        assert!(!v6_only.holds(one) && v6_only.holds(dual.local));
+        assert!(!twin(any, true).holds(dual.local), "somebody else may have IPv6");
         let bound = Twin { listens: false, ..twin(v4([0; 4]), true) };
         assert!(!bound.holds(one), "another may be bound there, and listen");
     }
@@ -393,7 +480,7 @@ mod tests {
     #[test]
     fn connections_go_round_the_holders_that_asked_for_some() {
         let mut listeners = Listeners::default();
-        let opened = listeners.open(at([0; 4], 80), 5, AnchorHandle(1), Evidence::default());
+        let opened = listeners.open((at([0; 4], 80), false), 5, AnchorHandle(1), Evidence::default());
         let listener = listeners.get_mut(opened.expect("free")).expect("open");
         for (session, credit) in [(1, 2), (2, 0), (3, 2)] {
             listener.holders.push(Holder {

@@ -81,7 +81,7 @@ pub fn emit<H: HostSide>(
     }
     if payload_len > u32::from(mss) {
         let header_len = (network_headers_len(envelope.to) + header_len) as u16;
-        offload.segmentation = Some(Segmentation { header_len, mss });
+        offload.segmentation = Some(Segmentation { header_len, mss, is_v6: envelope.to.is_v6() });
     }
     sink.commit(offload);
     Ok(())

@@ -17,7 +17,7 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{ConnectArgs, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
@@ -203,7 +203,7 @@ impl Engine {
         args: &[u8; 64],
     ) -> Result<Result<ListenerId, Errno>, FenceReason> {
         let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) {
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_V6_ONLY != 0 {
             return Err(FenceReason::BadArgument);
         }
         let anchor = AnchorHandle(args.anchor);
@@ -221,6 +221,7 @@ impl Engine {
         anchor: AnchorHandle,
     ) -> Result<ListenerId, Errno> {
         let mut local = endpoint_of(args.local)?;
+        let v6_only = args.flags & LISTEN_V6_ONLY != 0;
         if !local.addr.is_unspecified() && !self.routes.is_own(local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -243,7 +244,7 @@ impl Engine {
         if holds_port && !self.shared.has_room_for_listener() {
             return Err(Errno::ENOBUFS);
         }
-        let idx = self.listeners.open(local, args.backlog, anchor, evidence)?;
+        let idx = self.listeners.open((local, v6_only), args.backlog, anchor, evidence)?;
         if holds_port {
             self.steer_listener(idx);
         }
@@ -398,6 +399,9 @@ impl Engine {
             Some(local) if !local.addr.is_unspecified() => {
                 if !self.routes.is_own(local.addr) {
                     return Err(Errno::EADDRNOTAVAIL);
+                }
+                if local.addr.is_v4() != remote.addr.is_v4() {
+                    return Err(Errno::ENETUNREACH);
                 }
                 local.addr
             }

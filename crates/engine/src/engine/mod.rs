@@ -2,8 +2,8 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
-//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`timers`],
-//! [`report`], [`audit`], [`shared`] (addresses that are
+//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
+//! did not arrive), [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
@@ -15,6 +15,7 @@ mod audit;
 mod capture;
 mod completions;
 mod direct;
+mod errors;
 mod host;
 mod leftovers;
 mod life;
@@ -34,6 +35,7 @@ pub use audit::FlowAudit;
 pub use report::{SessionView, SocketView};
 
 use crate::control::arp::Neighbours;
+use crate::control::fragments::Fragments;
 use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
@@ -137,6 +139,7 @@ pub struct Engine {
     time_wait: ReadyList,
     next_port: u32,
     shared: Shared,
+    fragments: Fragments,
     /// Connections that ever came in at listeners.
     arrivals: u64,
     capture: capture::Capture,
@@ -169,6 +172,7 @@ impl Engine {
             time_wait: ReadyList::new(config.flows_max),
             next_port: 0,
             shared: Shared::default(),
+            fragments: Fragments::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
             half_open: 0,
@@ -198,12 +202,20 @@ impl Engine {
     }
 
     pub fn add_addr(&mut self, port: PortId, addr: Addr, prefix_len: u8) {
-        let shared = self.ports[port.index()].shared;
-        self.routes.add_interface(Interface { port, addr, prefix_len: prefix_len.min(addr.bits()), shared });
+        let Port { link, shared, .. } = self.ports[port.index()];
+        let addr = in_zone(addr, link.zone);
+        let prefix_len = prefix_len.min(addr.bits());
+        self.routes.add_interface(Interface { port, addr, prefix_len, shared });
     }
 
     pub fn set_gateway(&mut self, port: PortId, gateway: Addr) {
+        let gateway = in_zone(gateway, self.ports[port.index()].link.zone);
         self.routes.set_gateway(port, gateway);
+    }
+
+    /// The addresses of a port.
+    pub fn addrs(&self, port: PortId) -> impl Iterator<Item = (Addr, u8)> {
+        self.routes.addrs_of(port).map(|i| (i.addr, i.prefix_len))
     }
 
     /// A process attached. `None` when there are too many.
@@ -308,6 +320,11 @@ impl Engine {
 /// In TIME_WAIT, and of no use to anybody but the peer.
 fn is_evictable(flow: &Flow) -> bool {
     flow.conn.state == TcpState::TimeWait && flow.conn.owner.is_nobody() && flow.conn.app_closed
+}
+
+/// A link-local address of this link, whatever zone it was given with.
+fn in_zone(addr: Addr, zone: u32) -> Addr {
+    if addr.is_link_local() { Addr::v6(addr.to_v6(), zone) } else { addr }
 }
 
 /// When the engine wants to be called again, with nothing to do before.

@@ -8,7 +8,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived, At};
-use crate::work::{FlowEvent, Path, Payload, RxWork, Segment};
+use crate::work::{FlowEvent, Path, Payload, Piece, RxWork, Segment};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
 use toe_wire::link::RxOffload;
@@ -46,6 +46,21 @@ impl Engine {
         }
     }
 
+    /// What is complete goes on as if it had come in one piece; nobody has looked at its checksum yet.
+    fn fragment_arrived<H: HostSide>(&mut self, now: Instant, port: PortId, piece: &Piece<'_>, host: &mut H) {
+        match self.fragments.add(now, piece) {
+            Ok(Some(whole)) => {
+                self.counters.add(Counter::Reassembled);
+                match ingress::parse_reassembled(&whole.arrival, whole.protocol, &whole.octets) {
+                    Ok(arrived) => self.arrived(now, port, arrived, host),
+                    Err(reason) => self.counters.add(reason),
+                }
+            }
+            Ok(None) => {}
+            Err(reason) => self.counters.add(reason),
+        }
+    }
+
     fn arrived<H: HostSide>(&mut self, now: Instant, port: PortId, arrived: Arrived<'_>, host: &mut H) {
         match arrived {
             Arrived::Tcp { from_mac, key, segment, is_marked, payload } => {
@@ -71,8 +86,8 @@ impl Engine {
                     None => self.counters.add(Counter::DropBadIcmp),
                 }
             }
-            Arrived::IcmpError(_) => self.counters.add(Counter::IgnoredIcmp),
-            Arrived::Fragment(_) => self.counters.add(Counter::DropFragment),
+            Arrived::IcmpError(error) => self.icmp_error(now, &error),
+            Arrived::Fragment(piece) => self.fragment_arrived(now, port, &piece, host),
             Arrived::Ignored => {}
         }
     }

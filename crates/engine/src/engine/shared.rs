@@ -204,7 +204,9 @@ impl Engine {
     pub(super) fn steer_listener(&mut self, idx: ListenerIdx) {
         let Some(listener) = self.listeners.get_mut(idx) else { return };
         let local = listener.local;
-        if self.shared.is_on && !local.addr.is_loopback() && !listener.is_steered {
+        // What is shared is IPv4: an address of IPv6 is the kernel's alone there.
+        let takes_v4 = local.addr.is_v4() || local.addr.is_unspecified() && !listener.v6_only;
+        if self.shared.is_on && takes_v4 && !local.addr.is_loopback() && !listener.is_steered {
             listener.is_steered = true;
             self.shared.change(SteerChange::Listen { local, on: true });
         }

@@ -1,6 +1,7 @@
 //! Deadlines: which is next, and what happens when they pass.
 
 use super::{Engine, soonest};
+use crate::counter::Counter;
 use crate::flow::tcp::timeout;
 use crate::hostif::HostSide;
 use toe_base::Instant;
@@ -9,7 +10,8 @@ impl Engine {
     /// When the engine wants [`Engine::handle_timeout`] called; `FAR_FUTURE` when nothing waits for time.
     pub fn poll_timeout(&self) -> Instant {
         let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
-        soonest(neighbours.chain([self.wheel.next_deadline(), self.listeners.next_due()]))
+        let others = [self.wheel.next_deadline(), self.listeners.next_due(), self.fragments.next_deadline()];
+        soonest(neighbours.chain(others))
     }
 
     /// Time has passed.
@@ -30,6 +32,7 @@ impl Engine {
         }
         self.tell_waiting_when_due(now, host);
         self.neighbours_timeout(now);
+        (0..self.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));
     }
 
     /// Rebuilds everything that is derived from the records: lookup index, timer wheel, ready lists. After it the

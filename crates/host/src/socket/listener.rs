@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
-use toe_abi::command::{ListenArgs, NO_HANDLE};
+use toe_abi::command::{LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, ListenerId};
@@ -112,12 +112,14 @@ impl Socket {
             },
             None => NO_HANDLE,
         };
+        let v6_only = local.is_ipv6() && twin.is_some_and(|twin| sockopt::ipv6_v6only(twin) == Ok(true));
         let args = ListenArgs {
             local: local.into(),
             backlog,
             anchor: anchor.handle.0,
             twin: twin_handle,
             fd: fd as u32,
+            flags: if v6_only { LISTEN_V6_ONLY } else { 0 },
             ..ListenArgs::default()
         };
         let home = stack.my_queue()?;

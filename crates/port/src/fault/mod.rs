@@ -17,9 +17,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use core::ops::Range;
+use toe_base::Addr;
 use toe_base::limits::FRAME_MAX;
+use toe_wire::ipv6::Body;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
-use toe_wire::{Ipv4Repr, Protocol, Sum, eth, tcp};
+use toe_wire::{Ipv4Repr, Ipv6Repr, Protocol, Sum, eth, ipv6, tcp};
 
 use crate::open::OpenError;
 use crate::port::{Port, PortCounters, Steering};
@@ -164,6 +167,10 @@ impl Port for FaultPort {
         self.inner.steering()
     }
 
+    fn receive_groups(&mut self) -> io::Result<()> {
+        self.inner.receive_groups()
+    }
+
     fn reopen(&mut self) -> Result<(), OpenError> {
         self.inner.reopen()
     }
@@ -192,16 +199,28 @@ impl FrameSink for FaultPort {
     }
 }
 
+/// The addresses of a frame's TCP segment, and where that lies.
+fn tcp_segment(frame: &[u8]) -> Option<(Addr, Addr, Range<usize>)> {
+    let packet = frame.get(eth::HEADER_LEN..)?;
+    let (src, dst, protocol, segment, end) = match Ipv4Repr::parse(packet) {
+        Ok((ip, segment)) => (ip.src.into(), ip.dst.into(), ip.protocol, segment, usize::from(ip.total_len)),
+        Err(_) => {
+            let (ip, Body::Whole(segment)) = Ipv6Repr::parse(packet).ok()? else { return None };
+            let end = ipv6::HEADER_LEN + usize::from(ip.payload_len);
+            (ip.src.into(), ip.dst.into(), ip.protocol, segment, end)
+        }
+    };
+    let end = eth::HEADER_LEN + end;
+    let is_tcp = protocol == Protocol::Tcp && segment.len() >= tcp::HEADER_LEN;
+    is_tcp.then(|| (src, dst, end - segment.len()..end))
+}
+
 impl Fragile for RxOffload {
     /// The link vouched for the checksum, which may not even be filled in; the corrupted frame needs a real one.
     fn ready_to_corrupt(self, frame: &mut [u8]) -> Option<RxOffload> {
         if self.checksum_ok {
-            let (ip, payload) = Ipv4Repr::parse(frame.get(eth::HEADER_LEN..)?).ok()?;
-            if ip.protocol != Protocol::Tcp || payload.len() < tcp::HEADER_LEN {
-                return None;
-            }
-            let end = eth::HEADER_LEN + usize::from(ip.total_len);
-            tcp::store_checksum(frame.get_mut(end - payload.len()..end)?, ip.src, ip.dst);
+            let (src, dst, range) = tcp_segment(frame)?;
+            tcp::store_checksum(frame.get_mut(range)?, src, dst);
         }
         Some(RxOffload { checksum_ok: false, ..self })
     }

@@ -248,7 +248,7 @@ fn what_cannot_be_corrupted_noticeably_is_dropped() {
     world.send(&arp, TxOffload::default());
     let large = segment(&[0; 9000]);
     let checksum = Some(PartialChecksum { start: 34, offset: 16 });
-    let segmentation = Some(Segmentation { header_len: 54, mss: 1448 });
+    let segmentation = Some(Segmentation { header_len: 54, mss: 1448, is_v6: false });
     world.send(&large, TxOffload { checksum, segmentation });
     assert!(world.arrived().is_empty());
     assert_eq!(world.count(PortCounter::FaultCorrupted), 2);
@@ -258,7 +258,7 @@ fn what_cannot_be_corrupted_noticeably_is_dropped() {
 fn a_large_frame_keeps_its_offload() {
     let mut world = World::new("tx_dup=100%");
     let checksum = Some(PartialChecksum { start: 34, offset: 16 });
-    let segmentation = Some(Segmentation { header_len: 54, mss: 1448 });
+    let segmentation = Some(Segmentation { header_len: 54, mss: 1448, is_v6: false });
     world.send(&segment(&[7; 9000]), TxOffload { checksum, segmentation });
     world.bad.flush().expect("memory");
     let mut seen = Vec::new();

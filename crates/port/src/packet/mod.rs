@@ -36,6 +36,8 @@ pub(crate) struct PacketPort {
     mac: MacAddr,
     mtu: u32,
     socket: sys::PacketSocket,
+    /// [`Port::receive_groups`] was asked for.
+    groups: bool,
     /// `None`: the kernel had no memory for it; then every packet is received by a call.
     ring: Option<RxRing>,
     looks_in_vain: u32,
@@ -73,6 +75,7 @@ impl PacketPort {
             mac,
             mtu,
             socket,
+            groups: false,
             ring,
             looks_in_vain: 0,
             at_last_tending: (0, 0),
@@ -250,11 +253,20 @@ impl Port for PacketPort {
         counters
     }
 
+    fn receive_groups(&mut self) -> io::Result<()> {
+        self.groups = true;
+        self.socket.join_groups(NetDevices::open()?.index(&self.name)?)
+    }
+
     fn reopen(&mut self) -> Result<(), OpenError> {
         let counters = self.counters();
         // Others wait for this thread: what is lost before there is a carrier is sent again.
+        let groups = self.groups;
         *self = PacketPort::open_waiting(&self.name, Duration::ZERO)?;
         self.counters = counters;
+        if groups && let Err(source) = self.receive_groups() {
+            return Err(OpenError::from_io(Driver::Packet, &self.name, "asking for multicast", source));
+        }
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const PACKET_HOST: u32 = 0;
 const PACKET_BROADCAST: u32 = 1;
+const PACKET_MULTICAST: u32 = 2;
 
 /// Packets that one receive call takes.
 pub(super) const RECEIVE_BATCH: usize = 32;
@@ -88,7 +89,8 @@ impl PacketSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets only untagged ARP, TCP and ICMP frames in that are sent to this interface or to all. Without it every frame
+    /// Lets only untagged ARP, TCP and ICMP frames in that are sent to this interface or to all, and of IPv6 those to groups
+    /// and those with extension headers, too: only ingress knows what these are. Without it every frame
     /// on a shared link would be copied to the engine just to be dropped; the kernel hides the tag of a VLAN frame, which
     /// must not pass for an untagged one; and a frame of another protocol that is segmented in a way that the
     /// virtio-net header has no name for would stop the ring (see [`PacketSocket::remove_ring`]).
@@ -98,21 +100,34 @@ impl PacketSocket {
         const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
         /// Behind the Ethernet header.
         const IPV4_PROTOCOL: u32 = 14 + 9;
+        const IPV6_NEXT_HEADER: u32 = 14 + 6;
         const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
         const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
         let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
         let ancillary = |what: libc::c_int| (libc::SKF_AD_OFF + what) as u32;
         let mut program = [
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT)),
-            op(JUMP_IF, 0, 10, 0),
+            op(JUMP_IF, 0, 22, 0),
+            op(LOAD_HALF, 0, 0, 12),
+            op(JUMP_IF, 8, 0, libc::ETH_P_IPV6 as u32),
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)),
             op(JUMP_IF, 1, 0, PACKET_HOST),
-            op(JUMP_IF, 0, 7, PACKET_BROADCAST),
+            op(JUMP_IF, 0, 17, PACKET_BROADCAST),
             op(LOAD_HALF, 0, 0, 12),
-            op(JUMP_IF, 4, 0, libc::ETH_P_ARP as u32),
-            op(JUMP_IF, 0, 4, libc::ETH_P_IP as u32),
+            op(JUMP_IF, 14, 0, libc::ETH_P_ARP as u32),
+            op(JUMP_IF, 0, 14, libc::ETH_P_IP as u32),
             op(LOAD_BYTE, 0, 0, IPV4_PROTOCOL),
-            op(JUMP_IF, 1, 0, libc::IPPROTO_TCP as u32),
+            op(JUMP_IF, 11, 10, libc::IPPROTO_TCP as u32),
+            op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)),
+            op(JUMP_IF, 1, 0, PACKET_HOST),
+            op(JUMP_IF, 0, 9, PACKET_MULTICAST),
+            op(LOAD_BYTE, 0, 0, IPV6_NEXT_HEADER),
+            op(JUMP_IF, 6, 0, libc::IPPROTO_TCP as u32),
+            op(JUMP_IF, 5, 0, libc::IPPROTO_ICMPV6 as u32),
+            op(JUMP_IF, 4, 0, libc::IPPROTO_FRAGMENT as u32),
+            op(JUMP_IF, 3, 0, libc::IPPROTO_HOPOPTS as u32),
+            op(JUMP_IF, 2, 0, libc::IPPROTO_ROUTING as u32),
+            op(JUMP_IF, 1, 2, libc::IPPROTO_DSTOPTS as u32),
             op(JUMP_IF, 0, 1, libc::IPPROTO_ICMP as u32),
             op(RETURN, 0, 0, u32::MAX),
             op(RETURN, 0, 0, 0),
@@ -120,6 +135,17 @@ impl PacketSocket {
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
         // The kernel copies the program that `filter` points to before the call returns.
         self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    /// Has the interface hand over frames to all groups, for as long as the socket is open.
+    pub(super) fn join_groups(&self, index: i32) -> io::Result<()> {
+        let wanted = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_ALLMULTI as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wanted)
     }
 
     /// Starts receiving from the interface.

@@ -44,6 +44,8 @@ pub(crate) struct TapPort {
     mac: MacAddr,
     mtu: u32,
     device: sys::TapDevice,
+    /// [`Port::receive_groups`] was asked for.
+    groups: bool,
     buffer: Box<[u8]>,
     /// Where in it packets go.
     place: Range<usize>,
@@ -82,7 +84,7 @@ impl TapPort {
         let mac = engine_mac(interface, kernel_mac);
         if purpose == Purpose::Link {
             // Saves the engine the kernel's multicast chatter, nothing more: it would drop that itself.
-            let _ = device.receive_only(&[mac, MacAddr::BROADCAST]);
+            let _ = device.receive_only(&[mac, MacAddr::BROADCAST], false);
         }
         devices.bring_up(interface, wait).map_err(failed("bringing the interface up"))?;
         let buffer = vec![0; BUFFER_LEN + place::SLACK].into_boxed_slice();
@@ -93,6 +95,7 @@ impl TapPort {
             mac,
             mtu,
             device,
+            groups: false,
             place: first..first + BUFFER_LEN,
             buffer,
             queue: TxQueue::new(),
@@ -188,11 +191,20 @@ impl Port for TapPort {
         self.counters
     }
 
+    fn receive_groups(&mut self) -> io::Result<()> {
+        self.groups = true;
+        self.device.receive_only(&[self.mac, MacAddr::BROADCAST], true)
+    }
+
     fn reopen(&mut self) -> Result<(), OpenError> {
         let counters = self.counters();
         // Others wait for this thread: what is lost before there is a carrier is sent again.
+        let groups = self.groups;
         *self = TapPort::open_waiting(&self.name, self.purpose, Duration::ZERO)?;
         self.counters = counters;
+        if groups && let Err(source) = self.receive_groups() {
+            return Err(OpenError::from_io(Driver::Tap, &self.name, "asking for multicast", source));
+        }
         Ok(())
     }
 }

@@ -18,6 +18,9 @@ pub(super) struct TapDevice {
     fd: OwnedFd,
 }
 
+/// From linux/if_tun.h.
+const TUN_FLT_ALLMULTI: u16 = 1;
+
 /// `struct tun_filter` with room for the addresses that a port needs.
 #[repr(C)]
 struct AddressFilter {
@@ -48,14 +51,20 @@ impl TapDevice {
         let header_len = virtio_net::HEADER_LEN as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads one int.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &header_len) })?;
-        let offloads = if offloads { libc::c_ulong::from(libc::TUN_F_CSUM | libc::TUN_F_TSO4) } else { 0 };
+        let offloads = if offloads {
+            libc::c_ulong::from(libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6)
+        } else {
+            0
+        };
         // SAFETY: TUNSETOFFLOAD takes its argument by value.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })
     }
 
-    /// Makes the kernel drop frames to other addresses than these before they are queued.
-    pub(super) fn receive_only(&self, addresses: &[MacAddr; 2]) -> io::Result<()> {
-        let filter = AddressFilter { flags: 0, count: 2, addresses: addresses.map(|mac| mac.0) };
+    /// Makes the kernel drop frames to other addresses than these before they are queued, and with `groups` lets all
+    /// multicast in.
+    pub(super) fn receive_only(&self, addresses: &[MacAddr; 2], groups: bool) -> io::Result<()> {
+        let flags = if groups { TUN_FLT_ALLMULTI } else { 0 };
+        let filter = AddressFilter { flags, count: 2, addresses: addresses.map(|mac| mac.0) };
         // SAFETY: TUNSETTXFILTER reads the fixed part and then `count` addresses, all within `filter`.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TUNSETTXFILTER, &filter) })
     }

@@ -3,7 +3,7 @@
 use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
-use crate::ffi::{errno, fail, family, guarded, last_errno, read_inet, read_v4, status, write_inet};
+use crate::ffi::{errno, fail, family, guarded, last_errno, read_endpoint, read_inet, status, write_inet};
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
@@ -71,7 +71,7 @@ unsafe fn bound_already(addr: *const sockaddr, len: socklen_t) -> Errno {
 /// As bind(2).
 unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's promise.
-    let wanted = unsafe { read_v4(addr, len, socket_state::get(fd).has(State::INET6)) };
+    let wanted = unsafe { read_endpoint(addr, len, socket_state::get(fd).has(State::INET6)) };
     if !wanted.is_some_and(|wanted| listening::engine_has(wanted, fd)) {
         return fail(Errno::EADDRNOTAVAIL);
     }

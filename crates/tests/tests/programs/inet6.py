@@ -1,4 +1,4 @@
-"""Sockets of AF_INET6 whose addresses are IPv4's: with the engine, and to the program as Linux has them."""
+"""Sockets of AF_INET6, of which most have addresses of IPv4: with the engine, and to the program as Linux has them."""
 import os
 import socket
 import subprocess
@@ -30,7 +30,7 @@ def is_mapped(sock, peer):
 
 
 def clients_of_both_families():
-    """Those of IPv4 are the engine's, those of IPv6 the kernel's."""
+    """Of IPv4, by either kind of socket, and of IPv6."""
     listening, port = dual()
     four = socket.create_connection(("127.0.0.1", port))
     conn, peer = listening.accept()
@@ -53,7 +53,7 @@ def clients_of_both_families():
 
 
 def only_one_family():
-    """What must not be the engine's: IPV6_V6ONLY, a real IPv6 address, and what is bound to one."""
+    """IPV6_V6ONLY, a real IPv6 address, and what is bound to one."""
     only = socket.create_server(("::", 0), family=socket.AF_INET6)
     port = only.getsockname()[1]
     try:

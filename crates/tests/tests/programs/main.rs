@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cable;
 mod capture;
 mod death;
 mod descriptor;
 mod direct;
 mod engines;
+mod ipv6;
 mod lifecycle;
 mod load;
 mod local;

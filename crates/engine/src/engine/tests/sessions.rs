@@ -182,6 +182,7 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
         user,
         Twin {
             local: toe_base::Endpoint::new([0; 4], 443),
+            v6_only: false,
             identity: 1,
             shares_port: false,
             is_here: true,

@@ -41,7 +41,8 @@ fn world() -> World {
 fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
     let (now, side) = (world.now, &mut world.sides[B]);
     let identity = u64::from(at.port());
-    let twin = Twin { local: at.into(), identity, shares_port: false, is_here: true, listens: true };
+    let twin =
+        Twin { local: at.into(), v6_only: false, identity, shares_port: false, is_here: true, listens: true };
     let twin = side.engine.add_twin(side.session, twin);
     side.listen_with(now, at, twin).expect("listens")
 }
@@ -295,8 +296,14 @@ fn only_who_holds_the_port_in_the_kernel_is_served_there() {
     let now = world.now;
     let side = &mut world.sides[B];
     assert_eq!(side.listen(now, addr(B, 80)), Err(Errno::EADDRNOTAVAIL), "without a kernel socket");
-    let good =
-        Twin { local: addr(B, 80).into(), identity: 1, shares_port: false, is_here: true, listens: true };
+    let good = Twin {
+        local: addr(B, 80).into(),
+        v6_only: false,
+        identity: 1,
+        shares_port: false,
+        is_here: true,
+        listens: true,
+    };
     for (bad, why) in [
         (Twin { is_here: false, ..good }, "of another namespace"),
         (Twin { listens: false, ..good }, "bound, as others may be"),

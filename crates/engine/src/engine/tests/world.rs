@@ -8,11 +8,12 @@ use crate::work::{Link, Sighting};
 use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{ConnectArgs, FlowInfo, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_wire::icmpv6::link_local_of;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
 
@@ -147,6 +148,8 @@ impl Side {
         let port = engine.add_port(link);
         engine.add_local();
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
+        engine.add_addr(port, Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64);
+        engine.add_addr(port, link_local_of(link.mac, link.zone), 64);
         let session = engine.open_session(0, LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory { ring_len: 64, ..Memory::default() };
@@ -187,6 +190,12 @@ impl Side {
         backlog: u32,
     ) -> Result<ListenerId, Errno> {
         self.listen_as(now, ListenArgs { local: at.into(), backlog, twin: NO_HANDLE, ..Default::default() })
+    }
+
+    /// The same for IPv6 alone.
+    pub(super) fn listen_v6_only(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
+        let (local, twin, flags) = (at.into(), NO_HANDLE, LISTEN_V6_ONLY);
+        self.listen_as(now, ListenArgs { local, backlog: 64, twin, flags, ..Default::default() })
     }
 
     /// The same with the handle of a kernel socket.
@@ -357,6 +366,11 @@ pub(super) fn addr(side: usize, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, side as u8 + 1], port))
 }
 
+/// The same side's address of IPv6.
+pub(super) fn addr6(side: usize, port: u16) -> SocketAddr {
+    SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, side as u16 + 1], port))
+}
+
 impl World {
     pub(super) fn new() -> World {
         World::with_caps(LinkCaps { tx_checksum: true, gso_max: 65_000 })
@@ -478,12 +492,17 @@ impl World {
 
     /// An established connection from A to B's listener: (A's, B's) connection numbers.
     pub(super) fn connected(&mut self) -> (usize, usize) {
+        self.connected_to(addr(B, 80))
+    }
+
+    /// The same to this address of B's.
+    pub(super) fn connected_to(&mut self, at: SocketAddr) -> (usize, usize) {
         let now = self.now;
         if self.sides[B].listeners.is_empty() {
-            self.sides[B].listen(now, addr(B, 80)).expect("listens");
+            self.sides[B].listen(now, at).expect("listens");
         }
         let before = self.sides[B].conns.len();
-        let a = self.sides[A].connect(now, addr(B, 80)).expect("connects");
+        let a = self.sides[A].connect(now, at).expect("connects");
         assert!(self.run_until(5000, |w| w.sides[A].conns[a].established && w.sides[B].conns.len() > before));
         (a, before)
     }

@@ -1,0 +1,96 @@
+//! What routers and hosts say of segments that did not arrive: ICMP errors, for the connection that they quote.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::egress::builder::ip_header_len;
+use crate::flow::record::Flow;
+use crate::flow::tcp::output::options_len;
+use crate::flow::tcp::path_mtu;
+use crate::flow::tcp::state::TcpState;
+use crate::work::{IcmpError, Trouble};
+use toe_base::Instant;
+use toe_wire::tcp::HEADER_LEN;
+
+/// No link of IPv6 carries less (RFC 8200 section 5, RFC 8201 section 4).
+const MTU_MIN_V6: u32 = 1280;
+/// What links carry, for routers that do not say it (RFC 1191 section 7.1).
+const PLATEAUS: [u32; 7] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006];
+
+impl Engine {
+    /// Anybody can send such a message, so only one about something that is on its way counts (RFC 5927 section 4.1), and
+    /// none ends an established connection: what RFC 1122 section 4.2.3.9 calls a hard error is taken for a soft one
+    /// (RFC 5927 section 5.2, as Linux does).
+    pub(super) fn icmp_error(&mut self, now: Instant, error: &IcmpError) {
+        let Some(idx) = self.index.get(&error.key) else {
+            self.counters.add(Counter::IcmpErrorsStray);
+            return;
+        };
+        let flow = self.flows.get_mut(idx);
+        let is_on_its_way = error.seq.at_or_after(flow.snd.una) && error.seq.before(flow.snd.nxt);
+        if !is_on_its_way {
+            self.counters.add(Counter::IcmpErrorsStray);
+            return;
+        }
+        match error.trouble {
+            Trouble::Unreachable(errno) if flow.conn.state == TcpState::SynSent => {
+                self.counters.add(Counter::IcmpErrors);
+                self.closed(idx, errno);
+            }
+            Trouble::Unreachable(_) => self.counters.add(Counter::IcmpErrors),
+            Trouble::TooBig { mtu } => {
+                let before = flow.snd.mss;
+                let mss = payload_within(flow, mtu);
+                path_mtu::lowered(flow, &mut self.sent, mss, now);
+                let is_lower = flow.snd.mss < before;
+                self.counters.add(if is_lower { Counter::PathMtuLowered } else { Counter::IcmpErrors });
+            }
+        }
+        self.after(idx);
+    }
+}
+
+/// Octets of payload in packets of `mtu` octets; 0: a router did not say how large they may be.
+fn payload_within(flow: &Flow, mtu: u32) -> u16 {
+    let peer = flow.conn.key.remote.addr;
+    let headers = (ip_header_len(peer) + HEADER_LEN) as u32 + u32::from(options_len(flow));
+    let mtu = match mtu {
+        0 => {
+            let now = u32::from(flow.snd.mss) + headers;
+            PLATEAUS.into_iter().find(|plateau| *plateau < now).unwrap_or(0)
+        }
+        mtu => mtu,
+    };
+    let mtu = if peer.is_v6() { mtu.max(MTU_MIN_V6) } else { mtu };
+    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::{Addr, Endpoint};
+
+    fn flow(addr: Addr, mss: u16) -> Flow {
+        let mut flow = Flow::vacant();
+        let end = Endpoint { addr, port: 1 };
+        flow.conn.key = crate::flow::key::FlowKey { local: end, remote: end };
+        flow.snd.mss = mss;
+        flow
+    }
+
+    #[test]
+    fn a_packet_holds_what_its_headers_leave() {
+        let v4 = flow([10, 0, 0, 1].into(), 1460);
+        assert_eq!(payload_within(&v4, 1400), 1360);
+        assert_eq!(payload_within(&v4, 20), 0);
+        assert_eq!(payload_within(&v4, 0), 1492 - 40, "the next that links have");
+        assert_eq!(payload_within(&flow([10, 0, 0, 1].into(), 1452), 0), 1006 - 40);
+        assert_eq!(payload_within(&flow([10, 0, 0, 1].into(), 900), 0), 0);
+    }
+
+    #[test]
+    fn in_ipv6_it_is_1280_at_least() {
+        let v6 = flow(Addr::LOCALHOST_V6, 1440);
+        assert_eq!(payload_within(&v6, 1400), 1340);
+        assert_eq!(payload_within(&v6, 1000), 1220);
+    }
+}
