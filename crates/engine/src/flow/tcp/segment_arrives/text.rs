@@ -238,7 +238,7 @@ mod tests {
     fn the_window_stays_ahead_of_slow_start() {
         let mut flow = Flow::vacant();
         flow.rtt.srtt_us = 40_000;
-        let segment = 1448;
+        let segment: u32 = 1448;
         for round in 1..10u64 {
             // Twice as much each round trip, in pairs of segments that come a millisecond apart.
             let flight = (10 * segment) << (round - 1);
