@@ -5,6 +5,8 @@ import math
 
 FRAME = 1514
 SEGMENT = 1448
+RATE_MBIT = 50
+"""So that the processors are not what limits: two cores bear some four such links."""
 BURST = 5
 """Frames lost in a row on average on links with burst loss."""
 SIDES = {
@@ -27,29 +29,24 @@ class Shape:
     kind: str = "random"
 
     @property
-    def rate_mbit(self):
-        """So that the processors are not what limits: a round trip of 0.2 s holds megabytes in any case."""
-        return 50 if self.delay_ms == 100 else 100
-
-    @property
     def queue(self):
         """Octets: what the link holds in a round trip, and not less than some forty frames."""
-        return max(64_000, self.rate_mbit * 125_000 * 2 * self.delay_ms // 1000)
+        return max(64_000, RATE_MBIT * 125_000 * 2 * self.delay_ms // 1000)
 
     def faults(self, seed):
         """For the two ends of the cable: the same for both directions, but other frames are lost."""
         loss = f"rx_drop={self.loss}%&" if self.loss else ""
         burst = f"rx_burst={BURST}&" if self.loss and self.kind == "burst" else ""
-        rest = (f"rx_delay_us={self.delay_ms * 1000}&rx_rate_kbit={self.rate_mbit * 1000}"
+        rest = (f"rx_delay_us={self.delay_ms * 1000}&rx_rate_kbit={RATE_MBIT * 1000}"
                 f"&rx_queue_bytes={self.queue}")
         return [f"{loss}{burst}{rest}&seed={number}" for number in (seed, seed + 1_000_000)]
 
     def expected_mbit(self, flows):
         """About what TCP reaches (Mathis et al., for Reno), to know how many cells can run at once."""
         if not self.loss:
-            return self.rate_mbit
+            return RATE_MBIT
         per_flow = 1.22 * SEGMENT * 8 / (2e-3 * self.delay_ms * math.sqrt(self.loss / 100)) / 1e6
-        return min(self.rate_mbit, max(1, flows * per_flow))
+        return min(RATE_MBIT, max(1, flows * per_flow))
 
     def title(self):
         loss = f"{self.loss} % {self.kind}" if self.loss else "none"
@@ -66,6 +63,10 @@ class Cell:
     @property
     def seconds(self):
         return SECONDS[self.shape.delay_ms]
+
+    def runs(self, seeds):
+        """One flow that meets losses depends on which ones it meets, and takes little of the machine."""
+        return seeds * 3 if self.shape.loss and self.flows == 1 else seeds
 
     def name(self):
         loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"
@@ -86,6 +87,10 @@ class Share:
     @property
     def seconds(self):
         return {1: 20, 20: 40, 100: 90}[self.shape.delay_ms]
+
+    @staticmethod
+    def runs(seeds):
+        return seeds
 
     def name(self):
         loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"

@@ -53,8 +53,9 @@ class Budget:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="TEXT", action="append", help="cells whose names hold this text only")
-    parser.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each cell; 3 unless given")
-    parser.add_argument("--mbit", metavar="N", type=int, default=120 * (os.cpu_count() or 1),
+    parser.add_argument("--seeds", metavar="N", type=int, default=3,
+                        help="runs of each cell, three times as many where one flow meets losses; 3 unless given")
+    parser.add_argument("--mbit", metavar="N", type=int, default=100 * (os.cpu_count() or 1),
                         help="how much all links that run at once may carry")
     parser.add_argument("--jobs", metavar="N", type=int, default=12, help="how many may run at once")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write all that was found into FILE")
@@ -111,7 +112,7 @@ def measure_all(chosen, args):
     jobs = []
     for cell in chosen:
         kinds = cells.SIDES if isinstance(cell, cells.Cell) else ("linux", "engine")
-        jobs += [(cell, kind, seed) for seed in range(1, args.seeds + 1) for kind in kinds]
+        jobs += [(cell, kind, seed) for seed in range(1, cell.runs(args.seeds) + 1) for kind in kinds]
     budget, results = Budget(args.mbit), {}
     if args.capture:
         args.capture.mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,7 @@ def one(job, budget, capture):
     """One run; what failed is told in its place."""
     cell, kind, seed = job
     is_share = isinstance(cell, cells.Share)
-    needs = cell.shape.rate_mbit if is_share else cell.shape.expected_mbit(cell.flows)
+    needs = cell.shape.expected_mbit(2 if is_share else cell.flows)
     if capture:
         capture = capture / f"{cell.name()}-{kind}-{seed}.pcap".replace("/", "-")
     for attempt in range(1, ATTEMPTS + 1):
@@ -157,9 +158,9 @@ def row(cell, results, seeds):
     kinds = cells.SIDES if isinstance(cell, cells.Cell) else ("linux", "engine")
     shape = cell.shape
     return {
-        "name": cell.name(), "title": shape.title(), "rate_mbit": shape.rate_mbit, "queue": shape.queue,
+        "name": cell.name(), "title": shape.title(), "rate_mbit": cells.RATE_MBIT, "queue": shape.queue,
         "delay_ms": shape.delay_ms, "flows": getattr(cell, "flows", None), "seconds": cell.seconds,
-        "runs": {kind: [results[cell, kind, seed] for seed in range(1, seeds + 1)] for kind in kinds},
+        "runs": {kind: [results[cell, kind, seed] for seed in range(1, cell.runs(seeds) + 1)] for kind in kinds},
     }
 
 

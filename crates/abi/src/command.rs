@@ -116,7 +116,7 @@ pub struct FlowInfo {
     pub port: u8,
     /// TCP state as Linux numbers it (1 = ESTABLISHED … 11 = CLOSING).
     pub state: u8,
-    /// [`FLOW_RECEIVE_SHUT`] or 0.
+    /// [`FLOW_RECEIVE_SHUT`], and what both ends have agreed on: [`FLOW_TIMESTAMPS`] … [`FLOW_ECN`].
     pub flags: u8,
     /// Number of its algorithm of congestion control ([`crate::congestion`]).
     pub congestion: u8,
@@ -124,6 +124,11 @@ pub struct FlowInfo {
 
 /// The program takes no more ([`crate::entry::FlowOption::ReceiveShut`]).
 pub const FLOW_RECEIVE_SHUT: u8 = 1;
+/// Timestamps, selective acknowledgements, window scales, explicit congestion notification.
+pub const FLOW_TIMESTAMPS: u8 = 1 << 1;
+pub const FLOW_SACK: u8 = 1 << 2;
+pub const FLOW_WINDOW_SCALE: u8 = 1 << 3;
+pub const FLOW_ECN: u8 = 1 << 4;
 
 const _: () = assert!(size_of::<ListenArgs>() == crate::region::ARG_LEN as usize);
 const _: () = assert!(size_of::<ConnectArgs>() == crate::region::ARG_LEN as usize);

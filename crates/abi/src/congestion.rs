@@ -4,6 +4,9 @@
 /// Names by number, from 1 on. A number never changes its meaning.
 pub const NAMES: [&str; 4] = ["reno", "cubic", "dctcp", "bbr"];
 
+/// What an engine uses when nothing else is said.
+pub const DEFAULT: &str = "cubic";
+
 /// Longest name with its zero octet, as TCP_CONGESTION has it (TCP_CA_NAME_MAX).
 pub const NAME_MAX: usize = 16;
 

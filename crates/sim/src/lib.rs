@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkers;
+pub mod corpus;
 pub mod frame;
 pub mod hostile;
 pub mod memory;

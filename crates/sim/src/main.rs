@@ -140,6 +140,7 @@ fn worker(args: &Args, next: &AtomicU64, total: &Mutex<Tallies>, failures: &Mute
         let outcome = run(seed, how, &mut memories, Trace::Off);
         tallies.merge(&outcome.tallies);
         if let (Some(failure), Ok(mut failures)) = (outcome.failure, failures.lock()) {
+            println!("seed {seed} FAILS: {}", failure.checker.name());
             failures.push((seed, failure));
             // What the failed run left behind is of no use to the next.
             memories.clear();

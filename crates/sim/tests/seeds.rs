@@ -4,7 +4,7 @@ use toe_sim::trace::Trace;
 use toe_sim::{Checker, Failure, Runner, Sabotage, Tallies, Tally, run};
 
 /// So many seeds are run by every test run; a debug build does them in a few seconds.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 250;
 
 fn fails(seed: u64, failure: &Failure) -> ! {
     let Failure { checker, at_us, what } = failure;
@@ -49,7 +49,7 @@ fn seeds_that_failed_once() {
 #[test]
 fn a_seed_gives_the_same_run_whatever_ran_before() {
     let mut memories = Vec::new();
-    for seed in 0..40 {
+    for seed in 0..20 {
         let digest =
             |memories: &mut Vec<_>| run(seed, Runner::default(), memories, Trace::Digest(0)).trace.digest();
         let fresh = digest(&mut Vec::new());
@@ -74,17 +74,20 @@ fn finder(sabotage: Sabotage) -> &'static [Checker] {
     }
 }
 
+/// So many seeds are run with each mistake.
+const SABOTAGED: u64 = 15;
+
 #[test]
 fn checkers_find_what_they_are_there_for() {
     for sabotage in Sabotage::ALL {
         let how = Runner { only: None, sabotage: Some(*sabotage) };
         let mut found = Vec::new();
-        for seed in 0..30 {
+        for seed in 0..SABOTAGED {
             if let Some(failure) = run(seed, how, &mut Vec::new(), Trace::Off).failure {
                 found.push(failure);
             }
         }
         let right = found.iter().filter(|f| finder(*sabotage).contains(&f.checker)).count();
-        assert!(right >= 5, "{sabotage:?} was found {right} times in 30 seeds: {found:?}");
+        assert!(right >= 3, "{sabotage:?} was found {right} times: {found:?}");
     }
 }

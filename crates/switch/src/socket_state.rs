@@ -112,7 +112,7 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 19] = [
+const REPLAYED: [Replayed; 21] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -132,6 +132,8 @@ const REPLAYED: [Replayed; 19] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     replayed(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
     replayed(libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    replayed(libc::IPPROTO_TCP, libc::TCP_CONGESTION),
+    replayed(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
 ];
 
 const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);

@@ -52,6 +52,11 @@ impl Program {
         must(self.0.tell(line));
     }
 
+    /// Ends its standard input.
+    pub fn close_input(&mut self) {
+        self.0.close_input();
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.0.is_running()
     }

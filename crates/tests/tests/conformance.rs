@@ -307,6 +307,24 @@ fn what_shows_a_row_is_there() {
     expect_none("proofs that are none", &findings);
 }
 
+#[test]
+fn what_is_called_pending_is() {
+    let scripts = scripts();
+    let mut findings = Vec::new();
+    for row in page(&page_text()).rows.iter().filter(|row| row.shown.contains("pending")) {
+        for named in code_in(&row.shown) {
+            match scripts.get(named) {
+                None => findings.push(format!("{}: there is no script {named}", row.name())),
+                Some(header) if !header.is_pending => {
+                    findings.push(format!("{}: {named} is pending no longer: say what it shows", row.name()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    expect_none("rows that time has passed by", &findings);
+}
+
 fn wrong_proof(row: &Row, named: &str, scripts: &BTreeMap<String, Header>) -> Option<String> {
     if let Some((path, test)) = named.split_once("::") {
         let Some(text) = file_text(path) else { return Some(format!("there is no file {path}")) };
@@ -340,14 +358,16 @@ fn scripts_that_name_a_number_are_in_its_row() {
         for number in
             words(&header.rfc_line).filter(|word| word.starts_with("MUST-") || word.starts_with("SHLD-"))
         {
-            let row = page.rows.iter().find(|row| row.rfc == "9293" && row.number.as_deref() == Some(number));
-            match row {
-                None => findings.push(format!("{name} names {number}, and no row does")),
-                Some(row) if matches!(row.state, State::Unshown | State::NotMet) => {
-                    findings
-                        .push(format!("{}: {name} shows it, so say so (or its `rfc:` is wrong)", row.name()));
-                }
-                Some(_) => {}
+            let rows: Vec<&Row> = page
+                .rows
+                .iter()
+                .filter(|row| row.rfc == "9293" && row.number.as_deref() == Some(number))
+                .collect();
+            if rows.is_empty() {
+                findings.push(format!("{name} names {number}, and no row does"));
+            } else if rows.iter().all(|row| matches!(row.state, State::Unshown | State::NotMet)) {
+                findings
+                    .push(format!("{}: {name} shows it, so say so (or its `rfc:` is wrong)", rows[0].name()));
             }
         }
     }

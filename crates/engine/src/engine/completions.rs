@@ -4,7 +4,9 @@
 use super::Engine;
 use crate::flow::record::{Direct, Flow};
 use crate::hostif::HostSide;
-use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo, WireAddr};
+use toe_abi::command::{
+    FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
+};
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx, SessionId};
 
@@ -160,11 +162,24 @@ impl Engine {
                 crate::work::Path::Port { port, .. } => port.0,
             },
             state: flow.conn.state.linux_number(),
-            flags: if flow.options.receive_shut { FLOW_RECEIVE_SHUT } else { 0 },
+            flags: flow_flags(flow),
             congestion: flow.cc.algorithm.name().number(),
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }
+}
+
+fn flow_flags(flow: &Flow) -> u8 {
+    let open = flow.snd.syn_acked;
+    let scales = flow.snd.scale.shift() != 0 || flow.rcv.scale.shift() != 0;
+    let flags = [
+        (flow.options.receive_shut, FLOW_RECEIVE_SHUT),
+        (open && flow.rcv.ts_recent.is_some(), FLOW_TIMESTAMPS),
+        (open && flow.snd.sack_permitted, FLOW_SACK),
+        (open && scales, FLOW_WINDOW_SCALE),
+        (open && flow.ecn.on, FLOW_ECN),
+    ];
+    flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
 }
 
 /// What the peer has sent: its data, and before it where the urgent octet is. `false`: there was no more room.

@@ -3,14 +3,15 @@
 //! Values come and go as the C calls have them: `int`s, `struct linger`, `struct timeval`, `struct tcp_info`. An option
 //! that is not known here is refused with ENOPROTOOPT, so that a program finds out.
 
-use crate::errno::EDOM;
+use crate::errno::{EDOM, ENOENT};
 use crate::queue::QueueIo;
 use crate::socket::stream::Stream;
 use crate::socket::{Kind, Socket};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use toe_abi::command::FlowInfo;
+use toe_abi::command::{FLOW_ECN, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo};
+use toe_abi::congestion;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
@@ -79,6 +80,10 @@ pub struct Settings {
     receive_window: Option<u32>,
     send_limit: Option<u32>,
     low_water: Option<u32>,
+    /// Number of the algorithm of congestion control that the program chose.
+    congestion: Option<u8>,
+    /// Octets a second.
+    max_pacing: Option<u64>,
 }
 
 impl Settings {
@@ -107,6 +112,13 @@ impl Settings {
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
             stream.set_window(value);
         }
+        if let Some(number) = self.congestion {
+            io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });
+        }
+        if let Some(rate) = self.max_pacing {
+            let value = pacing_entry(rate);
+            io.command(Command::SetOption { flow, option: FlowOption::MaxPacingRate, value });
+        }
         if let Some(limit) = self.send_limit {
             stream.set_send_limit(limit);
         }
@@ -130,6 +142,30 @@ fn timeval(value: &[u8]) -> Result<u64, Errno> {
         return Err(EDOM);
     }
     Ok(u64::try_from(secs).unwrap_or(0).saturating_mul(1_000_000).saturating_add(us as u64))
+}
+
+/// The number of an algorithm by its name, which ends at a zero octet or at the end; Linux cuts a longer one.
+fn congestion_number(value: &[u8]) -> Result<u8, Errno> {
+    if value.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    let value = &value[..value.len().min(congestion::NAME_MAX - 1)];
+    let name = value.split(|octet| *octet == 0).next().unwrap_or_default();
+    core::str::from_utf8(name).ok().and_then(congestion::number_of).ok_or(ENOENT)
+}
+
+/// SO_MAX_PACING_RATE as 4 or 8 octets; all ones: no limit.
+fn pacing_rate(value: &[u8]) -> Result<u64, Errno> {
+    if let Some(wide) = value.first_chunk() {
+        return Ok(u64::from_ne_bytes(*wide));
+    }
+    let rate = int(value)? as u32;
+    Ok(if rate == u32::MAX { u64::MAX } else { rate.into() })
+}
+
+/// The same in an entry, where 0 is no limit.
+fn pacing_entry(rate: u64) -> u32 {
+    u32::try_from(rate).ok().filter(|rate| *rate < u32::MAX).unwrap_or(0)
 }
 
 fn put(out: &mut [u8], value: &[u8]) -> usize {
@@ -181,6 +217,16 @@ impl Socket {
                     stream.low_water = low_water as usize;
                     stream.publish(0);
                 });
+            }
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+                let number = congestion_number(value)?;
+                self.settings.lock().congestion = Some(number);
+                self.tell_engine(FlowOption::Congestion, number.into());
+            }
+            (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
+                let rate = pacing_rate(value)?;
+                self.settings.lock().max_pacing = Some(rate);
+                self.tell_engine(FlowOption::MaxPacingRate, pacing_entry(rate));
             }
             _ => return self.set_int_option(level, name, int(value)?),
         }
@@ -251,6 +297,8 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(self.get_linger(out)),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(get_timeval(&self.receive_timeout, out)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(get_timeval(&self.send_timeout, out)),
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Ok(put(out, &self.congestion_name())),
+            (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => return Ok(self.get_pacing_rate(out)),
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(put(out, &self.tcp_info())),
             _ => self.get_int_option(level, name)?,
         };
@@ -275,6 +323,24 @@ impl Socket {
         put(out, &value)
     }
 
+    /// What the program chose, or else what the engine says that it uses.
+    fn congestion_name(&self) -> [u8; congestion::NAME_MAX] {
+        let chosen = self.settings.lock().congestion;
+        let number = chosen.or_else(|| self.flow_info().map(|info| info.congestion)).unwrap_or(0);
+        let name = congestion::name_of(number).unwrap_or(congestion::DEFAULT);
+        let mut value = [0; congestion::NAME_MAX];
+        value[..name.len()].copy_from_slice(name.as_bytes());
+        value
+    }
+
+    fn get_pacing_rate(&self, out: &mut [u8]) -> usize {
+        let rate = self.settings.lock().max_pacing.unwrap_or(u64::MAX);
+        if out.len() >= size_of::<u64>() {
+            return put(out, &rate.to_ne_bytes());
+        }
+        put(out, &u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes())
+    }
+
     /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.
     pub(super) fn state(&self) -> u8 {
         match self.flow_info().map_or(0, |info| info.state) {
@@ -295,6 +361,7 @@ impl Socket {
         let info = self.flow_info().unwrap_or_default();
         let mut out = [0; 104];
         // Offsets of the kernel's structure (include/uapi/linux/tcp.h), whose order never changes.
+        const OPTIONS: usize = 5;
         const SND_MSS: usize = 16;
         const RCV_MSS: usize = 20;
         const UNACKED: usize = 24;
@@ -305,6 +372,7 @@ impl Socket {
         const TOTAL_RETRANS: usize = 100;
         let mss = info.mss.max(1);
         let unsent = self.with_stream(|io, stream, _| stream.outstanding(io)).unwrap_or(0);
+        out[OPTIONS] = tcpi_options(info.flags);
         out[0] = if self.kind() == Kind::Listener { 10 } else { self.state() };
         for (at, value) in [
             (SND_MSS, info.mss),
@@ -322,6 +390,12 @@ impl Socket {
     }
 }
 
+/// TCPI_OPT_TIMESTAMPS and its like.
+fn tcpi_options(flags: u8) -> u8 {
+    let bits = [(FLOW_TIMESTAMPS, 1), (FLOW_SACK, 2), (FLOW_WINDOW_SCALE, 4), (FLOW_ECN, 8)];
+    bits.into_iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, bit)| all | bit)
+}
+
 fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
     let us = cell.load(Ordering::Relaxed);
     let mut value = [0; 16];
@@ -333,6 +407,12 @@ fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_both_ends_agreed_on_is_told_in_linux_s_bits() {
+        assert_eq!(tcpi_options(FLOW_TIMESTAMPS | FLOW_WINDOW_SCALE | 1), 5);
+        assert_eq!(tcpi_options(FLOW_SACK | FLOW_ECN), 10);
+    }
 
     #[test]
     fn a_socket_without_a_connection_keeps_options_for_later() {
@@ -354,6 +434,44 @@ mod tests {
         time[0] = 2;
         assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
         assert_eq!(socket.receive_timeout(), Some(Duration::from_secs(2)));
+        socket.abandon();
+    }
+    #[test]
+    fn an_algorithm_has_a_name_that_is_known() {
+        let socket = Socket::allocate();
+        let mut set = |name: &[u8]| socket.set_option(libc::IPPROTO_TCP, libc::TCP_CONGESTION, name);
+        assert_eq!(set(b""), Err(Errno::EINVAL));
+        assert_eq!(set(b"vegas"), Err(ENOENT));
+        assert_eq!(set(b"\0"), Err(ENOENT));
+        let mut out = [1; 20];
+        let get = |out: &mut [u8]| socket.get_option(libc::IPPROTO_TCP, libc::TCP_CONGESTION, out);
+        assert_eq!(get(&mut out), Ok(16));
+        assert_eq!(out[..16], *b"cubic\0\0\0\0\0\0\0\0\0\0\0");
+        for name in ["reno", "dctcp\0and more", "bbr"] {
+            assert_eq!(set(name.as_bytes()), Ok(()));
+        }
+        assert_eq!(get(&mut out[..4]), Ok(4));
+        assert_eq!(out[..4], *b"bbr\0");
+        assert_eq!(socket.settings.lock().for_accepted().congestion, congestion::number_of("bbr"));
+        socket.abandon();
+    }
+
+    #[test]
+    fn a_pacing_rate_is_told_in_either_width() {
+        let socket = Socket::allocate();
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE);
+        let mut wide = [0; 8];
+        assert_eq!(socket.get_option(level, name, &mut wide), Ok(8));
+        assert_eq!(u64::from_ne_bytes(wide), u64::MAX);
+        assert_eq!(socket.set_option(level, name, &5_000_000_000u64.to_ne_bytes()), Ok(()));
+        let mut narrow = [0; 4];
+        assert_eq!(socket.get_option(level, name, &mut narrow), Ok(4));
+        assert_eq!(u32::from_ne_bytes(narrow), u32::MAX);
+        assert_eq!(socket.set_option(level, name, &1_000_000u32.to_ne_bytes()), Ok(()));
+        assert_eq!(socket.get_option(level, name, &mut wide), Ok(8));
+        assert_eq!(u64::from_ne_bytes(wide), 1_000_000);
+        assert_eq!(socket.set_option(level, name, &[1, 2]), Err(Errno::EINVAL));
+        assert_eq!((pacing_entry(u64::MAX), pacing_entry(7)), (0, 7));
         socket.abandon();
     }
 }

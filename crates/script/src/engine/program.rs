@@ -108,6 +108,7 @@ impl Program {
                 } {
                     socket.connected = Some(errno);
                     socket.is_reset = !errno.is_ok();
+                    socket.error = errno;
                 }
             }
             Completion::Data { flow, data } => {
@@ -222,10 +223,11 @@ impl Program {
     }
 
     fn connected(&mut self, at: usize) -> Outcome {
-        match self.sockets[at].connected {
-            None => Outcome::Nothing,
-            Some(Errno::OK) => Outcome::Done,
-            Some(errno) => Outcome::Error(errno),
+        let socket = &mut self.sockets[at];
+        match (core::mem::take(&mut socket.error), socket.connected) {
+            (Errno::OK, Some(Errno::OK)) => Outcome::Done,
+            (Errno::OK, _) => Outcome::Nothing,
+            (errno, _) => Outcome::Error(errno),
         }
     }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cable;
 mod capture;
 mod death;
 mod descriptor;

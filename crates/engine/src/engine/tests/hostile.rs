@@ -69,7 +69,7 @@ fn random_and_mutated_frames_never_stop_a_neighbours_transfer() {
     assert!(dropped > rounds() / 4, "drops are counted by reason: {dropped}");
 }
 
-fn fix_ip_checksum(frame: &mut [u8]) {
+pub(super) fn fix_ip_checksum(frame: &mut [u8]) {
     if frame.len() < 34 {
         return;
     }

@@ -1,6 +1,7 @@
 //! What `toe ss -i` says of a connection, against what went over the wire.
 
 use super::world::{A, B, Faults, World, pattern};
+use toe_abi::command::{FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE};
 use toe_abi::report::TcpReport;
 use toe_wire::link::LinkCaps;
 
@@ -37,6 +38,8 @@ fn what_was_agreed_on_and_what_is_on_its_way() {
     let (a, _) = world.connected();
     let fresh = report(&world, A);
     assert!(fresh.timestamps && fresh.sack && fresh.wscale.is_some(), "{fresh:?}");
+    let told = world.sides[A].memory.infos.last().map(|info| info.flags);
+    assert_eq!(told, Some(FLOW_TIMESTAMPS | FLOW_SACK | FLOW_WINDOW_SCALE), "the program can ask, too");
     assert_eq!((fresh.congestion.as_str(), fresh.ca_state.as_str()), ("cubic", "open"));
     assert_eq!((fresh.mss, fresh.pmtu, fresh.cwnd), (1448, 1500, 14_480));
     assert_eq!((fresh.ssthresh, fresh.bytes_sent, fresh.bytes_acked), (None, 0, 0));

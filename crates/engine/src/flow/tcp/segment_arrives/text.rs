@@ -179,19 +179,7 @@ fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
 /// The host gave `len` octets back: grow the window when it keeps up with the path, and tell the peer when that is
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
 pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
-    let interval = u64::from(flow.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
-    flow.rcv.tune_consumed = flow.rcv.tune_consumed.saturating_add(len);
-    if now.since_us(flow.rcv.tune_since) >= interval {
-        let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 2;
-        if keeps_up && now.since_us(flow.rcv.tune_since) < 4 * interval {
-            let near = flow.rtt.srtt_us < LONG_PATH_US;
-            let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
-            let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
-            flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
-        }
-        flow.rcv.tune_consumed = 0;
-        flow.rcv.tune_since = now;
-    }
+    tune_window(flow, now, len);
     if !flow.conn.state.accepts_text() {
         return;
     }
@@ -202,6 +190,25 @@ pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
     let worth = (2 * u32::from(flow.snd.mss)).min(flow.receive.window_max / 2);
     if gain >= worth && offered < flow.receive.window_max / 2 {
         flow.rcv.ack_now = true;
+    }
+}
+
+/// Doubles the window as soon as a quarter of it has been read within a round trip. A peer in slow start has twice as much
+/// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
+fn tune_window(flow: &mut Flow, now: Instant, len: u32) {
+    let interval = u64::from(flow.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
+    let since = now.since_us(flow.rcv.tune_since);
+    flow.rcv.tune_consumed = flow.rcv.tune_consumed.saturating_add(len);
+    let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 4 && since < 4 * interval;
+    if keeps_up {
+        let near = flow.rtt.srtt_us < LONG_PATH_US;
+        let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
+        let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
+        flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
+    }
+    if keeps_up || since >= interval {
+        flow.rcv.tune_consumed = 0;
+        flow.rcv.tune_since = now;
     }
 }
 
@@ -228,12 +235,32 @@ mod tests {
     }
 
     #[test]
+    fn the_window_stays_ahead_of_slow_start() {
+        let mut flow = Flow::vacant();
+        flow.rtt.srtt_us = 40_000;
+        let segment = 1448;
+        for round in 1..10u64 {
+            // Twice as much each round trip, in pairs of segments that come a millisecond apart.
+            let flight = (10 * segment) << (round - 1);
+            let pairs = flight / (2 * segment);
+            let credits = pairs.min(39);
+            for n in 0..credits {
+                // What this much acknowledged lets the peer have under way.
+                let under_way = flight + (n + 1) * (flight / credits);
+                assert!(flow.receive.window_max >= under_way, "round {round}, credit {n}: {under_way}");
+                let now = Instant::from_millis(40 * round + u64::from(n));
+                credit_given(&mut flow, now, flight / credits);
+            }
+        }
+    }
+
+    #[test]
     fn a_reader_that_does_not_keep_up_gets_no_more() {
         let mut flow = Flow::vacant();
         flow.rtt.srtt_us = 10_000;
         for round in 1..20 {
             let window = flow.receive.window_max;
-            credit_given(&mut flow, Instant::from_millis(round * 10), window / 3);
+            credit_given(&mut flow, Instant::from_millis(round * 10), window / 5);
         }
         assert_eq!(flow.receive.window_max, RECEIVE_WINDOW_INITIAL);
     }

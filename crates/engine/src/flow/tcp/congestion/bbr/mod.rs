@@ -28,9 +28,6 @@ mod probe_rtt;
 mod startup;
 mod units;
 
-#[cfg(test)]
-mod tests;
-
 use crate::flow::scoreboard::Losses;
 use crate::flow::tcp::rate::RateSample;
 use toe_base::{Instant, SeqNum};

@@ -1,0 +1,50 @@
+//! The committed corpora, replayed: each frame reaches the counter that stands beside it, and whatever is made of it by
+//! flips, cuts and joints neither panics nor leaves anything behind.
+
+use toe_engine::Counter;
+use toe_sim::corpus::Target;
+use toe_sim::random::{Draws, Random};
+
+/// Changed frames for each one of the corpus.
+const CHANGED: u32 = 1500;
+
+fn frames() -> Vec<(&'static str, Vec<u8>)> {
+    let text = include_str!("../corpus/frames.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (counter, hex) = line.split_once(' ').expect("a counter and a frame");
+            let hex = hex.trim();
+            let octet = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+            (counter, (0..hex.len()).step_by(2).map(octet).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn each_frame_reaches_its_counter() {
+    for (name, frame) in frames() {
+        let counter = Counter::ALL.iter().find(|c| c.name() == name);
+        let counter = *counter.unwrap_or_else(|| panic!("there is no counter {name}"));
+        let mut target = Target::new();
+        target.frame(&frame, false);
+        assert_eq!(target.engine().counter(counter), 1, "{name}: {frame:02x?}");
+    }
+}
+
+#[test]
+fn changed_frames_do_no_harm() {
+    let frames = frames();
+    let mut random = Random::new(1, Draws::Hostile);
+    let mut target = Target::new();
+    for (_, frame) in &frames {
+        for _ in 0..CHANGED {
+            let mut changed = frame.clone();
+            let other = &frames[random.below(frames.len() as u32) as usize].1;
+            toe_sim::corpus::change(&mut random, &mut changed, other);
+            let vouched = random.one_in(2);
+            target.frame(&changed, vouched);
+        }
+    }
+    target.ends_clean();
+}
