@@ -1,11 +1,8 @@
 //! The engine's tests, as stories between two engines in virtual time.
 
-<<<<<<< HEAD
 mod acks;
 mod addresses;
-=======
 mod bottleneck;
->>>>>>> main
 mod capture;
 mod closing;
 mod crowd;
