@@ -36,8 +36,10 @@ impl Engine {
         for idx in here {
             let conn = &self.flows.get(idx).conn;
             let mss_max = self.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
-            let snd = &mut self.flows.get_mut(idx).snd;
-            snd.mss = snd.mss.min(mss_max);
+            let flow = self.flows.get_mut(idx);
+            flow.snd.mss = flow.snd.mss.min(mss_max);
+            // Nor is a larger one probed for.
+            flow.mtu.limit = flow.mtu.limit.min(mss_max);
         }
     }
 
