@@ -297,7 +297,7 @@ impl Engine {
             Path::Port { port, .. } => {
                 let mtu = self.ports[port.index()].link.mtu;
                 let headers = ip_header_len(peer) as u32 + TCP_LEN;
-                mtu.saturating_sub(headers).clamp(536, SEGMENT_PAYLOAD_MAX as u32) as u16
+                mtu.saturating_sub(headers).clamp(48, SEGMENT_PAYLOAD_MAX as u32) as u16
             }
         }
     }

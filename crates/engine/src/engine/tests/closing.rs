@@ -104,7 +104,8 @@ fn data_after_both_directions_were_shut_is_answered_with_a_reset() {
     world.sides[B].plain(world.now, Command::ShutdownSend { flow });
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].eof));
     let flags = world.sides[B].memory.infos.last().map(|info| info.flags);
-    assert_eq!(flags, Some(toe_abi::command::FLOW_RECEIVE_SHUT), "for whoever claims it");
+    let is_shut = flags.map(|flags| flags & toe_abi::command::FLOW_RECEIVE_SHUT != 0);
+    assert_eq!(is_shut, Some(true), "for whoever claims it");
     world.sides[A].send(world.now, a, b"to nobody");
     world.run_ms(100);
     assert_eq!(world.sides[A].conns[a].errno, Some(Errno::EPIPE), "A was in CLOSE_WAIT");

@@ -16,11 +16,11 @@ use toe_wire::tcp::SackBlocks;
 /// RFC 9293 section 3.7.1: what a peer without the option takes.
 pub const MSS_DEFAULT: u16 = 536;
 /// Smallest MSS that is believed: a smaller one would make each octet cost a frame.
-const MSS_MIN: u16 = 88;
+const MSS_MIN: u16 = 48;
 /// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
 pub const TIMESTAMPS_LEN: u16 = 12;
 /// ACKs sent at once at a connection's start, as the peer's slow start needs them.
-const QUICK_ACKS: u8 = 16;
+pub const QUICK_ACKS: u8 = 16;
 
 /// What the configuration says of all connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,6 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     flow.rcv.acked = syn.seq;
     let window_max = initial_window(flow);
     flow.receive = ReceiveBuffer::new(flow.receive.session, flow.rcv.nxt, window_max);
-    flow.rcv.edge = flow.rcv.nxt.plus(window_max.min(u32::from(u16::MAX)));
     flow.rcv.ts_recent = match (flow.rcv.ts_recent, syn.timestamps) {
         (Some(_), Some((value, _))) => Some(value),
         _ => None,
@@ -111,11 +110,18 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
             flow.rcv.scale = WindowScale::ZERO;
         }
     }
+    flow.rcv.edge = flow.rcv.nxt.plus(syn_window(flow).octets());
     // The window of a SYN is never scaled (RFC 7323 section 2.2).
     flow.snd.wnd = syn.window.scaled(WindowScale::ZERO);
     flow.snd.max_wnd = flow.snd.wnd;
     flow.snd.wl1 = syn.seq;
     flow.snd.wl2 = flow.snd.una;
+}
+
+/// The window of our SYN: not scaled, but such that the scaled one after it does not take any of it back.
+pub fn syn_window(flow: &Flow) -> WindowSize {
+    let shift = flow.rcv.scale.shift();
+    WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)) >> shift << shift)
 }
 
 fn initial_window(flow: &Flow) -> u32 {

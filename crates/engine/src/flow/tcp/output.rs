@@ -7,7 +7,7 @@ use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::record::{Flow, Frto, Phase};
 use crate::flow::scoreboard::{SentPool, SentRange};
 use crate::flow::tcp::ecn::EcnMode;
-use crate::flow::tcp::open::TIMESTAMPS_LEN;
+use crate::flow::tcp::open::{TIMESTAMPS_LEN, syn_window};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{congestion, path_mtu, rack, rate, recovery, timeout};
 use crate::work::{Segment, TxSegment};
@@ -75,8 +75,7 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     segment.cwr = asks;
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     segment.window_scale = (!answers || flow.rcv.scale != WindowScale::ZERO).then_some(flow.rcv.scale);
-    let window = WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)));
-    segment.window = window.to_field(WindowScale::ZERO);
+    segment.window = syn_window(flow).to_field(WindowScale::ZERO);
     Some(unit(flow, segment, 0, was_sent))
 }
 
@@ -320,7 +319,9 @@ fn timestamp(flow: &Flow, now: Instant) -> u32 {
 /// The right edge to advertise: as far as memory allows, never back, and not in silly steps.
 fn offered_edge(flow: &Flow) -> SeqNum {
     let data_nxt = flow.data_nxt();
-    let reach = data_nxt.plus(flow.receive.window(data_nxt));
+    // What the field cannot say is not offered: else a probe at a time would creep into it.
+    let shift = flow.rcv.scale.shift();
+    let reach = data_nxt.plus(flow.receive.window(data_nxt) >> shift << shift);
     let step = u32::from(flow.snd.mss).min(flow.receive.window_max / 2);
     if reach.distance_from(flow.rcv.edge) >= step { reach } else { flow.rcv.edge.later(flow.rcv.nxt) }
 }

@@ -155,9 +155,8 @@ pub fn schedule_tail_probe(flow: &mut Flow, now: Instant) {
         after_us += MAX_ACK_DELAY_US;
     }
     let pto = now.after_us(after_us.max(timeout::GRANULARITY_US));
-    if pto < flow.timers.retransmit {
-        flow.timers.tail_probe = pto;
-    }
+    // Where the time-out would come first, the probe takes its place: it is then that something is sent.
+    flow.timers.tail_probe = pto.min(flow.timers.retransmit);
 }
 
 /// The tail probe's time has come (section 7.3).

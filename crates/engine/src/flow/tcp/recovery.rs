@@ -58,7 +58,7 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
     let is_empty_dup = news.is_duplicate && news.acked == 0;
     if rack::probe_answered(flow, flow.snd.una, news.duplicated > 0, is_empty_dup) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
-        reduce(flow, Phase::Reduced, news.pipe_before);
+        reduce(flow, Phase::Reduced, news);
     }
     path_mtu::acknowledged(flow, now);
     dctcp::on_ack(flow, news.acked, news.ece);
@@ -72,7 +72,11 @@ pub fn on_ack(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews
     if was == Phase::Loss && flow.cc.phase == Phase::Open {
         flow.cc.recovered();
     }
-    resize_window(flow, now, news);
+    // The ACK that ends recovery sets the window; it does not grow it as well.
+    let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && flow.cc.phase == Phase::Open;
+    if !is_over {
+        resize_window(flow, now, news);
+    }
     congestion::note_usage(flow, now);
 }
 
@@ -126,8 +130,10 @@ fn open(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews, coun
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
         undo(flow, pool, counters);
     }
-    if news.ece && flow.ecn.on && flow.cc.phase == Phase::Open {
-        reduce(flow, Phase::Reduced, news.pipe_before);
+    // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
+    let is_news = flow.snd.una.after(flow.cc.recover);
+    if news.ece && flow.ecn.on && flow.cc.phase == Phase::Open && is_news {
+        reduce(flow, Phase::Reduced, news);
         flow.ecn.tell_reduced = true;
         counters.add(Counter::EcnReductions);
     }
@@ -154,7 +160,7 @@ fn enter_recovery(flow: &mut Flow, news: &AckNews) {
         flow.cc.phase = Phase::Recovery;
         flow.cc.recover = flow.snd.nxt;
     } else {
-        reduce(flow, Phase::Recovery, news.pipe_before);
+        reduce(flow, Phase::Recovery, news);
     }
     forget_tail_probe(flow);
 }
@@ -167,10 +173,12 @@ fn forget_tail_probe(flow: &mut Flow) {
 }
 
 /// Starts to reduce the window.
-fn reduce(flow: &mut Flow, phase: Phase, flight: u32) {
+fn reduce(flow: &mut Flow, phase: Phase, news: &AckNews) {
+    // More than the window lies between una and nxt where holes stay open for long.
+    let flight = news.outstanding_before.min(flow.cc.cwnd);
     let mss = u32::from(flow.snd.mss);
     flow.cc.ssthresh = flow.cc.reduced(flight, mss, phase == Phase::Reduced && flow.ecn.on);
-    flow.cc.prr = Prr { recover_fs: flight.max(mss), delivered: 0, out: 0 };
+    flow.cc.prr = Prr { recover_fs: news.pipe_before.max(mss), delivered: 0, out: 0 };
     flow.cc.recover = flow.snd.nxt;
     flow.cc.phase = phase;
     if phase == Phase::Reduced {
@@ -272,7 +280,7 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
     let anew = flow.cc.phase != Phase::Loss || flow.snd.una.at_or_after(flow.cc.recover);
     if anew || flow.rtt.backoff == 0 {
         flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
-        flow.cc.ssthresh = flow.cc.reduced(flow.outstanding(), mss, false);
+        flow.cc.ssthresh = flow.cc.reduced(flow.outstanding().min(flow.cc.cwnd), mss, false);
         flow.cc.timed_out();
     }
     flow.cc.recovery_begins();
@@ -301,7 +309,8 @@ pub fn on_reorder_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant, co
     let lost = rack::detect_loss(flow, pool, now, in_recovery);
     if lost && !in_recovery && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
-        let news = AckNews { pipe_before: before, ..AckNews::default() };
+        let outstanding_before = flow.outstanding();
+        let news = AckNews { pipe_before: before, outstanding_before, ..AckNews::default() };
         enter_recovery(flow, &news);
         resize_window(flow, now, &news);
     }

@@ -74,13 +74,14 @@ pub fn on_timeout(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: 
         flow.timers.reorder = off;
         recovery::on_reorder_timeout(flow, sent, now, counters);
     }
-    if flow.timers.retransmit <= now {
-        return retransmit(flow, sent, now, counters);
-    }
     if flow.timers.tail_probe <= now {
         counters.add(Counter::TailLossProbes);
         rack::tail_probe_due(flow, now);
     }
+    if flow.timers.retransmit <= now {
+        return retransmit(flow, sent, now, counters);
+    }
+
     if flow.timers.persist <= now {
         return probe_window(flow, now, counters);
     }
@@ -92,7 +93,7 @@ pub fn on_timeout(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: 
 
 /// RFC 6298 sections 5.4 to 5.6.
 fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
-    if is_hopeless(flow, now) || user_timeout_passed(flow, now) {
+    if is_given_up(flow, now) {
         return give_up(flow);
     }
     counters.add(Counter::RetransmitTimeouts);
@@ -119,6 +120,16 @@ fn is_hopeless(flow: &Flow, now: Instant) -> bool {
     now.since_us(flow.timers.stalled_since) >= limit
 }
 
+/// A user timeout takes the place of the count, be it shorter or longer (RFC 5482, RFC 9293 section 3.8.3).
+fn is_given_up(flow: &Flow, now: Instant) -> bool {
+    let has_user = flow.options.user_timeout_ms > 0 && !flow.conn.app_closed;
+    if has_user && flow.conn.state.is_synchronized() {
+        user_timeout_passed(flow, now)
+    } else {
+        is_hopeless(flow, now) || user_timeout_passed(flow, now)
+    }
+}
+
 /// RFC 5482.
 fn user_timeout_passed(flow: &Flow, now: Instant) -> bool {
     flow.options.user_timeout_ms > 0
@@ -134,7 +145,10 @@ fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowE
     }
     let orphan = flow.conn.app_closed;
     let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
-    if flow.timers.probes_sent >= retries || orphan && flow.rtt.backoff >= ORPHAN_PROBES {
+    if user_timeout_passed(flow, now)
+        || flow.timers.probes_sent >= retries
+        || orphan && flow.rtt.backoff >= ORPHAN_PROBES
+    {
         return give_up(flow);
     }
     counters.add(Counter::ZeroWindowProbes);

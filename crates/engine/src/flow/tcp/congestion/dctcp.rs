@@ -47,7 +47,8 @@ pub fn on_ack(flow: &mut Flow, acked: u32, ece: bool) {
     }
     if dctcp.acked > 0 {
         let part = (u64::from(dctcp.marked) * u64::from(ONE) / u64::from(dctcp.acked)) as u32;
-        dctcp.alpha = dctcp.alpha - (dctcp.alpha >> GAIN_SHIFT) + (part >> GAIN_SHIFT);
+        dctcp.alpha = dctcp.alpha - (dctcp.alpha >> GAIN_SHIFT).max(dctcp.alpha.min(1))
+            + part.div_ceil(1 << GAIN_SHIFT);
     }
     *dctcp = Dctcp { alpha: dctcp.alpha.min(ONE), acked: 0, marked: 0, window_end: Some(nxt) };
 }

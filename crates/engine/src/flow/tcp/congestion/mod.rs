@@ -27,8 +27,12 @@ use hystart::HyStart;
 use toe_base::limits::WINDOW_MAX;
 use toe_base::{Instant, SeqNum};
 
-/// RFC 6928: ten segments.
-pub const INITIAL_SEGMENTS: u32 = 10;
+/// RFC 6928 section 2: ten segments, and no more octets than ten of Ethernet's size.
+pub fn initial_window(mss: u16) -> u32 {
+    let mss = u32::from(mss);
+    (10 * mss).min(14_600.max(2 * mss))
+}
+
 /// Windows in use stay far from half of the sequence space.
 const CWND_MAX: u32 = WINDOW_MAX * 4;
 /// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
@@ -122,12 +126,7 @@ pub struct Growth {
 
 impl Congestion {
     pub fn initial(mss: u16, algorithm: Algorithm) -> Congestion {
-        Congestion {
-            cwnd: u32::from(mss) * INITIAL_SEGMENTS,
-            ssthresh: u32::MAX,
-            algorithm,
-            ..Congestion::default()
-        }
+        Congestion { cwnd: initial_window(mss), ssthresh: u32::MAX, algorithm, ..Congestion::default() }
     }
 
     pub const fn in_slow_start(&self) -> bool {
@@ -313,7 +312,7 @@ pub fn note_usage(flow: &mut Flow, now: Instant) {
     }
     let since = *usage.unvalidated_since.get_or_insert(now);
     if now.since_us(since) >= UNVALIDATED_MAX_US {
-        let initial = u32::from(flow.snd.mss) * INITIAL_SEGMENTS;
+        let initial = initial_window(flow.snd.mss);
         flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
         flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
         flow.cc.usage.unvalidated_since = None;

@@ -1,7 +1,7 @@
 //! First step: is the segment within the window at all (RFC 9293 section 3.10.7.4), and is it not an old duplicate
 //! (PAWS, RFC 7323 section 5)?
 
-use super::{Step, ack, answer_stray};
+use super::{Step, ack, answer_stray, text};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::state::TcpState;
@@ -30,6 +30,7 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
         return repeated_syn(flow, cx, segment);
     }
     cx.counters.add(Counter::DropUnacceptable);
+    text::note_duplicate(flow, cx.held, segment.seq, segment.seq.plus(segment.len));
     // A reset is never answered, or two ends would answer each other for ever.
     if segment.rst {
         return Step::Done(FlowEvent::None);
@@ -46,14 +47,17 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
 }
 
 /// The peer's SYN again. Alone, it says that our SYN-ACK was lost, so that goes again. With an ACK it is the peer's
-/// half of a simultaneous open, and a plain ACK completes it (RFC 9293 section 3.5, figure 7).
+/// half of a simultaneous open (RFC 9293 section 3.5, figure 7): its ACK counts, and a plain ACK completes it.
 fn repeated_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if segment.ack.is_none() {
         flow.board.mark_lost(cx.sent, |_| true);
-    } else {
-        flow.rcv.ack_now = true;
+        return Step::Done(FlowEvent::None);
     }
-    Step::Done(FlowEvent::None)
+    flow.rcv.ack_now = true;
+    match ack::process(flow, cx, segment) {
+        Step::Continue => Step::Done(FlowEvent::None),
+        done => done,
+    }
 }
 
 /// RFC 7323 section 5.3, R1. Resets are exempt.

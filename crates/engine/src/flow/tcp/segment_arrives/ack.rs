@@ -8,6 +8,7 @@ use crate::flow::tcp::state::{TcpEvent, TcpState};
 use crate::flow::tcp::{RxContext, rack, timeout};
 use crate::work::{FlowEvent, Segment};
 use toe_base::limits::WINDOW_MAX;
+use toe_base::window::WindowScale;
 use toe_base::{Instant, SeqNum};
 
 pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
@@ -35,7 +36,8 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
         if flow.snd.fin_queued {
             flow.conn.state = flow.conn.state.after(TcpEvent::Close);
         }
-        flow.snd.wnd = segment.window.scaled(flow.snd.scale);
+        let scale = if segment.syn { WindowScale::ZERO } else { flow.snd.scale };
+        flow.snd.wnd = segment.window.scaled(scale);
         flow.snd.max_wnd = flow.snd.wnd;
         flow.snd.wl1 = segment.seq;
         flow.snd.wl2 = ack;
@@ -52,7 +54,7 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
 
 /// RFC 5961 section 5: older than anything that the peer could still have on its way.
 fn is_too_old(flow: &Flow, ack: SeqNum) -> bool {
-    ack.before(flow.snd.una) && flow.snd.una.distance_from(ack) > flow.snd.max_wnd.octets().max(1 << 16)
+    ack.before(flow.snd.una) && flow.snd.una.distance_from(ack) > flow.snd.max_wnd.octets()
 }
 
 /// The ACK field of a segment near the window but not in it: an old one that was sent again, or one beyond a window

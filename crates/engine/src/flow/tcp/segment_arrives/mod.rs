@@ -57,7 +57,10 @@ pub fn segment_arrives<H: HostSide>(
 /// Section 3.10.7.4.
 fn synchronized<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
     let segment = work.segment;
-    let steps: [CheckStep<H>; 4] = [acceptable::check, rst_syn::check_rst, rst_syn::check_syn, ack::process];
+    if let Step::Done(event) = acceptable::check(flow, cx, &segment) {
+        return event;
+    }
+    let steps: [CheckStep<H>; 3] = [rst_syn::check_rst, rst_syn::check_syn, ack::process];
     let mut established = false;
     for step in steps {
         match step(flow, cx, &segment) {

@@ -6,6 +6,7 @@ use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::receive_buffer::{NoMemory, Text};
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
+use crate::flow::tcp::open::QUICK_ACKS;
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, Payload, RxWork};
 use toe_abi::errno::Errno;
@@ -48,6 +49,10 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
         return Step::Continue;
     }
     if segment.len == 0 {
+        if segment.fin && first.after(nxt) {
+            // FIN behind a hole tells the peer of the hole as text would.
+            flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+        }
         return Step::Continue;
     }
     if flow.conn.app_closed || flow.options.receive_shut && flow.snd.fin_queued {
@@ -63,6 +68,8 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     match take(flow, cx, work, first, skip, len) {
         Ok(()) => {
             if flow.rcv.nxt == nxt {
+                // The sender's window is small after a loss: it needs each ACK (Linux: quick ACKs again).
+                flow.rcv.quick_acks = QUICK_ACKS;
                 flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
             } else {
                 flow.rcv.dup_acks = 0;
@@ -115,7 +122,7 @@ fn take<H: HostSide>(
 }
 
 /// Remembers what came twice, for the next ACK (RFC 2883 section 4).
-fn note_duplicate(flow: &mut Flow, held: &HeldPool, start: SeqNum, end: SeqNum) {
+pub(super) fn note_duplicate(flow: &mut Flow, held: &HeldPool, start: SeqNum, end: SeqNum) {
     let nxt = flow.rcv.nxt;
     if !flow.rcv.sack_permitted || start == end {
         return;

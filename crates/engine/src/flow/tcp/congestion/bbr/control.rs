@@ -2,7 +2,7 @@
 
 use super::units::Rate;
 use super::{Ack, Bbr, INFINITE, MIN_PIPE_SEGMENTS, State, Steered};
-use crate::flow::tcp::congestion::INITIAL_SEGMENTS;
+use crate::flow::tcp::congestion::initial_window;
 use crate::flow::tcp::rate;
 
 /// BBR.PacingMarginPercent.
@@ -66,7 +66,7 @@ impl Bbr {
 
     /// BBRSetCwnd (section 5.6.4.6).
     pub(super) fn set_cwnd(&self, ack: &Ack, steered: &mut Steered<'_>) {
-        let initial = INITIAL_SEGMENTS * ack.mss;
+        let initial = initial_window(u16::try_from(ack.mss).unwrap_or(u16::MAX));
         let cap = if self.min_rtt_us == INFINITE { initial } else { self.bdp(self.state.cwnd_gain()) };
         let cap = cap.saturating_add(self.extra_acked());
         let max_inflight = self.quantization_budget(cap, ack.mss, *steered.pacing);
