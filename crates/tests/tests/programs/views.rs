@@ -130,7 +130,7 @@ fn explain_says_at_the_end_what_went_where() {
     let script = "import socket\n\
         l = socket.create_server(('127.0.0.1', 7302))\n\
         for _ in range(3): socket.create_connection(('127.0.0.1', 7302)).close(); l.accept()[0].close()\n\
-        socket.create_server(('::1', 0), family=socket.AF_INET6)\n";
+        socket.create_server(('10.78.0.2', 0))\n";
     let mut command = lab.command(Side::Server, bins::path("toe"));
     command.args(["run", "--name", engine.name(), "--explain", "--", "/usr/bin/python3", "-c", script]);
     let said = child::run("toe run", &mut command, SOON).expect_success("toe run");
@@ -140,5 +140,5 @@ fn explain_says_at_the_end_what_went_where() {
     {
         assert!(said.contains(line), "{line:?} in {said}");
     }
-    assert!(said.contains("IPv6"), "{said}");
+    assert!(said.contains("address"), "{said}");
 }

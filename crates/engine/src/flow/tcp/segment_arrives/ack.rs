@@ -76,12 +76,17 @@ pub(super) fn process_stray<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segme
 /// `ack` is at `snd.una` or between it and `snd.nxt`.
 fn acknowledge<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment, ack: SeqNum) {
     let is_duplicate = is_duplicate(flow, segment, ack);
+    let (probing, backoff) = (!flow.timers.persist.is_far_future(), flow.rtt.backoff);
     let mut news = sack::take(flow, cx.sent, cx.now, segment, ack);
     news.is_duplicate = is_duplicate;
     let fin_acked = news.acked > 0 && advance(flow, ack);
     recovery::on_ack(flow, cx.sent, cx.now, &news, cx.counters);
     rearm(flow, cx.now, &news);
     update_window(flow, cx, segment, ack, news.acked > 0);
+    if probing && !flow.timers.persist.is_far_future() {
+        // The peer took the probe's octet and is as full as before: no reason to probe more often.
+        flow.rtt.backoff = backoff;
+    }
     if fin_acked {
         finish(flow, cx.now);
     }
