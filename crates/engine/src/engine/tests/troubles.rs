@@ -59,7 +59,7 @@ fn a_window_that_fin_fills_exactly_is_no_reason_to_probe() {
     let mut world = World::new();
     let (a, b) = world.connected();
     world.sides[B].reads = false;
-    // 64 KiB less what a scaled window cannot say is 65,024; the last number is FIN's.
+    // 65,535 less what a scaled window cannot say leaves 65,024; the last number is FIN's.
     let data = pattern(65_023, 3);
     let now = world.now;
     world.sides[A].send(now, a, &data);

@@ -118,10 +118,9 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     flow.snd.wl2 = flow.snd.una;
 }
 
-/// The window of our SYN: not scaled, but such that the scaled one after it does not take any of it back.
+/// The window of our SYN, which is never scaled.
 pub fn syn_window(flow: &Flow) -> WindowSize {
-    let shift = flow.rcv.scale.shift();
-    WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)) >> shift << shift)
+    WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)))
 }
 
 fn initial_window(flow: &Flow) -> u32 {

@@ -319,9 +319,7 @@ fn timestamp(flow: &Flow, now: Instant) -> u32 {
 /// The right edge to advertise: as far as memory allows, never back, and not in silly steps.
 fn offered_edge(flow: &Flow) -> SeqNum {
     let data_nxt = flow.data_nxt();
-    // What the field cannot say is not offered: else a probe at a time would creep into it.
-    let shift = flow.rcv.scale.shift();
-    let reach = data_nxt.plus(flow.receive.window(data_nxt) >> shift << shift);
+    let reach = data_nxt.plus(flow.receive.window(data_nxt));
     let step = u32::from(flow.snd.mss).min(flow.receive.window_max / 2);
     if reach.distance_from(flow.rcv.edge) >= step { reach } else { flow.rcv.edge.later(flow.rcv.nxt) }
 }
