@@ -598,7 +598,7 @@ mod tests {
             (
                 "[[ports]]\nport = \"packet:v0\"\naddr = [\n  \"10.0.0.2/24\",\n  \"10.0.0/24\",\n]\n",
                 5,
-                "no IPv4",
+                "no IP address",
             ),
             ("[[ports]]\nport = \"carrier-pigeon:v0\"\naddr = [\"10.0.0.2/24\"]\n", 2, "carrier-pigeon"),
             ("receive_memory_mib = 1\n", 1, "out of range"),

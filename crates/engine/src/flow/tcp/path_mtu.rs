@@ -16,6 +16,8 @@ use toe_base::Instant;
 
 /// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 octets).
 const MSS_BASE: u16 = 1024 - 40;
+/// The same over IPv6, where nothing below 1280 octets is needed.
+const MSS_BASE_V6: u16 = 1280 - 60;
 /// Payload that ICMP cannot push a segment below (RFC 791's 576 octets; less would be an attack, RFC 5927 section 7.2).
 pub const MSS_LEAST: u16 = 536;
 /// Time-outs in a row after which large segments are taken to vanish (RFC 4821 section 7.7).
@@ -42,9 +44,10 @@ pub fn lowered(flow: &mut Flow, sent: &mut SentPool, mss: u16, now: Instant) {
 /// The retransmission timer ran out once more.
 pub fn timed_out(flow: &mut Flow, now: Instant) {
     flow.mtu.probe_end = None;
-    if flow.rtt.backoff == SILENT_TIMEOUTS && flow.snd.mss > MSS_BASE && !flow.is_local() {
+    let base = if flow.conn.key.is_v4() { MSS_BASE } else { MSS_BASE_V6 };
+    if flow.rtt.backoff == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local() {
         flow.mtu.search_high = flow.snd.mss - 1;
-        flow.snd.mss = MSS_BASE;
+        flow.snd.mss = base;
         flow.mtu.search_at = now;
     }
 }
