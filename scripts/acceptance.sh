@@ -149,10 +149,20 @@ part_differ() {
     fi
 }
 
+part_scripts() {
+    local log=$work/scripts.log
+    if (cd "$root_dir" && cargo test -p toe-script --test whole -- --ignored --nocapture) >"$log" 2>&1; then
+        row PASS "packet scripts against the whole, over TAP" "$(grep -o '[0-9]* scripts: .*' "$log" | tail -1)"
+    else
+        row FAIL "packet scripts against the whole, over TAP" "see below"
+        tail -60 "$log" >&2
+    fi
+}
+
 [ -x "$toe" ] || die "no $toe: run 'make build' first"
 is_root || die "needs root (network namespaces): sudo env PATH=\$PATH make acceptance"
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(requests transfers idle hostile differ)
+[ ${#parts[@]} -gt 0 ] || parts=(requests transfers idle hostile differ scripts)
 make_lab
 for part in "${parts[@]}"; do "part_$part"; done
 
