@@ -4,7 +4,7 @@ use toe_sim::trace::Trace;
 use toe_sim::{Checker, Failure, Fault, Runner, Sabotage, Tallies, Tally, run};
 
 /// So many seeds are run by every test run; a debug build does them in a few seconds.
-const SEEDS: u64 = 380;
+const SEEDS: u64 = 400;
 
 fn fails(seed: u64, failure: &Failure) -> ! {
     let Failure { checker, at_us, what } = failure;

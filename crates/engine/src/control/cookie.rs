@@ -4,9 +4,12 @@
 //! ```text
 //!   31      24 23                    0
 //!  ┌──────────┬───────────────────────┐
-//!  │ minute   │ hash(minute) + MSS    │   + hash + the peer's own sequence number
+//!  │ minute   │ hash              MSS │   + another hash + the peer's own sequence number
 //!  └──────────┴───────────────────────┘
 //! ```
+//!
+//! The first hash covers minute, MSS and the peer's number, so that no other segment of the same connection passes for the
+//! one that brings a cookie back.
 //!
 //! What does not fit goes into the low bits of the timestamp that the peer sends back, as Linux has it: window scale,
 //! SACK, ECN. A peer without timestamps does without these.
@@ -23,6 +26,10 @@ const MINUTE_US: u64 = 60_000_000;
 /// Ethernet with and without jumbo frames are among them.
 const MSS_TABLE: [u16; 8] = [88, 536, 1220, 1300, 1440, 1452, 1460, 8960];
 const LOW_MASK: u32 = 0x00ff_ffff;
+/// The MSS's place in the table.
+const INDEX_MASK: u32 = 0b111;
+
+const _: () = assert!(MSS_TABLE.len() == INDEX_MASK as usize + 1);
 
 /// How long after the last cookie they are believed.
 pub const BELIEVED_FOR_US: u64 = MINUTES as u64 * MINUTE_US;
@@ -31,7 +38,7 @@ pub const BELIEVED_FOR_US: u64 = MINUTES as u64 * MINUTE_US;
 pub fn make(secret: &[u8; 16], key: &FlowKey, peer_seq: SeqNum, mss: u16, now: Instant) -> SeqNum {
     let index = MSS_TABLE.iter().rposition(|&entry| entry <= mss).unwrap_or(0) as u32;
     let minute = minute_of(now);
-    let low = (timed_hash(secret, key, minute).wrapping_add(index)) & LOW_MASK;
+    let low = low_bits(secret, key, (minute, peer_seq, index));
     let number =
         plain_hash(secret, key).wrapping_add(peer_seq.raw()).wrapping_add(minute << 24).wrapping_add(low);
     SeqNum::new(number)
@@ -51,9 +58,9 @@ pub fn check(
     if age >= MINUTES {
         return None;
     }
-    let hash = timed_hash(secret, key, minute.wrapping_sub(age));
-    let index = number.wrapping_sub(hash) & LOW_MASK;
-    MSS_TABLE.get(index as usize).copied()
+    let index = number & INDEX_MASK;
+    let low = low_bits(secret, key, (minute.wrapping_sub(age), peer_seq, index));
+    (number & LOW_MASK == low).then(|| MSS_TABLE[index as usize])
 }
 
 fn minute_of(now: Instant) -> u32 {
@@ -64,14 +71,14 @@ fn plain_hash(secret: &[u8; 16], key: &FlowKey) -> u32 {
     keyed_hash(secret, key, b'c') as u32
 }
 
-/// Another one for each minute.
-fn timed_hash(secret: &[u8; 16], key: &FlowKey, minute: u32) -> u32 {
-    // The minute stands in the key's half of the secret: SipHash mixes both alike.
+fn low_bits(secret: &[u8; 16], key: &FlowKey, (minute, peer_seq, index): (u32, SeqNum, u32)) -> u32 {
+    // They stand in the secret: SipHash mixes it and the key alike.
     let mut secret = *secret;
-    for (octet, mix) in secret.iter_mut().zip(minute.to_le_bytes()) {
+    let covered = [minute, peer_seq.raw(), index].into_iter().flat_map(u32::to_le_bytes);
+    for (octet, mix) in secret.iter_mut().zip(covered) {
         *octet ^= mix;
     }
-    keyed_hash(&secret, key, b't') as u32
+    keyed_hash(&secret, key, b't') as u32 & LOW_MASK & !INDEX_MASK | index
 }
 
 /// What a SYN offered and the cookie has no room for.
@@ -149,6 +156,16 @@ mod tests {
         assert_eq!(check(&[4; 16], &key(1), PEER, cookie, at(10)), None, "another engine");
         assert_eq!(check(&SECRET, &key(1), PEER.plus(100), cookie, at(10)), None, "another SYN");
         assert_eq!(check(&SECRET, &key(1), PEER, cookie.plus(50), at(10)), None, "made up");
+    }
+
+    /// Found by toe-sim, seed 381: the ACK of a FIN made an ended connection anew.
+    #[test]
+    fn no_later_segment_of_a_connection_brings_its_cookie_back() {
+        let cookie = make(&SECRET, &key(1), PEER, 1460, at(10));
+        for n in 1..2000 {
+            assert_eq!(check(&SECRET, &key(1), PEER, cookie.plus(n), at(10)), None, "it sent {n} octets");
+            assert_eq!(check(&SECRET, &key(1), PEER.plus(n), cookie.plus(n), at(10)), None, "both did");
+        }
     }
 
     #[test]
