@@ -72,8 +72,8 @@ pub struct NotAnnounced;
 /// Rings start at this size, while more has not come at once.
 const FIRST_RING: u32 = 4 << 10;
 
-/// A ring that holds a whole window takes at most one in so many shares of the memory that is free.
-const SHARES_MIN: u64 = 4;
+/// A ring takes at most one in so many shares of the memory that is free, unless what has come needs more.
+const SHARES: u64 = 4;
 
 impl ReceiveBuffer {
     pub fn new(session: SessionId, start: SeqNum, window_max: u32) -> ReceiveBuffer {
@@ -180,16 +180,13 @@ impl ReceiveBuffer {
         }
         let need = end.distance_from(rcv_nxt);
         // A ring that did not suffice is followed by one that holds the whole window: at most one exchange while in use.
-        // Where memory is short, by one that holds what has come: a program that is slow to read keeps its ring from
-        // all others of the session.
-        let whole = need.max(self.window_max);
-        let is_scarce = u64::from(whole) > arena.available() / SHARES_MIN;
+        // Where memory is short it gets a share of what is left: a program that is slow to read keeps its ring from all
+        // others of the session.
+        let share = u32::try_from(arena.available() / SHARES).unwrap_or(u32::MAX);
         let size = if self.current.is_none() && need <= FIRST_RING {
             FIRST_RING
-        } else if is_scarce {
-            need
         } else {
-            whole
+            need.max(self.window_max.min(share))
         };
         if self.previous.is_some() {
             return Err(NoMemory);
