@@ -527,4 +527,27 @@ mod tests {
         world.read_all();
         assert!(world.buffer.consume(&mut world.arenas[0], 10).is_ok());
     }
+
+    /// Found by toe-sim, seeds 256476 and 510135: what a slow reader holds others lack, and what is too small in use cannot
+    /// be exchanged twice.
+    #[test]
+    fn a_ring_takes_a_share_of_what_is_free() {
+        let mut world = World::new();
+        world.arenas[0] = Arena::new(0, 128 << 10);
+        world.buffer.window_max = 256 << 10;
+        world.arrive(6_000);
+        assert!(world.buffer.memory() <= 32 << 10, "{} octets for 6000", world.buffer.memory());
+        let mut others = Vec::new();
+        while world.arenas[0].available() > 16 << 10 {
+            others.push(world.arenas[0].alloc(8 << 10).expect("free"));
+        }
+        world.arrive(100);
+        // Much more has come than a share of the little that is left: it gets what it needs, while there is any.
+        world.read_all();
+        world.consume(6_100);
+        world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &[], world.nxt);
+        let left = world.arenas[0].available();
+        world.arrive(left as u32 / 2);
+        world.read_all();
+    }
 }
