@@ -12,6 +12,7 @@
 
 use crate::flow::record::{Flow, Phase};
 use crate::flow::scoreboard::{Fate, SentPool};
+use crate::flow::tcp::output;
 use toe_base::Instant;
 
 /// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 octets).
@@ -44,8 +45,8 @@ pub fn lowered(flow: &mut Flow, sent: &mut SentPool, mss: u16, now: Instant) {
 /// The retransmission timer ran out once more.
 pub fn timed_out(flow: &mut Flow, now: Instant) {
     flow.mtu.probe_end = None;
-    let base = if flow.conn.key.is_v4() { MSS_BASE } else { MSS_BASE_V6 };
-    if flow.rtt.backoff == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local() {
+    let base = if flow.conn.key.is_v4() { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(flow);
+    if flow.rtt.timeouts == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local() {
         flow.mtu.search_high = flow.snd.mss - 1;
         flow.snd.mss = base;
         flow.mtu.search_at = now;

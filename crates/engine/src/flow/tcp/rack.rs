@@ -94,34 +94,49 @@ fn reordering_window_us(flow: &Flow, in_recovery: bool) -> u64 {
     (quarter * u64::from(rack.reo_wnd_mult.max(1))).min(u64::from(flow.rtt.srtt_us))
 }
 
-/// Step 5: marks what is lost, and arms the timer for what may be. Returns whether anything was newly lost.
-pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recovery: bool) -> bool {
+/// What was newly found lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    None,
+    Some,
+    /// Some of it went out again since the window was last reduced.
+    OfRetransmission,
+}
+
+/// Step 5: marks what is lost, and arms the timer for what may be.
+pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recovery: bool) -> Loss {
     flow.timers.reorder = Instant::FAR_FUTURE;
     if flow.rack.xmit_at == Instant::ZERO || flow.board.is_empty() {
-        return false;
+        return Loss::None;
     }
     let oldest = flow.board.ranges(pool)[0];
     let is_later = !sent_after(flow.rack.xmit_at, flow.rack.end_seq, oldest.sent_at, oldest.end);
     if flow.board.sacked() == 0 && !oldest.resent && is_later {
         // All is in order: the first stretch was sent first.
-        return false;
+        return Loss::None;
     }
     let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, in_recovery);
     let Rack { xmit_at, end_seq, .. } = flow.rack;
-    let mut next = Instant::FAR_FUTURE;
+    let lost_before = flow.cc.prr.lost_before;
+    let (mut next, mut again) = (Instant::FAR_FUTURE, false);
     let lost = flow.board.mark_lost(pool, |range| {
         if !sent_after(xmit_at, end_seq, range.sent_at, range.end) {
             return false;
         }
         let due = range.sent_at.after_us(patience_us);
         if due <= now {
+            again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
             return true;
         }
         next = next.min(due);
         false
     });
     flow.timers.reorder = next;
-    lost
+    match (lost, again) {
+        (false, _) => Loss::None,
+        (true, false) => Loss::Some,
+        (true, true) => Loss::OfRetransmission,
+    }
 }
 
 /// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
@@ -192,9 +207,9 @@ pub fn probe_answered(flow: &mut Flow, ack: SeqNum, duplicate: bool, is_empty_du
 }
 
 /// How much a retransmitted probe repeats: the last segment.
-pub fn tail(flow: &Flow) -> (SeqNum, u32) {
+pub fn tail(flow: &Flow, mss: u32) -> (SeqNum, u32) {
     let end = flow.snd.nxt.earlier(flow.queue_end());
-    let len = end.distance_from(flow.data_una()).min(u32::from(flow.snd.mss));
+    let len = end.distance_from(flow.data_una()).min(mss);
     debug_assert!(output::is_sent(flow, end.minus(len)));
     (end.minus(len), len)
 }

@@ -129,6 +129,11 @@ impl Congestion {
         Congestion { cwnd: initial_window(mss), ssthresh: u32::MAX, algorithm, ..Congestion::default() }
     }
 
+    /// Losses do not say how large the window is.
+    pub const fn follows_model(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Bbr(_))
+    }
+
     pub const fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
@@ -299,6 +304,7 @@ impl WindowUse {
 
 /// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
 pub fn note_usage(flow: &mut Flow, now: Instant) {
+    let follows_model = flow.cc.follows_model();
     let usage = &mut flow.cc.usage;
     if flow.snd.una.before(usage.round_end) {
         return;
@@ -306,17 +312,32 @@ pub fn note_usage(flow: &mut Flow, now: Instant) {
     usage.most_before = usage.most;
     usage.most = 0;
     usage.round_end = flow.snd.nxt;
-    if usage.pipe_ack() >= flow.cc.cwnd / 2 || matches!(flow.cc.algorithm, Algorithm::Bbr(_)) {
+    if usage.pipe_ack() >= flow.cc.cwnd / 2 || follows_model {
         usage.unvalidated_since = None;
         return;
     }
     let since = *usage.unvalidated_since.get_or_insert(now);
     if now.since_us(since) >= UNVALIDATED_MAX_US {
-        let initial = initial_window(flow.snd.mss);
-        flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
-        flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
-        flow.cc.usage.unvalidated_since = None;
+        let_go_of_half(flow);
     }
+}
+
+/// A flow may send. Where nothing is out no ACK has looked whether the window was used.
+pub fn wake(flow: &mut Flow, now: Instant) {
+    let usage = &flow.cc.usage;
+    let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(flow.timers.heard));
+    if unused_us >= UNVALIDATED_MAX_US && flow.snd.nxt == flow.snd.una && !flow.cc.follows_model() {
+        let_go_of_half(flow);
+        flow.cc.usage.unvalidated_since = Some(now);
+    }
+}
+
+/// RFC 7661 section 4.4.3: half of the window was not used for too long.
+fn let_go_of_half(flow: &mut Flow) {
+    let initial = initial_window(flow.snd.mss);
+    flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
+    flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
+    flow.cc.usage.unvalidated_since = None;
 }
 
 /// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438

@@ -43,12 +43,13 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     };
     flow.ecn.on = ecn::accepted(cx.ecn, &segment);
-    let timed_out = flow.rtt.backoff > 0;
+    let timed_out = flow.rtt.timeouts > 0;
     let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
     flow.snd.una = ack;
     flow.snd.wl2 = ack;
     flow.snd.syn_acked = true;
     flow.rtt.backoff = 0;
+    flow.rtt.timeouts = 0;
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
     if flow.snd.fin_queued {
