@@ -56,17 +56,11 @@ struct Shape {
 }
 
 impl Shape {
-    /// A segment has this much data at least, or goes without SACK.
-    const DATA_MIN: u32 = 8;
-
     fn of(flow: &Flow, cx: &TxContext<'_>) -> Shape {
-        let mss = u32::from(flow.snd.mss);
         let sack = sack_blocks(flow, cx.held);
-        let left = mss.saturating_sub(sack.option_len() as u32);
-        if left < Self::DATA_MIN {
-            return Shape { now: cx.now, sack: SackBlocks::NONE, mss };
-        }
-        Shape { now: cx.now, sack, mss: left }
+        // Any segment has room for all options and some data (`open::MSS_MIN`).
+        let mss = u32::from(flow.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
+        Shape { now: cx.now, sack, mss }
     }
 }
 
@@ -128,10 +122,8 @@ fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &S
     }
     let whole_units = (path_left.min(limits.unit_max) / mss * mss).max(mss);
     let most = if only_head || flow.snd.up.is_some() { mss } else { whole_units };
-    let len = data_end.distance_from(range.start).min(most).min(offered);
-    if len == 0 && !fin_alone {
-        return None;
-    }
+    let wanted = data_end.distance_from(range.start).min(most);
+    let len = if offered < wanted && offered > mss { offered / mss * mss } else { offered.min(wanted) };
     // What is not the first must be worth a segment, or the window's edge would be crept up to.
     if !is_head && len < mss.min(data_end.distance_from(range.start)) {
         return None;
@@ -153,7 +145,7 @@ fn path_left(flow: &Flow, now: Instant) -> u32 {
 /// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
 /// window does not hold it back: it is one segment, after nothing was heard for two round trips.
 fn prepare_tail_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
-    if !flow.snd.tail_probe || flow.outstanding() == 0 {
+    if !flow.snd.tail_probe {
         return None;
     }
     let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
@@ -167,7 +159,7 @@ fn prepare_tail_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
 }
 
 fn prepare_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
-    if flow.snd.probe && !flow.send_queue.is_empty() {
+    if flow.snd.probe {
         let again = flow.snd.nxt != flow.snd.una;
         // One octet into a closed window; into one that silly window avoidance did not use, what fits.
         let room = flow.snd.wnd.octets().min(shape.mss).max(1);
@@ -317,7 +309,7 @@ fn data_segment(flow: &Flow, shape: &Shape, seq: SeqNum, len: u32, again: bool) 
     let mut segment = header(flow, shape.now, seq);
     segment.sack = shape.sack;
     segment.len = len;
-    segment.fin = flow.snd.fin_queued && !flow.snd.fin_acked && end == flow.queue_end();
+    segment.fin = flow.snd.fin_queued && end == flow.queue_end();
     segment.psh = len > 0 && end == flow.queue_end();
     segment.cwr = flow.ecn.tell_reduced && !again && len > 0;
     let unit = unit(flow, segment, seq.distance_from(flow.data_una()), again);

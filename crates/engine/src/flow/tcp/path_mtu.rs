@@ -110,3 +110,61 @@ fn rest_if_found(flow: &mut Flow, now: Instant) {
         flow.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::scoreboard::SentRange;
+    use toe_base::SeqNum;
+
+    /// A sender of four segments of 1000 octets, the second of them a probe of 1400, and the rest of a large window.
+    fn with_probe(sent: &mut SentPool) -> Flow {
+        let mut flow = Flow::vacant();
+        flow.snd.mss = 1000;
+        flow.mtu.limit = 1460;
+        flow.mtu.search_high = 1460;
+        flow.cc.cwnd = 20_000;
+        for end in [1000, 2400, 3400, 4400] {
+            let range = SentRange { start: flow.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
+            flow.board.sent(sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
+            flow.snd.nxt = range.end;
+            if end == 2400 {
+                probe_sent(&mut flow, 1400);
+            }
+        }
+        flow
+    }
+
+    #[test]
+    fn a_lost_probe_is_told_from_a_loss() {
+        let mut sent = SentPool::new(1);
+        let now = Instant::from_millis(10_000);
+        let mut flow = with_probe(&mut sent);
+        flow.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
+        assert!(is_probe_alone_lost(&mut flow, &sent, now));
+        assert_eq!((flow.mtu.search_high, flow.mtu.probe_end), (1399, None), "the path takes less");
+        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "known by now");
+
+        let mut sent = SentPool::new(1);
+        let mut flow = with_probe(&mut sent);
+        flow.board.mark_lost(&mut sent, |r| r.end.at_or_before(SeqNum::new(3400)));
+        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "the first was lost, too");
+        flow.board.unmark_lost(&mut sent);
+        flow.board.mark_lost(&mut sent, |r| r.end.after(SeqNum::new(1000)));
+        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "others were lost, too");
+    }
+
+    #[test]
+    fn nothing_is_tried_while_something_is_missing() {
+        let mut sent = SentPool::new(1);
+        let now = Instant::from_millis(10_000);
+        let mut flow = with_probe(&mut sent);
+        flow.mtu.probe_end = None;
+        flow.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        flow.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
+        assert_eq!(next_probe(&flow, now), None);
+        flow.board.unmark_lost(&mut sent);
+        flow.board.sack(&mut sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
+        assert_eq!(next_probe(&flow, now), None);
+    }
+}

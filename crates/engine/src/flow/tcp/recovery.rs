@@ -321,11 +321,12 @@ pub fn on_reorder_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant, co
     let lost = rack::detect_loss(flow, pool, now, in_recovery);
     let outstanding_before = flow.outstanding();
     let news = AckNews { pipe_before: before, outstanding_before, ..AckNews::default() };
-    if lost == Loss::OfRetransmission && in_recovery {
-        reduce_again(flow, &news);
-        resize_window(flow, now, &news);
-    }
-    if lost != Loss::None && !in_recovery && !path_mtu::is_probe_alone_lost(flow, pool, now) {
+    if in_recovery {
+        if lost == Loss::OfRetransmission {
+            reduce_again(flow, &news);
+            resize_window(flow, now, &news);
+        }
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
         enter_recovery(flow, &news);
         resize_window(flow, now, &news);

@@ -145,10 +145,7 @@ fn user_timeout_passed(flow: &Flow, now: Instant) -> bool {
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
 fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
-    if flow.send_queue.is_empty() {
-        flow.timers.persist = Instant::FAR_FUTURE;
-        return FlowEvent::None;
-    }
+    debug_assert!(!flow.send_queue.is_empty(), "FIN needs no window");
     let orphan = flow.conn.app_closed;
     let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
     let is_hopeless = flow.timers.probes_sent >= retries && !has_user_timeout(flow);
@@ -166,10 +163,6 @@ fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowE
 /// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
 fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
     let options = &flow.options;
-    if !options.keepalive || flow.conn.state == TcpState::TimeWait {
-        flow.timers.keepalive = Instant::FAR_FUTURE;
-        return FlowEvent::None;
-    }
     if !flow.conn.state.is_synchronized() || flow.snd.nxt != flow.snd.una || !flow.send_queue.is_empty() {
         // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
         flow.timers.keepalive = now.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
@@ -192,7 +185,8 @@ fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEven
 
 /// Starts or stops the keepalive timer after an option changed.
 pub fn rearm_keepalive(flow: &mut Flow, now: Instant) {
-    flow.timers.keepalive = if flow.options.keepalive && flow.conn.state != TcpState::Closed {
+    let has_peer = !matches!(flow.conn.state, TcpState::Closed | TcpState::TimeWait);
+    flow.timers.keepalive = if flow.options.keepalive && has_peer {
         now.max(flow.timers.heard).after_us(u64::from(flow.options.keep_idle_secs) * 1_000_000)
     } else {
         Instant::FAR_FUTURE

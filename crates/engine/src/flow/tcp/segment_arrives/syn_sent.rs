@@ -35,6 +35,7 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     }
     take_syn(flow, &segment);
+    flow.timers.heard = cx.now;
     flow.rcv.ack_now = true;
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
