@@ -351,3 +351,85 @@ pub fn is_limiting(flow: &Flow) -> bool {
         used + 2 * u32::from(flow.snd.mss) > flow.cc.cwnd
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(name: AlgorithmName) -> Flow {
+        let mut flow = Flow::vacant();
+        flow.snd.mss = 1000;
+        flow.cc = Congestion::initial(1000, Algorithm::new(name));
+        flow
+    }
+
+    /// RFC 6928 section 2.
+    #[test]
+    fn the_first_window_is_ten_segments_and_no_more_than_so_many_octets() {
+        assert_eq!([536, 1460, 4000, 8960].map(initial_window), [5_360, 14_600, 14_600, 17_920]);
+    }
+
+    #[test]
+    fn a_limit_to_pacing_holds_for_a_model_too() {
+        for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
+            let mut flow = flow(name);
+            let is_model = flow.cc.follows_model();
+            limit_pacing(&mut flow, 5_000);
+            assert_eq!(flow.rate.pacing, 5_000, "{name:?}");
+            flow.rate.pacing = 9_000;
+            limit_pacing(&mut flow, 8_000);
+            assert_eq!(flow.rate.pacing, 8_000, "{name:?}");
+            restart_with_model(&mut flow);
+            assert!(flow.rate.pacing <= 8_000, "{name:?}");
+            let before = flow.rate.pacing;
+            limit_pacing(&mut flow, 0);
+            assert_eq!(
+                flow.rate.pacing,
+                if is_model { before } else { 0 },
+                "{name:?}: the model's own stays"
+            );
+        }
+    }
+
+    fn restart_with_model(flow: &mut Flow) {
+        flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
+        flow.conn.state = crate::flow::tcp::state::TcpState::Established;
+        restart(flow, Instant::from_millis(1));
+    }
+
+    #[test]
+    fn another_algorithm_begins_anew_and_the_same_goes_on() {
+        let mut flow = flow(AlgorithmName::Bbr);
+        flow.rate.pacing = 7_000;
+        choose(&mut flow, AlgorithmName::Bbr);
+        assert_eq!(flow.rate.pacing, 7_000);
+        choose(&mut flow, AlgorithmName::Reno);
+        assert_eq!((flow.rate.pacing, flow.cc.algorithm.name()), (0, AlgorithmName::Reno));
+    }
+
+    /// A mark counts once in a round trip: with the ACK that the phase begins with.
+    #[test]
+    fn a_model_hears_of_marks_once_a_round_trip() {
+        let mut flow = flow(AlgorithmName::Bbr);
+        let news = AckNews { ece: true, ..AckNews::default() };
+        let marked = |flow: &Flow| bbr_ack(flow, Instant::ZERO, &news).marked;
+        assert!(!marked(&flow));
+        flow.cc.phase = Phase::Reduced;
+        assert!(marked(&flow));
+        flow.cc.recover = flow.snd.nxt.minus(1);
+        assert!(!marked(&flow));
+    }
+
+    /// RFC 7661 sections 4.3 and 4.4.1.
+    #[test]
+    fn a_window_that_half_of_is_used_is_a_validated_one_and_another_goes_down_by_what_was_used() {
+        for (used, to) in [(50_000, 70_000), (40_000, 28_000)] {
+            let mut flow = flow(AlgorithmName::Cubic);
+            flow.cc.cwnd = 100_000;
+            flow.cc.usage.sent(used);
+            note_usage(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.cc.usage.unvalidated_since.is_none(), used >= 50_000);
+            assert_eq!(flow.cc.reduced(used, 1000, false), to, "{used} octets were in flight");
+        }
+    }
+}
