@@ -154,6 +154,38 @@ mod tests {
         assert!(!is_probe_alone_lost(&mut flow, &sent, now), "others were lost, too");
     }
 
+    /// RFC 1191 section 3, RFC 8201 section 4, RFC 5927 section 7.2.
+    #[test]
+    fn what_a_router_says_makes_nothing_larger_and_not_much_smaller() {
+        for (said, mss) in [(1400, 1000), (1000, 1000), (900, 900), (20, 536)] {
+            let mut sent = SentPool::new(1);
+            let mut flow = with_probe(&mut sent);
+            lowered(&mut flow, &mut sent, said, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, mss, "{said}");
+            assert_eq!(flow.board.lost() > 0, mss < 1000, "{said}");
+        }
+    }
+
+    /// RFC 4821 section 7.2; over IPv6 nothing below 1280 octets is needed (RFC 8201 section 4).
+    #[test]
+    fn silence_leads_to_a_size_that_every_path_takes() {
+        use toe_base::{Addr, Endpoint};
+        for (addr, packet) in [(Addr::from([10, 0, 0, 1]), 1024 - 40), (Addr::LOCALHOST_V6, 1280 - 60)] {
+            let mut flow = with_probe(&mut SentPool::new(1));
+            let end = Endpoint { addr, port: 1 };
+            flow.conn.key = crate::flow::key::FlowKey { local: end, remote: end };
+            flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
+            flow.rcv.ts_recent = Some(1);
+            flow.snd.mss = 1440;
+            flow.rtt.timeouts = SILENT_TIMEOUTS - 1;
+            timed_out(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, 1440);
+            flow.rtt.timeouts += 1;
+            timed_out(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, packet - 12, "timestamps take their part");
+        }
+    }
+
     #[test]
     fn nothing_is_tried_while_something_is_missing() {
         let mut sent = SentPool::new(1);

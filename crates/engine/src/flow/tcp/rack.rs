@@ -213,3 +213,48 @@ pub fn tail(flow: &Flow, mss: u32) -> (SeqNum, u32) {
     debug_assert!(output::is_sent(flow, end.minus(len)));
     (end.minus(len), len)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8985 section 6.2 step 4.
+    #[test]
+    fn the_reordering_window_is_a_part_of_the_round_trip_and_never_more_than_all_of_it() {
+        let mut flow = Flow::vacant();
+        flow.snd.mss = 1000;
+        flow.rtt.min_us = 40_000;
+        flow.rtt.srtt_us = 50_000;
+        assert_eq!(reordering_window_us(&flow, false), 10_000);
+        assert_eq!(reordering_window_us(&flow, true), 0, "in recovery, and nothing was ever reordered");
+        flow.rack.reordering_seen = true;
+        assert_eq!(reordering_window_us(&flow, true), 10_000);
+        for (mult, window) in [(2, 20_000), (5, 50_000), (6, 50_000), (255, 50_000)] {
+            flow.rack.reo_wnd_mult = mult;
+            assert_eq!(reordering_window_us(&flow, true), window, "{mult} quarters");
+        }
+    }
+
+    /// RFC 8985 section 6.3.
+    #[test]
+    fn a_time_out_marks_the_first_and_what_was_sent_long_enough_ago() {
+        let mut pool = SentPool::new(1);
+        let mut flow = Flow::vacant();
+        flow.snd.sack_permitted = true;
+        flow.rack.xmit_at = Instant::from_millis(1);
+        flow.rack.rtt_us = 100_000;
+        for n in 0..4u32 {
+            let (start, end) = (SeqNum::new(n * 100), SeqNum::new(n * 100 + 100));
+            let sent_at = Instant::from_millis(1000 + u64::from(n) * 50);
+            flow.board.sent(&mut pool, SentRange { start, end, sent_at, ..SentRange::default() });
+        }
+        let now = Instant::from_millis(1150);
+        let mut of_all = flow;
+        mark_lost_on_timeout(&mut flow, &mut pool, now);
+        assert_eq!(flow.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
+        flow.board.unmark_lost(&mut pool);
+        of_all.snd.sack_permitted = false;
+        mark_lost_on_timeout(&mut of_all, &mut pool, now);
+        assert_eq!(of_all.board.lost(), 400, "a peer without SACK tells of none of them");
+    }
+}
