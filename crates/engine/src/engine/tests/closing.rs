@@ -150,7 +150,7 @@ fn an_abort_by_the_last_close_tells_the_peer_though_our_fin_is_acknowledged() {
     let side = &mut world.sides[A];
     side.engine.close_with_anchor(now, session, flow, true, &mut side.memory);
     side.engine.anchor_closed(now, anchor, &mut side.memory);
-    assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::ECONNRESET)));
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::EPIPE)));
     assert_eq!(states(&world, A), [""; 0]);
 }
 
