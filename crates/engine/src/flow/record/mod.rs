@@ -319,7 +319,7 @@ pub struct Options {
     pub receive_window_limit: u32,
     /// The program takes no more.
     pub receive_shut: bool,
-    /// Diffserv field (RFC 2474) in its place in the octet, and TTL or hop limit, of what is sent.
+    /// Diffserv field in its place in the octet, and TTL or hop limit, of what is sent.
     pub traffic_class: u8,
     pub hop_limit: u8,
 }
