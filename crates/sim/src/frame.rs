@@ -1,17 +1,18 @@
 //! Frames as links handle them: found, finished, cut into wire segments, changed.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
+use toe_wire::ipv6::Body;
 use toe_wire::link::{PartialChecksum, Segmentation};
-use toe_wire::{EthRepr, EtherType, Ipv4Repr, Protocol, TcpRepr, eth, ipv4, tcp};
+use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, TcpRepr, eth, ipv4, ipv6, tcp};
 
-/// Where the IPv4 header starts.
+/// Where the IP header starts.
 pub const IP_AT: usize = eth::HEADER_LEN;
 
 /// One end of a connection, and the other: which way a segment goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
-    pub from: (Ipv4Addr, u16),
-    pub to: (Ipv4Addr, u16),
+    pub from: (IpAddr, u16),
+    pub to: (IpAddr, u16),
 }
 
 impl Way {
@@ -35,17 +36,27 @@ impl TcpFrame {
     /// `None`: it is something else, or damaged.
     pub fn parse(frame: &[u8]) -> Option<TcpFrame> {
         let (link, rest) = EthRepr::parse(frame).ok()?;
-        if link.ethertype != EtherType::Ipv4 {
-            return None;
-        }
-        let (ip, segment) = Ipv4Repr::parse(rest).ok()?;
-        if ip.protocol != Protocol::Tcp || ip.is_fragment() {
-            return None;
-        }
+        let (src, dst, segment, end): (IpAddr, IpAddr, _, _) = match link.ethertype {
+            EtherType::Ipv4 => {
+                let (ip, segment) = Ipv4Repr::parse(rest).ok()?;
+                if ip.protocol != Protocol::Tcp || ip.is_fragment() {
+                    return None;
+                }
+                (ip.src.into(), ip.dst.into(), segment, IP_AT + usize::from(ip.total_len))
+            }
+            EtherType::Ipv6 => {
+                let (ip, Body::Whole(segment)) = Ipv6Repr::parse(rest).ok()? else { return None };
+                if ip.protocol != Protocol::Tcp {
+                    return None;
+                }
+                let end = IP_AT + ipv6::HEADER_LEN + usize::from(ip.payload_len);
+                (ip.src.into(), ip.dst.into(), segment, end)
+            }
+            _ => return None,
+        };
         let (header, payload) = TcpRepr::parse(segment).ok()?;
-        let end = IP_AT + usize::from(ip.total_len);
         Some(TcpFrame {
-            way: Way { from: (ip.src, header.src_port), to: (ip.dst, header.dst_port) },
+            way: Way { from: (src, header.src_port), to: (dst, header.dst_port) },
             header,
             tcp_at: end - segment.len(),
             payload_at: end - payload.len(),
@@ -81,16 +92,22 @@ impl TcpFrame {
 
     /// The same frame with another header and other octets, its checksums right.
     pub fn rebuilt(&self, frame: &[u8], header: &TcpRepr, payload: &[u8]) -> Vec<u8> {
-        let total = IP_AT + ipv4::HEADER_LEN + header.header_len() + payload.len();
+        let segment_len = header.header_len() + payload.len();
+        let is_v4 = self.way.to.0.is_ipv4();
+        let at = IP_AT + if is_v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let total = at + segment_len;
         let mut out = vec![0; total];
         out[..IP_AT].copy_from_slice(&frame[..IP_AT]);
-        let Ok((ip, _)) = Ipv4Repr::parse(&frame[IP_AT..]) else { return out };
-        let ip = Ipv4Repr { total_len: (total - IP_AT) as u16, ..ip };
-        ip.emit(&mut out[IP_AT..]);
-        let at = IP_AT + ipv4::HEADER_LEN;
+        if is_v4 {
+            let Ok((ip, _)) = Ipv4Repr::parse(&frame[IP_AT..]) else { return out };
+            Ipv4Repr { total_len: (total - IP_AT) as u16, ..ip }.emit(&mut out[IP_AT..]);
+        } else {
+            let Ok((ip, _)) = Ipv6Repr::parse(&frame[IP_AT..]) else { return out };
+            Ipv6Repr { payload_len: segment_len as u16, ..ip }.emit(&mut out[IP_AT..]);
+        }
         header.emit(&mut out[at..]);
         out[at + header.header_len()..].copy_from_slice(payload);
-        tcp::store_checksum(&mut out[at..], ip.src, ip.dst);
+        tcp::store_checksum(&mut out[at..], self.way.from.0, self.way.to.0);
         out
     }
 }
@@ -120,5 +137,30 @@ pub fn cut(frame: &[u8], how: Segmentation, out: &mut impl FnMut(Vec<u8>)) {
             header.flags = header.flags.without(tcp::TcpFlags::CWR);
         }
         out(large.rebuilt(frame, &header, piece));
+    }
+}
+
+/// Marks a datagram whose ends know ECN as having met congestion (RFC 3168 section 5). `false`: they do not know it.
+pub fn mark_congestion(frame: &mut [u8]) -> bool {
+    const CONGESTION: u8 = 0b11;
+    match EthRepr::parse(frame).map(|(link, _)| link.ethertype) {
+        Ok(EtherType::Ipv4)
+            if frame.len() >= IP_AT + ipv4::HEADER_LEN && frame[IP_AT + 1] & CONGESTION != 0 =>
+        {
+            frame[IP_AT + 1] |= CONGESTION;
+            let header = IP_AT..IP_AT + usize::from(frame[IP_AT] & 0xf) * 4;
+            frame[IP_AT + 10..IP_AT + 12].fill(0);
+            let sum = Sum::of(&frame[header]).checksum();
+            frame[IP_AT + 10..IP_AT + 12].copy_from_slice(&sum.to_be_bytes());
+            true
+        }
+        // The traffic class lies across two octets.
+        Ok(EtherType::Ipv6)
+            if frame.len() >= IP_AT + ipv6::HEADER_LEN && frame[IP_AT + 1] & CONGESTION << 4 != 0 =>
+        {
+            frame[IP_AT + 1] |= CONGESTION << 4;
+            true
+        }
+        _ => false,
     }
 }

@@ -11,6 +11,7 @@ pub mod checkers;
 pub mod corpus;
 pub mod frame;
 pub mod hostile;
+pub mod linux;
 pub mod memory;
 pub mod network;
 pub mod node;

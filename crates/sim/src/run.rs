@@ -4,7 +4,7 @@
 use crate::checkers::{Checker, Failure, memory, timers};
 use crate::memory::Memory;
 use crate::panics;
-use crate::program::plan::{Excuses, Gate};
+use crate::program::plan::{Conn, Excuses, Gate};
 use crate::sabotage::Sabotage;
 use crate::swarm::{Fault, LinkFaults, Swarm};
 use crate::tally::{Tallies, Tally};
@@ -55,15 +55,9 @@ pub fn run(seed: u64, how: Runner, memories: &mut Vec<Memory>, trace: Trace) -> 
         Ok(result) => result.err(),
         Err(what) => Some(Failure { checker: Checker::Panic, at_us: world.now_us, what }),
     };
-    let mut tallies = world.tallies;
-    tallies.seeds = 1;
-    tallies.add_many(Tally::VirtualSeconds, world.now_us / 1_000_000);
-    for node in &world.nodes {
-        tallies.add_engine(&node.engine);
-    }
-    let trace = std::mem::take(&mut world.trace);
+    let outcome = world.outcome(failure);
     world.into_memories(memories);
-    Outcome { failure, tallies, trace }
+    outcome
 }
 
 impl World {
@@ -80,7 +74,35 @@ impl World {
         self.trace.event(self.now_us, About::default(), event, detail);
     }
 
+    /// What it came to.
+    pub fn outcome(&mut self, failure: Option<Failure>) -> Outcome {
+        let mut tallies = self.tallies;
+        tallies.seeds = 1;
+        tallies.add_many(Tally::VirtualSeconds, self.now_us / 1_000_000);
+        for node in &self.nodes {
+            tallies.add_engine(&node.engine);
+        }
+        Outcome { failure, tallies, trace: std::mem::take(&mut self.trace) }
+    }
+
     fn set_up(&mut self) {
+        self.set_up_sessions();
+        self.conns.excuses = self.excuses();
+        for _ in 0..self.swarm.connections {
+            let conn = self.plan_connection();
+            self.add_connection(conn);
+        }
+        if self.swarm.storm {
+            self.tallies.add(Tally::ConnectStorms);
+        }
+        if self.swarm.connections >= 100 {
+            self.tallies.add(Tally::ManyFlows);
+        }
+        self.schedule_mishaps();
+    }
+
+    /// The engines' sessions attach; ordinary ones listen.
+    pub fn set_up_sessions(&mut self) {
         if self.trace.is_on() {
             let swarm = self.swarm.clone();
             self.note("swarm", format_args!("{swarm:?}"));
@@ -103,29 +125,29 @@ impl World {
                 if self.sabotage == Some(Sabotage::MisplaceWrites) { 64 } else { 0 };
             self.nodes[at].memory.loses_data = self.sabotage == Some(Sabotage::LoseData);
         }
+    }
+
+    /// What the faults that are on may make go wrong without anybody's fault.
+    pub fn excuses(&self) -> Excuses {
         let swarm = &self.swarm;
         let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
         let on = |fault| swarm.faults.contains(&fault);
-        self.conns.excuses = Excuses {
+        Excuses {
             lossy: swarm.link != clean || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
             crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
-        };
-        for _ in 0..self.swarm.connections {
-            let conn = self.plan_connection();
-            self.schedule(self.conns.list[conn as usize].start_us, What::Connect { conn });
         }
-        if self.swarm.storm {
-            self.tallies.add(Tally::ConnectStorms);
-        }
-        if self.swarm.connections >= 100 {
-            self.tallies.add(Tally::ManyFlows);
-        }
-        self.schedule_mishaps();
     }
 
-    fn schedule_mishaps(&mut self) {
+    /// A connection that will be made.
+    pub fn add_connection(&mut self, conn: Conn) {
+        let number = self.streams.open();
+        self.schedule(conn.start_us, What::Connect { conn: number });
+        self.conns.list.push(conn);
+    }
+
+    pub fn schedule_mishaps(&mut self) {
         let driver = self.swarm.driver;
         let times = [
             (driver.kills, Mishap::HostDies),
@@ -200,7 +222,7 @@ impl World {
 
     fn change_mtu(&mut self, from: usize) {
         self.tallies.add(Tally::MtuChanges);
-        let to = (from + 1) % self.nodes.len();
+        let to = (from + 1) % self.swarm.engines.len();
         let mtu = self.drivers.pick(&[576, 1000, 1280, 1400]);
         self.network.set_mtu(from, to, Some(mtu));
         let back_us = self.now_us + u64::from(self.drivers.any_size(10_000_000));
@@ -328,12 +350,12 @@ impl World {
 
     // ---- phases ----
 
-    fn all_complete(&self) -> bool {
+    pub fn all_complete(&self) -> bool {
         self.conns.list.iter().all(|conn| conn.is_complete())
     }
 
     /// No faults any more, and nobody who means harm.
-    fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.note("heal", format_args!("faults are over"));
         for at in 0..self.nodes.len() {
             for session in 0..self.nodes[at].sessions.len() {
@@ -364,31 +386,47 @@ impl World {
     fn everything_completes(&mut self) -> Result<(), Failure> {
         let mut moved_at = self.now_us;
         let mut progress = self.streams.progress;
-        while let Some(waits) = self.conns.list.iter().position(|c| !c.is_complete() && c.excuse.is_none()) {
+        while let Some(waits) = self.waits_for() {
             let more = self.advance(moved_at + STALL_US)?;
             if self.streams.progress != progress {
                 (progress, moved_at) = (self.streams.progress, self.now_us);
-            } else if !more && self.conns.list[waits].opened == [true, false] && self.conns.excuses.lossy {
-                self.conns.list[waits].excuse = Some("the server gave the handshake up");
-            } else if !more {
+            } else if !more && !self.gave_handshake_up(waits) {
                 let what = self.describe_stall(waits as u32);
                 return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
             }
         }
-        for conn in &self.conns.list {
-            self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
-        }
+        self.tally_completed();
         self.check_streams()
     }
 
-    fn describe_stall(&self, conn: u32) -> String {
+    /// A connection that must complete and has not.
+    pub fn waits_for(&self) -> Option<usize> {
+        self.conns.list.iter().position(|conn| !conn.is_complete() && conn.excuse.is_none())
+    }
+
+    /// The handshake's last segment was lost, and all that the server sent to learn of it: that is nobody's fault.
+    pub fn gave_handshake_up(&mut self, conn: usize) -> bool {
+        let half_open = self.conns.list[conn].opened == [true, false] && self.conns.excuses.lossy;
+        if half_open {
+            self.conns.list[conn].excuse = Some("the server gave the handshake up");
+        }
+        half_open
+    }
+
+    pub fn tally_completed(&mut self) {
+        for conn in &self.conns.list {
+            self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
+        }
+    }
+
+    pub fn describe_stall(&self, conn: u32) -> String {
         let of = &self.conns.list[conn as usize];
         let [up, down] = [0, 1].map(|side| self.streams.get(crate::pattern::StreamId { conn, side }).clone());
         format!("connection {conn} stalls: {of:?}, up {up:?}, down {down:?}")
     }
 
     /// What completed has arrived whole.
-    fn check_streams(&mut self) -> Result<(), Failure> {
+    pub fn check_streams(&mut self) -> Result<(), Failure> {
         for (number, conn) in self.conns.list.iter().enumerate().filter(|(_, c)| c.excuse.is_none()) {
             for side in [0, 1] {
                 let id = crate::pattern::StreamId { conn: number as u32, side };
@@ -405,7 +443,7 @@ impl World {
     }
 
     /// Every program closes what it has; then time passes, and nothing is left.
-    fn everything_ends(&mut self) -> Result<(), Failure> {
+    pub fn everything_ends(&mut self) -> Result<(), Failure> {
         self.note("end", format_args!("programs let go"));
         self.conns.ending = true;
         for conn in &mut self.conns.list {

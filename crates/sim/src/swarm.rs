@@ -136,7 +136,10 @@ pub struct EngineSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swarm {
     pub faults: Vec<Fault>,
+    /// The stacks, each with its link.
     pub engines: Vec<EngineSpec>,
+    /// So many of them, the last ones, are not engines of ours.
+    pub outside: usize,
     pub connections: u32,
     /// All at the same moment.
     pub storm: bool,
@@ -184,6 +187,7 @@ impl Swarm {
         let safety_us = random.pick(&[200_000, 2_000_000, 20_000_000, 45_000_000]);
         Swarm {
             engines,
+            outside: 0,
             connections,
             storm: random.one_in(4),
             backlog: random.pick(&[1, 4, 64, 1024]),

@@ -121,7 +121,9 @@ fn corrupt(frame: &mut [u8], offload: &mut RxOffload, random: &mut Random) -> bo
         tcp.store_checksum(frame);
         offload.checksum_ok = false;
     }
-    let bit = random.below(((tcp.end - IP_AT) * 8) as u32) as usize;
-    frame[IP_AT + bit / 8] ^= 1 << (bit % 8);
+    // The header of IPv6 has no checksum.
+    let from = if tcp.way.to.0.is_ipv4() { IP_AT } else { tcp.tcp_at };
+    let bit = random.below(((tcp.end - from) * 8) as u32) as usize;
+    frame[from + bit / 8] ^= 1 << (bit % 8);
     true
 }

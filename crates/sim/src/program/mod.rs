@@ -18,7 +18,7 @@ use crate::program::socket::Socket;
 use crate::random::Random;
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
@@ -49,12 +49,9 @@ pub struct Cx<'a> {
 /// `token` of a `Listen`: this, and the listener's number.
 const LISTEN_TOKEN: u32 = 1 << 31;
 
-/// An address as the streams are known by.
-pub fn v4(addr: SocketAddr) -> (Ipv4Addr, u16) {
-    match addr {
-        SocketAddr::V4(v4) => (*v4.ip(), v4.port()),
-        SocketAddr::V6(v6) => (v6.ip().to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED), v6.port()),
-    }
+/// An address as the streams are known by: one of IPv4 in IPv6 is that of IPv4.
+pub fn plain(addr: SocketAddr) -> (IpAddr, u16) {
+    (addr.ip().to_canonical(), addr.port())
 }
 
 impl Cx<'_> {
@@ -100,7 +97,7 @@ impl Session {
         cx.memory.take_last_info();
         cx.command(self, Command::Connect { token }, args.as_bytes());
         if let Some((own, peer)) = cx.memory.take_last_info() {
-            let way = Way { from: v4(own), to: v4(peer) };
+            let way = Way { from: plain(own), to: plain(peer) };
             cx.sequences.know(way, StreamId { conn, side: 0 });
             cx.conns.by_way.insert((server.0, way), conn);
         }
@@ -193,7 +190,7 @@ impl Session {
         let anchor = self.take_anchor(cx.engine);
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
-        let way = ends.map(|(own, peer)| Way { from: v4(peer), to: v4(own) });
+        let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
         let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();
         let socket = match conn {

@@ -50,6 +50,55 @@ pub struct Plan {
     pub more_ppm: u32,
 }
 
+/// How far a side is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Octets that it has given to its stack, and that it has read.
+    pub handed: u64,
+    pub consumed: u64,
+    /// It has read all, and the end.
+    pub all_read: bool,
+    /// It has shut its sending side down.
+    pub shut: bool,
+}
+
+/// What a side does next, besides sending and reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    Nothing,
+    Shutdown,
+    Close,
+    Abort,
+}
+
+impl Plan {
+    /// Octets that it may send now.
+    pub fn may_send(&self, at: Progress) -> u64 {
+        let allowed = match self.gate {
+            Gate::Open => self.octets,
+            Gate::AfterEnd if at.all_read => self.octets,
+            Gate::AfterEnd => 0,
+            Gate::Exchange { sends, takes, first } => {
+                let rounds = at.consumed / u64::from(takes) + u64::from(first);
+                (rounds * u64::from(sends)).min(self.octets)
+            }
+        };
+        allowed.saturating_sub(at.handed)
+    }
+
+    /// How it goes on to its end; `peer_octets`: what the peer plans to send.
+    pub fn due(&self, at: Progress, peer_octets: u64) -> Due {
+        let all_sent = at.handed == self.octets;
+        match self.ending {
+            Ending::Abort { after } if at.handed + at.consumed >= after => Due::Abort,
+            Ending::Close if all_sent && (at.all_read || peer_octets == 0) => Due::Close,
+            _ if all_sent && at.all_read => Due::Close,
+            _ if all_sent && !at.shut => Due::Shutdown,
+            _ => Due::Nothing,
+        }
+    }
+}
+
 /// A connection between two programs.
 #[derive(Clone, Debug)]
 pub struct Conn {

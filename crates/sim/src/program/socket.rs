@@ -5,7 +5,7 @@ use crate::memory::SPOILT;
 use crate::node::Session;
 use crate::pattern::StreamId;
 use crate::program::Cx;
-use crate::program::plan::{Ending, Gate, Plan};
+use crate::program::plan::{Due, Plan, Progress};
 use crate::tally::Tally;
 use std::collections::VecDeque;
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
@@ -69,6 +69,15 @@ impl Socket {
 
     pub fn stream(&self) -> Option<StreamId> {
         self.sends
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            handed: self.handed,
+            consumed: self.consumed,
+            all_read: self.eof && self.unread.is_empty(),
+            shut: self.shut,
+        }
     }
 
     /// What the peer sends.
@@ -232,23 +241,9 @@ impl Session {
         cx.event(self, comes.map(|id| id.conn), "read", format_args!("{taken}"));
     }
 
-    fn may_send(&self, at: usize, plan: &Plan) -> u64 {
-        let socket = &self.sockets[at];
-        let allowed = match plan.gate {
-            Gate::Open => plan.octets,
-            Gate::AfterEnd if socket.eof && socket.unread.is_empty() => plan.octets,
-            Gate::AfterEnd => 0,
-            Gate::Exchange { sends, takes, first } => {
-                let rounds = socket.consumed / u64::from(takes) + u64::from(first);
-                (rounds * u64::from(sends)).min(plan.octets)
-            }
-        };
-        allowed.saturating_sub(socket.handed)
-    }
-
     fn send(&mut self, cx: &mut Cx<'_>, at: usize, plan: &Plan) {
         loop {
-            let left = self.may_send(at, plan).min(u64::from(plan.chunk_max)) as u32;
+            let left = plan.may_send(self.sockets[at].progress()).min(u64::from(plan.chunk_max)) as u32;
             let socket = &mut self.sockets[at];
             let full = socket.blocks.len() >= SEND_EXTENTS_MAX;
             if left == 0 || socket.shut || socket.error.is_some() || full {
@@ -292,19 +287,14 @@ impl Session {
             return;
         }
         let Some(id) = socket.sends else { return };
-        let all_sent = socket.handed == plan.octets;
-        let all_read = socket.eof && socket.unread.is_empty();
         let peer_plan = cx.conns.list[id.conn as usize].plans[1 - usize::from(id.side)];
-        match plan.ending {
-            Ending::Abort { after } if socket.handed + socket.consumed >= after => {
+        match plan.due(socket.progress(), peer_plan.octets) {
+            Due::Abort => {
                 cx.conns.list[id.conn as usize].excuse.get_or_insert("a program aborted it");
                 self.close(cx, at, true);
             }
-            Ending::Close if all_sent && (all_read || peer_plan.octets == 0) => {
-                self.close(cx, at, false);
-            }
-            _ if all_sent && all_read => self.close(cx, at, false),
-            _ if all_sent && !socket.shut => {
+            Due::Close => self.close(cx, at, false),
+            Due::Shutdown => {
                 self.sockets[at].shut = true;
                 cx.streams.ended(id);
                 if let Some(flow) = self.sockets[at].id {
@@ -312,7 +302,7 @@ impl Session {
                     cx.command(self, Command::ShutdownSend { flow }, &[]);
                 }
             }
-            _ => {}
+            Due::Nothing => {}
         }
     }
 
