@@ -35,7 +35,7 @@ impl Target {
         let mut swarm = Swarm::choose(1, None);
         swarm.engines[0].flows_max = 64;
         let random = Random::new(1, Draws::Rings);
-        let mut node = Node::new(0, swarm.engines[0], Memory::new(random.clone()), [7; 16], random);
+        let mut node = Node::new(0, swarm.engines[0], false, Memory::new(random.clone()), [7; 16], random);
         let session = node.attach(&swarm).map(|at| node.sessions[at].id).unwrap_or_default();
         let anchor = node.engine.take_anchor(session);
         let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80)).into();

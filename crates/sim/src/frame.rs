@@ -1,5 +1,6 @@
 //! Frames as links handle them: found, finished, cut into wire segments, changed.
 
+use crate::random::Random;
 use std::net::IpAddr;
 use toe_wire::ipv6::Body;
 use toe_wire::link::{PartialChecksum, Segmentation};
@@ -160,6 +161,70 @@ pub fn mark_congestion(frame: &mut [u8]) -> bool {
         {
             frame[IP_AT + 1] |= CONGESTION << 4;
             true
+        }
+        _ => false,
+    }
+}
+
+/// The pieces of a datagram, in any sizes, as a router makes them; one now and then comes twice. Just the frame when it is
+/// too short, or no datagram with a segment.
+pub fn pieces(frame: &[u8], random: &mut Random) -> Vec<Vec<u8>> {
+    let Some(tcp) = TcpFrame::parse(frame) else { return vec![frame.to_vec()] };
+    let body = &frame[tcp.tcp_at..tcp.end];
+    let ident = random.word();
+    let (mut at, mut out) = (0, Vec::new());
+    while at < body.len() {
+        let left = body.len() - at;
+        // All but the last are of a multiple of 8 octets.
+        let len = 8 * random.between(1, (left as u32).div_ceil(8)) as usize;
+        let (len, more) = if len >= left { (left, false) } else { (len, true) };
+        let piece = piece(frame, ident, at, &body[at..at + len], more);
+        if random.one_in(20) {
+            out.push(piece.clone());
+        }
+        out.push(piece);
+        at += len;
+    }
+    out
+}
+
+fn piece(frame: &[u8], ident: u64, at: usize, octets: &[u8], more: bool) -> Vec<u8> {
+    let (link, datagram) = frame.split_at(IP_AT);
+    let mut out = link.to_vec();
+    if let Ok((ip, _)) = Ipv4Repr::parse(datagram) {
+        out.resize(IP_AT + ipv4::HEADER_LEN, 0);
+        let ip = Ipv4Repr {
+            ident: ident as u16,
+            dont_fragment: false,
+            more_fragments: more,
+            fragment_offset: (at / 8) as u16,
+            total_len: (ipv4::HEADER_LEN + octets.len()) as u16,
+            ..ip
+        };
+        ip.emit(&mut out[IP_AT..]);
+    } else if let Ok((ip, _)) = Ipv6Repr::parse(datagram) {
+        const FRAGMENT: u8 = 44;
+        out.resize(IP_AT + ipv6::HEADER_LEN, 0);
+        let protocol = Protocol::from_raw(FRAGMENT);
+        let ip = Ipv6Repr { protocol, payload_len: (8 + octets.len()) as u16, ..ip };
+        ip.emit(&mut out[IP_AT..]);
+        let place = at as u16 | u16::from(more);
+        out.extend_from_slice(&[Protocol::Tcp.raw(), 0]);
+        out.extend_from_slice(&place.to_be_bytes());
+        out.extend_from_slice(&(ident as u32).to_be_bytes());
+    }
+    out.extend_from_slice(octets);
+    out
+}
+
+/// Whether a frame holds a piece of a datagram.
+pub fn is_piece(frame: &[u8]) -> bool {
+    match EthRepr::parse(frame) {
+        Ok((link, rest)) if link.ethertype == EtherType::Ipv4 => {
+            Ipv4Repr::parse(rest).is_ok_and(|(ip, _)| ip.is_fragment())
+        }
+        Ok((link, rest)) if link.ethertype == EtherType::Ipv6 => {
+            matches!(Ipv6Repr::parse(rest), Ok((_, Body::Piece(..))))
         }
         _ => false,
     }

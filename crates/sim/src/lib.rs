@@ -7,9 +7,11 @@
 //! ([`network`]). docs/simulator.md says how to use it.
 #![forbid(unsafe_code)]
 
+pub mod channels;
 pub mod checkers;
 pub mod corpus;
 pub mod frame;
+pub mod fuzz;
 pub mod hostile;
 pub mod linux;
 pub mod memory;
@@ -25,6 +27,7 @@ pub mod settle;
 pub mod swarm;
 pub mod tally;
 pub mod trace;
+pub mod wider;
 pub mod world;
 
 pub use checkers::{Checker, Failure};

@@ -9,8 +9,9 @@ use crate::sabotage::Sabotage;
 use crate::swarm::{Fault, LinkFaults, Swarm};
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
+use crate::wider;
 use crate::world::{What, World};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::attach::FenceReason;
 
 /// What a run came to.
@@ -37,6 +38,8 @@ pub enum Mishap {
     ClockJumps,
     Rebuild,
     PathMtu,
+    Passes,
+    PassesAgain { node: usize, session: usize, socket: usize },
     PathMtuBack { from: usize, to: usize },
     Harm { node: usize, session: usize },
 }
@@ -107,6 +110,12 @@ impl World {
             let swarm = self.swarm.clone();
             self.note("swarm", format_args!("{swarm:?}"));
         }
+        // At the unspecified address of IPv6 connections of both families come in.
+        let anywhere: IpAddr = if self.swarm.wider.ipv6_percent > 0 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
         for at in 0..self.nodes.len() {
             let spec = self.nodes[at].spec;
             for number in 0..spec.sessions + spec.hostile {
@@ -114,7 +123,7 @@ impl World {
                 if number < spec.sessions {
                     let backlog = self.swarm.backlog;
                     self.with_session(at, session, |session, cx| {
-                        session.listen(cx, Ipv4Addr::UNSPECIFIED, 7000 + number as u16, backlog);
+                        session.listen(cx, anywhere, 7000 + number as u16, backlog);
                     });
                 } else {
                     self.turn(at, session);
@@ -156,6 +165,7 @@ impl World {
             (driver.clock_jumps, Mishap::ClockJumps),
             (driver.rebuilds, Mishap::Rebuild),
             (driver.mtu_changes, Mishap::PathMtu),
+            (driver.passes, Mishap::Passes),
         ];
         for (count, mishap) in times {
             for _ in 0..count {
@@ -169,7 +179,7 @@ impl World {
     // ---- mishaps ----
 
     pub fn mishap(&mut self, mishap: Mishap) {
-        if self.healed && !matches!(mishap, Mishap::Rebuild) {
+        if self.healed && !matches!(mishap, Mishap::Rebuild | Mishap::PassesAgain { .. }) {
             return;
         }
         let at = self.drivers.below(self.nodes.len() as u32) as usize;
@@ -206,6 +216,8 @@ impl World {
                 self.tallies.add(Tally::Rebuilds);
                 self.nodes[at].engine.rebuild_derived();
             }
+            Mishap::Passes => self.pass_some_socket(at),
+            Mishap::PassesAgain { node, session, socket } => self.pass_socket(node, session, socket),
             Mishap::PathMtu => self.change_mtu(at),
             Mishap::PathMtuBack { from, to } => self.network.set_mtu(from, to, None),
             Mishap::Harm { node, session } => self.harm(node, session),
@@ -213,7 +225,7 @@ impl World {
         self.nodes[at].touched = true;
     }
 
-    fn some_session(&mut self, at: usize) -> Option<usize> {
+    pub fn some_session(&mut self, at: usize) -> Option<usize> {
         let alive: Vec<usize> = (0..self.nodes[at].sessions.len())
             .filter(|s| self.nodes[at].sessions[*s].alive && !self.nodes[at].sessions[*s].is_hostile())
             .collect();
@@ -280,7 +292,12 @@ impl World {
             verdict: &mut self.verdict,
             wakes: &mut wakes,
         };
-        let result = node.sessions[session].do_harm(&mut cx);
+        let mut result = node.sessions[session].do_harm(&mut cx);
+        if self.swarm.wider.bad_registers
+            && let Some(reason) = wider::bad_registers(&mut self.wider)
+        {
+            result = Err(reason);
+        }
         node.touched = true;
         if let Err(reason) = result {
             self.tallies.add(Tally::Fences);
@@ -299,7 +316,7 @@ impl World {
     }
 
     /// The process ends, or is fenced; the kernel closes its descriptors before or after the engine hears of it.
-    fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
+    pub fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
         self.excuse_session(at, session, "a host is gone");
         let kernel_first = self.drivers.one_in(2) && fenced.is_none();
         if kernel_first {
@@ -383,7 +400,7 @@ impl World {
     }
 
     /// Every connection that is not excused completes: while one has not, something moves.
-    fn everything_completes(&mut self) -> Result<(), Failure> {
+    pub fn everything_completes(&mut self) -> Result<(), Failure> {
         let mut moved_at = self.now_us;
         let mut progress = self.streams.progress;
         while let Some(waits) = self.waits_for() {

@@ -83,6 +83,7 @@ pub struct World {
     pub programs: Random,
     pub drivers: Random,
     pub hostile: Random,
+    pub wider: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -117,7 +118,14 @@ impl World {
                 let mut secret = [0; 16];
                 secret[..8].copy_from_slice(&secrets.word().to_le_bytes());
                 secret[8..].copy_from_slice(&secrets.word().to_le_bytes());
-                Node::new(number, *spec, memory, secret, Random::new(secrets.word(), Draws::Rings))
+                Node::new(
+                    number,
+                    *spec,
+                    swarm.wider.ipv6_percent > 0,
+                    memory,
+                    secret,
+                    Random::new(secrets.word(), Draws::Rings),
+                )
             },
         );
         let nodes = nodes.collect();
@@ -133,6 +141,8 @@ impl World {
             programs: Random::new(seed, Draws::Programs),
             drivers: Random::new(seed, Draws::Drivers),
             hostile: Random::new(seed, Draws::Hostile),
+            // Not the stream that the world was chosen with.
+            wider: Random::new(!seed, Draws::Wider),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -289,7 +299,7 @@ impl World {
             self.arrive_outside(flight);
             return;
         }
-        let InFlight { to, mut frame, mut offload, .. } = flight;
+        let InFlight { to, mut frame, mut offload, whole, .. } = flight;
         let now_us = self.now_us;
         let node = &mut self.nodes[to];
         let clock = node.clock(now_us);
@@ -303,9 +313,10 @@ impl World {
             flip_payload(&mut frame);
         }
         trace.event(now_us, About::node(to), "arrives", format_args!("{}", Seen(&frame)));
-        if let Some(tcp) = TcpFrame::parse(&frame)
-            && (offload.checksum_ok || tcp.checksum_is_valid(&frame))
+        if let Some(tcp) = whole.or_else(|| TcpFrame::parse(&frame))
+            && (whole.is_some() || offload.checksum_ok || tcp.checksum_is_valid(&frame))
         {
+            // Of a segment in pieces with the first of them: a little early, so never too strict.
             self.sequences.delivered(&tcp);
         }
         node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
@@ -314,10 +325,10 @@ impl World {
     }
 
     fn arrive_outside(&mut self, flight: InFlight) {
-        let InFlight { to, frame, offload, .. } = &flight;
+        let InFlight { to, frame, offload, whole, .. } = &flight;
         self.trace.event(self.now_us, About::node(*to), "arrives", format_args!("{}", Seen(frame)));
-        if let Some(tcp) = TcpFrame::parse(frame)
-            && (offload.checksum_ok || tcp.checksum_is_valid(frame))
+        if let Some(tcp) = whole.or_else(|| TcpFrame::parse(frame))
+            && (whole.is_some() || offload.checksum_ok || tcp.checksum_is_valid(frame))
         {
             self.sequences.delivered(&tcp);
         }
@@ -365,16 +376,33 @@ impl World {
         if local {
             self.tallies.add(Tally::LocalConnections);
         }
-        plan::Conn {
+        let mut conn = plan::Conn {
             client,
             server,
             server_session,
             local,
+            v6: false,
             plans,
             start_us,
             opened: [false; 2],
             done: [false; 2],
             excuse: None,
+        };
+        if self.swarm.wider.on {
+            self.widen_connection(&mut conn);
+        }
+        conn
+    }
+
+    fn widen_connection(&mut self, conn: &mut plan::Conn) {
+        let random = &mut self.wider;
+        conn.v6 = random.below(100) < self.swarm.wider.ipv6_percent;
+        if conn.v6 {
+            self.tallies.add(Tally::Ipv6Connections);
+        }
+        for plan in &mut conn.plans {
+            let number = random.between(1, toe_abi::congestion::NAMES.len() as u32);
+            plan.congestion = self.swarm.wider.choose_congestion.then_some(number);
         }
     }
 }

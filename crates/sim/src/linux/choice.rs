@@ -89,6 +89,7 @@ impl Choice {
                     server,
                     server_session,
                     local: false,
+                    v6: false,
                     plans,
                     start_us,
                     opened: [false; 2],

@@ -262,7 +262,7 @@ impl Socket {
             match rustix::net::recv(fd, &mut bytes[..], RecvFlags::empty()) {
                 Ok((0, _)) => {
                     self.eof = true;
-                    event(world, Some(comes.conn), "end", format_args!("behind {}", self.consumed));
+                    event(world, Some(comes.conn), "finished", format_args!("behind {}", self.consumed));
                     let found = world.streams.eof(comes, self.consumed);
                     world.verdict.check(Checker::Streams, found);
                 }

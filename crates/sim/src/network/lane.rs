@@ -1,6 +1,6 @@
 //! One direction of a bad link: what becomes of each frame.
 
-use crate::frame::{IP_AT, TcpFrame};
+use crate::frame::{self, IP_AT, TcpFrame};
 use crate::random::Random;
 use crate::swarm::LinkFaults;
 use crate::tally::{Tallies, Tally};
@@ -26,6 +26,15 @@ impl Lane {
         self.faults = self.faults.healed();
         self.bad = false;
         self.mtu = None;
+    }
+
+    pub fn set_faults(&mut self, faults: LinkFaults) {
+        self.faults = faults;
+    }
+
+    /// Datagrams may come in pieces.
+    pub fn cuts(&self) -> bool {
+        self.faults.fragment_ppm > 0
     }
 
     pub fn set_mtu(&mut self, mtu: Option<u32>) {
@@ -68,7 +77,21 @@ impl Lane {
             }
             due
         };
+        if random.ppm(faults.mark_ppm) && frame::mark_congestion(&mut frame) {
+            tallies.add(Tally::Marked);
+        }
         let due = arrives(random, tallies);
+        if random.ppm(faults.fragment_ppm) && offload.coalesced_mss.is_none() && !offload.checksum_ok {
+            let pieces = frame::pieces(&frame, random);
+            if pieces.len() > 1 {
+                tallies.add(Tally::Fragmented);
+                for piece in pieces {
+                    let due = arrives(random, tallies);
+                    out(due, piece, offload);
+                }
+                return;
+            }
+        }
         if random.ppm(faults.duplicate_ppm) {
             tallies.add(Tally::Duplicated);
             let again = arrives(random, tallies);
@@ -84,7 +107,9 @@ impl Lane {
             Some(mss) => TcpFrame::parse(frame).map_or(0, |tcp| tcp.payload_at - IP_AT + usize::from(mss)),
             None => frame.len() - IP_AT,
         };
-        len > mtu as usize
+        // Every path carries so much of IPv6 (RFC 8200 section 5).
+        let is_ipv6 = TcpFrame::parse(frame).is_some_and(|tcp| tcp.way.to.0.is_ipv6());
+        len > if is_ipv6 { mtu.max(1280) } else { mtu } as usize
     }
 
     fn is_lost(&mut self, random: &mut Random, tallies: &mut Tallies) -> bool {

@@ -3,6 +3,7 @@
 //! [`plan`] says what each side of a connection does, [`socket`] does it. This file takes completions and finds the
 //! socket that each is for.
 
+mod pass;
 pub mod plan;
 pub mod socket;
 
@@ -11,14 +12,14 @@ use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Verdict, isolation};
 use crate::frame::Way;
 use crate::memory::Memory;
-use crate::node::{Listening, QS, Session, address_of};
+use crate::node::{Listening, QS, Session, address_of, v6_address_of};
 use crate::pattern::StreamId;
 use crate::program::plan::{Conn, Conns};
 use crate::program::socket::Socket;
 use crate::random::Random;
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
@@ -75,7 +76,7 @@ impl Cx<'_> {
 }
 
 impl Session {
-    pub fn listen(&mut self, cx: &mut Cx<'_>, at: Ipv4Addr, port: u16, backlog: u32) {
+    pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32) {
         let anchor = self.take_anchor(cx.engine);
         let number = self.listeners.len() as u32;
         self.listeners.push(Listening { port, anchor, id: None, closed: false });
@@ -88,8 +89,13 @@ impl Session {
     pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
         let anchor = self.take_anchor(cx.engine);
         let token = self.sockets.len() as u32;
-        let Conn { server, local, .. } = cx.conns.list[conn as usize];
-        let to = if local { Ipv4Addr::LOCALHOST } else { address_of(server.0) };
+        let Conn { server, local, v6, .. } = cx.conns.list[conn as usize];
+        let to: IpAddr = match (local, v6) {
+            (false, false) => address_of(server.0).into(),
+            (false, true) => v6_address_of(server.0).into(),
+            (true, false) => Ipv4Addr::LOCALHOST.into(),
+            (true, true) => Ipv6Addr::LOCALHOST.into(),
+        };
         let remote = SocketAddr::from((to, server.1));
         let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, ..Default::default() };
         self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
@@ -129,6 +135,15 @@ impl Session {
             Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
             Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
             Completion::AnchorFree { anchor } => self.free_anchors.push(anchor),
+            Completion::OfferChannel { channel } => {
+                // Some hosts take none.
+                if !cx.random.one_in(8) {
+                    cx.command(self, Command::ChannelReady { channel }, &[]);
+                }
+            }
+            // Octets of these programs go through the engine all the same.
+            Completion::ChannelClosed { .. } | Completion::Direct { .. } | Completion::Moved { .. } => {}
+            Completion::Yield { flow } => self.give_up(cx, flow),
             _ => {
                 let Some(at) = flow_of(&completion).and_then(|flow| self.socket_of(flow)) else {
                     let what = isolation::unknown_name(self.id, &completion);
@@ -209,6 +224,9 @@ impl Session {
             cx.conns.list[conn as usize].opened[1] = true;
         }
         self.set_options(cx, at);
+        if conn.is_none() {
+            self.greet(cx, at);
+        }
         self.step(cx, at);
     }
 

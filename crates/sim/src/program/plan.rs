@@ -46,8 +46,12 @@ pub struct Plan {
     pub cork: bool,
     pub keepalive: bool,
     pub window_max: Option<u32>,
+    /// The number of the algorithm that it wants.
+    pub congestion: Option<u32>,
     pub urgent_ppm: u32,
     pub more_ppm: u32,
+    /// Nothing is done but what a fuzzer says.
+    pub by_hand: bool,
 }
 
 /// How far a side is.
@@ -109,6 +113,8 @@ pub struct Conn {
     pub server_session: usize,
     /// Over loopback: no frame is built.
     pub local: bool,
+    /// By IPv6.
+    pub v6: bool,
     pub plans: [Plan; 2],
     pub start_us: u64,
     pub opened: [bool; 2],
@@ -169,7 +175,8 @@ impl Conn {
     }
 }
 
-const PLAIN: Plan = Plan {
+/// Sends nothing, reads at once, ends when the peer has.
+pub const PLAIN: Plan = Plan {
     octets: 0,
     gate: Gate::Open,
     ending: Ending::Shutdown,
@@ -180,8 +187,10 @@ const PLAIN: Plan = Plan {
     cork: false,
     keepalive: false,
     window_max: None,
+    congestion: None,
     urgent_ppm: 0,
     more_ppm: 0,
+    by_hand: false,
 };
 
 /// What the client and the server of a connection do.
