@@ -95,7 +95,18 @@ impl Socket {
     pub(super) fn claimed(self, flow: FlowId) -> Socket {
         let unread = VecDeque::new();
         let announced = self.consumed;
-        Socket { id: Some(flow), unread, announced, is_hungry: false, adrift: false, ..self }
+        Socket {
+            id: Some(flow),
+            unread,
+            announced,
+            // Told anew.
+            eof: false,
+            // It looks at once.
+            next_read_us: 0,
+            is_hungry: false,
+            adrift: false,
+            ..self
+        }
     }
 
     fn progress(&self) -> Progress {
