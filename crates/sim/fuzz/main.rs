@@ -13,4 +13,6 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     })
 });
 
-fuzz_target!(|data: &[u8]| TARGET.run(data));
+fuzz_target!(|data: &[u8]| {
+    TARGET.run(data);
+});

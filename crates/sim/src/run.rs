@@ -421,9 +421,10 @@ impl World {
         self.conns.list.iter().position(|conn| !conn.is_complete() && conn.excuse.is_none())
     }
 
-    /// The handshake's last segment was lost, and all that the server sent to learn of it: that is nobody's fault.
+    /// The handshake's last segment was lost or found no room, and so did all that the server sent to learn of it: that is nobody's fault.
     pub fn gave_handshake_up(&mut self, conn: usize) -> bool {
-        let half_open = self.conns.list[conn].opened == [true, false] && self.conns.excuses.lossy;
+        let excuses = self.conns.excuses;
+        let half_open = self.conns.list[conn].opened == [true, false] && (excuses.lossy || excuses.crowded);
         if half_open {
             self.conns.list[conn].excuse = Some("the server gave the handshake up");
         }

@@ -40,6 +40,8 @@ pub struct Half {
     /// Synchronized: the sender acknowledged the other SYN, which had this number.
     pub synchronized: Option<SeqNum>,
     stream: Option<StreamId>,
+    /// It was reset by its sender.
+    is_over: bool,
 }
 
 /// Every connection that was seen on the wire.
@@ -103,7 +105,13 @@ impl Sequences {
         let tcp = TcpFrame::parse(frame).ok_or("a TCP header that does not parse")?;
         sizes_are_right(&tcp, frame.len(), offload, link)?;
         checksum_is_right(&tcp, frame, offload)?;
-        if tcp.header.flags.rst() || !self.judges {
+        if !self.judges {
+            return Ok(());
+        }
+        if tcp.header.flags.rst() {
+            if let Some(half) = self.halves.get_mut(&tcp.way) {
+                half.is_over = true;
+            }
             return Ok(());
         }
         self.numbers_are_right(&tcp, frame, offload, streams, tallies)
@@ -124,6 +132,9 @@ impl Sequences {
         }
         let back = self.halves.get(&tcp.way.back()).cloned();
         let Some(half) = self.halves.get_mut(&tcp.way) else { return Err("no SYN came before".into()) };
+        if std::mem::take(&mut half.is_over) {
+            half.begin_again();
+        }
         // The other side may have another life by now, of which this one knows nothing.
         let back = back.filter(|back| half.synchronized.is_none_or(|iss| iss == back.iss));
         half.text_is_right(tcp, tallies)?;
@@ -181,6 +192,7 @@ impl Sequences {
             mss: header.options.mss.unwrap_or(536),
             synchronized: header.ack.map(|ack| ack.minus(1)),
             stream,
+            is_over: false,
         };
         self.halves.insert(tcp.way, half);
         if header.ack.is_none() {
@@ -259,6 +271,13 @@ impl Half {
     /// than it has offered.
     pub fn takes_nothing_from(&self) -> Option<SeqNum> {
         Some(self.offered?.plus(1 << self.scale))
+    }
+
+    /// The last segment of the handshake came late, or again, and its SYN cookie made the connection anew: with the same
+    /// numbers, and no memory of what was before the reset.
+    fn begin_again(&mut self) {
+        self.sent_max = self.iss.plus(1);
+        (self.acked, self.offered, self.fin, self.last_stamp) = (None, None, None, None);
     }
 
     fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {

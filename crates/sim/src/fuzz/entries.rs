@@ -4,6 +4,7 @@
 use super::{ENGINE, Octets, play, step_us};
 use crate::node::{QS, address_of};
 use crate::swarm::Swarm;
+use crate::tally::Tallies;
 use crate::world::World;
 use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::attach::FenceReason;
@@ -25,7 +26,7 @@ struct Host {
 }
 
 /// See the module.
-pub fn run(data: &[u8]) {
+pub fn run(data: &[u8]) -> Tallies {
     play(vec![ENGINE], 0, |world| {
         world.set_up_sessions();
         world.nodes[0].sessions[0].greets = 3000;
@@ -46,7 +47,7 @@ pub fn run(data: &[u8]) {
         world.kill(0, host.session, None);
         host.close_all(world);
         Ok(())
-    });
+    })
 }
 
 impl Host {

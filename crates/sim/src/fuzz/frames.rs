@@ -5,6 +5,7 @@ use super::{ENGINE, Octets, play, step_us};
 use crate::frame::{IP_AT, TcpFrame};
 use crate::network::mac_of;
 use crate::node::PORT;
+use crate::tally::Tallies;
 use crate::world::World;
 use std::collections::BTreeMap;
 use toe_base::SeqNum;
@@ -25,7 +26,7 @@ const LONG: u8 = 8;
 type Known = BTreeMap<(u16, u16), (SeqNum, SeqNum)>;
 
 /// See the module.
-pub fn run(data: &[u8]) {
+pub fn run(data: &[u8]) -> Tallies {
     let outside = crate::swarm::EngineSpec { sessions: 0, ..ENGINE };
     play(vec![ENGINE, outside], 1, |world| {
         world.sequences.judges = false;
@@ -50,7 +51,7 @@ pub fn run(data: &[u8]) {
             world.catch_up(world.now_us)?;
         }
         Ok(())
-    });
+    })
 }
 
 fn learn(world: &mut World, known: &mut Known) {

@@ -10,6 +10,7 @@ pub mod scripts;
 use crate::checkers::Failure;
 use crate::memory::Memory;
 use crate::swarm::{EngineSpec, Fault, LinkFaults, Meddling, Swarm};
+use crate::tally::Tallies;
 use crate::trace::Trace;
 use crate::world::World;
 use std::cell::RefCell;
@@ -47,14 +48,19 @@ impl Target {
         Target::ALL.iter().copied().find(|target| target.name() == name)
     }
 
+    /// What was exercised.
+    ///
     /// # Panics
     /// When something is wrong.
-    pub fn run(self, data: &[u8]) {
+    pub fn run(self, data: &[u8]) -> Tallies {
         match self {
             Target::Frames => frames::run(data),
             Target::Entries => entries::run(data),
             Target::Operations => operations::run(data),
-            Target::Scripts => scripts::run(data),
+            Target::Scripts => {
+                scripts::run(data);
+                Tallies::default()
+            }
         }
     }
 }
@@ -127,7 +133,11 @@ thread_local! {
 }
 
 /// A world without faults, played, and ended; panics with what was found.
-fn play(engines: Vec<EngineSpec>, outside: usize, act: impl FnOnce(&mut World) -> Result<(), Failure>) {
+fn play(
+    engines: Vec<EngineSpec>,
+    outside: usize,
+    act: impl FnOnce(&mut World) -> Result<(), Failure>,
+) -> Tallies {
     let swarm = Swarm::choose(1, Some(Fault::Rebuild));
     let driver = crate::swarm::DriverFaults { port_room: 64, ..Default::default() };
     let swarm = Swarm {
@@ -149,11 +159,13 @@ fn play(engines: Vec<EngineSpec>, outside: usize, act: impl FnOnce(&mut World) -
     let memories = &mut MEMORIES.take();
     let mut world = World::new(1, swarm, memories, Trace::Off);
     let found = act(&mut world).and_then(|()| world.everything_ends());
+    let tallies = world.outcome(None).tallies;
     world.into_memories(memories);
     MEMORIES.set(std::mem::take(memories));
     if let Err(Failure { checker, at_us, what }) = found {
         panic!("{} at {at_us} us: {what}", checker.name());
     }
+    tallies
 }
 
 /// An engine with two sessions.

@@ -5,6 +5,7 @@ use super::{ENGINE, Octets, play, step_us};
 use crate::checkers::Failure;
 use crate::program::plan::{Conn, Ending, PLAIN, Plan};
 use crate::swarm::{EngineSpec, LinkFaults};
+use crate::tally::Tallies;
 use crate::world::{What, World};
 use toe_abi::entry::{Command, FlowOption};
 
@@ -20,7 +21,7 @@ const PATIENCE_US: u64 = 60_000_000;
 const BY_HAND: Plan = Plan { by_hand: true, ..PLAIN };
 
 /// See the module.
-pub fn run(data: &[u8]) {
+pub fn run(data: &[u8]) -> Tallies {
     let mut octets = Octets(data);
     let shape = octets.u8();
     let second = EngineSpec {
@@ -40,7 +41,7 @@ pub fn run(data: &[u8]) {
             world.catch_up(world.now_us)?;
         }
         finish(world)
-    });
+    })
 }
 
 fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {

@@ -165,8 +165,9 @@ impl Conn {
         if keepalive && excuses.lossy && timed_out {
             return true;
         }
-        // The handshake's last segment was lost, and again all that the server sent to learn of it.
-        if excuses.lossy && !self.opened[1] && reset {
+        // The handshake's last segment was lost or found no room at the listener, and again all that the server sent to
+        // learn of it.
+        if (excuses.lossy || excuses.crowded) && !self.opened[1] && reset {
             return true;
         }
         connecting

@@ -128,6 +128,10 @@ impl Session {
     /// A completion for one of the sockets.
     pub(super) fn socket_takes(&mut self, cx: &mut Cx<'_>, at: usize, completion: Completion) {
         let socket = &mut self.sockets[at];
+        if socket.adrift {
+            // Told before it was given up.
+            return;
+        }
         match completion {
             Completion::Connected { errno, .. } if errno.is_ok() => {
                 socket.open = true;
@@ -193,6 +197,10 @@ impl Session {
         let excuses = cx.conns.excuses;
         let conn = &mut cx.conns.list[id.conn as usize];
         if socket.closed || conn.done[usize::from(id.side)] {
+            if excuses.forgetful {
+                // In a small table orphans make room for others. The peer may never learn of it: the reset can be lost.
+                conn.excuse.get_or_insert("its orphan was reset");
+            }
             return;
         }
         if !conn.is_explained(false, errno, &excuses) {
