@@ -21,17 +21,21 @@ flags+=" -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1"
 RUSTFLAGS=$flags cargo build --release --target "$host" --target-dir "$build" -p toe-sim --features libfuzzer --bin toe-fuzz
 
 corpus=crates/sim/corpus/$target
-mkdir -p "$corpus" "$build/found-$target"
-more=()
-[ "$target" != scripts ] || more=(crates/script/scripts)
+found=$build/found-$target known=$build/known-$target
+rm -rf "$found" "$known"
+mkdir -p "$corpus" "$found" "$known"
+cp "$corpus"/* "$known"
+# The scripts themselves need not be in the corpus.
+[ "$target" != scripts ] || find crates/script/scripts -type f -name '*.toe' -exec cp {} "$known" \;
 before=$(find "$corpus" -type f | wc -l)
 failed=0
-TOE_FUZZ_TARGET=$target "$build/$host/release/toe-fuzz" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=4096 \
-    -artifact_prefix="$corpus/failed-" -print_final_stats=1 "$build/found-$target" "$corpus" "${more[@]}" || failed=1
-# Only what adds something goes into the corpus.
-find "$build/found-$target" -type f -size +2k -delete
-TOE_FUZZ_TARGET=$target "$build/$host/release/toe-fuzz" -merge=1 "$corpus" "${more[@]}" "$build/found-$target" 2>/dev/null || failed=1
-rm -rf "$build/found-$target"
+fuzz() { TOE_FUZZ_TARGET=$target "$build/$host/release/toe-fuzz" -timeout=20 -rss_limit_mb=4096 -max_len=4096 "$@"; }
+fuzz -max_total_time="$seconds" -artifact_prefix="$corpus/failed-" -print_final_stats=1 "$found" "$known" || failed=1
+# Into the corpus comes what reaches code that nothing in it does.
+(cd "$known" && ls) >"$found.names"
+fuzz -merge=1 -use_counters=0 "$known" "$found" 2>/dev/null || failed=1
+(cd "$known" && ls) | comm -13 "$found.names" - | while read -r name; do cp "$known/$name" "$corpus"; done
+rm -rf "$found" "$found.names" "$known"
 echo "$corpus: $before files before, $(find "$corpus" -type f | wc -l) now"
 if [ "$failed" = 1 ]; then
     echo "something failed: see above; what failed is $corpus/failed-…, and cargo test -p toe-sim --test corpus replays it" >&2

@@ -36,10 +36,20 @@ impl Default for Target {
 
 impl Target {
     pub fn new() -> Target {
+        Target::with(|_| {})
+    }
+
+    /// Its link's address is the kernel's, too.
+    pub fn shared() -> Target {
+        Target::with(|node| node.engine.share_port(PORT))
+    }
+
+    fn with(set_up: impl FnOnce(&mut Node)) -> Target {
         let mut swarm = Swarm::choose(1, None);
         swarm.engines[0].flows_max = 64;
         let random = Random::new(1, Draws::Rings);
         let mut node = Node::new(0, swarm.engines[0], false, Memory::new(random.clone()), [7; 16], random);
+        set_up(&mut node);
         let session = node.attach(&swarm).map(|at| node.sessions[at].id).unwrap_or_default();
         let anchor = node.engine.take_anchor(session);
         let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));

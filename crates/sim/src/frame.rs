@@ -2,6 +2,7 @@
 
 use crate::random::Random;
 use std::net::IpAddr;
+use toe_wire::checksum::pseudo_header_sum;
 use toe_wire::ipv6::Body;
 use toe_wire::link::{PartialChecksum, Segmentation};
 use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, TcpRepr, eth, ipv4, ipv6, tcp};
@@ -228,4 +229,49 @@ pub fn is_piece(frame: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// What a router says of a datagram that is too large for the next link: at the start the headers, then as much of it as
+/// ICMP must quote.
+pub fn too_large(frame: &[u8], mtu: u32) -> Option<Vec<u8>> {
+    let tcp = TcpFrame::parse(frame)?;
+    let mut out = vec![0; IP_AT];
+    out[..6].copy_from_slice(&frame[6..12]);
+    out[6..12].copy_from_slice(&frame[..6]);
+    out[12..IP_AT].copy_from_slice(&frame[12..IP_AT]);
+    let quoted = &frame[IP_AT..(tcp.tcp_at + 20).min(tcp.end)];
+    let mtu_v6 = mtu.max(1280);
+    let (mut message, at) = match tcp.way.from.0 {
+        // Destination unreachable, fragmentation needed (RFC 792, RFC 1191 section 4).
+        IpAddr::V4(_) => (vec![3, 4, 0, 0, 0, 0, (mtu >> 8) as u8, mtu as u8], IP_AT + ipv4::HEADER_LEN),
+        // Packet too big (RFC 4443 section 3.2).
+        IpAddr::V6(_) => {
+            (vec![2, 0, 0, 0, 0, 0, (mtu_v6 >> 8) as u8, mtu_v6 as u8], IP_AT + ipv6::HEADER_LEN)
+        }
+    };
+    message.extend_from_slice(quoted);
+    out.resize(at, 0);
+    match (tcp.way.from.0, tcp.way.to.0) {
+        (IpAddr::V4(sender), IpAddr::V4(receiver)) => {
+            let sum = Sum::of(&message).checksum();
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            let (ip, _) = Ipv4Repr::parse(&frame[IP_AT..]).ok()?;
+            let total_len = (ipv4::HEADER_LEN + message.len()) as u16;
+            let ip = Ipv4Repr { src: receiver, dst: sender, protocol: Protocol::Icmp, total_len, ..ip };
+            ip.emit(&mut out[IP_AT..]);
+        }
+        (IpAddr::V6(sender), IpAddr::V6(receiver)) => {
+            const ICMPV6: u8 = 58;
+            let sum =
+                pseudo_header_sum(receiver, sender, ICMPV6, message.len() as u32).with(&message).checksum();
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            let (ip, _) = Ipv6Repr::parse(&frame[IP_AT..]).ok()?;
+            let (protocol, payload_len) = (Protocol::from_raw(ICMPV6), message.len() as u16);
+            let ip = Ipv6Repr { src: receiver, dst: sender, protocol, payload_len, ..ip };
+            ip.emit(&mut out[IP_AT..]);
+        }
+        _ => return None,
+    }
+    out.extend_from_slice(&message);
+    Some(out)
 }

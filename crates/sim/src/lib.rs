@@ -23,6 +23,7 @@ pub mod program;
 pub mod random;
 pub mod run;
 pub mod sabotage;
+pub mod scenes;
 pub mod settle;
 pub mod swarm;
 pub mod tally;

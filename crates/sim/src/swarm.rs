@@ -94,6 +94,8 @@ pub struct LinkFaults {
     pub mark_ppm: u32,
     /// Datagrams come in pieces.
     pub fragment_ppm: u32,
+    /// Who drops a datagram that is too large says so (RFC 1191, RFC 8201), mostly.
+    pub tells_mtu: bool,
     pub delay_us: u32,
     pub jitter_us: u32,
     pub bottleneck: Option<Bottleneck>,
@@ -289,6 +291,7 @@ fn choose_link(random: &mut Random, on: &impl Fn(Fault) -> bool) -> LinkFaults {
         corrupt_ppm: rate(random, on(Fault::Corrupt), 100_000),
         mark_ppm: 0,
         fragment_ppm: 0,
+        tells_mtu: false,
         delay_us,
         jitter_us,
         bottleneck: on(Fault::Bottleneck).then_some(bottleneck),

@@ -60,7 +60,8 @@ impl Wider {
         }
         swarm.link.mark_ppm = rate(random, on(Fault::Congestion), 300_000);
         swarm.link.fragment_ppm = rate(random, on(Fault::Fragments), 300_000);
-        let passes = random.between(1, 6);
+        swarm.link.tells_mtu = random.one_in(2);
+        let passes = random.between(1, 12);
         swarm.driver.passes = if on(Fault::Passes) { passes } else { 0 };
         swarm
     }

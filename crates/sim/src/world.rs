@@ -382,6 +382,7 @@ impl World {
             server_session,
             local,
             v6: false,
+            from_port: 0,
             plans,
             start_us,
             opened: [false; 2],

@@ -5,6 +5,7 @@ use std::path::Path;
 use toe_engine::Counter;
 use toe_sim::corpus::Target;
 use toe_sim::fuzz;
+use toe_sim::scenes;
 use toe_sim::tally::Tallies;
 use toe_sim::trace::Trace;
 use toe_sim::wider::WIDER_FROM;
@@ -42,14 +43,17 @@ fn seeds(total: &mut Tallies) {
 }
 
 fn scenes(total: &mut Tallies) {
-    // More pings than the queue for answers holds, before one can be sent.
+    // More frames than there is room for, before anything can be sent.
     let mut target = Target::new();
-    let ping = include_str!("../corpus/ping.txt");
-    let ping: Vec<u8> = ping.trim().as_bytes().chunks(2).map(hex).collect();
-    target.burst(&ping, 1000);
+    for line in include_str!("../corpus/bursts.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (copies, digits) = line.split_once(' ').expect("how many, and a frame");
+        let frame: Vec<u8> = digits.trim().as_bytes().chunks(2).map(hex).collect();
+        target.burst(&frame, copies.parse().expect("a number"));
+    }
     total.add_engine(target.engine());
+    total.merge(&scenes::port_again_after_time_wait());
     // The kernel socket that holds a listener's port goes.
-    let mut target = Target::new();
+    let mut target = Target::shared();
     target.twin_goes();
     total.add_engine(target.engine());
 }

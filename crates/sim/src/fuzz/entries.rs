@@ -141,8 +141,12 @@ impl Host {
             }
             _ => {
                 node.touched = true;
-                // What it finds is found by the next step as well.
-                let _ = world.catch_up(world.now_us + step_us(what >> 4));
+                let until_us = world.now_us + step_us(what >> 4);
+                // It takes what it is told all the while. A failure is found by the next step as well.
+                while matches!(world.advance(until_us), Ok(true)) {
+                    self.learn(world);
+                }
+                world.now_us = world.now_us.max(until_us);
                 Ok(())
             }
         }

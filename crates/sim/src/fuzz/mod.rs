@@ -133,7 +133,7 @@ thread_local! {
 }
 
 /// A world without faults, played, and ended; panics with what was found.
-fn play(
+pub(crate) fn play(
     engines: Vec<EngineSpec>,
     outside: usize,
     act: impl FnOnce(&mut World) -> Result<(), Failure>,
@@ -169,7 +169,7 @@ fn play(
 }
 
 /// An engine with two sessions.
-const ENGINE: EngineSpec = EngineSpec {
+pub(crate) const ENGINE: EngineSpec = EngineSpec {
     mtu: 1500,
     tx_checksum: false,
     gso_max: 0,

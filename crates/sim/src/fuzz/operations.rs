@@ -107,6 +107,7 @@ fn connect(world: &mut World, node: usize, session: usize, which: u8) {
         server_session,
         local: server == node,
         v6: false,
+        from_port: 0,
         plans: [BY_HAND; 2],
         start_us: world.now_us,
         opened: [false; 2],

@@ -90,6 +90,7 @@ impl Choice {
                     server_session,
                     local: false,
                     v6: false,
+                    from_port: 0,
                     plans,
                     start_us,
                     opened: [false; 2],

@@ -41,7 +41,8 @@ impl Lane {
         self.mtu = mtu;
     }
 
-    /// Takes a frame; `out` gets it with the time at which it arrives, once, twice or not at all.
+    /// Takes a frame; `out` gets it with the time at which it arrives, once, twice or not at all. Returns what the path says
+    /// to the sender.
     pub fn offer(
         &mut self,
         now_us: u64,
@@ -50,17 +51,18 @@ impl Lane {
         random: &mut Random,
         tallies: &mut Tallies,
         mut out: impl FnMut(u64, Vec<u8>, RxOffload),
-    ) {
+    ) -> Option<Vec<u8>> {
         if self.is_too_large(&frame, offload) {
             tallies.add(Tally::TooLarge);
-            return;
+            let tells = self.faults.tells_mtu && random.one_in(2);
+            return self.mtu.filter(|_| tells).and_then(|mtu| frame::too_large(&frame, mtu));
         }
         if self.is_lost(random, tallies) {
-            return;
+            return None;
         }
         let Some(sent_us) = self.through_bottleneck(now_us, frame.len() as u64) else {
             tallies.add(Tally::QueueFull);
-            return;
+            return None;
         };
         let faults = &self.faults;
         if random.ppm(faults.corrupt_ppm) && corrupt(&mut frame, &mut offload, random) {
@@ -89,7 +91,7 @@ impl Lane {
                     let due = arrives(random, tallies);
                     out(due, piece, offload);
                 }
-                return;
+                return None;
             }
         }
         if random.ppm(faults.duplicate_ppm) {
@@ -98,6 +100,7 @@ impl Lane {
             out(again, frame.clone(), offload);
         }
         out(due, frame, offload);
+        None
     }
 
     /// A datagram beyond the path's MTU gets nowhere; of one that several wire segments make, each counts for itself.

@@ -124,7 +124,12 @@ impl Network {
                 let whole = whole_of.filter(|_| frame::is_piece(&frame));
                 out(InFlight { due_us, to, frame, offload, whole });
             };
-            lane.offer(now_us, frame, offload, random, tallies, each);
+            let said = lane.offer(now_us, frame, offload, random, tallies, each);
+            if let Some(frame) = said {
+                let offload = RxOffload::default();
+                let back = InFlight { due_us: now_us + 1, to: from, frame, offload, whole: None };
+                out(back);
+            }
         };
         match offload.segmentation {
             Some(how) if !receiver.takes_large => {

@@ -101,7 +101,7 @@ impl Session {
     pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
         let anchor = self.take_anchor(cx.engine);
         let token = self.sockets.len() as u32;
-        let Conn { server, local, v6, .. } = cx.conns.list[conn as usize];
+        let Conn { server, local, v6, from_port, .. } = cx.conns.list[conn as usize];
         let to: IpAddr = match (local, v6) {
             (false, false) => address_of(server.0).into(),
             (false, true) => v6_address_of(server.0).into(),
@@ -109,7 +109,9 @@ impl Session {
             (true, true) => Ipv6Addr::LOCALHOST.into(),
         };
         let remote = SocketAddr::from((to, server.1));
-        let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, ..Default::default() };
+        let own = (from_port > 0).then(|| SocketAddr::from((address_of(cx.node), from_port)));
+        let own = own.map(Into::into).unwrap_or_default();
+        let args = ConnectArgs { remote: remote.into(), local: own, anchor: anchor.0, ..Default::default() };
         self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
         cx.event(self, Some(conn), "connect", format_args!("{remote}"));
         cx.memory.take_last_info();

@@ -115,6 +115,8 @@ pub struct Conn {
     pub local: bool,
     /// By IPv6.
     pub v6: bool,
+    /// The client's port; 0: the engine chooses.
+    pub from_port: u16,
     pub plans: [Plan; 2],
     pub start_us: u64,
     pub opened: [bool; 2],
