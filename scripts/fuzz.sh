@@ -3,6 +3,7 @@
 # what reaches something new. What fails is kept in the corpus, too: the tests replay it. Works with stable Rust: the
 # coverage is LLVM's own pass; no sanitizer is needed, since the code under test has no unsafe.
 set -euo pipefail
+export LC_ALL=C
 cd "$(dirname "$0")/.."
 
 targets="frames entries operations scripts"

@@ -13,6 +13,7 @@ use crate::wider;
 use crate::world::{What, World};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::attach::FenceReason;
+use toe_engine::Counter;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -141,8 +142,10 @@ impl World {
         let swarm = &self.swarm;
         let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
         let on = |fault| swarm.faults.contains(&fault);
+        // A full queue loses frames as well.
+        let loses = swarm.link != clean || swarm.link.bottleneck.is_some();
         Excuses {
-            lossy: swarm.link != clean || swarm.driver.mtu_changes > 0,
+            lossy: loses || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
             crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
@@ -407,7 +410,9 @@ impl World {
             let more = self.advance(moved_at + STALL_US)?;
             if self.streams.progress != progress {
                 (progress, moved_at) = (self.streams.progress, self.now_us);
-            } else if !more && !self.gave_handshake_up(waits) {
+            } else if !more && let Some(why) = self.why_it_never_ends(waits as u32) {
+                self.conns.list[waits].excuse = Some(why);
+            } else if !more {
                 let what = self.describe_stall(waits as u32);
                 return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
             }
@@ -421,19 +426,31 @@ impl World {
         self.conns.list.iter().position(|conn| !conn.is_complete() && conn.excuse.is_none())
     }
 
-    /// The handshake's last segment was lost or found no room, and so did all that the server sent to learn of it: that is nobody's fault.
-    pub fn gave_handshake_up(&mut self, conn: usize) -> bool {
-        let excuses = self.conns.excuses;
-        let half_open = self.conns.list[conn].opened == [true, false] && (excuses.lossy || excuses.crowded);
-        if half_open {
-            self.conns.list[conn].excuse = Some("the server gave the handshake up");
-        }
-        half_open
-    }
-
     pub fn tally_completed(&mut self) {
         for conn in &self.conns.list {
             self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
+        }
+    }
+
+    /// What TCP has no answer to: one end is gone and the other, which waits for it, has nothing to send.
+    pub fn why_it_never_ends(&self, number: u32) -> Option<&'static str> {
+        let (conn, excuses) = (&self.conns.list[number as usize], &self.conns.excuses);
+        let half_made = conn.opened == [true, false];
+        let up = self.streams.get(crate::pattern::StreamId { conn: number, side: 0 });
+        let client_is_silent = up.handed == 0 && !up.ended;
+        let full = [Counter::DropAcceptQueueFull, Counter::DropFlowTableFull];
+        let server = self.nodes.get(conn.server.0);
+        let turned_away =
+            server.is_some_and(|node| full.into_iter().any(|full| node.engine.counter(full) > 0));
+        if half_made && excuses.lossy {
+            Some("the server gave the handshake up")
+        } else if half_made && client_is_silent && excuses.crowded && turned_away {
+            // RFC 4987 section 3.6: of what a cookie stands for the server knows nothing until the client speaks.
+            Some("its cookie came back when there was no place")
+        } else if excuses.forgetful && conn.was_reset {
+            Some("one orphan too many was reset, and the reset got lost")
+        } else {
+            None
         }
     }
 

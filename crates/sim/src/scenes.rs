@@ -31,6 +31,7 @@ fn conn_from_port(world: &World, start_us: u64) -> Conn {
         start_us: world.now_us + start_us,
         opened: [false; 2],
         done: [false; 2],
+        was_reset: false,
         excuse: None,
     }
 }

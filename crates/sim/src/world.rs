@@ -387,6 +387,7 @@ impl World {
             start_us,
             opened: [false; 2],
             done: [false; 2],
+            was_reset: false,
             excuse: None,
         };
         if self.swarm.wider.on {

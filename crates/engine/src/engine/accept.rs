@@ -34,7 +34,7 @@ impl Engine {
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         listener.waiting.push_back(idx);
-        self.uncount_half_open(listener_idx);
+        self.uncount_half_open(listener_idx, idx);
         self.arrivals += 1;
         self.flows.get_mut(idx).conn.arrival = self.arrivals;
         self.hand_out(now, listener_idx, host);
@@ -232,7 +232,7 @@ impl Engine {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
                 if !self.take_untaken(idx, host) {
-                    self.abort(idx, Errno::ENOMEM);
+                    self.abort(now, idx, Errno::ENOMEM);
                 }
                 self.return_to_listener(idx);
                 self.after(idx);
@@ -300,7 +300,7 @@ impl Engine {
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.listener.take() else { return };
         if !flow.snd.syn_acked {
-            self.uncount_half_open(listener_idx);
+            self.uncount_half_open(listener_idx, idx);
             return;
         }
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
@@ -309,6 +309,7 @@ impl Engine {
         } else {
             listener.handed -= 1;
         }
+        self.call_next_in_line(listener_idx);
     }
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.

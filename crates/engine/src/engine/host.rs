@@ -9,7 +9,7 @@ use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash};
+use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::{self, timeout};
@@ -329,9 +329,11 @@ impl Engine {
         flow.conn.accepted = true;
         flow.conn.came_in = None;
         flow.conn.owner.fd = fd;
-        if let Some(listener) = flow.conn.listener.take().and_then(|l| self.listeners.get_mut(l)) {
+        let came_in = flow.conn.listener.take();
+        if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
             listener.handed -= 1;
         }
+        came_in.into_iter().for_each(|listener| self.call_next_in_line(listener));
         self.after(idx);
         Ok(())
     }
@@ -419,8 +421,15 @@ impl Engine {
         }
         let iss = initial_sequence_number(&self.config.secret, &key, now);
         let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
-        let params =
-            OpenParams { key, path, iss, mss: self.path_mss(path, remote.addr), tcp: self.config.tcp, now };
+        let params = OpenParams {
+            key,
+            path,
+            iss,
+            timestamp_offset: timestamp_offset(&self.config.secret, &key),
+            mss: self.path_mss(path, remote.addr),
+            tcp: self.config.tcp,
+            now,
+        };
         let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);

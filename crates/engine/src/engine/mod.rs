@@ -145,6 +145,7 @@ pub struct Engine {
     capture: capture::Capture,
     /// Connections that came in at listeners and are not open yet.
     half_open: usize,
+    spent_cookies: crate::control::cookie::SpentCookies,
     leftovers: leftovers::Leftovers,
     reset_limit: RateLimit,
     challenge_limit: RateLimit,
@@ -176,6 +177,7 @@ impl Engine {
             arrivals: 0,
             capture: capture::Capture::default(),
             half_open: 0,
+            spent_cookies: Default::default(),
             leftovers: leftovers::Leftovers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
             challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),

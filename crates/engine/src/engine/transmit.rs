@@ -2,12 +2,12 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::{ECT_0, Envelope, TTL};
+use crate::egress::builder::{ECT_0, Envelope, Hop, TTL};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{output, timeout};
+use crate::flow::tcp::{congestion, output, timeout};
 use crate::hostif::HostSide;
 use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
 use toe_base::{FlowIdx, Instant, PortId};
@@ -92,7 +92,7 @@ impl Engine {
         let port = &mut self.ports[port.index()];
         let mut sent = 0;
         while let Some(frame) = port.control.front() {
-            if control::emit(sink, port.link.mac, frame).is_err() {
+            if control::emit(sink, &port.link, frame).is_err() {
                 break;
             }
             port.control.pop_front();
@@ -111,6 +111,7 @@ impl Engine {
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
+        congestion::wake(self.flows.get_mut(idx), now);
         while let Some(tx) = self.next_unit(now, idx) {
             if units == TURN {
                 return (units, TurnEnd::More);
@@ -129,7 +130,7 @@ impl Engine {
             }
         }
         self.settle(now, idx);
-        self.abort_if_due(idx);
+        self.abort_if_due(now, idx);
         (units, TurnEnd::Idle)
     }
 
@@ -175,7 +176,7 @@ impl Engine {
             self.shared.ask_neighbour(port_id, doubtful);
         }
         let traffic_class = if tx.is_ect { ECT_0 } else { 0 };
-        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to, ttl: TTL, traffic_class };
+        let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl: TTL, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
@@ -230,7 +231,7 @@ impl Engine {
             }
             let Some(tx) = self.next_unit(now, idx) else {
                 self.settle(now, idx);
-                self.abort_if_due(idx);
+                self.abort_if_due(now, idx);
                 return unit;
             };
             let flow = self.flows.get_mut(idx);

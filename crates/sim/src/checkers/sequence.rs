@@ -37,11 +37,11 @@ pub struct Half {
     pub first_stamp: u32,
     last_stamp: Option<u32>,
     mss: u16,
+    /// It has sent more than its SYN, and so knows what was agreed on: a SYN-ACK may be a cookie, and be forgotten.
+    pub has_spoken: bool,
     /// Synchronized: the sender acknowledged the other SYN, which had this number.
     pub synchronized: Option<SeqNum>,
     stream: Option<StreamId>,
-    /// It was reset by its sender.
-    is_over: bool,
 }
 
 /// Every connection that was seen on the wire.
@@ -49,6 +49,9 @@ pub struct Half {
 pub struct Sequences {
     halves: BTreeMap<Way, Half>,
     streams: BTreeMap<Way, StreamId>,
+    /// A SYN that comes twice may be answered with two numbers, if with a cookie first. The other half is here until the
+    /// peer has answered one.
+    other_answers: BTreeMap<Way, Half>,
     /// SYNs come that no engine has sent.
     forgives_syns: bool,
     /// Off when the peer is nobody's.
@@ -67,6 +70,11 @@ impl Sequences {
     pub fn know(&mut self, way: Way, stream: StreamId) {
         self.streams.insert(way, stream);
         self.streams.insert(way.back(), StreamId { side: 1 - stream.side, ..stream });
+    }
+
+    /// Whose octets go `way`.
+    pub fn stream(&self, way: Way) -> Option<StreamId> {
+        self.streams.get(&way).copied()
     }
 
     pub fn half(&self, way: Way) -> Option<&Half> {
@@ -109,9 +117,6 @@ impl Sequences {
             return Ok(());
         }
         if tcp.header.flags.rst() {
-            if let Some(half) = self.halves.get_mut(&tcp.way) {
-                half.is_over = true;
-            }
             return Ok(());
         }
         self.numbers_are_right(&tcp, frame, offload, streams, tallies)
@@ -132,11 +137,9 @@ impl Sequences {
         }
         let back = self.halves.get(&tcp.way.back()).cloned();
         let Some(half) = self.halves.get_mut(&tcp.way) else { return Err("no SYN came before".into()) };
-        if std::mem::take(&mut half.is_over) {
-            half.begin_again();
-        }
         // The other side may have another life by now, of which this one knows nothing.
         let back = back.filter(|back| half.synchronized.is_none_or(|iss| iss == back.iss));
+        half.has_spoken = true;
         half.text_is_right(tcp, tallies)?;
         half.size_is_right(tcp, offload, back.as_ref())?;
         half.acknowledgement_is_right(tcp, back.as_ref())?;
@@ -190,11 +193,15 @@ impl Sequences {
             first_stamp: header.options.timestamps.map_or(0, |t| t.value),
             last_stamp: header.options.timestamps.map(|t| t.value),
             mss: header.options.mss.unwrap_or(536),
+            has_spoken: false,
             synchronized: header.ack.map(|ack| ack.minus(1)),
             stream,
-            is_over: false,
         };
-        self.halves.insert(tcp.way, half);
+        if let Some(other) = self.halves.insert(tcp.way, half).filter(|other| other.synchronized.is_some())
+            && other.synchronized == header.ack.map(|ack| ack.minus(1))
+        {
+            self.other_answers.insert(tcp.way, other);
+        }
         if header.ack.is_none() {
             // A new life: what came back in the last one says nothing of this.
             self.halves.remove(&tcp.way.back());
@@ -207,6 +214,9 @@ impl Sequences {
         let header = &tcp.header;
         if header.flags.rst() {
             return;
+        }
+        if header.flags.syn() {
+            self.prefer_answer(tcp.way, header.seq);
         }
         let Some(half) = self.halves.get_mut(&tcp.way) else { return };
         if header.flags.syn() && header.seq != half.iss {
@@ -254,6 +264,15 @@ impl Sequences {
         half.offered = Some(half.offered.map_or(edge, |offered| offered.later(edge)));
     }
 
+    /// The SYN-ACK with number `iss` arrives: unless the peer has had one, that is the one which counts.
+    fn prefer_answer(&mut self, way: Way, iss: SeqNum) {
+        let Some(other) = self.other_answers.get_mut(&way).filter(|other| other.iss == iss) else { return };
+        let waits = self.halves.get(&way.back()).is_some_and(|half| half.synchronized.is_none());
+        if let Some(half) = self.halves.get_mut(&way).filter(|_| waits) {
+            core::mem::swap(half, other);
+        }
+    }
+
     /// Both sides have left the handshake behind and neither has sent FIN.
     pub fn is_open(&self, way: Way) -> bool {
         let (Some(half), Some(back)) = (self.halves.get(&way), self.halves.get(&way.back())) else {
@@ -271,13 +290,6 @@ impl Half {
     /// than it has offered.
     pub fn takes_nothing_from(&self) -> Option<SeqNum> {
         Some(self.offered?.plus(1 << self.scale))
-    }
-
-    /// The last segment of the handshake came late, or again, and its SYN cookie made the connection anew: with the same
-    /// numbers, and no memory of what was before the reset.
-    fn begin_again(&mut self) {
-        self.sent_max = self.iss.plus(1);
-        (self.acked, self.offered, self.fin, self.last_stamp) = (None, None, None, None);
     }
 
     fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {

@@ -112,6 +112,7 @@ fn connect(world: &mut World, node: usize, session: usize, which: u8) {
         start_us: world.now_us,
         opened: [false; 2],
         done: [false; 2],
+        was_reset: false,
         excuse: None,
     });
 }

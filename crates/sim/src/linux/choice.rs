@@ -95,6 +95,7 @@ impl Choice {
                     start_us,
                     opened: [false; 2],
                     done: [false; 2],
+                    was_reset: false,
                     excuse: None,
                 }
             })

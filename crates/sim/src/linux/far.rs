@@ -32,7 +32,7 @@ impl Far {
         sysctl("ipv4/tcp_ecn", flag(ecn))?;
         sysctl("ipv4/tcp_rmem", &format!("4096 {} {memory}", memory.min(131_072)))?;
         sysctl("ipv4/tcp_wmem", &format!("4096 {} {memory}", memory.min(131_072)))?;
-        let spec = PortSpec { driver: Driver::Tap, interface: LINK.to_owned(), faults: None };
+        let spec = PortSpec { driver: Driver::Tap, interface: LINK.to_owned(), vlan: None, faults: None };
         let port =
             toe_port::open_cable_end(&spec).map_err(|error| StackError::new("opening the link", error))?;
         ip(&format!(

@@ -134,7 +134,8 @@ impl Run<'_> {
             if self.world.streams.progress != progress {
                 (progress, moved_at) = (self.world.streams.progress, now_us);
             } else if now_us - moved_at > STALL_US {
-                if self.world.gave_handshake_up(waits) {
+                if let Some(why) = self.world.why_it_never_ends(waits as u32) {
+                    self.world.conns.list[waits].excuse = Some(why);
                     continue;
                 }
                 let what = self.world.describe_stall(waits as u32);

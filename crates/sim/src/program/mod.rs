@@ -66,18 +66,6 @@ impl Cx<'_> {
         self.trace.event(self.now_us, About::conn(self.node, session.id.0, conn), event, detail);
     }
 
-    /// Whether the connection was accepted before: its orphan was reset, and a late last segment of the handshake made it
-    /// anew from its SYN cookie. What goes through it is nobody's then.
-    fn came_before(&mut self, conn: u32) -> bool {
-        let of = &mut self.conns.list[conn as usize];
-        if of.opened[1] {
-            of.excuse.get_or_insert("it was made anew");
-            self.streams.taint(conn, 0);
-            self.streams.taint(conn, 1);
-        }
-        of.opened[1]
-    }
-
     /// A command of a session that keeps to the contract.
     pub fn command(&mut self, session: &Session, command: Command, args: &[u8]) {
         let mut block = [0; 64];
@@ -221,7 +209,6 @@ impl Session {
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
         let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
         let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
-        let conn = conn.filter(|conn| !cx.came_before(*conn));
         let at = self.sockets.len();
         let socket = match conn {
             Some(conn) => Socket::new(StreamId { conn, side: 1 }, anchor),

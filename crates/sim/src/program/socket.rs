@@ -197,10 +197,6 @@ impl Session {
         let excuses = cx.conns.excuses;
         let conn = &mut cx.conns.list[id.conn as usize];
         if socket.closed || conn.done[usize::from(id.side)] {
-            if excuses.forgetful {
-                // In a small table orphans make room for others. The peer may never learn of it: the reset can be lost.
-                conn.excuse.get_or_insert("its orphan was reset");
-            }
             return;
         }
         if !conn.is_explained(false, errno, &excuses) {

@@ -63,6 +63,8 @@ pub struct Conn {
     pub listener: Option<ListenerIdx>,
     /// The listener that it came in at, until it is accepted: when that is closed, nobody can accept it any more.
     pub came_in: Option<ListenerIdx>,
+    /// It stands in that one's line of connections for which there is no place.
+    pub in_line: bool,
     /// The name by which the holder that was handed it knows that listener.
     pub handed_to: ListenerId,
     /// Its owner has been told that it goes to another session, which has not got it yet.
@@ -182,6 +184,8 @@ pub struct SendSequence {
     pub wl1: SeqNum,
     pub wl2: SeqNum,
     pub iss: SeqNum,
+    /// What timestamps start from.
+    pub timestamp_offset: u32,
     pub scale: WindowScale,
     /// Largest window that the peer ever offered (Nagle and SWS avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: WindowSize,
@@ -424,6 +428,7 @@ impl Flow {
                 anchor: None,
                 listener: None,
                 came_in: None,
+                in_line: false,
                 handed_to: ListenerId::default(),
                 leaving: false,
                 abort_when_idle: false,

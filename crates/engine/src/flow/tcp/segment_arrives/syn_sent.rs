@@ -35,6 +35,7 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     }
     take_syn(flow, &segment);
+    flow.timers.heard = cx.now;
     flow.rcv.ack_now = true;
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
@@ -43,12 +44,13 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     };
     flow.ecn.on = ecn::accepted(cx.ecn, &segment);
-    let timed_out = flow.rtt.backoff > 0;
+    let timed_out = flow.rtt.timeouts > 0;
     let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
     flow.snd.una = ack;
     flow.snd.wl2 = ack;
     flow.snd.syn_acked = true;
     flow.rtt.backoff = 0;
+    flow.rtt.timeouts = 0;
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
     if flow.snd.fin_queued {
