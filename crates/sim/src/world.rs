@@ -210,6 +210,11 @@ impl World {
 
     /// Everything up to `now_us` happens.
     pub fn catch_up(&mut self, now_us: u64) -> Result<(), Failure> {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].touched {
+                self.settle(node);
+            }
+        }
         while self.advance(now_us)? {}
         self.now_us = self.now_us.max(now_us);
         Ok(())

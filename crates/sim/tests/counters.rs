@@ -17,6 +17,12 @@ const SEEDS: u64 = 300;
 const ALONE: [(Fault, u64); 2] = [(Fault::Passes, 200), (Fault::Mtu, 40)];
 
 fn corpora(total: &mut Tallies) {
+    for line in include_str!("../corpus/frames.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (_, digits) = line.split_once(' ').expect("a counter and a frame");
+        let mut target = Target::new();
+        target.frame(&octets(digits), false);
+        total.add_engine(target.engine());
+    }
     for target in fuzz::Target::ALL {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
         let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -47,20 +53,20 @@ fn scenes(total: &mut Tallies) {
     let mut target = Target::new();
     for line in include_str!("../corpus/bursts.txt").lines().filter(|line| !line.starts_with('#')) {
         let (copies, digits) = line.split_once(' ').expect("how many, and a frame");
-        let frame: Vec<u8> = digits.trim().as_bytes().chunks(2).map(hex).collect();
-        target.burst(&frame, copies.parse().expect("a number"));
+        target.burst(&octets(digits), copies.parse().expect("a number"));
     }
     total.add_engine(target.engine());
     total.merge(&scenes::port_again_after_time_wait());
+    total.merge(&scenes::a_direct_connection_changes_hands());
     // The kernel socket that holds a listener's port goes.
     let mut target = Target::shared();
     target.twin_goes();
     total.add_engine(target.engine());
 }
 
-fn hex(digits: &[u8]) -> u8 {
-    let digits = std::str::from_utf8(digits).expect("two digits");
-    u8::from_str_radix(digits, 16).expect("hexadecimal")
+fn octets(digits: &str) -> Vec<u8> {
+    let digit = |c: u8| char::from(c).to_digit(16).expect("hexadecimal") as u8;
+    digits.trim().as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 #[test]

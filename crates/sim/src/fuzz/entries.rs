@@ -143,6 +143,7 @@ impl Host {
                 node.touched = true;
                 let until_us = world.now_us + step_us(what >> 4);
                 // It takes what it is told all the while. A failure is found by the next step as well.
+                let _ = world.catch_up(world.now_us);
                 while matches!(world.advance(until_us), Ok(true)) {
                     self.learn(world);
                 }
