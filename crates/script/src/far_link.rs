@@ -27,12 +27,17 @@ pub fn receive(port: &mut dyn Port, frames: &mut Vec<(Vec<u8>, RxOffload)>) -> R
         .map_err(|error| StackError::new("taking frames from the link", error))
 }
 
-/// Sends one frame as it is.
-pub fn send_frame(port: &mut dyn Port, header: EthRepr, packet: &[u8]) -> Result<(), StackError> {
+/// Sends one frame, which the link finishes as `offload` says.
+pub fn send_frame(
+    port: &mut dyn Port,
+    header: EthRepr,
+    packet: &[u8],
+    offload: TxOffload,
+) -> Result<(), StackError> {
     let none = || StackError("the link takes no frame".to_owned());
     let frame = port.transmit().frame(eth::HEADER_LEN + packet.len()).ok_or_else(none)?;
     header.emit(frame);
     frame[eth::HEADER_LEN..].copy_from_slice(packet);
-    port.transmit().commit(TxOffload::default());
+    port.transmit().commit(offload);
     port.flush().map_err(|error| StackError::new("sending a frame", error))
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use toe_port::Port;
 use toe_wire::eth::{EthRepr, EtherType};
-use toe_wire::link::RxOffload;
+use toe_wire::link::{RxOffload, TxOffload};
 
 /// A call may find what an arrival brings this much later.
 const CALL_WAIT: Duration = Duration::from_millis(100);
@@ -113,7 +113,7 @@ impl Stack for LinuxStack {
 
     fn arrives(&mut self, datagram: &[u8]) -> Result<(), StackError> {
         let header = EthRepr { dst: STACK_MAC, src: self.port.mac(), ethertype: EtherType::Ipv4 };
-        send_frame(&mut *self.port, header, datagram)
+        send_frame(&mut *self.port, header, datagram, TxOffload::default())
     }
 
     fn sent(&mut self, until_us: u64) -> Result<Option<(u64, Segment)>, StackError> {

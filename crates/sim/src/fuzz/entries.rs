@@ -125,11 +125,8 @@ impl Host {
                 node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
             }
             6 => {
-                let RawEntry { word0, .. } = self.named(what, octets);
-                let (flow, anchor) = (RawEntry { word0, word1: 0 }, self.anchor(world, what));
+                let (flow, anchor) = (name_of(self.named(what, octets)), self.anchor(world, what));
                 let node = &mut world.nodes[0];
-                let flow =
-                    ReceiveCredit::decode(ReceiveCredit { flow: name_of(flow), len: 0 }.encode())?.flow;
                 let command = Command::Accept { flow, anchor, fd: 3 };
                 node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
             }
