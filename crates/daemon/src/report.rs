@@ -44,6 +44,8 @@ impl Daemon {
             flows: (sockets.len() - listeners) as u32,
             listeners: listeners as u32,
             receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
+            congestion: self.engine.config().tcp.congestion.as_str().to_owned(),
+            ecn: self.engine.config().tcp.ecn.as_str().to_owned(),
             sessions,
             counters: self.all_counters(),
             rounds: self.stages.rounds(),

@@ -22,5 +22,8 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{Engine, EngineConfig, FlowAudit, STAGING_LEN, SessionView, SocketView};
+pub use flow::tcp::congestion::AlgorithmName;
+pub use flow::tcp::ecn::EcnMode;
+pub use flow::tcp::open::TcpConfig;
 pub use hostif::HostSide;
 pub use work::{Claimed, Link, Sighting, SightingEnd};

@@ -183,6 +183,11 @@ impl Engine {
         }
     }
 
+    /// What it was made with.
+    pub const fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
     // ---- set-up ----
 
     /// Opens the `local` port: loopback addresses are the engine's too.
