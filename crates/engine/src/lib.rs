@@ -24,6 +24,7 @@ pub use counter::Counter;
 pub use engine::{Engine, EngineConfig, FlowAudit, STAGING_LEN, SessionView, SocketView};
 pub use flow::tcp::congestion::AlgorithmName;
 pub use flow::tcp::ecn::EcnMode;
-pub use flow::tcp::open::TcpConfig;
+pub use flow::tcp::fast_open::FastOpenMode;
+pub use flow::tcp::open::{SynCookies, TcpConfig};
 pub use hostif::HostSide;
 pub use work::{Claimed, Link, Sighting, SightingEnd};

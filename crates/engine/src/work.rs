@@ -6,7 +6,7 @@ use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
-use toe_wire::tcp::SackBlocks;
+use toe_wire::tcp::{FastOpenCookie, SackBlocks};
 
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
@@ -54,6 +54,8 @@ pub struct Segment {
     pub cwr: bool,
     /// (TSval, TSecr), RFC 7323.
     pub timestamps: Option<(u32, u32)>,
+    /// RFC 7413; it counts only with SYN.
+    pub fast_open: Option<FastOpenCookie>,
     /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
     pub urgent: Option<u16>,
     /// Payload octets.

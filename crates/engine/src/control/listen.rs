@@ -1,5 +1,6 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
+use super::fast_open::FastOpenQueue;
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
@@ -97,6 +98,7 @@ pub struct Listener {
     pub handed: u32,
     /// Until then an ACK may bring a cookie back.
     pub cookies_until: Instant,
+    pub fast_open: FastOpenQueue,
 }
 
 impl Listener {
@@ -249,6 +251,7 @@ impl Listeners {
             half_open: 0,
             handed: 0,
             cookies_until: Instant::ZERO,
+            fast_open: FastOpenQueue::default(),
         };
         self.records[slot] = Some(listener);
         let idx = ListenerIdx(slot as u32);

@@ -3,9 +3,12 @@
 
 use super::Engine;
 use crate::flow::record::{Direct, Flow};
+use crate::flow::tcp::fast_open;
+use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use toe_abi::command::{
-    FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
+    FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WAITS_FOR_DATA,
+    FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
 };
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx, SessionId};
@@ -178,6 +181,8 @@ fn flow_flags(flow: &Flow) -> u8 {
         (open && flow.snd.sack_permitted, FLOW_SACK),
         (open && scales, FLOW_WINDOW_SCALE),
         (open && flow.ecn.on, FLOW_ECN),
+        (flow.fast_open.taken, FLOW_SYN_DATA),
+        (flow.conn.state == TcpState::SynSent && fast_open::waits(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
 }

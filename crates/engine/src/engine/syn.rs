@@ -9,9 +9,10 @@ use super::Engine;
 use crate::control::cookie::{self, Offer};
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
+use crate::flow::record::Flow;
 use crate::flow::tcp::ecn;
 use crate::flow::tcp::isn::initial_sequence_number;
-use crate::flow::tcp::open::{self, OpenParams};
+use crate::flow::tcp::open::{self, OpenParams, SynCookies};
 use crate::flow::tcp::output::{self, Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -25,7 +26,13 @@ impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
     /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
     /// 4.2.2.13).
-    pub(super) fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
+    pub(super) fn syn_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        work: &RxWork<'_>,
+        beyond: Option<SeqNum>,
+        host: &mut H,
+    ) {
         let Some(listener_idx) = self.listeners.find(work.key.local) else {
             self.nobodys(now, work);
             return;
@@ -36,7 +43,12 @@ impl Engine {
             return;
         }
         let has_room = listener.has_room_for_half_open() && self.half_open < self.half_open_max();
-        if !has_room {
+        let cookies = self.config.tcp.syn_cookies;
+        if !has_room && cookies == SynCookies::Off {
+            self.counters.add(Counter::DropBacklogFull);
+            return;
+        }
+        if !has_room || cookies == SynCookies::Always && work.path != Path::Local {
             self.send_cookie(now, listener_idx, work);
             return;
         }
@@ -46,9 +58,15 @@ impl Engine {
         let mut flow = open::passive(&params, &work.segment);
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
+        let fast = self.take_fast_open(now, listener_idx, work);
+        flow.fast_open.option = fast.gives;
         if let Some(idx) = self.insert_flow(flow) {
-            self.count_half_open(listener_idx);
             self.counters.add(Counter::PassiveOpens);
+            if fast.early {
+                self.came_early(now, idx, listener_idx, work, host);
+            } else {
+                self.count_half_open(listener_idx);
+            }
             self.after(idx);
         }
     }
@@ -86,8 +104,9 @@ impl Engine {
 
     /// Whether the program has too many connections to take before another one can be completed.
     pub(super) fn must_wait_for_accept(&self, idx: FlowIdx, segment: &Segment) -> bool {
-        let conn = &self.flows.get(idx).conn;
+        let Flow { conn, fast_open, .. } = self.flows.get(idx);
         conn.state == TcpState::SynReceived
+            && !fast_open.early
             && segment.ack.is_some()
             && !segment.rst
             && conn
@@ -134,6 +153,7 @@ impl Engine {
             ece: is_kept && ecn::answers(self.config.tcp.ecn, syn),
             cwr: false,
             timestamps,
+            fast_open: None,
             urgent: None,
             len: 0,
         };

@@ -2,7 +2,7 @@
 
 use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
-use toe_base::{Instant, SeqNum};
+use toe_base::{Endpoint, Instant, SeqNum};
 
 use crate::flow::key::{FlowKey, key_halves};
 
@@ -15,6 +15,17 @@ pub fn keyed_hash(secret: &[u8; 16], key: &FlowKey, purpose: u8) -> u64 {
     hasher.finish()
 }
 
+/// A keyed hash of a connection's addresses, whatever its ports, and of a number.
+pub fn keyed_hash_of_addrs(secret: &[u8; 16], key: &FlowKey, number: u64) -> u64 {
+    let of = |end: Endpoint| Endpoint { port: 0, ..end };
+    let (k0, k1) = key_halves(secret);
+    let mut hasher = SipHasher24::new_with_keys(k0, k1);
+    FlowKey { local: of(key.local), remote: of(key.remote) }.hash_into(&mut hasher);
+    hasher.write(b"f");
+    hasher.write_u64(number);
+    hasher.finish()
+}
+
 /// ISN = M + F(4-tuple, secret), with M a clock of 4 µs (RFC 6528 section 3, RFC 9293 section 3.4.1).
 pub fn initial_sequence_number(secret: &[u8; 16], key: &FlowKey, now: Instant) -> SeqNum {
     SeqNum::new(keyed_hash(secret, key, b'i') as u32).plus((now.as_micros() / 4) as u32)
@@ -23,7 +34,6 @@ pub fn initial_sequence_number(secret: &[u8; 16], key: &FlowKey, now: Instant) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toe_base::Endpoint;
 
     fn key(port: u16) -> FlowKey {
         let at = |p| Endpoint::new([10, 0, 0, 1], p);

@@ -6,6 +6,7 @@ use crate::flow::receive_buffer::ReceiveBuffer;
 use crate::flow::record::{Congestion, Flow, RoundTrip};
 use crate::flow::tcp::congestion::{Algorithm, AlgorithmName};
 use crate::flow::tcp::ecn::{self, EcnMode};
+use crate::flow::tcp::fast_open::FastOpenMode;
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Path, Segment};
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
@@ -27,6 +28,36 @@ pub const QUICK_ACKS: u8 = 16;
 pub struct TcpConfig {
     pub congestion: AlgorithmName,
     pub ecn: EcnMode,
+    pub fast_open: FastOpenMode,
+    pub syn_cookies: SynCookies,
+}
+
+/// When a SYN is answered with a cookie and forgotten (Linux: tcp_syncookies).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Never: a SYN too many is dropped.
+    Off,
+    /// When its listener has no room.
+    #[default]
+    Overflow,
+    Always,
+}
+
+impl SynCookies {
+    pub const ALL: [SynCookies; 3] = [SynCookies::Off, SynCookies::Overflow, SynCookies::Always];
+
+    /// As the configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SynCookies::Off => "off",
+            SynCookies::Overflow => "on",
+            SynCookies::Always => "always",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<SynCookies> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
 }
 
 /// What opening needs to know.
@@ -50,6 +81,7 @@ pub fn active(params: &OpenParams) -> Flow {
 pub fn passive(params: &OpenParams, syn: &Segment) -> Flow {
     let mut flow = fresh(params, TcpState::SynReceived);
     take_syn(&mut flow, syn);
+    flow.fast_open.was_passive = true;
     flow.ecn.on = ecn::answers(params.tcp.ecn, syn);
     flow
 }
