@@ -25,6 +25,9 @@ pub struct StatusReport {
     pub congestion: String,
     #[serde(default)]
     pub ecn: String,
+    /// Who may use Fast Open.
+    #[serde(default)]
+    pub fast_open: String,
     /// Non-zero counters by name: frames, segments, drops by reason, fences by reason.
     pub counters: BTreeMap<String, u64>,
     /// Rounds of the engine's loop so far.

@@ -46,6 +46,7 @@ impl Daemon {
             receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
             congestion: self.engine.config().tcp.congestion.as_str().to_owned(),
             ecn: self.engine.config().tcp.ecn.as_str().to_owned(),
+            fast_open: self.engine.config().tcp.fast_open.as_str().to_owned(),
             sessions,
             counters: self.all_counters(),
             rounds: self.stages.rounds(),

@@ -44,6 +44,8 @@ impl State {
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
+    /// TCP_FASTOPEN or TCP_FASTOPEN_CONNECT is among them: which, the kernel's socket says.
+    pub const FAST_OPEN: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
 
     /// A kernel socket as it was made just now.
     pub fn new_twin() -> State {
@@ -112,7 +114,7 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 21] = [
+const REPLAYED: [Replayed; 22] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -134,6 +136,7 @@ const REPLAYED: [Replayed; 21] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_SYNCNT),
     replayed(libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     replayed(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    replayed(libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
 ];
 
 const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);
@@ -151,12 +154,15 @@ pub enum OptionKind {
 
 /// SO_ZEROCOPY, SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
 const SO_TXTIME: c_int = 61;
-const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
+pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const TCP_AO_ADD_KEY: c_int = 38;
 
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     if let Some(n) = REPLAYED.iter().position(|o| o.level == level && o.name == name) {
         return OptionKind::Replay(State(1 << (OPTION_SHIFT + n)));
+    }
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) {
+        return OptionKind::Replay(State::FAST_OPEN);
     }
     let kernel_only = match level {
         libc::SOL_SOCKET => matches!(
@@ -171,13 +177,7 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
         ),
         libc::IPPROTO_TCP => matches!(
             name,
-            libc::TCP_FASTOPEN
-                | libc::TCP_FASTOPEN_CONNECT
-                | TCP_FASTOPEN_NO_COOKIE
-                | libc::TCP_MD5SIG
-                | TCP_AO_ADD_KEY
-                | libc::TCP_REPAIR
-                | libc::TCP_ULP
+            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MD5SIG | TCP_AO_ADD_KEY | libc::TCP_REPAIR | libc::TCP_ULP
         ),
         libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS),
         _ => false,
@@ -271,7 +271,10 @@ mod tests {
 
     #[test]
     fn what_the_engine_cannot_do_keeps_the_socket_on_the_kernel() {
-        assert_eq!(option_kind(libc::IPPROTO_TCP, libc::TCP_FASTOPEN), OptionKind::KernelOnly);
+        assert_eq!(option_kind(libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE), OptionKind::KernelOnly);
+        for name in [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_CONNECT] {
+            assert_eq!(option_kind(libc::IPPROTO_TCP, name), OptionKind::Replay(State::FAST_OPEN));
+        }
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Indifferent);
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);

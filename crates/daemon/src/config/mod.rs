@@ -60,6 +60,12 @@ pub struct Flags {
     /// Explicit congestion notification: off, passive or on.
     #[arg(long, value_name = "MODE")]
     pub ecn: Option<String>,
+    /// TCP Fast Open: off, client, server or both.
+    #[arg(long, value_name = "MODE")]
+    pub fast_open: Option<String>,
+    /// SYN cookies: off, on or always.
+    #[arg(long, value_name = "MODE")]
+    pub syn_cookies: Option<String>,
     /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
     #[arg(long, value_name = "LIST")]
     pub cores: Option<String>,
@@ -223,10 +229,12 @@ impl Config {
         let name = word(flags.name, "--name", file.name)
             .unwrap_or_else(|| Given::flag(place::DEFAULT_ENGINE.to_owned(), "--name"));
         let cores = word(flags.cores, "--cores", file.cores);
-        let tcp = tcp::check(
-            word(flags.congestion, "--congestion", file.tcp.congestion),
-            word(flags.ecn, "--ecn", file.tcp.ecn),
-        )?;
+        let tcp = tcp::check(tcp::GivenTcp {
+            congestion: word(flags.congestion, "--congestion", file.tcp.congestion),
+            ecn: word(flags.ecn, "--ecn", file.tcp.ecn),
+            fast_open: word(flags.fast_open, "--fast-open", file.tcp.fast_open),
+            syn_cookies: word(flags.syn_cookies, "--syn-cookies", file.tcp.syn_cookies),
+        })?;
         let memory = SESSION_MEMORY_MIB_DEFAULT;
         let receive =
             number(flags.receive_memory_mib, "--receive-memory-mib", file.receive_memory_mib, memory);

@@ -1,6 +1,6 @@
 use super::*;
 use std::net::{IpAddr, Ipv4Addr};
-use toe_engine::{AlgorithmName, EcnMode};
+use toe_engine::{AlgorithmName, EcnMode, FastOpenMode, SynCookies};
 
 fn from_flags(line: &str) -> Result<Config, ConfigError> {
     let matches = Flags::command().try_get_matches_from(line.split_whitespace()).expect("flags exist");
@@ -90,6 +90,8 @@ fn errors_on_the_command_line_say_what_to_do() {
         ("toed --spin-us 999999999", "out of range"),
         ("toed --congestion vegas", "give one of reno, cubic, dctcp, bbr"),
         ("toed --ecn always", "give one of off, passive, on"),
+        ("toed --fast-open on", "give one of off, client, server, both"),
+        ("toed --syn-cookies 2", "give one of off, on, always"),
         ("toed --cores 3-1", "runs backwards; write the cores as taskset does"),
     ] {
         let text = message(from_flags(line));
@@ -169,4 +171,14 @@ fn congestion_control_and_ecn_are_given_by_either() {
     assert!(text.starts_with("toe.toml:3: ") && text.contains("reno, cubic, dctcp, bbr"), "{text}");
     let text = message(from_file("[tcp]\nconjestion = \"reno\"\n"));
     assert!(text.starts_with("toe.toml:2: ") && text.contains("conjestion"), "{text}");
+}
+
+#[test]
+fn fast_open_and_syn_cookies_are_given_by_either() {
+    let config = from_flags("toed").expect("good");
+    assert_eq!((config.tcp.fast_open, config.tcp.syn_cookies), (FastOpenMode::Client, SynCookies::Overflow));
+    let config = from_file("[tcp]\nfast_open = \"both\"\nsyn_cookies = \"off\"\n").expect("good");
+    assert_eq!((config.tcp.fast_open, config.tcp.syn_cookies), (FastOpenMode::Both, SynCookies::Off));
+    let config = from_flags("toed --fast-open server --syn-cookies always").expect("good");
+    assert_eq!((config.tcp.fast_open, config.tcp.syn_cookies), (FastOpenMode::Server, SynCookies::Always));
 }

@@ -30,7 +30,10 @@ impl Engine {
                 (flow.conn.state, flow.snd.nxt.distance_from(flow.snd.una), flow.send_queue.len());
             let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
             let waits_for_peer = state != TcpState::Closed
-                && (in_flight > 0 || queued > 0 || opening && !fast_open::waits(flow) || state == TcpState::TimeWait);
+                && (in_flight > 0
+                    || queued > 0
+                    || opening && !fast_open::waits(flow)
+                    || state == TcpState::TimeWait);
             let deadline = flow.timers.earliest();
             FlowAudit { key: flow.conn.key, state, in_flight, queued, waits_for_peer, deadline }
         })

@@ -337,7 +337,8 @@ impl Engine {
                 self.post(queue_set, result);
                 queue_set
             });
-            let socket = Socket::connect(&anchor, None, remote, 9).expect("the engine said yes");
+            let socket =
+                Socket::connect(&anchor, None, remote, 9, toe::socket::FastOpen::No).expect("the engine said yes");
             (socket, engine.join().expect("the engine's part"))
         });
         let fd = anchor.open(true, false).expect("a descriptor");

@@ -7,7 +7,9 @@ use crate::script::{Call, ConnName, InfoName, SocketOption, StateName};
 use crate::stack::{LISTEN_PORT, Outcome, StackError, conn_of, far_port};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{
+    CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, ListenArgs, NO_HANDLE, WireAddr,
+};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, Instant, ListenerId, QueueSetId, SessionId};

@@ -6,6 +6,7 @@
 //! | | recv | send | poll |
 //! |---|---|---|---|
 //! | connecting | would block | would block | nothing |
+//! | the same, the SYN waits for octets | would block | goes out, with the SYN | OUT |
 //! | peer's FIN, data left | data | goes out | IN RDHUP (OUT) |
 //! | peer's FIN, no data left | 0 | goes out | IN RDHUP (OUT) |
 //! | both directions closed | 0 | EPIPE | IN OUT HUP RDHUP |
@@ -16,14 +17,14 @@ mod recv;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
-use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::slices::Gather;
 use crate::socket::urgent::{Plan, Urgent};
+use crate::socket::{FastOpen, Socket};
 use std::net::SocketAddr;
 use toe_abi::channel::ChannelEntry;
-use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FLOW_WAITS_FOR_DATA, FlowInfo};
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
@@ -97,6 +98,8 @@ pub struct Stream {
     pub waits_in_listener: bool,
     pub link: Link,
     pub told: ConnectTold,
+    /// It connects, and the SYN waits for the first octets that the program sends (TCP Fast Open).
+    pub syn_waits: bool,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
     pub received: Received,
@@ -139,6 +142,7 @@ impl Stream {
             waits_in_listener: false,
             link,
             told: ConnectTold::Nothing,
+            syn_waits: false,
             let_go: false,
             received: Received::default(),
             engine_arrived: 0,
@@ -184,6 +188,7 @@ impl Stream {
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
+            stream.syn_waits = info.flags & FLOW_WAITS_FOR_DATA != 0;
         }
         stream.read_addrs(info);
         stream
@@ -193,6 +198,8 @@ impl Stream {
     pub fn ready(&self) -> u32 {
         let mut bits = if self.error.is_ok() { 0 } else { ERR };
         if matches!(self.link, Link::Connecting | Link::Moved) {
+            // As Linux has it: for the program to send what the SYN waits for.
+            bits |= if self.syn_waits && self.link == Link::Connecting { OUT } else { 0 };
             return bits;
         }
         let closed = self.link == Link::Closed;
@@ -292,9 +299,19 @@ impl Stream {
         self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
     }
 
+    /// The engine has a cookie of the server's.
+    pub fn wait_for_octets(&mut self, fast: FastOpen) {
+        self.syn_waits = true;
+        if fast == FastOpen::Message {
+            // The call that sends them is the one that connects.
+            self.told = ConnectTold::InProgress;
+        }
+        self.publish(OUT);
+    }
+
     /// What `connect` returns now, `None` while it is under way.
     pub fn connect_result(&mut self) -> Option<Result<(), Errno>> {
-        if self.link == Link::Connecting {
+        if self.link == Link::Connecting && !self.syn_waits {
             return None;
         }
         if std::mem::replace(&mut self.told, ConnectTold::Result) == ConnectTold::Result {
@@ -335,7 +352,7 @@ impl Stream {
         more: bool,
         urgent: bool,
     ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open {
+        if self.link != Link::Open && !(self.syn_waits && self.link == Link::Connecting) {
             return Ok(Attempt::Wait);
         }
         let mut sent = self.send_direct(io, from, urgent)?;
@@ -367,6 +384,8 @@ impl Stream {
             sent += len as usize;
             io.ring();
         }
+        // The first octets take the SYN with them; what is sent later waits until the peer has answered.
+        self.syn_waits &= sent == 0;
         self.publish(0);
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
     }
@@ -445,6 +464,7 @@ impl Stream {
         if self.link != Link::Connecting {
             return;
         }
+        self.syn_waits = false;
         if errno.is_ok() {
             self.link = Link::Open;
             self.publish(OUT);
