@@ -110,7 +110,7 @@ pub const CONNECT_FAST_OPEN: u32 = 1;
 pub struct FlowInfo {
     pub local: WireAddr,
     pub remote: WireAddr,
-    /// Largest segment payload towards the peer, in octets.
+    /// Largest segment payload towards the peer, in octets; with [`FLOW_WAITS_FOR_DATA`] those that fit the SYN.
     pub mss: u32,
     /// Smoothed round-trip time and its variation, in µs.
     pub srtt_us: u32,

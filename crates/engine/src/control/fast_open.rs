@@ -16,7 +16,7 @@ const PERIOD_US: u64 = 6 * 3600 * 1_000_000;
 /// How long a server is left alone whose network lost a SYN with the option: doubled each time.
 const BLOCKED_US: u64 = 60_000_000;
 const BLOCKED_DOUBLINGS_MAX: u8 = 10;
-/// So many servers in a row that could not be reached by Fast Open: it is our own network that swallows it.
+/// So many servers in a row that were there, and not to be reached by Fast Open: it is our own network that swallows it.
 const LOST_IN_A_ROW: u8 = 3;
 /// How long nobody gets the option then: doubled each time until one works.
 const ALL_BLOCKED_US: u64 = 3600 * 1_000_000;
@@ -117,6 +117,8 @@ impl Servers {
     /// A SYN-ACK answers a SYN with the option.
     pub fn heard(&mut self, key: &FlowKey, heard: &Heard, now: Instant) {
         if heard.cookie.is_none() && heard.was_lost {
+            // It answers only what has no option.
+            self.swallowed(now);
             return;
         }
         if heard.cookie.is_none() && !heard.refused && !self.known.contains_key(&pair(key)) {
@@ -127,7 +129,7 @@ impl Servers {
         server.mss = heard.mss.or(server.mss);
         server.cookie = heard.cookie.or(server.cookie);
         if heard.cookie.is_none() && heard.refused {
-            // RFC 7413 section 4.1.3: not to acknowledge the data is an answer to be remembered.
+            // RFC 7413 section 4.1.3.1: not to acknowledge the data is an answer to be remembered.
             server.block(now);
             return;
         }
@@ -136,9 +138,14 @@ impl Servers {
         self.all_blocked_until = Instant::ZERO;
     }
 
-    /// A SYN with the option brought no answer, or the connection that it made none (RFC 7413 sections 4.1.3 and 7.1).
+    /// A SYN with the option brought no answer, or an ICMP error (RFC 7413 section 4.1.3.1). The server may be down.
     pub fn lost(&mut self, key: &FlowKey, now: Instant) {
         self.server(key).block(now);
+    }
+
+    /// Something on the way to a server that is there swallows SYNs with the option, or what comes after them (RFC 7413
+    /// section 7.1).
+    pub fn swallowed(&mut self, now: Instant) {
         self.lost_in_a_row += 1;
         if self.lost_in_a_row >= LOST_IN_A_ROW {
             self.lost_in_a_row = 0;
@@ -282,10 +289,21 @@ mod tests {
         let mut servers = Servers::default();
         for n in 0..LOST_IN_A_ROW {
             assert_eq!(servers.known(&key([10, 0, 9, 9], 1), START), Known::Nothing);
-            servers.lost(&key([10, 0, 0, n], 1), START);
+            let here = key([10, 0, 0, n], 1);
+            servers.lost(&here, START);
+            servers.heard(&here, &Heard { was_lost: true, ..heard(None) }, START);
         }
         assert_eq!(servers.known(&key([10, 0, 9, 9], 1), START), Known::Blocked, "never asked");
         assert_eq!(servers.known(&key([10, 0, 9, 9], 1), START.after_us(ALL_BLOCKED_US)), Known::Nothing);
+    }
+
+    #[test]
+    fn servers_that_are_down_say_nothing_of_the_network() {
+        let mut servers = Servers::default();
+        for n in 0..3 * LOST_IN_A_ROW {
+            servers.lost(&key([10, 0, 0, n], 1), START);
+        }
+        assert_eq!(servers.known(&key([10, 0, 9, 9], 1), START), Known::Nothing);
     }
 
     #[test]

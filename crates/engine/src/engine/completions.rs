@@ -152,10 +152,11 @@ impl Engine {
         if owner.is_nobody() {
             return;
         }
+        let waits = is_waiting(flow);
         let info = FlowInfo {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
-            mss: u32::from(flow.snd.mss),
+            mss: u32::from(if waits { flow.fast_open.room } else { flow.snd.mss }),
             srtt_us: flow.rtt.srtt_us,
             rttvar_us: flow.rtt.rttvar_us,
             cwnd: flow.cc.cwnd,
@@ -172,6 +173,11 @@ impl Engine {
     }
 }
 
+/// Whether a SYN is to have the octets that the program sends first.
+fn is_waiting(flow: &Flow) -> bool {
+    flow.conn.state == TcpState::SynSent && fast_open::waits(flow)
+}
+
 fn flow_flags(flow: &Flow) -> u8 {
     let open = flow.snd.syn_acked;
     let scales = flow.snd.scale.shift() != 0 || flow.rcv.scale.shift() != 0;
@@ -182,7 +188,7 @@ fn flow_flags(flow: &Flow) -> u8 {
         (open && scales, FLOW_WINDOW_SCALE),
         (open && flow.ecn.on, FLOW_ECN),
         (flow.fast_open.taken, FLOW_SYN_DATA),
-        (flow.conn.state == TcpState::SynSent && fast_open::waits(flow), FLOW_WAITS_FOR_DATA),
+        (is_waiting(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
 }

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::control::fast_open::{self as cookies, Check, Heard, Known};
 use crate::control::listen::{BACKLOG_MAX, ListenerIdx};
 use crate::counter::Counter;
+use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, fast_open};
 use crate::hostif::HostSide;
 use crate::work::{Path, RxWork, Segment};
@@ -64,9 +65,13 @@ impl Engine {
     pub(super) fn fast_open_timeout(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         let key = flow.conn.key;
-        if fast_open::is_swallowed(flow) {
+        let is_open = flow.conn.state.is_synchronized();
+        if fast_open::is_unanswered(flow) {
             self.counters.add(Counter::FastOpenLost);
             self.servers.lost(&key, now);
+            if is_open {
+                self.servers.swallowed(now);
+            }
         }
     }
 
@@ -81,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// What a SYN for a listener gets (section 4.2.2).
+    /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
     pub(super) fn take_fast_open(&mut self, now: Instant, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
         let Some(offered) = work.segment.fast_open else { return Taken::default() };
         if !self.config.tcp.fast_open.server() {
@@ -170,7 +175,13 @@ impl Engine {
 
     /// A connection has ended.
     pub(super) fn fast_open_ended(&mut self, idx: FlowIdx, errno: Errno) {
-        let heard = self.flows.get(idx).timers.heard;
+        let flow = self.flows.get(idx);
+        let (key, heard) = (flow.conn.key, flow.timers.heard);
+        // By what an ICMP error says: of any other end the state has told already.
+        let is_icmp = flow.conn.state == TcpState::SynSent && !errno.is_ok();
+        if is_icmp && flow.fast_open.option.is_some() {
+            self.servers.lost(&key, heard);
+        }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
         self.leave_fast_open_queue(idx, was_reset.then_some(heard));
     }

@@ -11,7 +11,7 @@ use rustix::fd::RawFd;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, WireAddr};
 use toe_abi::errno::Errno;
 
 /// How long an engine may take to answer a command before it counts as down.
@@ -92,12 +92,11 @@ impl Socket {
             self.settings.lock().set_fast_open();
         }
         let settings = self.settings.lock().clone();
-        let waits = fast != FastOpen::No
-            && self.flow_info().is_some_and(|info| info.flags & FLOW_WAITS_FOR_DATA != 0);
+        let info = if fast == FastOpen::No { None } else { self.flow_info() };
         self.with_stream(|io, stream, _| {
             settings.apply(io, stream);
-            if waits {
-                stream.wait_for_octets(fast);
+            if let Some(info) = info {
+                stream.open_fast(fast, &info);
             }
         });
         Ok(())
@@ -105,13 +104,13 @@ impl Socket {
 
     /// Whether the SYN waits for what the program sends first.
     pub fn waits_for_octets(&'static self) -> bool {
-        self.peek_stream(|stream| stream.syn_waits) == Some(true)
+        self.peek_stream(|stream| stream.waits_for_octets()) == Some(true)
     }
 
     /// What MSG_FASTOPEN gives on a socket that connects already or is connected: `None` while the SYN waits for octets.
     pub fn fast_open_error(&'static self) -> Option<Errno> {
         self.peek_stream(|stream| match stream.link {
-            Link::Connecting if stream.syn_waits => None,
+            Link::Connecting if stream.waits_for_octets() => None,
             Link::Connecting => Some(Errno::EALREADY),
             _ => Some(Errno::EISCONN),
         })
@@ -190,7 +189,7 @@ impl Socket {
         if nonblocking {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
-                let first = stream.told == ConnectTold::Nothing && !stream.syn_waits;
+                let first = stream.told == ConnectTold::Nothing && !stream.waits_for_octets();
                 if first {
                     stream.told = ConnectTold::InProgress;
                 }

@@ -211,8 +211,9 @@ impl Program {
         if outcome != Outcome::Done || info.is_none_or(|info| info.flags & FLOW_WAITS_FOR_DATA == 0) {
             return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
         }
-        self.send(cx, at, octets, false, false)?;
-        Ok(Outcome::Number(octets.len() as i64))
+        let room = info.map_or(0, |info| info.mss as usize).min(octets.len());
+        self.send(cx, at, &octets[..room], false, false)?;
+        Ok(Outcome::Number(room as i64))
     }
 
     fn connect(

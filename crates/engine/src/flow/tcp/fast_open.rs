@@ -4,7 +4,7 @@
 //! |---|---|
 //! | whether the SYN waits for octets, and how many fit it | [`waits`], [`syn_len`], by [`super::output`] |
 //! | octets of a peer's SYN are the program's (section 4.2.2) | [`take_syn_text`] |
-//! | a SYN-ACK that takes the octets, or not (section 4.2.1) | [`super::segment_arrives`], `syn_sent` |
+//! | a SYN-ACK that takes the octets, or not (section 4.2.2) | [`super::segment_arrives`], `syn_sent` |
 //! | cookies and limits | [`crate::control::fast_open`] |
 
 use crate::flow::record::Flow;
@@ -59,7 +59,8 @@ pub fn ask(flow: &mut Flow) {
     flow.fast_open.option = Some(FastOpenCookie::REQUEST);
 }
 
-/// The SYN will have the program's first octets, of a server that took segments of this size.
+/// The SYN will have the program's first octets, as many as a segment holds that the server took last time (RFC 7413
+/// section 4.1.3), with room for all options that somebody on the way may add.
 pub fn wait_for_octets(flow: &mut Flow, cookie: FastOpenCookie, mss: Option<u16>) {
     let most = mss.unwrap_or(MSS_DEFAULT).min(flow.snd.mss);
     flow.fast_open.option = Some(cookie);
@@ -78,15 +79,15 @@ pub fn syn_len(flow: &Flow) -> u32 {
 }
 
 /// Whether the SYN, or the SYN-ACK, is to be sent again: octets that went with it or behind it wait for the handshake
-/// (section 4.2.1: what is sent again has none).
+/// (RFC 7413 section 4.2.2: what is sent again has none).
 pub fn is_syn_lost(flow: &Flow, sent: &SentPool) -> bool {
     flow.board.first_lost(sent).is_some_and(|range| range.start == flow.snd.iss)
 }
 
 /// Whether nothing at all was heard of the peer on a connection whose SYN had the option: after the SYN's time-out; and
-/// after two of what followed, should something on the way let the handshake through and nothing else (section 7.1).
-/// Said once.
-pub fn is_swallowed(flow: &mut Flow) -> bool {
+/// after two of what followed, should something on the way let the handshake through and nothing else (RFC 7413 section
+/// 7.1). Said once.
+pub fn is_unanswered(flow: &mut Flow) -> bool {
     let is_silent = match flow.conn.state {
         TcpState::SynSent => flow.rtt.backoff >= 1,
         TcpState::Established | TcpState::FinWait1 => {

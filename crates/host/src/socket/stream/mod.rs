@@ -89,6 +89,11 @@ pub struct Manner {
     error: Errno,
 }
 
+/// Octets that fit a SYN that waits for them; 0: it does not wait.
+fn syn_room(info: &FlowInfo) -> u32 {
+    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss } else { 0 }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Stream {
@@ -98,8 +103,9 @@ pub struct Stream {
     pub waits_in_listener: bool,
     pub link: Link,
     pub told: ConnectTold,
-    /// It connects, and the SYN waits for the first octets that the program sends (TCP Fast Open).
-    pub syn_waits: bool,
+    /// It connects, and the SYN waits for the first octets that the program sends, and has room for so many (TCP Fast Open);
+    /// 0: it does not wait.
+    syn_room: u32,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
     pub received: Received,
@@ -142,7 +148,7 @@ impl Stream {
             waits_in_listener: false,
             link,
             told: ConnectTold::Nothing,
-            syn_waits: false,
+            syn_room: 0,
             let_go: false,
             received: Received::default(),
             engine_arrived: 0,
@@ -188,7 +194,7 @@ impl Stream {
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
-            stream.syn_waits = info.flags & FLOW_WAITS_FOR_DATA != 0;
+            stream.syn_room = syn_room(info);
         }
         stream.read_addrs(info);
         stream
@@ -199,8 +205,7 @@ impl Stream {
         let mut bits = if self.error.is_ok() { 0 } else { ERR };
         if matches!(self.link, Link::Connecting | Link::Moved) {
             // As Linux has it: for the program to send what the SYN waits for.
-            bits |= if self.syn_waits && self.link == Link::Connecting { OUT } else { 0 };
-            return bits;
+            return bits | if self.waits_for_octets() { OUT } else { 0 };
         }
         let closed = self.link == Link::Closed;
         let read_over = closed || self.read_shut || self.peer_closed;
@@ -299,9 +304,17 @@ impl Stream {
         self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
     }
 
-    /// The engine has a cookie of the server's.
-    pub fn wait_for_octets(&mut self, fast: FastOpen) {
-        self.syn_waits = true;
+    /// Whether the SYN waits for the first octets that the program sends.
+    pub fn waits_for_octets(&self) -> bool {
+        self.syn_room > 0 && self.link == Link::Connecting
+    }
+
+    /// The engine may have a cookie of the server's.
+    pub fn open_fast(&mut self, fast: FastOpen, info: &FlowInfo) {
+        self.syn_room = syn_room(info);
+        if !self.waits_for_octets() {
+            return;
+        }
         if fast == FastOpen::Message {
             // The call that sends them is the one that connects.
             self.told = ConnectTold::InProgress;
@@ -311,7 +324,7 @@ impl Stream {
 
     /// What `connect` returns now, `None` while it is under way.
     pub fn connect_result(&mut self) -> Option<Result<(), Errno>> {
-        if self.link == Link::Connecting && !self.syn_waits {
+        if self.link == Link::Connecting && self.syn_room == 0 {
             return None;
         }
         if std::mem::replace(&mut self.told, ConnectTold::Result) == ConnectTold::Result {
@@ -352,9 +365,10 @@ impl Stream {
         more: bool,
         urgent: bool,
     ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open && !(self.syn_waits && self.link == Link::Connecting) {
+        if self.link != Link::Open && !self.waits_for_octets() {
             return Ok(Attempt::Wait);
         }
+        let chunk = if self.waits_for_octets() { self.syn_room } else { SEND_CHUNK };
         let mut sent = self.send_direct(io, from, urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 {
@@ -362,7 +376,7 @@ impl Stream {
                 self.starved = true;
                 break;
             }
-            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), SEND_CHUNK) else {
+            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), chunk) else {
                 // With octets outstanding the next acknowledgement helps; without, it is memory that is short.
                 self.starved = self.send.outstanding() == 0;
                 self.draining = !self.starved;
@@ -374,7 +388,10 @@ impl Stream {
             let data = MemRange { offset: piece.offset, len };
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // octets take up.
-            let follows = if from.left() > 0 { self.send.has_room_behind(len) } else { more };
+            let follows = match from.left() {
+                1.. if self.syn_room == 0 => self.send.has_room_behind(len),
+                _ => more,
+            };
             if !io.send(Send { flow: self.flow, data, more: follows, urgent: urgent && from.left() == 0 }) {
                 self.starved = true;
                 break;
@@ -383,9 +400,11 @@ impl Stream {
             self.engine_sent += u64::from(len);
             sent += len as usize;
             io.ring();
+            if core::mem::take(&mut self.syn_room) > 0 {
+                // The SYN takes these with it; the others wait until the peer has answered.
+                break;
+            }
         }
-        // The first octets take the SYN with them; what is sent later waits until the peer has answered.
-        self.syn_waits &= sent == 0;
         self.publish(0);
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
     }
@@ -464,7 +483,7 @@ impl Stream {
         if self.link != Link::Connecting {
             return;
         }
-        self.syn_waits = false;
+        self.syn_room = 0;
         if errno.is_ok() {
             self.link = Link::Open;
             self.publish(OUT);

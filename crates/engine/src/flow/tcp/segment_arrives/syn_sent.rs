@@ -49,7 +49,7 @@ pub(super) fn process<H: HostSide>(
     flow.snd.wl2 = ack;
     flow.fast_open.taken = flow.fast_open.sent > 0 && ack.after(flow.snd.iss.plus(1));
     // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
-    // 4.2.1).
+    // 4.2.2).
     flow.board.mark_lost(cx.sent, |_| true);
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
