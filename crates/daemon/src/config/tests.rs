@@ -1,3 +1,5 @@
+//! What the command line and `toe.toml` may say, and what they may not.
+
 use super::*;
 use std::net::{IpAddr, Ipv4Addr};
 use toe_engine::{AlgorithmName, EcnMode, FastOpenMode, SynCookies};

@@ -13,18 +13,19 @@
 //! | reset, data left | data | errno once, then EPIPE | IN OUT ERR HUP RDHUP |
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
+mod fast_open;
 mod recv;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
+use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::slices::Gather;
 use crate::socket::urgent::{Plan, Urgent};
-use crate::socket::{FastOpen, Socket};
 use std::net::SocketAddr;
 use toe_abi::channel::ChannelEntry;
-use toe_abi::command::{FLOW_RECEIVE_SHUT, FLOW_WAITS_FOR_DATA, FlowInfo};
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
@@ -87,11 +88,6 @@ pub struct Manner {
     write_shut: bool,
     low_water: usize,
     error: Errno,
-}
-
-/// Octets that fit a SYN that waits for them; 0: it does not wait.
-fn syn_room(info: &FlowInfo) -> u32 {
-    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss } else { 0 }
 }
 
 /// A connection.
@@ -194,7 +190,7 @@ impl Stream {
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
-            stream.syn_room = syn_room(info);
+            stream.syn_room = fast_open::syn_room(info);
         }
         stream.read_addrs(info);
         stream
@@ -302,24 +298,6 @@ impl Stream {
     pub fn read_addrs(&mut self, info: &FlowInfo) {
         self.send.set_round_trip(info.srtt_us);
         self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
-    }
-
-    /// Whether the SYN waits for the first octets that the program sends.
-    pub fn waits_for_octets(&self) -> bool {
-        self.syn_room > 0 && self.link == Link::Connecting
-    }
-
-    /// The engine may have a cookie of the server's.
-    pub fn open_fast(&mut self, fast: FastOpen, info: &FlowInfo) {
-        self.syn_room = syn_room(info);
-        if !self.waits_for_octets() {
-            return;
-        }
-        if fast == FastOpen::Message {
-            // The call that sends them is the one that connects.
-            self.told = ConnectTold::InProgress;
-        }
-        self.publish(OUT);
     }
 
     /// What `connect` returns now, `None` while it is under way.
