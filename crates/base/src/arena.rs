@@ -93,6 +93,11 @@ impl Arena {
         self.used
     }
 
+    /// Octets that are not handed out; not all need be one block.
+    pub fn available(&self) -> u64 {
+        self.len - self.used
+    }
+
     /// Octets in all.
     pub fn capacity(&self) -> u64 {
         self.len

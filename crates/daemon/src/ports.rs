@@ -11,6 +11,7 @@ use toe_base::{Addr, Instant, PortId};
 use toe_engine::{Engine, Link};
 use toe_port::{Driver, Port, Steering};
 use toe_wire::icmpv6::link_local_of;
+use toe_wire::vlan::VlanId;
 
 /// Frames taken from, and given to, one port in one round.
 const FRAMES_PER_ROUND: usize = 256;
@@ -37,6 +38,7 @@ pub struct PortSlot {
     pub port: Box<dyn Port>,
     driver: Driver,
     interface: String,
+    vlan: Option<VlanId>,
     /// The interface's number, as long as the kernel has it.
     index: Option<u32>,
     /// The interface went away, or is not as it was: it must be opened anew.
@@ -73,7 +75,7 @@ impl Ports {
         config: &PortConfig,
         port: Box<dyn Port>,
     ) -> std::io::Result<()> {
-        let id = engine.add_port(link_of(&*port));
+        let id = engine.add_port(link_of(&*port, config.spec.vlan));
         if config.spec.driver.shares_address() {
             engine.share_port(id);
         }
@@ -92,6 +94,7 @@ impl Ports {
             port,
             driver: config.spec.driver,
             interface: config.spec.interface.clone(),
+            vlan: config.spec.vlan,
             index: None,
             must_reopen: false,
             retry_at: None,
@@ -338,7 +341,7 @@ impl PortSlot {
             return false;
         }
         self.must_reopen = false;
-        engine.set_link(self.id, link_of(&*self.port));
+        engine.set_link(self.id, link_of(&*self.port, self.vlan));
         tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port open again");
         true
     }
@@ -351,7 +354,7 @@ impl PortSlot {
             return tracing::warn!(port = self.name, %error, "the port goes on with its old MTU and address");
         }
         if before != (self.port.mac(), self.port.mtu()) {
-            engine.set_link(self.id, link_of(&*self.port));
+            engine.set_link(self.id, link_of(&*self.port, self.vlan));
             tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port changed");
         }
     }
@@ -386,10 +389,10 @@ fn speak_ipv6(engine: &mut Engine, id: PortId, driver: Driver, port: &mut dyn Po
     Ok(())
 }
 
-fn link_of(port: &dyn Port) -> Link {
+fn link_of(port: &dyn Port, vlan: Option<VlanId>) -> Link {
     // Its index may not be there for a moment, while an interface is replaced: only link-local addresses need it.
     let zone = crate::kernel::index_of(port.name()).unwrap_or(0);
-    Link { mac: port.mac(), zone, mtu: port.mtu(), caps: port.caps() }
+    Link { mac: port.mac(), zone, mtu: port.mtu(), caps: port.caps(), vlan }
 }
 
 #[cfg(test)]
@@ -414,6 +417,7 @@ mod tests {
             port: Box::new(port),
             driver: Driver::Packet,
             interface: "a".to_owned(),
+            vlan: None,
             index: None,
             must_reopen: false,
             retry_at: None,

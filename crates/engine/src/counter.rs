@@ -14,6 +14,7 @@ toe_base::counters! {
         DropTruncated = "drop_truncated",
         DropNotForUs = "drop_not_for_us",
         DropEthertype = "drop_ethertype",
+        DropVlan = "drop_other_vlan",
         DropBadIp = "drop_bad_ip_header",
         DropFragment = "drop_ip_fragment",
         DropFragmentLimit = "drop_ip_fragment_limit",

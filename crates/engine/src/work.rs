@@ -7,6 +7,7 @@ use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
 use toe_wire::tcp::{FastOpenCookie, SackBlocks};
+use toe_wire::vlan::VlanId;
 
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
@@ -22,6 +23,8 @@ pub struct Link {
     /// Largest IP datagram that fits one frame, in octets.
     pub mtu: u32,
     pub caps: LinkCaps,
+    /// Of the networks on the wire the one that the port is of; `None`: that of untagged frames.
+    pub vlan: Option<VlanId>,
 }
 
 /// Where a flow's segments travel.

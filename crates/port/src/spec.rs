@@ -1,9 +1,10 @@
-//! What stands behind `--port`: `DRIVER:INTERFACE`, then perhaps `?` and the faults to inject.
+//! What stands behind `--port`: `DRIVER:INTERFACE`, then perhaps `?` and a VLAN or the faults to inject.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::fault::FaultPlan;
+use toe_wire::vlan::VlanId;
 
 /// Longest interface name that Linux takes (IFNAMSIZ less its terminator).
 const NAME_MAX: usize = 15;
@@ -38,17 +39,40 @@ impl Driver {
 pub struct PortSpec {
     pub driver: Driver,
     pub interface: String,
+    /// Of the networks that share the interface by 802.1Q tags.
+    pub vlan: Option<VlanId>,
     pub faults: Option<FaultPlan>,
 }
 
 /// Why a port's specification was refused. The text says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    NoDriver { given: String },
-    UnknownDriver { given: String },
-    BadInterfaceName { given: String },
-    UnknownFault { key: String },
-    BadFaultValue { key: String, value: String, wanted: &'static str },
+    NoDriver {
+        given: String,
+    },
+    UnknownDriver {
+        given: String,
+    },
+    BadInterfaceName {
+        given: String,
+    },
+    BadVlan {
+        value: String,
+    },
+    /// Where the kernel can make an interface of one network.
+    NoVlanHere {
+        driver: Driver,
+        interface: String,
+        vlan: VlanId,
+    },
+    UnknownFault {
+        key: String,
+    },
+    BadFaultValue {
+        key: String,
+        value: String,
+        wanted: &'static str,
+    },
 }
 
 impl fmt::Display for SpecError {
@@ -70,9 +94,18 @@ impl fmt::Display for SpecError {
                 f,
                 "`{given}` is no interface name: use 1 to {NAME_MAX} letters, digits, `-`, `_` or `.` (see `ip link`)"
             ),
+            SpecError::BadVlan { value } => write!(f, "`{value}` is no VLAN: write a number from 1 to 4094"),
+            SpecError::NoVlanHere { driver, interface, vlan } => {
+                let (driver, id) = (driver.name(), vlan.raw());
+                write!(
+                    f,
+                    "?vlan= is for tap only; for {driver} make an interface of that network and give that: `ip link add \
+                     link {interface} name {interface}.{id} type vlan id {id}`, then {driver}:{interface}.{id}"
+                )
+            }
             SpecError::UnknownFault { key } => write!(
                 f,
-                "unknown fault `{key}`: use drop, burst, reorder, dup, corrupt, delay_us, jitter_us, rate_kbit, queue_bytes, \
+                "unknown option `{key}`: use vlan, or for faults drop, burst, reorder, dup, corrupt, delay_us, jitter_us, rate_kbit, queue_bytes, \
                  mark_bytes (each also with rx_ or tx_ in front), or seed; for example ?drop=1%&reorder=1%&seed=7"
             ),
             SpecError::BadFaultValue { key, value, wanted } => {
@@ -88,8 +121,8 @@ impl FromStr for PortSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<PortSpec, SpecError> {
-        let (link, faults) = match text.split_once('?') {
-            Some((link, faults)) => (link, Some(faults)),
+        let (link, options) = match text.split_once('?') {
+            Some((link, options)) => (link, Some(options)),
             None => (text, None),
         };
         let (driver, interface) =
@@ -103,19 +136,34 @@ impl FromStr for PortSpec {
         if !is_interface_name(interface) {
             return Err(SpecError::BadInterfaceName { given: interface.to_owned() });
         }
-        let faults = faults.map(FaultPlan::from_str).transpose()?;
-        Ok(PortSpec { driver, interface: interface.to_owned(), faults })
+        let interface = interface.to_owned();
+        let (vlan, faults) = options.map_or(Ok((None, None)), take_vlan)?;
+        if let Some(vlan) = vlan.filter(|_| driver != Driver::Tap) {
+            return Err(SpecError::NoVlanHere { driver, interface, vlan });
+        }
+        let faults = faults.as_deref().map(FaultPlan::from_str).transpose()?;
+        Ok(PortSpec { driver, interface, vlan, faults })
     }
 }
 
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.driver.name(), self.interface)?;
-        match &self.faults {
-            Some(plan) => write!(f, "?{plan}"),
-            None => Ok(()),
-        }
+        let vlan = self.vlan.map(|vlan| format!("vlan={}", vlan.raw()));
+        let options = vlan.into_iter().chain(self.faults.as_ref().map(FaultPlan::to_string));
+        options.zip(["?", "&"]).try_for_each(|(option, sign)| write!(f, "{sign}{option}"))
     }
+}
+
+/// The VLAN, and the options that are left: the faults.
+fn take_vlan(options: &str) -> Result<(Option<VlanId>, Option<String>), SpecError> {
+    let (vlans, faults): (Vec<&str>, Vec<&str>) =
+        options.split('&').partition(|option| option.split('=').next() == Some("vlan"));
+    let Some(given) = vlans.last() else { return Ok((None, Some(options.to_owned()))) };
+    let value = given.split_once('=').map_or("", |(_, value)| value);
+    let vlan = value.parse().ok().and_then(VlanId::new);
+    let vlan = vlan.ok_or_else(|| SpecError::BadVlan { value: value.to_owned() })?;
+    Ok((Some(vlan), (!faults.is_empty()).then(|| faults.join("&"))))
 }
 
 /// Stricter than the kernel, which takes any octets but `/`, `:` and white space; `%` would make it choose a name.
@@ -132,7 +180,10 @@ mod tests {
     #[test]
     fn the_plain_form() {
         let spec: PortSpec = "tap:toe0".parse().expect("good");
-        assert_eq!(spec, PortSpec { driver: Driver::Tap, interface: "toe0".to_owned(), faults: None });
+        assert_eq!(
+            spec,
+            PortSpec { driver: Driver::Tap, interface: "toe0".to_owned(), vlan: None, faults: None }
+        );
         let spec: PortSpec = "packet:eth0.12".parse().expect("good");
         assert_eq!((spec.driver, spec.interface.as_str()), (Driver::Packet, "eth0.12"));
         let spec: PortSpec = "xdp:eth0".parse().expect("good");
@@ -152,12 +203,23 @@ mod tests {
     }
 
     #[test]
+    fn a_vlan_stands_among_the_faults() {
+        let spec: PortSpec = "tap:a?drop=1%&vlan=12".parse().expect("good");
+        assert_eq!(spec.vlan.map(VlanId::raw), Some(12));
+        assert_eq!(spec.faults.map(|plan| plan.rx.drop), Some(Rate::from_ppm(10_000)));
+        let alone: PortSpec = "tap:a?vlan=12".parse().expect("good");
+        assert_eq!(alone.faults, None);
+    }
+
+    #[test]
     fn what_is_printed_reads_back() {
         for text in [
             "tap:a",
             "xdp:d",
             "packet:b?drop=2.5%&tx_dup=1%&rx_delay_us=9&corrupt=100%&seed=3",
             "tap:c?seed=0",
+            "tap:d?vlan=12",
+            "tap:e?drop=1%&vlan=4094&seed=3",
             "tap:e?tx_drop=1%&tx_burst=5&jitter_us=20&rx_rate_kbit=100000&rx_queue_bytes=250000&rx_mark_bytes=9000",
         ] {
             let spec: PortSpec = text.parse().expect("good");
@@ -174,7 +236,11 @@ mod tests {
             ("tap:a b", "interface name"),
             ("tap:tap%d", "interface name"),
             ("packet:sixteen-letters-", "15"),
-            ("tap:a?loss=1%", "use drop"),
+            ("tap:a?vlan", "1 to 4094"),
+            ("tap:a?vlan=0", "1 to 4094"),
+            ("tap:a?vlan=4095", "1 to 4094"),
+            ("packet:eth1?vlan=12", "packet:eth1.12"),
+            ("tap:a?loss=1%", "drop"),
             ("tap:a?drop", "percentage"),
             ("tap:a?drop=101%", "percentage"),
             ("tap:a?drop=-1%", "percentage"),
@@ -185,7 +251,7 @@ mod tests {
             ("tap:a?queue_bytes=-1", "octets"),
             ("tap:a?burst=1001", "frames"),
             ("tap:a?seed=-1", "whole number"),
-            ("tap:a?", "use drop"),
+            ("tap:a?", "drop"),
         ];
         for (text, hint) in cases {
             let error = text.parse::<PortSpec>().expect_err(text).to_string();

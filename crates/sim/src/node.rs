@@ -87,7 +87,7 @@ impl Node {
             EngineConfig { flows_max: spec.flows_max, direct: false, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
         let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
-        let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0 });
+        let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
         engine.add_local();
         engine.add_addr(port, address_of(number).into(), 24);
         memory.reset(random);

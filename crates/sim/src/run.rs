@@ -12,6 +12,7 @@ use crate::trace::{About, Trace};
 use crate::world::{What, World};
 use std::net::Ipv4Addr;
 use toe_abi::attach::FenceReason;
+use toe_engine::Counter;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -106,8 +107,10 @@ impl World {
         let swarm = &self.swarm;
         let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
         let on = |fault| swarm.faults.contains(&fault);
+        // A full queue loses frames as well.
+        let loses = swarm.link != clean || swarm.link.bottleneck.is_some();
         self.conns.excuses = Excuses {
-            lossy: swarm.link != clean || swarm.driver.mtu_changes > 0,
+            lossy: loses || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
             crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
@@ -368,8 +371,8 @@ impl World {
             let more = self.advance(moved_at + STALL_US)?;
             if self.streams.progress != progress {
                 (progress, moved_at) = (self.streams.progress, self.now_us);
-            } else if !more && self.conns.list[waits].opened == [true, false] && self.conns.excuses.lossy {
-                self.conns.list[waits].excuse = Some("the server gave the handshake up");
+            } else if !more && let Some(why) = self.why_it_never_ends(waits as u32) {
+                self.conns.list[waits].excuse = Some(why);
             } else if !more {
                 let what = self.describe_stall(waits as u32);
                 return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
@@ -379,6 +382,27 @@ impl World {
             self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
         }
         self.check_streams()
+    }
+
+    /// What TCP has no answer to: one end is gone and the other, which waits for it, has nothing to send.
+    fn why_it_never_ends(&self, number: u32) -> Option<&'static str> {
+        let (conn, excuses) = (&self.conns.list[number as usize], &self.conns.excuses);
+        let half_made = conn.opened == [true, false];
+        let up = self.streams.get(crate::pattern::StreamId { conn: number, side: 0 });
+        let client_is_silent = up.handed == 0 && !up.ended;
+        let server = &self.nodes[conn.server.0].engine;
+        let full = [Counter::DropAcceptQueueFull, Counter::DropFlowTableFull];
+        let turned_away = full.into_iter().any(|full| server.counter(full) > 0);
+        if half_made && excuses.lossy {
+            Some("the server gave the handshake up")
+        } else if half_made && client_is_silent && excuses.crowded && turned_away {
+            // RFC 4987 section 3.6: of what a cookie stands for the server knows nothing until the client speaks.
+            Some("its cookie came back when there was no place")
+        } else if excuses.forgetful && conn.was_reset {
+            Some("one orphan too many was reset, and the reset got lost")
+        } else {
+            None
+        }
     }
 
     fn describe_stall(&self, conn: u32) -> String {

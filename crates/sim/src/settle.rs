@@ -73,6 +73,7 @@ impl World {
         }
         let now_us = self.now_us;
         self.trace.event(now_us, About::node(at), "leaves", format_args!("{}", Seen(&frame)));
+        self.note_reset(&frame);
         let spec = &self.nodes[at].spec;
         let found = self.sequences.sent(&frame, offload, spec, &self.streams, &mut self.tallies);
         self.verdict.check(Checker::Sequence, found);
@@ -81,6 +82,14 @@ impl World {
             .launch(now_us, at, frame, offload, &mut self.tallies, &mut |flight| arrivals.push(flight));
         for flight in arrivals {
             self.schedule(flight.due_us, What::Arrives(flight));
+        }
+    }
+
+    fn note_reset(&mut self, frame: &[u8]) {
+        let Some(tcp) = TcpFrame::parse(frame).filter(|tcp| tcp.header.flags.rst()) else { return };
+        let streams = [tcp.way, tcp.way.back()].map(|way| self.sequences.stream(way));
+        for id in streams.into_iter().flatten() {
+            self.conns.list[id.conn as usize].was_reset = true;
         }
     }
 

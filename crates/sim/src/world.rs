@@ -313,6 +313,7 @@ impl World {
             start_us,
             opened: [false; 2],
             done: [false; 2],
+            was_reset: false,
             excuse: None,
         };
         self.conns.list.push(conn);

@@ -11,7 +11,7 @@ pub enum EtherType {
     Ipv4,
     Arp,
     Ipv6,
-    /// An 802.1Q tag follows; what is behind it belongs to another network.
+    /// An 802.1Q tag follows ([`crate::vlan`]); what is behind it may belong to another network.
     Vlan,
     Other(u16),
 }

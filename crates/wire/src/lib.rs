@@ -17,6 +17,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod link;
 pub mod tcp;
+pub mod vlan;
 
 pub use arp::{ArpOperation, ArpRepr};
 pub use checksum::Sum;
@@ -28,3 +29,4 @@ pub use ipv4::{Ipv4Repr, Protocol};
 pub use ipv6::Ipv6Repr;
 pub use link::MacAddr;
 pub use tcp::{SackBlock, SackBlocks, TcpFlags, TcpOptions, TcpRepr, Timestamps};
+pub use vlan::VlanId;

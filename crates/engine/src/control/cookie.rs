@@ -120,6 +120,42 @@ impl Offer {
     }
 }
 
+/// Cookies that have made a connection. One makes no second: a copy of its ACK that comes when the first has ended would
+/// hand the program octets that it has had. (Linux remembers none of them, and is open to this.)
+#[derive(Debug)]
+pub struct SpentCookies {
+    /// A mark's low bits say where it stands; a newer one takes the place of an older.
+    marks: Box<[u64; SPENT_MAX]>,
+}
+
+/// In a flood real peers are few; of those, so many are safe at a time.
+const SPENT_MAX: usize = 2048;
+/// 2^64 divided by the golden ratio: neighbouring cookies stand far apart.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Default for SpentCookies {
+    fn default() -> SpentCookies {
+        SpentCookies { marks: Box::new([0; SPENT_MAX]) }
+    }
+}
+
+impl SpentCookies {
+    pub fn spend(&mut self, secret: &[u8; 16], key: &FlowKey, cookie: SeqNum) {
+        let mark = SpentCookies::mark(secret, key, cookie);
+        self.marks[mark as usize % SPENT_MAX] = mark;
+    }
+
+    pub fn is_spent(&self, secret: &[u8; 16], key: &FlowKey, cookie: SeqNum) -> bool {
+        let mark = SpentCookies::mark(secret, key, cookie);
+        self.marks[mark as usize % SPENT_MAX] == mark
+    }
+
+    /// The minute is in the cookie, so that it is never the same again.
+    fn mark(secret: &[u8; 16], key: &FlowKey, cookie: SeqNum) -> u64 {
+        keyed_hash(secret, key, b's').wrapping_add(u64::from(cookie.raw()).wrapping_mul(SPREAD))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +202,18 @@ mod tests {
             assert_eq!(check(&SECRET, &key(1), PEER, cookie.plus(n), at(10)), None, "it sent {n} octets");
             assert_eq!(check(&SECRET, &key(1), PEER.plus(n), cookie.plus(n), at(10)), None, "both did");
         }
+    }
+
+    #[test]
+    fn a_spent_cookie_is_known_by_its_connection() {
+        let mut spent = SpentCookies::default();
+        let cookie = make(&SECRET, &key(1), PEER, 1460, at(10));
+        assert!(!spent.is_spent(&SECRET, &key(1), cookie));
+        spent.spend(&SECRET, &key(1), cookie);
+        assert!(spent.is_spent(&SECRET, &key(1), cookie));
+        assert!(!spent.is_spent(&SECRET, &key(2), cookie), "another port");
+        let next = make(&SECRET, &key(1), PEER.plus(7), 1460, at(10));
+        assert!(!spent.is_spent(&SECRET, &key(1), next), "the next one of the same port");
     }
 
     #[test]

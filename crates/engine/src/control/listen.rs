@@ -94,10 +94,14 @@ pub struct Listener {
     pub waiting: VecDeque<FlowIdx>,
     /// Connections in SYN_RECEIVED.
     pub half_open: u32,
+    /// Those of them that their peers hold to be open and that find no place in the backlog, in their order.
+    pub line: VecDeque<FlowIdx>,
     /// Connections handed to a session and not taken by its program yet.
     pub handed: u32,
     /// Until then an ACK may bring a cookie back.
     pub cookies_until: Instant,
+    /// Until then one may do so again for which there was no place.
+    pub turned_away_until: Instant,
     pub fast_open: FastOpenQueue,
 }
 
@@ -249,8 +253,10 @@ impl Listeners {
             turn: 0,
             waiting: VecDeque::new(),
             half_open: 0,
+            line: VecDeque::new(),
             handed: 0,
             cookies_until: Instant::ZERO,
+            turned_away_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
         };
         self.records[slot] = Some(listener);

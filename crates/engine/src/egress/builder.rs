@@ -1,20 +1,50 @@
 //! Builds one Ethernet frame with an IP packet: knows every offset, so that nobody else counts octets.
 
+use crate::work::Link;
 use core::net::Ipv4Addr;
 use toe_base::Addr;
 use toe_wire::eth::{self, EthRepr, EtherType};
 use toe_wire::ipv4::{self, Ipv4Repr, Protocol};
 use toe_wire::ipv6::{self, Ipv6Repr};
 use toe_wire::link::MacAddr;
+use toe_wire::vlan::{self, VlanId};
 
 /// TTL or hop limit of what we send (RFC 1700's successor registry: 64).
 pub const TTL: u8 = 64;
 
+/// From whom to whom a frame goes on its wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hop {
+    pub from: MacAddr,
+    pub to: MacAddr,
+    /// Of the networks on that wire.
+    pub vlan: Option<VlanId>,
+}
+
+impl Hop {
+    pub fn over(link: &Link, to: MacAddr) -> Hop {
+        Hop { from: link.mac, to, vlan: link.vlan }
+    }
+
+    pub fn header_len(&self) -> usize {
+        eth::HEADER_LEN + if self.vlan.is_some() { vlan::TAG_LEN } else { 0 }
+    }
+
+    /// Writes the Ethernet header and the tag, if there is one. What follows is returned.
+    pub fn emit<'a>(&self, ethertype: EtherType, frame: &'a mut [u8]) -> &'a mut [u8] {
+        let outer = if self.vlan.is_some() { EtherType::Vlan } else { ethertype };
+        EthRepr { dst: self.to, src: self.from, ethertype: outer }.emit(frame);
+        if let Some(id) = self.vlan {
+            vlan::emit(id, ethertype, &mut frame[eth::HEADER_LEN..]);
+        }
+        &mut frame[self.header_len()..]
+    }
+}
+
 /// Where a packet goes. Both addresses are of one family.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
-    pub from_mac: MacAddr,
-    pub to_mac: MacAddr,
+    pub hop: Hop,
     pub from: Addr,
     pub to: Addr,
     pub ttl: u8,
@@ -37,25 +67,23 @@ pub fn ip_header_len(peer: Addr) -> usize {
     if peer.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
 }
 
-/// Octets before the transport header of frames to `peer`.
-pub fn network_headers_len(peer: Addr) -> usize {
-    eth::HEADER_LEN + ip_header_len(peer)
+impl Envelope {
+    /// Octets before the transport header.
+    pub fn headers_len(&self) -> usize {
+        self.hop.header_len() + ip_header_len(self.to)
+    }
 }
 
 impl<'a> FrameBuilder<'a> {
-    /// Octets of a frame to `peer` with `transport_len` octets behind the IP header.
-    pub fn frame_len(peer: Addr, transport_len: usize) -> usize {
-        network_headers_len(peer) + transport_len
-    }
-
     /// Fills the Ethernet and IP headers of `frame`, whose length says how long the packet is.
     pub fn ip(frame: &'a mut [u8], envelope: &Envelope, protocol: Protocol) -> FrameBuilder<'a> {
-        let transport_at = network_headers_len(envelope.to);
+        let transport_at = envelope.headers_len();
+        let ip_at = envelope.hop.header_len();
         let (src, dst) = (envelope.from, envelope.to);
         let ethertype = match (src.to_v4(), dst.to_v4()) {
             (Some(src), Some(dst)) => {
-                let total_len = (frame.len() - eth::HEADER_LEN) as u16;
-                ipv4_header(envelope, src, dst, protocol, total_len).emit(&mut frame[eth::HEADER_LEN..]);
+                let total_len = (frame.len() - ip_at) as u16;
+                ipv4_header(envelope, src, dst, protocol, total_len).emit(&mut frame[ip_at..]);
                 EtherType::Ipv4
             }
             _ => {
@@ -68,11 +96,11 @@ impl<'a> FrameBuilder<'a> {
                     flow_label: 0,
                     payload_len: (frame.len() - transport_at) as u16,
                 };
-                ip.emit(&mut frame[eth::HEADER_LEN..]);
+                ip.emit(&mut frame[ip_at..]);
                 EtherType::Ipv6
             }
         };
-        EthRepr { dst: envelope.to_mac, src: envelope.from_mac, ethertype }.emit(frame);
+        envelope.hop.emit(ethertype, frame);
         FrameBuilder { frame, transport_at }
     }
 

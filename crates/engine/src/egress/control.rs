@@ -1,13 +1,13 @@
 //! Frames that belong to no flow's stream: ARP and neighbour discovery, ICMP echo replies, lone resets. At most one a frame
 //! received, and queued in a bounded list, so nobody can use the engine to amplify.
 
-use super::builder::{Envelope, FrameBuilder, TTL};
+use super::builder::{Envelope, FrameBuilder, Hop, TTL};
 use super::segment::{self, NoRoom};
-use crate::work::ControlFrame;
+use crate::work::{ControlFrame, Link};
 use core::net::Ipv4Addr;
 use toe_base::Addr;
 use toe_wire::arp::{self, ArpOperation, ArpRepr};
-use toe_wire::eth::{self, EthRepr, EtherType};
+use toe_wire::eth::EtherType;
 use toe_wire::icmp::{self, IcmpRepr};
 use toe_wire::icmpv6::{self, Advertisement, Icmpv6Repr};
 use toe_wire::ipv4::Protocol;
@@ -15,42 +15,43 @@ use toe_wire::link::{FrameSink, MacAddr, TxOffload};
 use toe_wire::tcp;
 
 /// Builds the frame in `sink` and hands it over.
-pub fn emit(sink: &mut dyn FrameSink, mac: MacAddr, control: &ControlFrame) -> Result<(), NoRoom> {
+pub fn emit(sink: &mut dyn FrameSink, link: &Link, control: &ControlFrame) -> Result<(), NoRoom> {
     match control {
         ControlFrame::AskNeighbour { target, source } => match (target.to_v4(), source.to_v4()) {
-            (Some(target), Some(source)) => ask_by_arp(sink, mac, target, source),
-            _ => ask_by_solicitation(sink, mac, *target, *source),
+            (Some(target), Some(source)) => ask_by_arp(sink, link, target, source),
+            _ => ask_by_solicitation(sink, link, *target, *source),
         },
         ControlFrame::ArpReply { to_mac, to, source } => {
             let message = ArpRepr {
                 operation: ArpOperation::Reply,
-                sender_mac: mac,
+                sender_mac: link.mac,
                 sender_ip: *source,
                 target_mac: *to_mac,
                 target_ip: *to,
             };
-            emit_arp(sink, mac, *to_mac, &message)
+            emit_arp(sink, &Hop::over(link, *to_mac), &message)
         }
         ControlFrame::Advertise { to_mac, to, source, solicited } => {
             let message = Icmpv6Repr::NeighbourAdvertisement(Advertisement {
                 target: source.to_v6(),
-                target_mac: Some(mac),
+                target_mac: Some(link.mac),
                 is_router: false,
                 is_solicited: *solicited,
                 overrides: true,
             });
-            emit_neighbour(sink, (mac, *to_mac), (*source, *to), &message)
+            emit_neighbour(sink, Hop::over(link, *to_mac), (*source, *to), &message)
         }
         ControlFrame::EchoReply { to_mac, to, source, ident, seq, data } => {
-            let (from_mac, to_mac) = (mac, *to_mac);
-            let envelope = Envelope { from_mac, to_mac, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
+            let hop = Hop::over(link, *to_mac);
+            let envelope = Envelope { hop, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
             emit_echo_reply(sink, &envelope, (*ident, *seq), data)
         }
         ControlFrame::Tcp { to_mac, key, segment } => {
             let (from, to) = (key.local.addr, key.remote.addr);
-            let envelope = Envelope { from_mac: mac, to_mac: *to_mac, from, to, ttl: TTL, traffic_class: 0 };
+            let hop = Hop::over(link, *to_mac);
+            let envelope = Envelope { hop, from, to, ttl: TTL, traffic_class: 0 };
             let header = segment::header(key, segment);
-            let frame = sink.frame(FrameBuilder::frame_len(to, header.header_len())).ok_or(NoRoom)?;
+            let frame = sink.frame(envelope.headers_len() + header.header_len()).ok_or(NoRoom)?;
             let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::Tcp);
             header.emit(builder.transport());
             tcp::store_checksum(builder.transport(), from, to);
@@ -62,40 +63,40 @@ pub fn emit(sink: &mut dyn FrameSink, mac: MacAddr, control: &ControlFrame) -> R
 
 fn ask_by_arp(
     sink: &mut dyn FrameSink,
-    mac: MacAddr,
+    link: &Link,
     target: Ipv4Addr,
     source: Ipv4Addr,
 ) -> Result<(), NoRoom> {
     let message = ArpRepr {
         operation: ArpOperation::Request,
-        sender_mac: mac,
+        sender_mac: link.mac,
         sender_ip: source,
         target_mac: MacAddr::default(),
         target_ip: target,
     };
-    emit_arp(sink, mac, MacAddr::BROADCAST, &message)
+    emit_arp(sink, &Hop::over(link, MacAddr::BROADCAST), &message)
 }
 
 /// RFC 4861 section 7.2.2.
 fn ask_by_solicitation(
     sink: &mut dyn FrameSink,
-    mac: MacAddr,
+    link: &Link,
     target: Addr,
     source: Addr,
 ) -> Result<(), NoRoom> {
     let group = icmpv6::solicited_node(target.to_v6());
-    let message = Icmpv6Repr::NeighbourSolicitation { target: target.to_v6(), source_mac: Some(mac) };
-    emit_neighbour(sink, (mac, icmpv6::multicast_mac(group)), (source, group.into()), &message)
+    let message = Icmpv6Repr::NeighbourSolicitation { target: target.to_v6(), source_mac: Some(link.mac) };
+    emit_neighbour(sink, Hop::over(link, icmpv6::multicast_mac(group)), (source, group.into()), &message)
 }
 
 fn emit_neighbour(
     sink: &mut dyn FrameSink,
-    (from_mac, to_mac): (MacAddr, MacAddr),
+    hop: Hop,
     (from, to): (Addr, Addr),
     message: &Icmpv6Repr,
 ) -> Result<(), NoRoom> {
-    let envelope = Envelope { from_mac, to_mac, from, to, ttl: icmpv6::HOP_LIMIT, traffic_class: 0 };
-    let frame = sink.frame(FrameBuilder::frame_len(to, message.header_len())).ok_or(NoRoom)?;
+    let envelope = Envelope { hop, from, to, ttl: icmpv6::HOP_LIMIT, traffic_class: 0 };
+    let frame = sink.frame(envelope.headers_len() + message.header_len()).ok_or(NoRoom)?;
     let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::Icmpv6);
     message.emit(builder.transport(), from.to_v6(), to.to_v6());
     sink.commit(TxOffload::default());
@@ -108,7 +109,7 @@ fn emit_echo_reply(
     (ident, sequence): (u16, u16),
     data: &[u8],
 ) -> Result<(), NoRoom> {
-    let len = FrameBuilder::frame_len(envelope.to, icmp::HEADER_LEN + data.len());
+    let len = envelope.headers_len() + icmp::HEADER_LEN + data.len();
     let frame = sink.frame(len).ok_or(NoRoom)?;
     let protocol = if envelope.to.is_v4() { Protocol::Icmp } else { Protocol::Icmpv6 };
     let mut builder = FrameBuilder::ip(frame, envelope, protocol);
@@ -124,10 +125,9 @@ fn emit_echo_reply(
     Ok(())
 }
 
-fn emit_arp(sink: &mut dyn FrameSink, mac: MacAddr, to: MacAddr, message: &ArpRepr) -> Result<(), NoRoom> {
-    let frame = sink.frame(eth::HEADER_LEN + arp::MESSAGE_LEN).ok_or(NoRoom)?;
-    EthRepr { dst: to, src: mac, ethertype: EtherType::Arp }.emit(frame);
-    message.emit(&mut frame[eth::HEADER_LEN..]);
+fn emit_arp(sink: &mut dyn FrameSink, hop: &Hop, message: &ArpRepr) -> Result<(), NoRoom> {
+    let frame = sink.frame(hop.header_len() + arp::MESSAGE_LEN).ok_or(NoRoom)?;
+    message.emit(hop.emit(EtherType::Arp, frame));
     sink.commit(TxOffload::default());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A flow's segment as a frame: headers by the builder, payload copied out of host memory, checksum by whoever can.
 
-use super::builder::{Envelope, FrameBuilder, network_headers_len};
+use super::builder::{Envelope, FrameBuilder};
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
 use crate::hostif::HostSide;
@@ -62,7 +62,7 @@ pub fn emit<H: HostSide>(
     let payload_len = payload.len();
     let header_len = tcp.header_len();
     let transport_len = header_len + payload_len as usize;
-    let frame = sink.frame(FrameBuilder::frame_len(envelope.to, transport_len)).ok_or(NoRoom)?;
+    let frame = sink.frame(envelope.headers_len() + transport_len).ok_or(NoRoom)?;
     let mut builder = FrameBuilder::ip(frame, envelope, Protocol::Tcp);
     let transport = builder.transport();
     tcp.emit(transport);
@@ -75,13 +75,13 @@ pub fn emit<H: HostSide>(
     let mut offload = TxOffload::default();
     if caps.tx_checksum {
         tcp::store_pseudo_sum(transport, envelope.from, envelope.to, transport_len as u16);
-        let start = network_headers_len(envelope.to) as u16;
+        let start = envelope.headers_len() as u16;
         offload.checksum = Some(PartialChecksum { start, offset: tcp::CHECKSUM_OFFSET });
     } else {
         tcp::store_checksum(transport, envelope.from, envelope.to);
     }
     if payload_len > u32::from(mss) {
-        let header_len = (network_headers_len(envelope.to) + header_len) as u16;
+        let header_len = (envelope.headers_len() + header_len) as u16;
         offload.segmentation = Some(Segmentation { header_len, mss, is_v6: envelope.to.is_v6() });
     }
     sink.commit(offload);

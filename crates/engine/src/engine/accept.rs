@@ -37,7 +37,7 @@ impl Engine {
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         listener.waiting.push_back(idx);
-        self.uncount_half_open(listener_idx);
+        self.uncount_half_open(listener_idx, idx);
         self.arrivals += 1;
         self.flows.get_mut(idx).conn.arrival = self.arrivals;
         self.hand_out(now, listener_idx, host);
@@ -303,7 +303,7 @@ impl Engine {
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.listener.take() else { return };
         if !flow.snd.syn_acked && !flow.fast_open.early {
-            self.uncount_half_open(listener_idx);
+            self.uncount_half_open(listener_idx, idx);
             return;
         }
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
@@ -312,6 +312,7 @@ impl Engine {
         } else {
             listener.handed -= 1;
         }
+        self.call_next_in_line(listener_idx);
     }
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.

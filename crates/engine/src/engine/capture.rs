@@ -6,7 +6,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::{Envelope, TTL};
+use crate::egress::builder::{Envelope, Hop, TTL};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
@@ -19,7 +19,7 @@ use toe_base::{Addr, Endpoint, FlowIdx, Instant, PortId};
 use toe_wire::checksum::{Sum, pseudo_header_sum};
 use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Protocol;
-use toe_wire::link::{FrameSink, LinkCaps, MacAddr, PartialChecksum, RxOffload, TxOffload};
+use toe_wire::link::{FrameSink, LinkCaps, PartialChecksum, RxOffload, TxOffload};
 use toe_wire::tcp;
 
 /// Memory kept for copies between rounds.
@@ -153,8 +153,7 @@ impl Engine {
         let key = key.reversed();
         let (from, to) = (key.local.addr, key.remote.addr);
         // As Linux shows what goes over `lo`: no hardware addresses.
-        let none = MacAddr::default();
-        let envelope = Envelope { from_mac: none, to_mac: none, from, to, ttl: TTL, traffic_class: 0 };
+        let envelope = Envelope { hop: Hop::default(), from, to, ttl: TTL, traffic_class: 0 };
         let header = segment::header(&key, &segment);
         let mut made = core::mem::take(&mut self.capture.made);
         let sink = &mut MadeFrame(&mut made);

@@ -333,9 +333,11 @@ impl Engine {
         flow.conn.accepted = true;
         flow.conn.came_in = None;
         flow.conn.owner.fd = fd;
-        if let Some(listener) = flow.conn.listener.take().and_then(|l| self.listeners.get_mut(l)) {
+        let came_in = flow.conn.listener.take();
+        if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
             listener.handed -= 1;
         }
+        came_in.into_iter().for_each(|listener| self.call_next_in_line(listener));
         self.after(idx);
         Ok(())
     }

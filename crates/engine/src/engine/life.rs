@@ -144,6 +144,9 @@ impl Engine {
             return;
         }
         flow.conn.app_closed = true;
+        // A host may close what it was handed and has not taken.
+        self.forget_in_listener(idx);
+        let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.anchor.take() {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));

@@ -153,6 +153,7 @@ pub struct Engine {
     capture: capture::Capture,
     /// Connections that came in at listeners and are not open yet.
     half_open: usize,
+    spent_cookies: crate::control::cookie::SpentCookies,
     leftovers: leftovers::Leftovers,
     /// Those that our programs have opened connections to with octets in the SYN, or may.
     servers: Servers,
@@ -186,6 +187,7 @@ impl Engine {
             arrivals: 0,
             capture: capture::Capture::default(),
             half_open: 0,
+            spent_cookies: Default::default(),
             leftovers: leftovers::Leftovers::default(),
             servers: Servers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),

@@ -108,7 +108,9 @@ impl Engine {
         let segment = &work.segment;
         // The sequence numbers of a new life lie beyond those of the old one.
         let mut beyond = None;
-        if let Some(idx) = known {
+        if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
+            self.remove_flow(idx);
+        } else if let Some(idx) = known {
             if self.must_wait_for_accept(idx, segment) {
                 self.counters.add(Counter::DropAcceptQueueFull);
                 return;

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use crate::control::cookie::{self, Offer};
-use crate::control::listen::ListenerIdx;
+use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::ecn;
@@ -21,6 +21,9 @@ use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
+
+/// Of all records, those that connections may have that are not open yet.
+const HALF_OPEN_ONE_IN: usize = 4;
 
 impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
@@ -42,7 +45,7 @@ impl Engine {
             self.counters.add(Counter::DropAcceptQueueFull);
             return;
         }
-        let has_room = listener.has_room_for_half_open() && self.half_open < self.half_open_max();
+        let has_room = self.has_room_for_half_open(listener);
         let cookies = self.config.tcp.syn_cookies;
         if !has_room && cookies == SynCookies::Off {
             self.counters.add(Counter::DropBacklogFull);
@@ -71,9 +74,9 @@ impl Engine {
         }
     }
 
-    /// Of all its records, those that connections may have that are not open yet.
-    fn half_open_max(&self) -> usize {
-        self.config.flows_max / 4
+    /// Whether another connection may have a record before it is open, by its listener and by the engine.
+    fn has_room_for_half_open(&self, listener: &Listener) -> bool {
+        listener.has_room_for_half_open() && self.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
     }
 
     fn count_half_open(&mut self, listener: ListenerIdx) {
@@ -84,10 +87,14 @@ impl Engine {
     }
 
     /// A connection is open, or gone before it was.
-    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx) {
+    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: FlowIdx) {
         self.half_open -= 1;
+        let was_in_line = core::mem::take(&mut self.flows.get_mut(idx).conn.in_line);
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.half_open -= 1;
+            if was_in_line {
+                listener.line.retain(|other| *other != idx);
+            }
         }
     }
 
@@ -102,17 +109,32 @@ impl Engine {
         }
     }
 
-    /// Whether the program has too many connections to take before another one can be completed.
-    pub(super) fn must_wait_for_accept(&self, idx: FlowIdx, segment: &Segment) -> bool {
-        let Flow { conn, fast_open, .. } = self.flows.get(idx);
-        conn.state == TcpState::SynReceived
-            && !fast_open.early
-            && segment.ack.is_some()
-            && !segment.rst
-            && conn
-                .listener
-                .and_then(|idx| self.listeners.get(idx))
-                .is_some_and(|listener| listener.is_full())
+    /// Whether the program has too many connections to take before another one can be completed. Then the segment is
+    /// dropped, and the connection stands in line for the next place.
+    pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
+        let Flow { conn, fast_open, .. } = self.flows.get_mut(idx);
+        if conn.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || fast_open.early {
+            return false;
+        }
+        let Some(listener) = conn.listener.and_then(|idx| self.listeners.get_mut(idx)) else { return false };
+        let must_wait = listener.is_full();
+        if must_wait && !core::mem::replace(&mut conn.in_line, true) {
+            listener.line.push_back(idx);
+        }
+        must_wait
+    }
+
+    /// There is a place at a listener that was full: who has waited longest for one gets the SYN-ACK again, whose answer
+    /// completes the connection. Linux leaves that to time-outs, and resets who has no luck at any of them.
+    pub(super) fn call_next_in_line(&mut self, listener: ListenerIdx) {
+        let Some(listener) = self.listeners.get_mut(listener).filter(|listener| !listener.is_full()) else {
+            return;
+        };
+        let Some(idx) = listener.line.pop_front() else { return };
+        let flow = self.flows.get_mut(idx);
+        flow.conn.in_line = false;
+        flow.board.mark_lost(&mut self.sent, |_| true);
+        self.after(idx);
     }
 
     /// Answers a SYN and forgets it.
@@ -165,7 +187,7 @@ impl Engine {
     }
 
     /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.
-    /// `false`: it is not.
+    /// `false`: it is not, and is nobody's.
     pub(super) fn cookie_arrives<H: HostSide>(
         &mut self,
         now: Instant,
@@ -178,23 +200,54 @@ impl Engine {
         let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.cookies_until) else {
             return false;
         };
-        let is_full = listener.is_full();
-        let (iss, irs) = (ack.minus(1), segment.seq.minus(1));
-        let Some(mss) = cookie::check(&self.config.secret, &work.key, irs, iss, now) else {
+        let is_too_many = listener.is_full() && !self.has_room_for_half_open(listener);
+        let Some((irs, mss)) = self.read_cookie(now, work, ack.minus(1)) else {
             self.counters.add(Counter::CookiesBad);
-            return false;
+            // What follows an ACK that was turned away is no stranger's: once its peer repeats that ACK, it has a place.
+            return now < listener.turned_away_until;
         };
-        if is_full {
+        self.counters.add(Counter::CookiesGood);
+        let ends = (ack.minus(1), irs, mss);
+        let made = (!is_too_many).then(|| self.open_by_cookie(now, listener_idx, work, ends));
+        let Some(idx) = made.flatten() else {
             self.counters.add(Counter::DropAcceptQueueFull);
+            if let Some(listener) = self.listeners.get_mut(listener_idx) {
+                listener.turned_away_until = listener.cookies_until;
+            }
+            return true;
+        };
+        // Its peer may have nothing to send: without a place in the line it would never be heard of again.
+        if self.must_wait_for_accept(idx, segment) {
+            self.counters.add(Counter::DropAcceptQueueFull);
+            self.after(idx);
             return true;
         }
-        self.counters.add(Counter::CookiesGood);
-        let Some(idx) = self.open_by_cookie(now, listener_idx, work, (iss, irs, mss)) else { return true };
         // The time that it echoes holds other things in its low bits.
         let timestamps = segment.timestamps.map(|(value, _)| (value, 0));
-        let work = RxWork { segment: Segment { timestamps, ..*segment }, ..*work };
+        let work = RxWork { segment: Segment { timestamps, seq: irs.plus(1), ..*segment }, ..*work };
         self.flow_receives(now, idx, &work, host);
         true
+    }
+
+    /// A SYN was answered with a cookie, and when it came again with a record; but the peer answers the first.
+    pub(super) fn answers_earlier_cookie(&self, now: Instant, idx: FlowIdx, work: &RxWork<'_>) -> bool {
+        let (flow, segment) = (self.flows.get(idx), &work.segment);
+        if flow.conn.state != TcpState::SynReceived || segment.syn || segment.rst || flow.fast_open.early {
+            return false;
+        }
+        let Some(listener) = flow.conn.listener.and_then(|idx| self.listeners.get(idx)) else { return false };
+        let strange = segment.ack.filter(|ack| *ack != flow.snd.iss.plus(1) && now < listener.cookies_until);
+        strange.is_some_and(|ack| self.read_cookie(now, work, ack.minus(1)).is_some())
+    }
+
+    /// The number of the peer's SYN, and its MSS, if `cookie` is one and has made no connection yet.
+    fn read_cookie(&self, now: Instant, work: &RxWork<'_>, cookie: SeqNum) -> Option<(SeqNum, u16)> {
+        let (secret, segment) = (&self.config.secret, &work.segment);
+        let check = |irs| cookie::check(secret, &work.key, irs, cookie, now).map(|mss| (irs, mss));
+        // A keepalive has the number before the next one: of a peer whose ACK was turned away it may be all that comes.
+        let is_empty = segment.len == 0 && !segment.fin;
+        let found = check(segment.seq.minus(1)).or_else(|| check(segment.seq).filter(|_| is_empty))?;
+        (!self.spent_cookies.is_spent(secret, &work.key, cookie)).then_some(found)
     }
 
     /// The record that the SYN would have made, its SYN-ACK sent.
@@ -227,6 +280,7 @@ impl Engine {
         flow.conn.listener = Some(listener);
         flow.conn.came_in = Some(listener);
         let idx = self.insert_flow(flow)?;
+        self.spent_cookies.spend(&self.config.secret, &work.key, iss);
         self.count_half_open(listener);
         self.counters.add(Counter::PassiveOpens);
         self.note_syn_ack_sent(now, idx);

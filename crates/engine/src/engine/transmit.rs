@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::{ECT_0, Envelope, TTL};
+use crate::egress::builder::{ECT_0, Envelope, Hop, TTL};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::output::{Pools, TxContext};
@@ -92,7 +92,7 @@ impl Engine {
         let port = &mut self.ports[port.index()];
         let mut sent = 0;
         while let Some(frame) = port.control.front() {
-            if control::emit(sink, port.link.mac, frame).is_err() {
+            if control::emit(sink, &port.link, frame).is_err() {
                 break;
             }
             port.control.pop_front();
@@ -175,7 +175,7 @@ impl Engine {
             self.shared.ask_neighbour(port_id, doubtful);
         }
         let traffic_class = if tx.is_ect { ECT_0 } else { 0 };
-        let envelope = Envelope { from_mac: port.link.mac, to_mac, from, to, ttl: TTL, traffic_class };
+        let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl: TTL, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {

@@ -72,6 +72,9 @@ pub struct NotAnnounced;
 /// Rings start at this size, while more has not come at once.
 const FIRST_RING: u32 = 4 << 10;
 
+/// A ring that holds a whole window takes at most one in so many shares of the memory that is free.
+const SHARES_MIN: u64 = 4;
+
 impl ReceiveBuffer {
     pub fn new(session: SessionId, start: SeqNum, window_max: u32) -> ReceiveBuffer {
         ReceiveBuffer {
@@ -177,8 +180,17 @@ impl ReceiveBuffer {
         }
         let need = end.distance_from(rcv_nxt);
         // A ring that did not suffice is followed by one that holds the whole window: at most one exchange while in use.
-        let size =
-            if self.current.is_none() && need <= FIRST_RING { FIRST_RING } else { need.max(self.window_max) };
+        // Where memory is short, by one that holds what has come: a program that is slow to read keeps its ring from
+        // all others of the session.
+        let whole = need.max(self.window_max);
+        let is_scarce = u64::from(whole) > arena.available() / SHARES_MIN;
+        let size = if self.current.is_none() && need <= FIRST_RING {
+            FIRST_RING
+        } else if is_scarce {
+            need
+        } else {
+            whole
+        };
         if self.previous.is_some() {
             return Err(NoMemory);
         }

@@ -20,6 +20,7 @@ use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::ipv6::{self, Body, Ipv6Repr};
 use toe_wire::link::{MacAddr, RxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
+use toe_wire::vlan::{self, VlanId};
 
 /// The ECN bits of an IP header, and congestion experienced (RFC 3168 section 5).
 const ECN_MASK: u8 = 0b11;
@@ -64,7 +65,8 @@ pub struct At<'a> {
 pub fn parse<'a>(frame: &'a [u8], offload: RxOffload, at: At<'_>) -> Result<Arrived<'a>, Counter> {
     let (eth, packet) = EthRepr::parse(frame).map_err(|_| Counter::DropTruncated)?;
     let is_for_us = eth.dst == at.link.mac || eth.dst == MacAddr::BROADCAST;
-    match eth.ethertype {
+    let (ethertype, packet) = untag(eth.ethertype, packet, at.link.vlan)?;
+    match ethertype {
         // To which group it goes only its IP header says.
         EtherType::Ipv6 if is_for_us || eth.dst.is_multicast() => parse_ipv6(packet, offload, &eth, at),
         _ if !is_for_us => Err(Counter::DropNotForUs),
@@ -72,6 +74,19 @@ pub fn parse<'a>(frame: &'a [u8], offload: RxOffload, at: At<'_>) -> Result<Arri
         EtherType::Ipv4 => parse_ipv4(packet, offload, eth.src, at),
         _ => Err(Counter::DropEthertype),
     }
+}
+
+/// What a frame carries, if it is of the port's own network. A tag may have a priority and no network: that is as no tag.
+fn untag(
+    ethertype: EtherType,
+    packet: &[u8],
+    network: Option<VlanId>,
+) -> Result<(EtherType, &[u8]), Counter> {
+    let (found, ethertype, packet) = match ethertype {
+        EtherType::Vlan => vlan::parse(packet).map_err(|_| Counter::DropTruncated)?,
+        untagged => (None, untagged, packet),
+    };
+    if found == network { Ok((ethertype, packet)) } else { Err(Counter::DropVlan) }
 }
 
 fn parse_ipv4<'a>(

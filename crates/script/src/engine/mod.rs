@@ -55,7 +55,7 @@ impl EngineStack {
             LinkKind::Plain => LinkCaps { tx_checksum: false, gso_max: 0 },
             LinkKind::Offloading => LinkCaps { tx_checksum: true, gso_max: 65_000 },
         };
-        let port = engine.add_port(Link { mac: STACK_MAC, zone: 1, mtu: header.mtu, caps });
+        let port = engine.add_port(Link { mac: STACK_MAC, zone: 1, mtu: header.mtu, caps, vlan: None });
         engine.add_addr(port, STACK_ADDR.into(), 24);
         let none = || StackError("the engine takes no session".to_owned());
         let session = engine.open_session(0, LAYOUT).ok_or_else(none)?;

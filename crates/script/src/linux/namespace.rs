@@ -42,7 +42,7 @@ pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
     for setting in &header.setup {
         set_up(setting)?;
     }
-    let spec = PortSpec { driver: Driver::Tap, interface: LINK.to_owned(), faults: None };
+    let spec = PortSpec { driver: Driver::Tap, interface: LINK.to_owned(), vlan: None, faults: None };
     let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
     // Segments one by one: what the kernel would let a card cut, it cuts itself.
     ip(&format!(

@@ -52,7 +52,7 @@ impl WholeStack {
     fn new(programs: &Path) -> Result<WholeStack, StackError> {
         linux::enter_namespace()?;
         let engine = EngineProcess::start(programs, LINK)?;
-        let spec = PortSpec { driver: Driver::Packet, interface: LINK.to_owned(), faults: None };
+        let spec = PortSpec { driver: Driver::Packet, interface: LINK.to_owned(), vlan: None, faults: None };
         let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
         let program = Program::start(&programs.join("toe"), &engine.name)?;
         let mut stack = WholeStack {

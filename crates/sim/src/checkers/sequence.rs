@@ -47,6 +47,9 @@ pub struct Half {
 pub struct Sequences {
     halves: BTreeMap<Way, Half>,
     streams: BTreeMap<Way, StreamId>,
+    /// A SYN that comes twice may be answered with two numbers, if with a cookie first. The other half is here until the
+    /// peer has answered one.
+    other_answers: BTreeMap<Way, Half>,
     /// SYNs come that no engine has sent.
     forgives_syns: bool,
 }
@@ -63,6 +66,11 @@ impl Sequences {
     pub fn know(&mut self, way: Way, stream: StreamId) {
         self.streams.insert(way, stream);
         self.streams.insert(way.back(), StreamId { side: 1 - stream.side, ..stream });
+    }
+
+    /// Whose octets go `way`.
+    pub fn stream(&self, way: Way) -> Option<StreamId> {
+        self.streams.get(&way).copied()
     }
 
     pub fn half(&self, way: Way) -> Option<&Half> {
@@ -173,7 +181,11 @@ impl Sequences {
             synchronized: header.ack.map(|ack| ack.minus(1)),
             stream,
         };
-        self.halves.insert(tcp.way, half);
+        if let Some(other) = self.halves.insert(tcp.way, half).filter(|other| other.synchronized.is_some())
+            && other.synchronized == header.ack.map(|ack| ack.minus(1))
+        {
+            self.other_answers.insert(tcp.way, other);
+        }
         if header.ack.is_none() {
             // A new life: what came back in the last one says nothing of this.
             self.halves.remove(&tcp.way.back());
@@ -186,6 +198,9 @@ impl Sequences {
         let header = &tcp.header;
         if header.flags.rst() {
             return;
+        }
+        if header.flags.syn() {
+            self.prefer_answer(tcp.way, header.seq);
         }
         let Some(half) = self.halves.get_mut(&tcp.way) else { return };
         if header.flags.syn() && header.seq != half.iss {
@@ -206,6 +221,15 @@ impl Sequences {
         let shift = if header.flags.syn() || !offered || !back.scale_offered { 0 } else { scale };
         let edge = ack.plus(u32::from(header.window.0) << shift);
         back.window_edge = Some(back.window_edge.map_or(edge, |known| known.later(edge)));
+    }
+
+    /// The SYN-ACK with number `iss` arrives: unless the peer has had one, that is the one which counts.
+    fn prefer_answer(&mut self, way: Way, iss: SeqNum) {
+        let Some(other) = self.other_answers.get_mut(&way).filter(|other| other.iss == iss) else { return };
+        let waits = self.halves.get(&way.back()).is_some_and(|half| half.synchronized.is_none());
+        if let Some(half) = self.halves.get_mut(&way).filter(|_| waits) {
+            core::mem::swap(half, other);
+        }
     }
 
     /// Both sides have left the handshake behind and neither has sent FIN.

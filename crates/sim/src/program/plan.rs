@@ -65,6 +65,8 @@ pub struct Conn {
     pub opened: [bool; 2],
     /// The program has closed it, having come to the end of its plan.
     pub done: [bool; 2],
+    /// An RST of it has left an engine.
+    pub was_reset: bool,
     /// Why it need not come to a good end.
     pub excuse: Option<&'static str>,
 }
@@ -107,7 +109,7 @@ impl Conn {
             return true;
         }
         let keepalive = self.plans.iter().any(|plan| plan.keepalive);
-        if keepalive && excuses.lossy && timed_out {
+        if keepalive && excuses.lossy && (timed_out || reset) {
             return true;
         }
         // The handshake's last segment was lost, and again all that the server sent to learn of it.

@@ -57,7 +57,7 @@ impl Crowd {
                 tcp: TcpConfig::default(),
             });
             let mac = MacAddr([2, 0, 0, 0, 0, number]);
-            let port = engine.add_port(Link { mac, zone: 1, mtu: 1500, caps });
+            let port = engine.add_port(Link { mac, zone: 1, mtu: 1500, caps, vlan: None });
             engine.add_local();
             engine.add_addr(port, [10, 0, 0, number].into(), 24);
             let mut memory = Memory { ring_len: 64, ..Memory::default() };

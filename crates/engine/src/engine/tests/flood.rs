@@ -146,13 +146,7 @@ fn a_peer_without_timestamps_gets_a_plain_connection() {
     let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
     assert_eq!(answer.flags, TcpFlags::SYN | TcpFlags::ACK);
     assert_eq!((answer.options.sack_permitted, answer.options.window_scale), (false, None));
-    let ack = Stray {
-        flags: TcpFlags::ACK,
-        seq: syn.seq.wrapping_add(1),
-        ack: Some(answer.seq.raw().wrapping_add(1)),
-        options: TcpOptions::default(),
-        ..syn
-    };
+    let ack = ack_of(&syn, &answer);
     world.run_ms(59_000);
     stray(&mut world, &ack);
     let open = report(&world, B);
@@ -183,17 +177,53 @@ fn a_cookie_is_believed_only_while_there_was_a_reason_to_send_one() {
     let mut world = flooded(200);
     let syn = Stray::syn(70_001);
     let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
-    let ack = Stray {
-        flags: TcpFlags::ACK,
-        seq: syn.seq.wrapping_add(1),
-        ack: Some(answer.seq.raw().wrapping_add(1)),
-        options: TcpOptions::default(),
-        ..syn
-    };
+    let ack = ack_of(&syn, &answer);
     world.run_ms(121_000);
     let [reset] = stray(&mut world, &ack)[..] else { panic!("a reset") };
     assert!(reset.flags.rst());
     assert_eq!(world.sides[B].engine.counter(Counter::CookiesBad), 0, "it was not even looked at");
+}
+
+/// The ACK of `answer`.
+fn ack_of(syn: &Stray, answer: &TcpRepr) -> Stray {
+    Stray {
+        flags: TcpFlags::ACK,
+        seq: syn.seq.wrapping_add(1),
+        ack: Some(answer.seq.raw().wrapping_add(1)),
+        options: TcpOptions::default(),
+        ..*syn
+    }
+}
+
+/// Found by toe-sim, seeds 55366 and 23834: the program got octets twice.
+#[test]
+fn a_cookie_makes_one_connection() {
+    let mut world = flooded(200);
+    let syn = Stray::syn(70_001);
+    let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    let ack = ack_of(&syn, &answer);
+    stray(&mut world, &ack);
+    stray(&mut world, &Stray { flags: TcpFlags::RST | TcpFlags::ACK, ..ack });
+    let before = world.sides[B].engine.flow_count();
+    let [reset] = stray(&mut world, &ack)[..] else { panic!("a reset") };
+    assert!(reset.flags.rst(), "a copy of the ACK, when the connection is no more");
+    assert_eq!(world.sides[B].engine.flow_count(), before);
+    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+}
+
+#[test]
+fn the_answer_to_a_cookie_counts_though_the_syn_came_again_and_has_a_record() {
+    let mut world = flooded(200);
+    let syn = Stray::syn(70_001);
+    let [cookie] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    // The flood's own SYNs are given up, and there is room.
+    world.run_ms(70_000);
+    sent_by_b(&mut world);
+    let [other] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    assert_ne!(cookie.seq, other.seq, "of a record");
+    assert!(stray(&mut world, &ack_of(&syn, &cookie)).is_empty(), "no reset");
+    report(&world, B);
+    world.sides[B].engine.audit_listeners().expect("counts agree");
 }
 
 #[test]
@@ -233,6 +263,25 @@ fn a_full_accept_queue_leaves_handshakes_incomplete_until_the_program_accepts() 
     world.sides[B].deaf = false;
     assert!(world.run_until(5_000, |w| w.sides[A].conns[late].established), "sent again, it is welcome");
     assert_eq!(world.sides[A].conns[late].errno, None::<Errno>);
+}
+
+/// Found by toe-sim, seed 2487: who had no luck at any time-out was reset.
+#[test]
+fn a_place_in_the_backlog_goes_to_who_has_waited_longest_at_once() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen_for(now, addr(B, 80), 0).expect("listens");
+    world.sides[B].deaf = true;
+    // All their SYNs are there before the first of them is complete.
+    let conns: Vec<usize> =
+        (0..20).map(|_| world.sides[A].connect(now, addr(B, 80)).expect("starts")).collect();
+    world.run_ms(100);
+    let accepted = |w: &World| w.sides[B].conns.len();
+    assert_eq!(accepted(&world), 0);
+    assert!(conns.iter().all(|&conn| world.sides[A].conns[conn].established), "as they believe");
+    world.sides[B].deaf = false;
+    assert!(world.run_until(100, |w| accepted(w) == 20), "{} in 100 ms", accepted(&world));
+    world.sides[B].engine.audit_listeners().expect("counts agree");
 }
 
 #[test]

@@ -24,4 +24,5 @@ mod swarm;
 mod tcp_report;
 mod transfer;
 mod troubles;
+mod vlan;
 mod world;

@@ -267,7 +267,8 @@ fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
     let now = world.now;
     let side = &mut world.sides[B];
     let engine = &mut side.engine;
-    let link = Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), zone: 1, mtu: 1500, caps: LinkCaps::default() };
+    let link =
+        Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), zone: 1, mtu: 1500, caps: LinkCaps::default(), vlan: None };
     let other = engine.add_port(link);
     engine.share_port(other);
     engine.add_addr(other, Addr::from([10, 9, 0, 2]), 24);
@@ -377,7 +378,8 @@ fn a_smaller_mtu_makes_segments_smaller() {
     let mut world = world();
     know_a(&mut world);
     let conns = connected(&mut world);
-    let link = Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), zone: 1, mtu: 1000, caps: LinkCaps::default() };
+    let link =
+        Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), zone: 1, mtu: 1000, caps: LinkCaps::default(), vlan: None };
     world.sides[B].engine.set_link(PORT, link);
     let from = world.log.len();
     assert!(world.transfer(B, conns, &pattern(20_000, 1), 1000));

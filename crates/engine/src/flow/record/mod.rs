@@ -66,6 +66,8 @@ pub struct Conn {
     pub listener: Option<ListenerIdx>,
     /// The listener that it came in at, until it is accepted: when that is closed, nobody can accept it any more.
     pub came_in: Option<ListenerIdx>,
+    /// It stands in that one's line of connections for which there is no place.
+    pub in_line: bool,
     /// The name by which the holder that was handed it knows that listener.
     pub handed_to: ListenerId,
     /// Its owner has been told that it goes to another session, which has not got it yet.
@@ -427,6 +429,7 @@ impl Flow {
                 anchor: None,
                 listener: None,
                 came_in: None,
+                in_line: false,
                 handed_to: ListenerId::default(),
                 leaving: false,
                 abort_when_idle: false,
