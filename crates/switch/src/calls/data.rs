@@ -1,8 +1,9 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::{fast_open, stream};
-use crate::connect::came_meanwhile;
+use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
+use crate::why::Reason;
 use crate::{adopt, real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -481,7 +482,12 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         return unsafe {
             (0..(count as usize).min(crate::ffi::IOV_MAX))
                 .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
-            real::sendmmsg(fd, messages, count, flags)
+            let sent = real::sendmmsg(fd, messages, count, flags);
+            if sent > 0 && fast_open::is_asked(fd, flags) {
+                // The first of them has connected it.
+                guarded((), || keep_on_kernel(fd, Reason::FastOpen));
+            }
+            sent
         };
     };
     guarded(-1, || {
