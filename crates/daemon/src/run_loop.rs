@@ -304,7 +304,7 @@ impl Daemon {
                 && self.engine.anchor_of(id, flow).is_some()
             {
                 // Its last close ends the flow, whoever else has a copy.
-                self.engine.close_with_anchor(id, flow, abort, &mut self.sessions);
+                self.engine.close_with_anchor(now, id, flow, abort, &mut self.sessions);
                 continue;
             }
             self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;

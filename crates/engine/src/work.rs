@@ -134,6 +134,8 @@ pub struct IcmpError {
     /// The connection that the segment was of, if it was ours.
     pub key: FlowKey,
     pub seq: SeqNum,
+    /// Octets of the datagram that the segment was in.
+    pub datagram_len: u32,
     pub trouble: Trouble,
 }
 

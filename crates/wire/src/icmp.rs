@@ -3,7 +3,7 @@
 
 use toe_base::{Addr, Endpoint, SeqNum};
 
-use crate::{Ipv4Repr, Ipv6Repr, ParseError, Protocol, Sum};
+use crate::{Ipv4Repr, Ipv6Repr, ParseError, Protocol, Sum, ipv6};
 
 /// Octets before an ICMP message's payload.
 pub const HEADER_LEN: usize = 8;
@@ -45,6 +45,8 @@ pub struct QuotedTcp {
     pub src: Endpoint,
     pub dst: Endpoint,
     pub seq: SeqNum,
+    /// Octets of the whole datagram.
+    pub datagram_len: u32,
 }
 
 impl IcmpRepr {
@@ -95,7 +97,7 @@ pub fn quoted_tcp(payload: &[u8]) -> Result<QuotedTcp, ParseError> {
     if ip.protocol != Protocol::Tcp || ip.fragment_offset != 0 {
         return Err(ParseError::Unsupported);
     }
-    quoted(ip.src.into(), ip.dst.into(), segment)
+    quoted(ip.src.into(), ip.dst.into(), u32::from(ip.total_len), segment)
 }
 
 /// The same of an ICMPv6 error, which came in `zone`.
@@ -104,15 +106,17 @@ pub fn quoted_tcp_v6(payload: &[u8], zone: u32) -> Result<QuotedTcp, ParseError>
     if ip.protocol != Protocol::Tcp {
         return Err(ParseError::Unsupported);
     }
-    quoted(Addr::v6(ip.src, zone), Addr::v6(ip.dst, zone), segment)
+    let datagram_len = ipv6::HEADER_LEN as u32 + u32::from(ip.payload_len);
+    quoted(Addr::v6(ip.src, zone), Addr::v6(ip.dst, zone), datagram_len, segment)
 }
 
-fn quoted(src: Addr, dst: Addr, segment: &[u8]) -> Result<QuotedTcp, ParseError> {
+fn quoted(src: Addr, dst: Addr, datagram_len: u32, segment: &[u8]) -> Result<QuotedTcp, ParseError> {
     let [s0, s1, d0, d1, q0, q1, q2, q3] = *segment.first_chunk::<8>().ok_or(ParseError::Truncated)?;
     Ok(QuotedTcp {
         src: Endpoint::new(src, u16::from_be_bytes([s0, s1])),
         dst: Endpoint::new(dst, u16::from_be_bytes([d0, d1])),
         seq: SeqNum::new(u32::from_be_bytes([q0, q1, q2, q3])),
+        datagram_len,
     })
 }
 
@@ -175,7 +179,7 @@ mod tests {
         ip.emit(&mut quoted);
         quoted[20..28].copy_from_slice(&[0x1f, 0x90, 0, 80, 0, 0, 1, 0]);
         let (src, dst) = (Endpoint::new(ip.src, 8080), Endpoint::new(ip.dst, 80));
-        let want = QuotedTcp { src, dst, seq: SeqNum::new(256) };
+        let want = QuotedTcp { src, dst, seq: SeqNum::new(256), datagram_len: u32::from(ip.total_len) };
         assert_eq!(quoted_tcp(&quoted), Ok(want));
         assert_eq!(quoted_tcp(&quoted[..27]), Err(ParseError::Truncated));
     }
@@ -196,7 +200,8 @@ mod tests {
         ip.emit(&mut quoted);
         quoted[40..].copy_from_slice(&[0x1f, 0x90, 0, 80, 0, 0, 1, 0]);
         let (src, dst) = (Endpoint::new(src, 8080), Endpoint::new(dst, 80));
-        assert_eq!(quoted_tcp_v6(&quoted, 4), Ok(QuotedTcp { src, dst, seq: SeqNum::new(256) }));
+        let want = QuotedTcp { src, dst, seq: SeqNum::new(256), datagram_len: 1500 };
+        assert_eq!(quoted_tcp_v6(&quoted, 4), Ok(want));
         quoted[6] = 17;
         assert_eq!(quoted_tcp_v6(&quoted, 4), Err(ParseError::Unsupported));
     }

@@ -235,7 +235,7 @@ impl Engine {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
                 if !self.take_untaken(idx, host) {
-                    self.abort(idx, Errno::ENOMEM);
+                    self.abort(now, idx, Errno::ENOMEM);
                 }
                 self.return_to_listener(idx);
                 self.after(idx);

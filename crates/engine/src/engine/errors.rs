@@ -39,7 +39,7 @@ impl Engine {
             Trouble::Unreachable(_) => self.counters.add(Counter::IcmpErrors),
             Trouble::TooBig { mtu } => {
                 let before = flow.snd.mss;
-                let mss = payload_within(flow, mtu);
+                let mss = payload_within(flow, mtu, error.datagram_len);
                 path_mtu::lowered(flow, &mut self.sent, mss, now);
                 let is_lower = flow.snd.mss < before;
                 self.counters.add(if is_lower { Counter::PathMtuLowered } else { Counter::IcmpErrors });
@@ -49,15 +49,13 @@ impl Engine {
     }
 }
 
-/// Octets of payload in packets of `mtu` octets; 0: a router did not say how large they may be.
-fn payload_within(flow: &Flow, mtu: u32) -> u16 {
+/// Octets of payload in packets of `mtu` octets; 0: a router did not say how large they may be, only that `datagram_len` is too
+/// much (RFC 1191 section 5).
+fn payload_within(flow: &Flow, mtu: u32, datagram_len: u32) -> u16 {
     let peer = flow.conn.key.remote.addr;
     let headers = (ip_header_len(peer) + HEADER_LEN) as u32 + u32::from(options_len(flow));
     let mtu = match mtu {
-        0 => {
-            let now = u32::from(flow.snd.mss) + headers;
-            PLATEAUS.into_iter().find(|plateau| *plateau < now).unwrap_or(0)
-        }
+        0 => PLATEAUS.into_iter().find(|plateau| *plateau < datagram_len).unwrap_or(0),
         mtu => mtu,
     };
     let mtu = if peer.is_v6() { mtu.max(MTU_MIN_V6) } else { mtu };
@@ -80,17 +78,17 @@ mod tests {
     #[test]
     fn a_packet_holds_what_its_headers_leave() {
         let v4 = flow([10, 0, 0, 1].into(), 1460);
-        assert_eq!(payload_within(&v4, 1400), 1360);
-        assert_eq!(payload_within(&v4, 20), 0);
-        assert_eq!(payload_within(&v4, 0), 1492 - 40, "the next that links have");
-        assert_eq!(payload_within(&flow([10, 0, 0, 1].into(), 1452), 0), 1006 - 40);
-        assert_eq!(payload_within(&flow([10, 0, 0, 1].into(), 900), 0), 0);
+        assert_eq!(payload_within(&v4, 1400, 1500), 1360);
+        assert_eq!(payload_within(&v4, 20, 1500), 0);
+        assert_eq!(payload_within(&v4, 0, 1500), 1492 - 40, "the next that links have");
+        assert_eq!(payload_within(&v4, 0, 1492), 1006 - 40);
+        assert_eq!(payload_within(&v4, 0, 940), 0);
     }
 
     #[test]
     fn in_ipv6_it_is_1280_at_least() {
         let v6 = flow(Addr::LOCALHOST_V6, 1440);
-        assert_eq!(payload_within(&v6, 1400), 1340);
-        assert_eq!(payload_within(&v6, 1000), 1220);
+        assert_eq!(payload_within(&v6, 1400, 1500), 1340);
+        assert_eq!(payload_within(&v6, 1000, 1500), 1220);
     }
 }

@@ -9,7 +9,7 @@ use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash};
+use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::{self, timeout};
@@ -425,8 +425,15 @@ impl Engine {
         }
         let iss = initial_sequence_number(&self.config.secret, &key, now);
         let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
-        let params =
-            OpenParams { key, path, iss, mss: self.path_mss(path, remote.addr), tcp: self.config.tcp, now };
+        let params = OpenParams {
+            key,
+            path,
+            iss,
+            timestamp_offset: timestamp_offset(&self.config.secret, &key),
+            mss: self.path_mss(path, remote.addr),
+            tcp: self.config.tcp,
+            now,
+        };
         let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);

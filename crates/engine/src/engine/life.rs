@@ -49,15 +49,17 @@ impl Engine {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
             FlowEvent::Established => self.established(now, idx, host),
             FlowEvent::Closed(errno) => self.closed(idx, errno),
-            FlowEvent::Abort(errno) => self.abort(idx, errno),
+            FlowEvent::Abort(errno) => self.abort(now, idx, errno),
         }
         self.after(idx);
     }
 
     /// Tells the peer with RST and ends the connection.
-    pub(super) fn abort(&mut self, idx: FlowIdx, errno: Errno) {
+    pub(super) fn abort(&mut self, now: Instant, idx: FlowIdx, errno: Errno) {
         let flow = self.flows.get(idx);
-        let reset = icmp::reset(output::empty_seq(flow), Some(flow.rcv.nxt));
+        let mut reset = icmp::reset(output::empty_seq(flow), Some(flow.rcv.nxt));
+        // RFC 7323 section 3.2.
+        reset.timestamps = output::timestamps(flow, now);
         let (path, key) = (flow.conn.path, flow.conn.key);
         self.send_reset(path, key, reset);
         self.closed(idx, errno);
@@ -65,31 +67,31 @@ impl Engine {
 
     /// Ends the connection with RST, behind what the peer takes at once: of Linux it would have got that when it was
     /// sent, and may read it yet.
-    fn abort_behind_data(&mut self, idx: FlowIdx) {
+    fn abort_behind_data(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         if flow.conn.state.is_synchronized() && flow.queue_end() != flow.snd.nxt {
             flow.conn.abort_when_idle = true;
         } else {
-            self.abort(idx, Errno::OK);
+            self.abort(now, idx, Errno::OK);
         }
     }
 
     /// A flow had its turn to send and has nothing more to send now.
-    pub(super) fn abort_if_due(&mut self, idx: FlowIdx) {
+    pub(super) fn abort_if_due(&mut self, now: Instant, idx: FlowIdx) {
         if self.flows.is_used(idx) && self.flows.get(idx).conn.abort_when_idle {
             self.flows.get_mut(idx).conn.abort_when_idle = false;
-            self.abort(idx, Errno::OK);
+            self.abort(now, idx, Errno::OK);
             self.after(idx);
         }
     }
 
     /// Octets of the stream are lost: nobody may take what follows for the whole of it.
-    fn abort_with_hole(&mut self, idx: FlowIdx) {
+    fn abort_with_hole(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         if flow.conn.state == TcpState::Closed {
             flow.report.reset.get_or_insert(Errno::ECONNRESET);
         } else {
-            self.abort(idx, Errno::ECONNRESET);
+            self.abort(now, idx, Errno::ECONNRESET);
         }
     }
 
@@ -159,8 +161,8 @@ impl Engine {
         match state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
-            _ if abort || unread => self.abort_behind_data(idx),
-            _ if !self.may_be_orphan() => self.abort(idx, Errno::OK),
+            _ if abort || unread => self.abort_behind_data(now, idx),
+            _ if !self.may_be_orphan() => self.abort(now, idx, Errno::OK),
             _ => {
                 let flow = self.flows.get_mut(idx);
                 tcp::shutdown_send(flow);
@@ -271,6 +273,7 @@ impl Engine {
     /// `abort` then) nobody else can have, and a stream with a hole is worse than none.
     pub fn close_with_anchor<H: HostSide>(
         &mut self,
+        now: Instant,
         session: SessionId,
         flow: FlowId,
         abort: bool,
@@ -281,7 +284,7 @@ impl Engine {
             flow.conn.abort_at_close = abort;
             let was_direct = flow.conn.direct.is_some();
             if self.let_go_of_channel(idx, host) || was_direct && abort {
-                self.abort_with_hole(idx);
+                self.abort_with_hole(now, idx);
             }
             self.after(idx);
         }
@@ -365,14 +368,14 @@ impl Engine {
             return;
         }
         if !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
-            self.abort(idx, Errno::ENOMEM);
+            self.abort(now, idx, Errno::ENOMEM);
             self.app_close(now, idx, true, host);
             self.after(idx);
             return;
         }
         if lost {
             // Another process may hold the descriptor, and what came through the channel died with this one.
-            self.abort_with_hole(idx);
+            self.abort_with_hole(now, idx);
         }
         if !self.flows.get(idx).conn.accepted {
             self.return_to_listener(idx);

@@ -11,7 +11,7 @@ use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::ecn;
-use crate::flow::tcp::isn::initial_sequence_number;
+use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams, SynCookies};
 use crate::flow::tcp::output::{self, Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
@@ -103,6 +103,7 @@ impl Engine {
             key: work.key,
             path: work.path,
             iss,
+            timestamp_offset: timestamp_offset(&self.config.secret, &work.key),
             mss: self.path_mss(work.path, work.key.remote.addr),
             tcp: self.config.tcp,
             now,
@@ -150,13 +151,14 @@ impl Engine {
         };
         let syn = &work.segment;
         let mss = self.path_mss(work.path, work.key.remote.addr);
-        let theirs = syn.mss.unwrap_or(open::MSS_DEFAULT).min(mss);
+        let theirs = open::mss_offered(&work.key, syn).min(mss);
         let iss = cookie::make(&self.config.secret, &work.key, syn.seq, theirs, now);
         let timestamps = syn.timestamps.map(|(value, _)| {
             let ecn = ecn::answers(self.config.tcp.ecn, syn);
             let offer = Offer { window_scale: syn.window_scale, sack: syn.sack_permitted, ecn };
             // The clock that the connection will have.
-            (offer.into_timestamp(now.tcp_timestamp_ms().wrapping_add(iss.raw())), value)
+            let offset = timestamp_offset(&self.config.secret, &work.key);
+            (offer.into_timestamp(now.tcp_timestamp_ms().wrapping_add(offset)), value)
         });
         // Only what the ACK will bring back can be agreed on.
         let is_kept = timestamps.is_some();

@@ -7,7 +7,7 @@ use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{output, timeout};
+use crate::flow::tcp::{congestion, output, timeout};
 use crate::hostif::HostSide;
 use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
 use toe_base::{FlowIdx, Instant, PortId};
@@ -111,6 +111,7 @@ impl Engine {
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
+        congestion::wake(self.flows.get_mut(idx), now);
         while let Some(tx) = self.next_unit(now, idx) {
             if units == TURN {
                 return (units, TurnEnd::More);
@@ -129,7 +130,7 @@ impl Engine {
             }
         }
         self.settle(now, idx);
-        self.abort_if_due(idx);
+        self.abort_if_due(now, idx);
         (units, TurnEnd::Idle)
     }
 
@@ -230,7 +231,7 @@ impl Engine {
             }
             let Some(tx) = self.next_unit(now, idx) else {
                 self.settle(now, idx);
-                self.abort_if_due(idx);
+                self.abort_if_due(now, idx);
                 return unit;
             };
             let flow = self.flows.get_mut(idx);

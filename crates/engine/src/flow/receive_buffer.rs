@@ -72,8 +72,8 @@ pub struct NotAnnounced;
 /// Rings start at this size, while more has not come at once.
 const FIRST_RING: u32 = 4 << 10;
 
-/// A ring that holds a whole window takes at most one in so many shares of the memory that is free.
-const SHARES_MIN: u64 = 4;
+/// A ring takes at most one in so many shares of the memory that is free, unless what has come needs more.
+const SHARES: u64 = 4;
 
 impl ReceiveBuffer {
     pub fn new(session: SessionId, start: SeqNum, window_max: u32) -> ReceiveBuffer {
@@ -180,16 +180,13 @@ impl ReceiveBuffer {
         }
         let need = end.distance_from(rcv_nxt);
         // A ring that did not suffice is followed by one that holds the whole window: at most one exchange while in use.
-        // Where memory is short, by one that holds what has come: a program that is slow to read keeps its ring from
-        // all others of the session.
-        let whole = need.max(self.window_max);
-        let is_scarce = u64::from(whole) > arena.available() / SHARES_MIN;
+        // Where memory is short it gets a share of what is left: a program that is slow to read keeps its ring from all
+        // others of the session.
+        let share = u32::try_from(arena.available() / SHARES).unwrap_or(u32::MAX);
         let size = if self.current.is_none() && need <= FIRST_RING {
             FIRST_RING
-        } else if is_scarce {
-            need
         } else {
-            whole
+            need.max(self.window_max.min(share))
         };
         if self.previous.is_some() {
             return Err(NoMemory);
@@ -529,5 +526,28 @@ mod tests {
         assert!(world.buffer.consume(&mut world.arenas[0], 10).is_err());
         world.read_all();
         assert!(world.buffer.consume(&mut world.arenas[0], 10).is_ok());
+    }
+
+    /// Found by toe-sim, seeds 256476 and 510135: what a slow reader holds others lack, and what is too small in use cannot
+    /// be exchanged twice.
+    #[test]
+    fn a_ring_takes_a_share_of_what_is_free() {
+        let mut world = World::new();
+        world.arenas[0] = Arena::new(0, 128 << 10);
+        world.buffer.window_max = 256 << 10;
+        world.arrive(6_000);
+        assert!(world.buffer.memory() <= 32 << 10, "{} octets for 6000", world.buffer.memory());
+        let mut others = Vec::new();
+        while world.arenas[0].available() > 16 << 10 {
+            others.push(world.arenas[0].alloc(8 << 10).expect("free"));
+        }
+        world.arrive(100);
+        // Much more has come than a share of the little that is left: it gets what it needs, while there is any.
+        world.read_all();
+        world.consume(6_100);
+        world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &[], world.nxt);
+        let left = world.arenas[0].available();
+        world.arrive(left as u32 / 2);
+        world.read_all();
     }
 }

@@ -12,6 +12,7 @@ use toe_abi::command::{
 };
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
+use toe_abi::report::TcpReport;
 use toe_base::{FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_engine::{Engine, HostSide};
 use zerocopy::IntoBytes;
@@ -379,11 +380,21 @@ impl Program {
             InfoName::Srtt => i64::from(info.srtt_us),
             InfoName::Mss => i64::from(info.mss),
             InfoName::Retransmits => i64::from(info.retransmits),
-            InfoName::Ssthresh | InfoName::Rto => {
-                return Err(StackError("the engine's flow information has no such field".to_owned()));
+            InfoName::Ssthresh => {
+                let report = report(cx.engine, at)?;
+                report.ssthresh.map_or(i64::MAX, |octets| i64::from(octets / u32::from(report.mss).max(1)))
             }
+            InfoName::Rto => i64::from(report(cx.engine, at)?.rto_us),
         }))
     }
+}
+
+/// What `toe ss -i` shows of the connection.
+fn report(engine: &Engine, at: usize) -> Result<TcpReport, StackError> {
+    let port = far_port(ConnName(at as u8));
+    let mut sockets = engine.sockets().into_iter();
+    let found = sockets.find_map(|socket| socket.tcp.filter(|_| socket.remote.port() == port));
+    found.ok_or_else(|| StackError("there is no such connection".to_owned()))
 }
 
 /// The state of a connection, which the program may not have any more.

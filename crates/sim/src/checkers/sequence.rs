@@ -37,6 +37,8 @@ pub struct Half {
     pub first_stamp: u32,
     last_stamp: Option<u32>,
     mss: u16,
+    /// It has sent more than its SYN, and so knows what was agreed on: a SYN-ACK may be a cookie, and be forgotten.
+    pub has_spoken: bool,
     /// Synchronized: the sender acknowledged the other SYN, which had this number.
     pub synchronized: Option<SeqNum>,
     stream: Option<StreamId>,
@@ -125,6 +127,7 @@ impl Sequences {
         let Some(half) = self.halves.get_mut(&tcp.way) else { return Err("no SYN came before".into()) };
         // The other side may have another life by now, of which this one knows nothing.
         let back = back.filter(|back| half.synchronized.is_none_or(|iss| iss == back.iss));
+        half.has_spoken = true;
         half.text_is_right(tcp, tallies)?;
         half.size_is_right(tcp, offload, back.as_ref())?;
         half.acknowledgement_is_right(tcp, back.as_ref())?;
@@ -178,6 +181,7 @@ impl Sequences {
             first_stamp: header.options.timestamps.map_or(0, |t| t.value),
             last_stamp: header.options.timestamps.map(|t| t.value),
             mss: header.options.mss.unwrap_or(536),
+            has_spoken: false,
             synchronized: header.ack.map(|ack| ack.minus(1)),
             stream,
         };

@@ -122,7 +122,7 @@ impl Meddler {
         header.flags = TcpFlags::ACK;
         header.urgent = 0;
         header.options.sack = Default::default();
-        let stamps_count = half.stamps_offered && back.stamps_offered;
+        let stamps_count = half.stamps_offered && back.stamps_offered && back.has_spoken;
         match random.below(9) {
             // Beyond the window (RFC 9293 section 3.10.7.4).
             0 => header.seq = beyond.plus(random.any_size(100_000)),

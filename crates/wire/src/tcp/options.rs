@@ -61,6 +61,15 @@ impl SackBlocks {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Octets of a header that they take.
+    pub const fn option_len(&self) -> usize {
+        Self::len_of(self.len as usize)
+    }
+
+    const fn len_of(blocks: usize) -> usize {
+        if blocks == 0 { 0 } else { 4 + 8 * blocks }
+    }
 }
 
 impl core::fmt::Debug for SackBlocks {
@@ -193,11 +202,7 @@ impl TcpOptions {
 
     /// Octets that [`TcpOptions::emit`] writes: a multiple of 4, at most [`OPTIONS_LEN_MAX`].
     pub fn encoded_len(&self) -> usize {
-        let sack = match self.sack_fitting().len() {
-            0 => 0,
-            blocks => 4 + 8 * blocks,
-        };
-        self.len_without_sack() + sack
+        self.len_without_sack() + SackBlocks::len_of(self.sack_fitting().len())
     }
 
     /// Writes the options, each padded in front to a multiple of 4; SACK blocks that do not fit are left out.

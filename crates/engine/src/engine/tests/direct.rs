@@ -483,7 +483,7 @@ fn a_close_with_copies_ends_the_use_of_the_channel() {
         let (ends, used) = m.direct_connection(client);
         let line = m.line(used, used.client);
         (line.all_read, line.done) = (true, true);
-        m.engine.close_with_anchor(client, ends[0].1, unread, &mut m.hosts);
+        m.engine.close_with_anchor(m.now, client, ends[0].1, unread, &mut m.hosts);
         let told = m.told(ends[1].0);
         assert_eq!(resets(&told, ends[1].1), unread, "a stream with a hole is no stream: {told:?}");
         let child = m.attach(CLIENT_UID);

@@ -226,6 +226,33 @@ fn the_answer_to_a_cookie_counts_though_the_syn_came_again_and_has_a_record() {
     world.sides[B].engine.audit_listeners().expect("counts agree");
 }
 
+/// Found by toe-sim, seeds 134739 and 131238.
+#[test]
+fn a_cookie_that_finds_no_place_is_not_answered_with_a_reset_and_may_come_again() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen_for(now, addr(B, 80), 0).expect("listens");
+    world.sides[B].deaf = true;
+    for number in 0..200 {
+        stray(&mut world, &Stray::syn(number));
+    }
+    let syns = [Stray::syn(70_001), Stray::syn(70_002)];
+    let answers = syns.map(|syn| stray(&mut world, &syn)[0]);
+    // One takes the only place of the backlog, and all others that may be half open are.
+    stray(&mut world, &ack_of(&syns[0], &answers[0]));
+    let ack = ack_of(&syns[1], &answers[1]);
+    assert!(stray(&mut world, &ack).is_empty(), "turned away");
+    let later = Stray { seq: ack.seq.wrapping_add(100), ..ack };
+    assert!(stray(&mut world, &later).is_empty(), "what follows is not refused");
+    world.sides[B].deaf = false;
+    world.run_ms(10);
+    let keepalive = Stray { seq: syns[1].seq, ..ack };
+    stray(&mut world, &keepalive);
+    world.run_ms(10);
+    assert_eq!(world.sides[B].conns.len(), 2, "of a silent peer that is all that comes again");
+    world.sides[B].engine.audit_listeners().expect("counts agree");
+}
+
 #[test]
 fn resets_for_strangers_are_limited() {
     let mut world = World::new();

@@ -187,6 +187,8 @@ pub struct SendSequence {
     pub wl1: SeqNum,
     pub wl2: SeqNum,
     pub iss: SeqNum,
+    /// What timestamps start from.
+    pub timestamp_offset: u32,
     pub scale: WindowScale,
     /// Largest window that the peer ever offered (Nagle and SWS avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: WindowSize,

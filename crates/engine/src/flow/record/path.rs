@@ -40,6 +40,8 @@ pub struct Prr {
     pub recover_fs: u32,
     pub delivered: u32,
     pub out: u32,
+    /// [`crate::flow::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
+    pub lost_before: u32,
 }
 
 /// What is restored when a loss turns out to have been none (RFC 5682 section 3.2, RFC 3708, RFC 4015).
@@ -106,8 +108,10 @@ pub struct RoundTrip {
     /// Least of the last minutes (RFC 8985 section 6.2 step 1), and when it was measured; 0 until the first.
     pub min_us: u32,
     pub min_at: Instant,
-    /// Times that the time-out was doubled.
+    /// Times that the time-out was doubled; that lasts until a round trip is measured (Karn).
     pub backoff: u8,
+    /// Time-outs since something was last acknowledged.
+    pub timeouts: u8,
     pub retransmits: u32,
 }
 
@@ -162,10 +166,8 @@ pub struct Traffic {
 pub struct Ecn {
     /// Both ends do it.
     pub on: bool,
-    /// ACKs carry ECE until the peer says CWR.
+    /// ACKs carry ECE until the peer says CWR; with DCTCP, until a segment comes without a mark.
     pub echo: bool,
     /// The next new segment says CWR.
     pub tell_reduced: bool,
-    /// The last segment came with CE (RFC 8257 section 3.2).
-    pub last_was_marked: bool,
 }

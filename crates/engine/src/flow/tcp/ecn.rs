@@ -7,7 +7,7 @@
 //! | an ACK says so; the window shrinks, CWR tells (section 6.1.2) | [`super::recovery`], [`super::output`] |
 
 use crate::flow::record::Flow;
-use crate::flow::tcp::congestion::Algorithm;
+use crate::flow::tcp::congestion::{Algorithm, dctcp};
 use crate::work::Segment;
 
 /// Whether connections use ECN (Linux: tcp_ecn).
@@ -54,11 +54,7 @@ pub fn data_arrived(flow: &mut Flow, segment: &Segment, is_marked: bool) {
         return;
     }
     if matches!(flow.cc.algorithm, Algorithm::Dctcp(_)) {
-        // RFC 8257 section 3.2: ECE tells of each segment; a change is told at once.
-        if is_marked != flow.ecn.last_was_marked {
-            flow.rcv.ack_now = true;
-        }
-        flow.ecn.echo = is_marked;
+        dctcp::note_mark(flow, is_marked);
     } else {
         if segment.cwr {
             flow.ecn.echo = false;
@@ -68,5 +64,4 @@ pub fn data_arrived(flow: &mut Flow, segment: &Segment, is_marked: bool) {
             flow.ecn.echo = true;
         }
     }
-    flow.ecn.last_was_marked = is_marked;
 }

@@ -9,7 +9,7 @@
 
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
-use crate::flow::tcp::open::MSS_DEFAULT;
+use crate::flow::tcp::open::mss_default;
 use crate::flow::tcp::state::TcpState;
 use toe_wire::tcp::{FastOpenCookie, OPTIONS_LEN_MAX};
 
@@ -62,7 +62,7 @@ pub fn ask(flow: &mut Flow) {
 /// The SYN will have the program's first octets, as many as a segment holds that the server took last time (RFC 7413
 /// section 4.1.3), with room for all options that somebody on the way may add.
 pub fn wait_for_octets(flow: &mut Flow, cookie: FastOpenCookie, mss: Option<u16>) {
-    let most = mss.unwrap_or(MSS_DEFAULT).min(flow.snd.mss);
+    let most = mss.unwrap_or_else(|| mss_default(&flow.conn.key)).min(flow.snd.mss);
     flow.fast_open.option = Some(cookie);
     flow.fast_open.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
     flow.fast_open.waits = true;
@@ -89,9 +89,9 @@ pub fn is_syn_lost(flow: &Flow, sent: &SentPool) -> bool {
 /// 7.1). Said once.
 pub fn is_unanswered(flow: &mut Flow) -> bool {
     let is_silent = match flow.conn.state {
-        TcpState::SynSent => flow.rtt.backoff >= 1,
+        TcpState::SynSent => flow.rtt.timeouts >= 1,
         TcpState::Established | TcpState::FinWait1 => {
-            flow.fast_open.sent > 0 && flow.rtt.backoff >= 2 && flow.rcv.nxt == flow.rcv.irs.plus(1)
+            flow.fast_open.sent > 0 && flow.rtt.timeouts >= 2 && flow.rcv.nxt == flow.rcv.irs.plus(1)
         }
         _ => false,
     };

@@ -31,6 +31,12 @@ pub fn initial_sequence_number(secret: &[u8; 16], key: &FlowKey, now: Instant) -
     SeqNum::new(keyed_hash(secret, key, b'i') as u32).plus((now.as_micros() / 4) as u32)
 }
 
+/// What the timestamps of a connection start from (RFC 7323 section 7.1). Connections that follow each other on one 4-tuple have
+/// the same, so that their timestamps rise from one to the next (RFC 6191).
+pub fn timestamp_offset(secret: &[u8; 16], key: &FlowKey) -> u32 {
+    keyed_hash(secret, key, b's') as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +53,18 @@ mod tests {
         assert_eq!(at(4000, 1).diff(at(0, 1)), 1000);
         assert_ne!(at(0, 1), at(0, 2));
         assert_ne!(at(0, 1), initial_sequence_number(&[8; 16], &key(1), Instant::ZERO));
+    }
+
+    /// Whoever sees a SYN must not learn the uptime from its two numbers.
+    #[test]
+    fn timestamps_start_where_no_initial_number_tells() {
+        let secret = [7; 16];
+        let difference = |port| {
+            let iss = initial_sequence_number(&secret, &key(port), Instant::ZERO);
+            iss.raw().wrapping_sub(timestamp_offset(&secret, &key(port)))
+        };
+        assert_ne!(difference(1), difference(2));
+        assert_ne!(difference(1), 0);
+        assert_ne!(timestamp_offset(&secret, &key(1)), timestamp_offset(&[8; 16], &key(1)));
     }
 }

@@ -14,8 +14,9 @@ use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
 
-/// RFC 9293 section 3.7.1: what a peer without the option takes.
-pub const MSS_DEFAULT: u16 = 536;
+/// RFC 9293 section 3.7.1: what a peer without the option takes over IPv4, and over IPv6.
+const MSS_DEFAULT: u16 = 536;
+const MSS_DEFAULT_V6: u16 = 1220;
 /// Smallest MSS that is believed: a smaller one would make each octet cost a frame.
 const MSS_MIN: u16 = 48;
 /// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
@@ -66,6 +67,8 @@ pub struct OpenParams {
     pub key: FlowKey,
     pub path: Path,
     pub iss: SeqNum,
+    /// What timestamps start from.
+    pub timestamp_offset: u32,
     /// Largest payload of a segment on this path, without options.
     pub mss: u16,
     pub tcp: TcpConfig,
@@ -92,6 +95,7 @@ fn fresh(params: &OpenParams, state: TcpState) -> Flow {
     flow.conn.path = params.path;
     flow.conn.state = state;
     flow.snd.iss = params.iss;
+    flow.snd.timestamp_offset = params.timestamp_offset;
     flow.snd.una = params.iss;
     flow.snd.nxt = params.iss;
     flow.snd.mss = params.mss;
@@ -122,7 +126,7 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
         _ => None,
     };
     let overhead = if flow.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
-    let theirs = syn.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN);
+    let theirs = mss_offered(&flow.conn.key, syn).max(MSS_MIN);
     flow.snd.mss = flow.snd.mss.min(theirs) - overhead;
     flow.mtu.limit = flow.snd.mss;
     flow.mtu.search_high = flow.snd.mss;
@@ -150,6 +154,16 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
     flow.snd.wl2 = flow.snd.una;
 }
 
+/// What the peer says that it takes, or is taken to say.
+pub fn mss_offered(key: &FlowKey, syn: &Segment) -> u16 {
+    syn.mss.unwrap_or_else(|| mss_default(key))
+}
+
+/// What a peer takes that has not said it.
+pub fn mss_default(key: &FlowKey) -> u16 {
+    if key.is_v4() { MSS_DEFAULT } else { MSS_DEFAULT_V6 }
+}
+
 /// The window of our SYN, which is never scaled.
 pub fn syn_window(flow: &Flow) -> WindowSize {
     WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)))
@@ -158,4 +172,22 @@ pub fn syn_window(flow: &Flow) -> WindowSize {
 fn initial_window(flow: &Flow) -> u32 {
     // Both ends share one machine's memory and no path can congest: start where a path would have grown to.
     if flow.is_local() { RECEIVE_WINDOW_INITIAL * 4 } else { RECEIVE_WINDOW_INITIAL }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::icmp;
+    use toe_base::{Addr, Endpoint};
+
+    #[test]
+    fn a_peer_that_names_no_size_takes_what_its_family_says() {
+        let syn = Segment { syn: true, rst: false, ..icmp::reset(SeqNum::new(1), None) };
+        for (addr, size) in [(Addr::from([10, 0, 0, 1]), 536), (Addr::LOCALHOST_V6, 1220)] {
+            let end = Endpoint { addr, port: 1 };
+            let key = FlowKey { local: end, remote: end };
+            assert_eq!(mss_offered(&key, &syn), size);
+            assert_eq!(mss_offered(&key, &Segment { mss: Some(700), ..syn }), 700);
+        }
+    }
 }

@@ -6,6 +6,7 @@
 use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::record::{Flow, Frto, Phase};
 use crate::flow::scoreboard::{SentPool, SentRange};
+use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::{TIMESTAMPS_LEN, syn_window};
 use crate::flow::tcp::state::TcpState;
@@ -29,16 +30,37 @@ pub struct SendLimits {
 
 /// The next segment to send, or `None`.
 pub fn prepare(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
-    let now = cx.now;
     match flow.conn.state {
-        TcpState::Closed => None,
-        TcpState::SynSent | TcpState::SynReceived => prepare_syn(flow, cx, limits),
-        _ => prepare_resend(flow, cx, limits)
-            .or_else(|| prepare_probe(flow, now))
-            .or_else(|| prepare_tail_probe(flow, now))
-            .or_else(|| prepare_mtu_probe(flow, now))
-            .or_else(|| prepare_new(flow, now, limits))
-            .or_else(|| prepare_ack(flow, cx)),
+        TcpState::Closed => return None,
+        TcpState::SynSent | TcpState::SynReceived => return prepare_syn(flow, cx, limits),
+        _ => {}
+    }
+    let shape = Shape::of(flow, cx);
+    prepare_owed(flow, cx.now)
+        .or_else(|| prepare_resend(flow, cx, limits, &shape))
+        .or_else(|| prepare_probe(flow, &shape))
+        .or_else(|| prepare_tail_probe(flow, &shape))
+        .or_else(|| prepare_mtu_probe(flow, &shape))
+        .or_else(|| prepare_new(flow, limits, &shape))
+        .or_else(|| prepare_ack(flow, cx))
+}
+
+/// What all segments with data have in common now.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    now: Instant,
+    /// RFC 2018 section 4: all ACKs tell of what came out of order.
+    sack: SackBlocks,
+    /// Octets of data that fit beside that.
+    mss: u32,
+}
+
+impl Shape {
+    fn of(flow: &Flow, cx: &TxContext<'_>) -> Shape {
+        let sack = sack_blocks(flow, cx.held);
+        // Any segment has room for all options and some data (`open::MSS_MIN`).
+        let mss = u32::from(flow.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
+        Shape { now: cx.now, sack, mss }
     }
 }
 
@@ -63,7 +85,7 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     let was_sent = flow.snd.nxt != flow.snd.iss;
     if was_sent && !fast_open::is_syn_lost(flow, cx.sent) {
         // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
-        let early = if flow.fast_open.early { prepare_new(flow, cx.now, limits) } else { None };
+        let early = flow.fast_open.early.then(|| prepare_new(flow, limits, &Shape::of(flow, cx))).flatten();
         return early.or_else(|| if answers { prepare_ack(flow, cx) } else { None });
     }
     if fast_open::waits(flow) {
@@ -90,9 +112,9 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
 
 /// The first stretch that is lost again, as far as the windows let it. After a time-out that may be spurious it is the
 /// segment at `snd.una` alone, and nothing once that has gone (RFC 5682 section 2.1).
-fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
+fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &Shape) -> Option<TxSegment> {
     let range = flow.board.first_lost(cx.sent)?;
-    let mss = u32::from(flow.snd.mss);
+    let mss = shape.mss;
     let only_head = match flow.cc.frto {
         Frto::Off => false,
         Frto::Resent if range.start == flow.snd.una => true,
@@ -103,28 +125,27 @@ fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option
     let fin_alone = range.start == flow.queue_end();
     let data_end = range.end.earlier(flow.queue_end());
     let offered = window_end.distance_from(range.start);
-    let path_left = path_left(flow, cx.now, mss);
+    let path_left = path_left(flow, cx.now);
     if path_left == 0 || offered == 0 && !fin_alone {
         return None;
     }
     let whole_units = (path_left.min(limits.unit_max) / mss * mss).max(mss);
     let most = if only_head || flow.snd.up.is_some() { mss } else { whole_units };
-    let len = data_end.distance_from(range.start).min(most).min(offered);
-    if len == 0 && !fin_alone {
-        return None;
-    }
+    let wanted = data_end.distance_from(range.start).min(most);
+    let len = if offered < wanted && offered > mss { offered / mss * mss } else { offered.min(wanted) };
     // What is not the first must be worth a segment, or the window's edge would be crept up to.
     if !is_head && len < mss.min(data_end.distance_from(range.start)) {
         return None;
     }
-    Some(data_segment(flow, cx.now, range.start, len, true))
+    Some(data_segment(flow, shape, range.start, len, true))
 }
 
 /// Octets that congestion control and pacing let go now; 0 or at least a segment.
-fn path_left(flow: &Flow, now: Instant, mss: u32) -> u32 {
+fn path_left(flow: &Flow, now: Instant) -> u32 {
     if flow.is_local() {
         return u32::MAX;
     }
+    let mss = u32::from(flow.snd.mss);
     let paced = rate::paced_room(&flow.rate, now, mss);
     let left = flow.cc.cwnd.saturating_sub(flow.pipe());
     if paced > 0 && (left >= mss || flow.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
@@ -132,47 +153,56 @@ fn path_left(flow: &Flow, now: Instant, mss: u32) -> u32 {
 
 /// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
 /// window does not hold it back: it is one segment, after nothing was heard for two round trips.
-fn prepare_tail_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    if !flow.snd.tail_probe || flow.outstanding() == 0 {
+fn prepare_tail_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
+    if !flow.snd.tail_probe {
         return None;
     }
     let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
     let unsent = flow.queue_end().distance_from(flow.snd.nxt);
-    let fresh = unsent.min(u32::from(flow.snd.mss));
+    let fresh = unsent.min(shape.mss);
     if fresh > 0 && fresh <= room {
-        return Some(data_segment(flow, now, flow.snd.nxt, fresh, false));
+        return Some(data_segment(flow, shape, flow.snd.nxt, fresh, false));
     }
-    let (seq, len) = rack::tail(flow);
-    Some(data_segment(flow, now, seq, len, true))
+    let (seq, len) = rack::tail(flow, shape.mss);
+    Some(data_segment(flow, shape, seq, len, true))
 }
 
-fn prepare_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    if flow.snd.probe && !flow.send_queue.is_empty() {
+fn prepare_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
+    if flow.snd.probe {
         let again = flow.snd.nxt != flow.snd.una;
         // One octet into a closed window; into one that silly window avoidance did not use, what fits.
-        let room = flow.snd.wnd.octets().min(u32::from(flow.snd.mss)).max(1);
-        return Some(data_segment(flow, now, flow.snd.una, flow.send_queue.len().min(room), again));
+        let room = flow.snd.wnd.octets().min(shape.mss).max(1);
+        return Some(data_segment(flow, shape, flow.snd.una, flow.send_queue.len().min(room), again));
     }
     if flow.snd.keepalive_probe {
-        return Some(unit(flow, header(flow, now, flow.snd.una.minus(1)), 0, false));
+        return Some(unit(flow, header(flow, shape.now, flow.snd.una.minus(1)), 0, false));
     }
     None
 }
 
 /// One segment larger than those that get through for sure.
-fn prepare_mtu_probe(flow: &Flow, now: Instant) -> Option<TxSegment> {
-    let size = path_mtu::next_probe(flow, now)?;
-    let probe = data_segment(flow, now, flow.snd.nxt, u32::from(size), false);
+fn prepare_mtu_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
+    let size = path_mtu::next_probe(flow, shape.now)?;
+    let bare = Shape { sack: SackBlocks::NONE, ..*shape };
+    let probe = data_segment(flow, &bare, flow.snd.nxt, u32::from(size), false);
     Some(TxSegment { mss: size, ..probe })
 }
 
-fn prepare_new(flow: &Flow, now: Instant, limits: SendLimits) -> Option<TxSegment> {
-    let len = new_data_len(flow, now, limits.unit_max);
+fn prepare_new(flow: &Flow, limits: SendLimits, shape: &Shape) -> Option<TxSegment> {
+    let len = new_data_len(flow, limits.unit_max, shape);
     let fin_due = flow.snd.fin_queued && flow.snd.nxt.plus(len) == flow.queue_end() && !flow.snd.fin_acked;
     if len == 0 && !fin_due {
         return None;
     }
-    Some(data_segment(flow, now, flow.snd.nxt, len, false))
+    Some(data_segment(flow, shape, flow.snd.nxt, len, false))
+}
+
+/// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
+fn prepare_owed(flow: &Flow, now: Instant) -> Option<TxSegment> {
+    let (ack, ece) = dctcp::owed(flow)?;
+    let window = WindowSize::new(flow.rcv.edge.distance_from(ack)).to_field(flow.rcv.scale);
+    let segment = Segment { ack: Some(ack), ece, window, ..header(flow, now, empty_seq(flow)) };
+    Some(unit(flow, segment, 0, false))
 }
 
 fn prepare_ack(flow: &Flow, cx: &TxContext<'_>) -> Option<TxSegment> {
@@ -190,14 +220,23 @@ fn prepare_ack(flow: &Flow, cx: &TxContext<'_>) -> Option<TxSegment> {
 /// of the stream: to the peer it looks as if they had been sent one by one.
 fn sack_blocks(flow: &Flow, held: &HeldPool) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
-    if !flow.rcv.sack_permitted {
+    let fin = fin_held(flow);
+    let has_none = flow.held.is_empty() && fin.is_none() && flow.rcv.duplicates.first().is_none();
+    if !flow.rcv.sack_permitted || has_none {
         return blocks;
     }
     if let Some(range) = flow.rcv.duplicates.first() {
-        blocks.push(block(range));
+        blocks.push(SackBlock { left: range.start, right: range.end });
     }
     let room = sack_room(flow) - blocks.as_slice().len();
     let ranges = flow.held.ranges(held);
+    // FIN takes the number behind the last octet.
+    let block = |range: SeqRange| SackBlock {
+        left: range.start,
+        right: if fin == Some(range.end) { range.end.plus(1) } else { range.end },
+    };
+    let alone = fin.filter(|fin| ranges.last().is_none_or(|last| last.end != *fin));
+    let alone = alone.map(|fin| SeqRange { start: fin, end: fin });
     let known = flow.rcv.reported_up_to.later(flow.rcv.nxt);
     let from = ranges.partition_point(|r| r.end.at_or_before(known));
     if ranges.len() - from > room && flow.rcv.dup_acks > 1 {
@@ -206,9 +245,13 @@ fn sack_blocks(flow: &Flow, held: &HeldPool) -> SackBlocks {
         }
         return blocks;
     }
-    let latest = flow.rcv.reported.iter().filter_map(|seq| flow.held.containing(held, *seq));
+    let containing = |seq: SeqNum| match alone {
+        Some(fin) if fin.start == seq => alone,
+        _ => flow.held.containing(held, seq),
+    };
+    let latest = flow.rcv.reported.iter().filter_map(|seq| containing(*seq));
     let skip = blocks.as_slice().len();
-    for range in latest.chain(ranges.iter().rev().copied()).take(2 * SackBlocks::MAX) {
+    for range in latest.chain(alone).chain(ranges.iter().rev().copied()).take(2 * SackBlocks::MAX) {
         let told = &blocks.as_slice()[skip..];
         if told.len() < room && !told.contains(&block(range)) {
             blocks.push(block(range));
@@ -217,8 +260,9 @@ fn sack_blocks(flow: &Flow, held: &HeldPool) -> SackBlocks {
     blocks
 }
 
-const fn block(range: SeqRange) -> SackBlock {
-    SackBlock { left: range.start, right: range.end }
+/// The number of a FIN that came before what it follows.
+fn fin_held(flow: &Flow) -> Option<SeqNum> {
+    flow.rcv.fin.filter(|fin| fin.after(flow.rcv.nxt))
 }
 
 /// Blocks that fit a header (RFC 2018 section 3).
@@ -242,15 +286,15 @@ pub fn is_sent(flow: &Flow, seq: SeqNum) -> bool {
 }
 
 /// Octets of queued data that may go now from `snd.nxt` on.
-fn new_data_len(flow: &Flow, now: Instant, unit_max: u32) -> u32 {
-    let mss = u32::from(flow.snd.mss);
+fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
+    let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
     let unit_max = if is_urgent && !flow.is_local() { mss } else { unit_max };
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
     let outstanding = flow.outstanding();
     let window_left = flow.snd.wnd.octets().saturating_sub(outstanding);
-    let path_left = path_left(flow, now, mss);
+    let path_left = path_left(flow, shape.now);
     let len = queued.min(window_left).min(path_left).min(unit_max);
     let tail = len % mss;
     if len == 0 || tail == 0 {
@@ -269,14 +313,16 @@ fn new_data_len(flow: &Flow, now: Instant, unit_max: u32) -> u32 {
     if hold_tail { len - tail } else { len }
 }
 
-fn data_segment(flow: &Flow, now: Instant, seq: SeqNum, len: u32, again: bool) -> TxSegment {
+fn data_segment(flow: &Flow, shape: &Shape, seq: SeqNum, len: u32, again: bool) -> TxSegment {
     let end = seq.plus(len);
-    let mut segment = header(flow, now, seq);
+    let mut segment = header(flow, shape.now, seq);
+    segment.sack = shape.sack;
     segment.len = len;
-    segment.fin = flow.snd.fin_queued && !flow.snd.fin_acked && end == flow.queue_end();
+    segment.fin = flow.snd.fin_queued && end == flow.queue_end();
     segment.psh = len > 0 && end == flow.queue_end();
     segment.cwr = flow.ecn.tell_reduced && !again && len > 0;
-    unit(flow, segment, seq.distance_from(flow.data_una()), again)
+    let unit = unit(flow, segment, seq.distance_from(flow.data_una()), again);
+    TxSegment { mss: shape.mss as u16, ..unit }
 }
 
 fn unit(flow: &Flow, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
@@ -307,7 +353,7 @@ fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
         sack: SackBlocks::NONE,
         ece: flow.ecn.on && flow.ecn.echo,
         cwr: false,
-        timestamps: flow.rcv.ts_recent.map(|recent| (timestamp(flow, now), recent)),
+        timestamps: timestamps(flow, now),
         fast_open: None,
         len: 0,
     }
@@ -320,10 +366,14 @@ fn urgent_pointer(flow: &Flow, seq: SeqNum) -> Option<u16> {
     Some(u16::try_from(up.distance_from(seq)).unwrap_or(u16::MAX))
 }
 
-/// TSval: the millisecond clock plus an offset per connection (RFC 7323 section 5.4), which the secret initial
-/// sequence number already is.
-fn timestamp(flow: &Flow, now: Instant) -> u32 {
-    now.tcp_timestamp_ms().wrapping_add(flow.snd.iss.raw())
+/// TSval: the millisecond clock plus a secret offset for each connection (RFC 7323 section 7.1).
+pub fn timestamp(flow: &Flow, now: Instant) -> u32 {
+    now.tcp_timestamp_ms().wrapping_add(flow.snd.timestamp_offset)
+}
+
+/// TSval and TSecr, where timestamps are in use.
+pub fn timestamps(flow: &Flow, now: Instant) -> Option<(u32, u32)> {
+    flow.rcv.ts_recent.map(|recent| (timestamp(flow, now), recent))
 }
 
 /// The right edge to advertise: as far as memory allows, never back, and not in silly steps.
@@ -337,6 +387,12 @@ fn offered_edge(flow: &Flow) -> SeqNum {
 /// `tx` is on its way.
 pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
+    if let Some((ack, _)) = dctcp::owed(flow) {
+        // It goes before everything else.
+        dctcp::owed_sent(flow);
+        flow.rcv.acked = ack;
+        return;
+    }
     if segment.ack.is_some() {
         flow.rcv.ack_now = false;
         flow.rcv.acked = flow.rcv.nxt;
@@ -351,11 +407,16 @@ pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     let len = segment.seq_len();
     if len == 0 {
         flow.snd.keepalive_probe = false;
-        ack_sent(flow, pools.held, &segment.sack);
+        flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
+        sack_sent(flow, pools.held, &segment.sack);
         return;
     }
-    // It carries no SACK; what came twice is still to be told of.
-    flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
+    if segment.sack.is_empty() {
+        // What came twice is still to be told of.
+        flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
+    } else {
+        sack_sent(flow, pools.held, &segment.sack);
+    }
     note_sent(flow, pools.sent, now, segment.seq, segment.seq.plus(len));
     if tx.mss > flow.snd.mss {
         path_mtu::probe_sent(flow, tx.mss);
@@ -387,8 +448,7 @@ pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
 }
 
 /// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
-fn ack_sent(flow: &mut Flow, held: &HeldPool, sack: &SackBlocks) {
-    flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
+fn sack_sent(flow: &mut Flow, held: &HeldPool, sack: &SackBlocks) {
     if flow.rcv.sack_permitted {
         flow.rcv.duplicates.pop();
         flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();

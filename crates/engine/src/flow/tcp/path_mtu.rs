@@ -12,6 +12,7 @@
 
 use crate::flow::record::{Flow, Phase};
 use crate::flow::scoreboard::{Fate, SentPool};
+use crate::flow::tcp::output;
 use toe_base::Instant;
 
 /// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 octets).
@@ -44,8 +45,8 @@ pub fn lowered(flow: &mut Flow, sent: &mut SentPool, mss: u16, now: Instant) {
 /// The retransmission timer ran out once more.
 pub fn timed_out(flow: &mut Flow, now: Instant) {
     flow.mtu.probe_end = None;
-    let base = if flow.conn.key.is_v4() { MSS_BASE } else { MSS_BASE_V6 };
-    if flow.rtt.backoff == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local() {
+    let base = if flow.conn.key.is_v4() { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(flow);
+    if flow.rtt.timeouts == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local() {
         flow.mtu.search_high = flow.snd.mss - 1;
         flow.snd.mss = base;
         flow.mtu.search_at = now;
@@ -107,5 +108,95 @@ fn rest_if_found(flow: &mut Flow, now: Instant) {
     let is_found = flow.mtu.search_high <= flow.snd.mss + CLOSE_ENOUGH;
     if is_found && flow.mtu.search_high < flow.mtu.limit {
         flow.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::scoreboard::SentRange;
+    use toe_base::SeqNum;
+
+    /// A sender of four segments of 1000 octets, the second of them a probe of 1400, and the rest of a large window.
+    fn with_probe(sent: &mut SentPool) -> Flow {
+        let mut flow = Flow::vacant();
+        flow.snd.mss = 1000;
+        flow.mtu.limit = 1460;
+        flow.mtu.search_high = 1460;
+        flow.cc.cwnd = 20_000;
+        for end in [1000, 2400, 3400, 4400] {
+            let range = SentRange { start: flow.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
+            flow.board.sent(sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
+            flow.snd.nxt = range.end;
+            if end == 2400 {
+                probe_sent(&mut flow, 1400);
+            }
+        }
+        flow
+    }
+
+    #[test]
+    fn a_lost_probe_is_told_from_a_loss() {
+        let mut sent = SentPool::new(1);
+        let now = Instant::from_millis(10_000);
+        let mut flow = with_probe(&mut sent);
+        flow.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
+        assert!(is_probe_alone_lost(&mut flow, &sent, now));
+        assert_eq!((flow.mtu.search_high, flow.mtu.probe_end), (1399, None), "the path takes less");
+        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "known by now");
+
+        let mut sent = SentPool::new(1);
+        let mut flow = with_probe(&mut sent);
+        flow.board.mark_lost(&mut sent, |r| r.end.at_or_before(SeqNum::new(3400)));
+        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "the first was lost, too");
+        flow.board.unmark_lost(&mut sent);
+        flow.board.mark_lost(&mut sent, |r| r.end.after(SeqNum::new(1000)));
+        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "others were lost, too");
+    }
+
+    /// RFC 1191 section 3, RFC 8201 section 4, RFC 5927 section 7.2.
+    #[test]
+    fn what_a_router_says_makes_nothing_larger_and_not_much_smaller() {
+        for (said, mss) in [(1400, 1000), (1000, 1000), (900, 900), (20, 536)] {
+            let mut sent = SentPool::new(1);
+            let mut flow = with_probe(&mut sent);
+            lowered(&mut flow, &mut sent, said, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, mss, "{said}");
+            assert_eq!(flow.board.lost() > 0, mss < 1000, "{said}");
+        }
+    }
+
+    /// RFC 4821 section 7.2; over IPv6 nothing below 1280 octets is needed (RFC 8201 section 4).
+    #[test]
+    fn silence_leads_to_a_size_that_every_path_takes() {
+        use toe_base::{Addr, Endpoint};
+        for (addr, packet) in [(Addr::from([10, 0, 0, 1]), 1024 - 40), (Addr::LOCALHOST_V6, 1280 - 60)] {
+            let mut flow = with_probe(&mut SentPool::new(1));
+            let end = Endpoint { addr, port: 1 };
+            flow.conn.key = crate::flow::key::FlowKey { local: end, remote: end };
+            flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
+            flow.rcv.ts_recent = Some(1);
+            flow.snd.mss = 1440;
+            flow.rtt.timeouts = SILENT_TIMEOUTS - 1;
+            timed_out(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, 1440);
+            flow.rtt.timeouts += 1;
+            timed_out(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, packet - 12, "timestamps take their part");
+        }
+    }
+
+    #[test]
+    fn nothing_is_tried_while_something_is_missing() {
+        let mut sent = SentPool::new(1);
+        let now = Instant::from_millis(10_000);
+        let mut flow = with_probe(&mut sent);
+        flow.mtu.probe_end = None;
+        flow.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        flow.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
+        assert_eq!(next_probe(&flow, now), None);
+        flow.board.unmark_lost(&mut sent);
+        flow.board.sack(&mut sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
+        assert_eq!(next_probe(&flow, now), None);
     }
 }

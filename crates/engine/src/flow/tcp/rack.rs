@@ -94,34 +94,49 @@ fn reordering_window_us(flow: &Flow, in_recovery: bool) -> u64 {
     (quarter * u64::from(rack.reo_wnd_mult.max(1))).min(u64::from(flow.rtt.srtt_us))
 }
 
-/// Step 5: marks what is lost, and arms the timer for what may be. Returns whether anything was newly lost.
-pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recovery: bool) -> bool {
+/// What was newly found lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    None,
+    Some,
+    /// Some of it went out again since the window was last reduced.
+    OfRetransmission,
+}
+
+/// Step 5: marks what is lost, and arms the timer for what may be.
+pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recovery: bool) -> Loss {
     flow.timers.reorder = Instant::FAR_FUTURE;
     if flow.rack.xmit_at == Instant::ZERO || flow.board.is_empty() {
-        return false;
+        return Loss::None;
     }
     let oldest = flow.board.ranges(pool)[0];
     let is_later = !sent_after(flow.rack.xmit_at, flow.rack.end_seq, oldest.sent_at, oldest.end);
     if flow.board.sacked() == 0 && !oldest.resent && is_later {
         // All is in order: the first stretch was sent first.
-        return false;
+        return Loss::None;
     }
     let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, in_recovery);
     let Rack { xmit_at, end_seq, .. } = flow.rack;
-    let mut next = Instant::FAR_FUTURE;
+    let lost_before = flow.cc.prr.lost_before;
+    let (mut next, mut again) = (Instant::FAR_FUTURE, false);
     let lost = flow.board.mark_lost(pool, |range| {
         if !sent_after(xmit_at, end_seq, range.sent_at, range.end) {
             return false;
         }
         let due = range.sent_at.after_us(patience_us);
         if due <= now {
+            again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
             return true;
         }
         next = next.min(due);
         false
     });
     flow.timers.reorder = next;
-    lost
+    match (lost, again) {
+        (false, _) => Loss::None,
+        (true, false) => Loss::Some,
+        (true, true) => Loss::OfRetransmission,
+    }
 }
 
 /// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
@@ -192,9 +207,54 @@ pub fn probe_answered(flow: &mut Flow, ack: SeqNum, duplicate: bool, is_empty_du
 }
 
 /// How much a retransmitted probe repeats: the last segment.
-pub fn tail(flow: &Flow) -> (SeqNum, u32) {
+pub fn tail(flow: &Flow, mss: u32) -> (SeqNum, u32) {
     let end = flow.snd.nxt.earlier(flow.queue_end());
-    let len = end.distance_from(flow.data_una()).min(u32::from(flow.snd.mss));
+    let len = end.distance_from(flow.data_una()).min(mss);
     debug_assert!(output::is_sent(flow, end.minus(len)));
     (end.minus(len), len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8985 section 6.2 step 4.
+    #[test]
+    fn the_reordering_window_is_a_part_of_the_round_trip_and_never_more_than_all_of_it() {
+        let mut flow = Flow::vacant();
+        flow.snd.mss = 1000;
+        flow.rtt.min_us = 40_000;
+        flow.rtt.srtt_us = 50_000;
+        assert_eq!(reordering_window_us(&flow, false), 10_000);
+        assert_eq!(reordering_window_us(&flow, true), 0, "in recovery, and nothing was ever reordered");
+        flow.rack.reordering_seen = true;
+        assert_eq!(reordering_window_us(&flow, true), 10_000);
+        for (mult, window) in [(2, 20_000), (5, 50_000), (6, 50_000), (255, 50_000)] {
+            flow.rack.reo_wnd_mult = mult;
+            assert_eq!(reordering_window_us(&flow, true), window, "{mult} quarters");
+        }
+    }
+
+    /// RFC 8985 section 6.3.
+    #[test]
+    fn a_time_out_marks_the_first_and_what_was_sent_long_enough_ago() {
+        let mut pool = SentPool::new(1);
+        let mut flow = Flow::vacant();
+        flow.snd.sack_permitted = true;
+        flow.rack.xmit_at = Instant::from_millis(1);
+        flow.rack.rtt_us = 100_000;
+        for n in 0..4u32 {
+            let (start, end) = (SeqNum::new(n * 100), SeqNum::new(n * 100 + 100));
+            let sent_at = Instant::from_millis(1000 + u64::from(n) * 50);
+            flow.board.sent(&mut pool, SentRange { start, end, sent_at, ..SentRange::default() });
+        }
+        let now = Instant::from_millis(1150);
+        let mut of_all = flow;
+        mark_lost_on_timeout(&mut flow, &mut pool, now);
+        assert_eq!(flow.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
+        flow.board.unmark_lost(&mut pool);
+        of_all.snd.sack_permitted = false;
+        mark_lost_on_timeout(&mut of_all, &mut pool, now);
+        assert_eq!(of_all.board.lost(), 400, "a peer without SACK tells of none of them");
+    }
 }

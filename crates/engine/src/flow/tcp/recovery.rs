@@ -16,6 +16,7 @@ use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, Frto, Phase, Prr, Undo};
 use crate::flow::scoreboard::{Fate, SentPool};
 use crate::flow::tcp::congestion::{self, Growth, dctcp};
+use crate::flow::tcp::rack::Loss;
 use crate::flow::tcp::rate::RateSample;
 use crate::flow::tcp::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::flow::tcp::{path_mtu, rack};
@@ -142,7 +143,7 @@ fn open(flow: &mut Flow, pool: &mut SentPool, now: Instant, news: &AckNews, coun
 /// Whether something is found lost outside of recovery.
 fn is_lost(flow: &mut Flow, pool: &mut SentPool, now: Instant) -> bool {
     if flow.snd.sack_permitted {
-        return rack::detect_loss(flow, pool, now, false);
+        return rack::detect_loss(flow, pool, now, false) != Loss::None;
     }
     // RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again do not count.
     let is_new = flow.snd.una.after(flow.cc.recover) || flow.cc.recover == flow.snd.iss;
@@ -178,11 +179,20 @@ fn reduce(flow: &mut Flow, phase: Phase, news: &AckNews) {
     let flight = news.outstanding_before.min(flow.cc.cwnd);
     let mss = u32::from(flow.snd.mss);
     flow.cc.ssthresh = flow.cc.reduced(flight, mss, phase == Phase::Reduced && flow.ecn.on);
-    flow.cc.prr = Prr { recover_fs: news.pipe_before.max(mss), delivered: 0, out: 0 };
+    let lost_before = flow.board.lost_ever();
+    flow.cc.prr = Prr { recover_fs: news.pipe_before.max(mss), delivered: 0, out: 0, lost_before };
     flow.cc.recover = flow.snd.nxt;
     flow.cc.phase = phase;
     if phase == Phase::Reduced {
         flow.cc.undo = None;
+    }
+}
+
+/// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
+fn reduce_again(flow: &mut Flow, news: &AckNews) {
+    if flow.cc.phase == Phase::Recovery && !flow.cc.follows_model() {
+        flow.cc.cwnd = flow.cc.ssthresh;
+        reduce(flow, Phase::Recovery, news);
     }
 }
 
@@ -206,7 +216,9 @@ fn recovery(
         return;
     }
     if flow.snd.sack_permitted {
-        rack::detect_loss(flow, pool, now, true);
+        if rack::detect_loss(flow, pool, now, true) == Loss::OfRetransmission {
+            reduce_again(flow, news);
+        }
     } else if news.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
         flow.board.mark_head_lost(pool, u32::from(flow.snd.mss));
@@ -278,7 +290,7 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
         flow.board.unmark_sacked(pool);
     }
     let anew = flow.cc.phase != Phase::Loss || flow.snd.una.at_or_after(flow.cc.recover);
-    if anew || flow.rtt.backoff == 0 {
+    if anew || flow.rtt.timeouts == 0 {
         flow.cc.undo = Some(Undo { cwnd: flow.cc.cwnd, ssthresh: flow.cc.ssthresh, ..Undo::default() });
         flow.cc.ssthresh = flow.cc.reduced(flow.outstanding().min(flow.cc.cwnd), mss, false);
         flow.cc.timed_out();
@@ -307,10 +319,15 @@ pub fn on_reorder_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant, co
     let before = flow.pipe();
     let in_recovery = matches!(flow.cc.phase, Phase::Recovery | Phase::Loss);
     let lost = rack::detect_loss(flow, pool, now, in_recovery);
-    if lost && !in_recovery && !path_mtu::is_probe_alone_lost(flow, pool, now) {
+    let outstanding_before = flow.outstanding();
+    let news = AckNews { pipe_before: before, outstanding_before, ..AckNews::default() };
+    if in_recovery {
+        if lost == Loss::OfRetransmission {
+            reduce_again(flow, &news);
+            resize_window(flow, now, &news);
+        }
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(flow, pool, now) {
         counters.add(Counter::FastRetransmits);
-        let outstanding_before = flow.outstanding();
-        let news = AckNews { pipe_before: before, outstanding_before, ..AckNews::default() };
         enter_recovery(flow, &news);
         resize_window(flow, now, &news);
     }
@@ -339,10 +356,13 @@ fn resize_window(flow: &mut Flow, now: Instant, news: &AckNews) {
         Phase::Loss if flow.cc.frto != Frto::Off => {}
         Phase::Open | Phase::Loss => {
             if news.acked > 0 && (flow.cc.phase == Phase::Loss || congestion::is_limiting(flow)) {
+                let mss = u32::from(flow.snd.mss);
+                // After a time-out one ACK may cover what had arrived long before (RFC 3465 section 2.3).
+                let most = if flow.cc.phase == Phase::Loss { mss } else { u32::MAX };
                 let growth = Growth {
                     now,
-                    acked: news.acked,
-                    mss: u32::from(flow.snd.mss),
+                    acked: news.acked.min(most),
+                    mss,
                     srtt_us: flow.rtt.srtt_us,
                     rtt_us: news.rtt_us,
                     una: flow.snd.una,

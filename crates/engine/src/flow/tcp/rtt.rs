@@ -103,6 +103,16 @@ mod tests {
     }
 
     #[test]
+    fn an_echo_of_what_was_never_sent_is_no_measurement() {
+        let mut rtt = RoundTrip::initial();
+        for echo in [5001, 5000u32.wrapping_sub(RTO_MAX_US / 1000)] {
+            let news = AckNews { acked: 100, echo: Some(echo), ..AckNews::default() };
+            rtt.acknowledged(&RttSample::default(), &news, 5000, Instant::from_millis(5000));
+        }
+        assert_eq!((rtt.srtt_us, rtt.rto_us), (0, RTO_INITIAL_US));
+    }
+
+    #[test]
     fn the_least_round_trip_is_forgotten_after_a_while() {
         let mut rtt = RoundTrip::initial();
         for (at_s, us, least) in [(1, 500, 500), (2, 900, 500), (3, 400, 400), (400, 900, 900)] {

@@ -13,8 +13,9 @@ use toe_base::Instant;
 pub const TIME_WAIT_US: u64 = 60_000_000;
 /// How long FIN_WAIT_2 lasts without a program (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
 pub const FIN_WAIT_2_US: u64 = 60_000_000;
-/// Time-outs until a SYN or a SYN-ACK is given up (Linux: tcp_syn_retries, tcp_synack_retries).
-const SYN_RETRIES: u8 = 6;
+/// Time-outs until a SYN is given up: three minutes must have passed (RFC 9293 section 3.8.3). Of a SYN-ACK it is as in Linux
+/// (tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for so long.
+const SYN_RETRIES: u8 = 7;
 const SYN_ACK_RETRIES: u8 = 5;
 /// Time-outs until data is given up: R2 of RFC 9293 section 3.8.3 is at least 100 s; Linux: tcp_retries2.
 const DATA_RETRIES: u8 = 15;
@@ -99,6 +100,7 @@ fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut
     counters.add(Counter::RetransmitTimeouts);
     recovery::on_timeout(flow, sent, now);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
+    flow.rtt.timeouts = flow.rtt.timeouts.saturating_add(1);
     path_mtu::timed_out(flow, now);
     flow.timers.retransmit = now.after_us(retransmit_us(flow));
     FlowEvent::None
@@ -113,7 +115,7 @@ fn is_hopeless(flow: &Flow, now: Instant) -> bool {
         _ => DATA_RETRIES,
     };
     if !flow.is_local() {
-        return flow.rtt.backoff >= retries;
+        return flow.rtt.timeouts >= retries;
     }
     let wait = |backoff| RoundTrip { backoff, ..RoundTrip::initial() }.timeout_us();
     let limit: u64 = (0..=retries).map(wait).sum();
@@ -122,12 +124,16 @@ fn is_hopeless(flow: &Flow, now: Instant) -> bool {
 
 /// A user timeout takes the place of the count, be it shorter or longer (RFC 5482, RFC 9293 section 3.8.3).
 fn is_given_up(flow: &Flow, now: Instant) -> bool {
-    let has_user = flow.options.user_timeout_ms > 0 && !flow.conn.app_closed;
-    if has_user && flow.conn.state.is_synchronized() {
+    if has_user_timeout(flow) && flow.conn.state.is_synchronized() {
         user_timeout_passed(flow, now)
     } else {
         is_hopeless(flow, now) || user_timeout_passed(flow, now)
     }
+}
+
+/// Nobody waits any more for what a program has left.
+fn has_user_timeout(flow: &Flow) -> bool {
+    flow.options.user_timeout_ms > 0 && !flow.conn.app_closed
 }
 
 /// RFC 5482.
@@ -139,16 +145,11 @@ fn user_timeout_passed(flow: &Flow, now: Instant) -> bool {
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
 fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
-    if flow.send_queue.is_empty() {
-        flow.timers.persist = Instant::FAR_FUTURE;
-        return FlowEvent::None;
-    }
+    debug_assert!(!flow.send_queue.is_empty(), "FIN needs no window");
     let orphan = flow.conn.app_closed;
     let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
-    if user_timeout_passed(flow, now)
-        || flow.timers.probes_sent >= retries
-        || orphan && flow.rtt.backoff >= ORPHAN_PROBES
-    {
+    let is_hopeless = flow.timers.probes_sent >= retries && !has_user_timeout(flow);
+    if is_hopeless || user_timeout_passed(flow, now) || orphan && flow.rtt.backoff >= ORPHAN_PROBES {
         return give_up(flow);
     }
     counters.add(Counter::ZeroWindowProbes);
@@ -162,10 +163,6 @@ fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowE
 /// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
 fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEvent {
     let options = &flow.options;
-    if !options.keepalive || flow.conn.state == TcpState::TimeWait {
-        flow.timers.keepalive = Instant::FAR_FUTURE;
-        return FlowEvent::None;
-    }
     if !flow.conn.state.is_synchronized() || flow.snd.nxt != flow.snd.una || !flow.send_queue.is_empty() {
         // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
         flow.timers.keepalive = now.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
@@ -188,7 +185,8 @@ fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEven
 
 /// Starts or stops the keepalive timer after an option changed.
 pub fn rearm_keepalive(flow: &mut Flow, now: Instant) {
-    flow.timers.keepalive = if flow.options.keepalive && flow.conn.state != TcpState::Closed {
+    let has_peer = !matches!(flow.conn.state, TcpState::Closed | TcpState::TimeWait);
+    flow.timers.keepalive = if flow.options.keepalive && has_peer {
         now.max(flow.timers.heard).after_us(u64::from(flow.options.keep_idle_secs) * 1_000_000)
     } else {
         Instant::FAR_FUTURE

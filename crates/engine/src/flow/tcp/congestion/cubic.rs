@@ -139,6 +139,85 @@ mod tests {
         }
     }
 
+    fn growth(now_ms: u64, acked: u32, mss: u32, srtt_us: u32) -> Growth {
+        Growth {
+            now: Instant::from_millis(now_ms),
+            acked,
+            mss,
+            srtt_us,
+            rtt_us: None,
+            una: SeqNum::new(0),
+            nxt: SeqNum::new(0),
+        }
+    }
+
+    /// Section 4.7: who has not got back to the old window gives way by more.
+    #[test]
+    fn a_second_loss_before_the_old_window_lowers_the_plateau() {
+        let mut cubic = Cubic::default();
+        assert_eq!(cubic.reduced(100_000, 1000), 70_000);
+        assert_eq!(cubic.w_max, 100_000);
+        assert_eq!(cubic.reduced(80_000, 1000), 56_000);
+        assert_eq!(cubic.w_max, 68_000, "(1 + 0.7) / 2 of 80,000");
+        cubic.reduced(68_000, 1000);
+        assert_eq!(cubic.w_max, 68_000, "it had got back");
+    }
+
+    /// Section 4.2: in one round trip the window grows by half of itself at most, and never shrinks.
+    #[test]
+    fn the_target_is_bounded() {
+        let mut cubic = Cubic::default();
+        let mut cwnd = cubic.reduced(20_000, 1000);
+        cubic.avoid(&mut cwnd, &growth(0, 1000, 1000, 10_000));
+        for second in 1..100 {
+            let before = cwnd;
+            // An ACK of everything, once a second of a short path: the curve has gone far beyond.
+            cubic.epoch.as_mut().expect("it began").last_ack = Instant::from_millis(second * 1000);
+            let growth = growth(second * 1000, cwnd, 1000, 10_000);
+            cubic.avoid(&mut cwnd, &growth);
+            assert!(cwnd >= before && cwnd <= before + before / 2 + 1000, "{before} to {cwnd}");
+        }
+        assert!(cwnd > 1_000_000);
+    }
+
+    /// Section 4.3: where Reno would have more, as on a short path, CUBIC grows like it: 9/17 of a segment a round trip until
+    /// the window is back, then a segment.
+    #[test]
+    fn on_a_short_path_it_is_as_fast_as_reno() {
+        let mut cubic = Cubic::default();
+        let mut cwnd = cubic.reduced(20_000, 1000);
+        let mut rounds_back = 0;
+        for round in 0..40 {
+            if cwnd < 20_000 {
+                rounds_back = round + 1;
+            }
+            let growth = growth(round, cwnd, 1000, 1000);
+            cubic.avoid(&mut cwnd, &growth);
+        }
+        // 6,000 octets at 529 a round trip.
+        assert!((10..=13).contains(&rounds_back), "{rounds_back} round trips to the old window");
+        let more = cwnd - 20_000;
+        let rounds = 40 - rounds_back as u32;
+        assert!((rounds * 900..=rounds * 1100).contains(&more), "{more} octets in {rounds} round trips");
+    }
+
+    /// Section 5.8: a pause of the program does not count as time in which the window could have grown.
+    #[test]
+    fn a_pause_moves_the_curve_along() {
+        let run = |pause_ms: u64| {
+            let mut cubic = Cubic::default();
+            let mut cwnd = cubic.reduced(100_000, 1000);
+            for round in 0..20 {
+                let pause = if round >= 10 { pause_ms } else { 0 };
+                let growth = growth(round * 50 + pause, cwnd, 1000, 50_000);
+                cubic.avoid(&mut cwnd, &growth);
+            }
+            cwnd
+        };
+        let (with, without) = (run(60_000), run(0));
+        assert!(with.abs_diff(without) < 3_000, "{with} after a minute's pause, {without} without");
+    }
+
     /// After a reduction the window is back at W_max after K seconds, flat there, and steeper before and behind.
     #[test]
     fn the_window_follows_figure_1() {
@@ -151,15 +230,7 @@ mod tests {
         // 0.4 (t - K)^3 = -300 segments: K = 9.09 s.
         let mut at = Vec::new();
         for round in 0..180u64 {
-            let growth = Growth {
-                now: Instant::from_millis(round * 100),
-                acked: cwnd,
-                mss: MSS,
-                srtt_us: RTT_US,
-                rtt_us: None,
-                una: SeqNum::new(0),
-                nxt: SeqNum::new(0),
-            };
+            let growth = growth(round * 100, cwnd, MSS, RTT_US);
             cubic.avoid(&mut cwnd, &growth);
             at.push(cwnd);
         }

@@ -124,6 +124,16 @@ mod tests {
         assert_eq!(round(&mut hystart, 7, 26_500), Pace::Leave);
     }
 
+    /// RFC 9406 section 4.2.
+    #[test]
+    fn only_the_first_slow_start_is_watched() {
+        let mut hystart = HyStart::default();
+        hystart.done();
+        for number in 0..10 {
+            assert_eq!(round(&mut hystart, number, 20_000 * (number + 1)), Pace::Full);
+        }
+    }
+
     #[test]
     fn a_passing_delay_does_not() {
         let mut hystart = HyStart::default();

@@ -129,6 +129,11 @@ impl Congestion {
         Congestion { cwnd: initial_window(mss), ssthresh: u32::MAX, algorithm, ..Congestion::default() }
     }
 
+    /// Losses do not say how large the window is.
+    pub const fn follows_model(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Bbr(_))
+    }
+
     pub const fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
@@ -299,6 +304,7 @@ impl WindowUse {
 
 /// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
 pub fn note_usage(flow: &mut Flow, now: Instant) {
+    let follows_model = flow.cc.follows_model();
     let usage = &mut flow.cc.usage;
     if flow.snd.una.before(usage.round_end) {
         return;
@@ -306,17 +312,32 @@ pub fn note_usage(flow: &mut Flow, now: Instant) {
     usage.most_before = usage.most;
     usage.most = 0;
     usage.round_end = flow.snd.nxt;
-    if usage.pipe_ack() >= flow.cc.cwnd / 2 || matches!(flow.cc.algorithm, Algorithm::Bbr(_)) {
+    if usage.pipe_ack() >= flow.cc.cwnd / 2 || follows_model {
         usage.unvalidated_since = None;
         return;
     }
     let since = *usage.unvalidated_since.get_or_insert(now);
     if now.since_us(since) >= UNVALIDATED_MAX_US {
-        let initial = initial_window(flow.snd.mss);
-        flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
-        flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
-        flow.cc.usage.unvalidated_since = None;
+        let_go_of_half(flow);
     }
+}
+
+/// A flow may send. Where nothing is out no ACK has looked whether the window was used.
+pub fn wake(flow: &mut Flow, now: Instant) {
+    let usage = &flow.cc.usage;
+    let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(flow.timers.heard));
+    if unused_us >= UNVALIDATED_MAX_US && flow.snd.nxt == flow.snd.una && !flow.cc.follows_model() {
+        let_go_of_half(flow);
+        flow.cc.usage.unvalidated_since = Some(now);
+    }
+}
+
+/// RFC 7661 section 4.4.3: half of the window was not used for too long.
+fn let_go_of_half(flow: &mut Flow) {
+    let initial = initial_window(flow.snd.mss);
+    flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
+    flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
+    flow.cc.usage.unvalidated_since = None;
 }
 
 /// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438
@@ -328,5 +349,87 @@ pub fn is_limiting(flow: &Flow) -> bool {
     } else {
         // Partial segments are held back, so a window can be full without being reached.
         used + 2 * u32::from(flow.snd.mss) > flow.cc.cwnd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(name: AlgorithmName) -> Flow {
+        let mut flow = Flow::vacant();
+        flow.snd.mss = 1000;
+        flow.cc = Congestion::initial(1000, Algorithm::new(name));
+        flow
+    }
+
+    /// RFC 6928 section 2.
+    #[test]
+    fn the_first_window_is_ten_segments_and_no_more_than_so_many_octets() {
+        assert_eq!([536, 1460, 4000, 8960].map(initial_window), [5_360, 14_600, 14_600, 17_920]);
+    }
+
+    #[test]
+    fn a_limit_to_pacing_holds_for_a_model_too() {
+        for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
+            let mut flow = flow(name);
+            let is_model = flow.cc.follows_model();
+            limit_pacing(&mut flow, 5_000);
+            assert_eq!(flow.rate.pacing, 5_000, "{name:?}");
+            flow.rate.pacing = 9_000;
+            limit_pacing(&mut flow, 8_000);
+            assert_eq!(flow.rate.pacing, 8_000, "{name:?}");
+            restart_with_model(&mut flow);
+            assert!(flow.rate.pacing <= 8_000, "{name:?}");
+            let before = flow.rate.pacing;
+            limit_pacing(&mut flow, 0);
+            assert_eq!(
+                flow.rate.pacing,
+                if is_model { before } else { 0 },
+                "{name:?}: the model's own stays"
+            );
+        }
+    }
+
+    fn restart_with_model(flow: &mut Flow) {
+        flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
+        flow.conn.state = crate::flow::tcp::state::TcpState::Established;
+        restart(flow, Instant::from_millis(1));
+    }
+
+    #[test]
+    fn another_algorithm_begins_anew_and_the_same_goes_on() {
+        let mut flow = flow(AlgorithmName::Bbr);
+        flow.rate.pacing = 7_000;
+        choose(&mut flow, AlgorithmName::Bbr);
+        assert_eq!(flow.rate.pacing, 7_000);
+        choose(&mut flow, AlgorithmName::Reno);
+        assert_eq!((flow.rate.pacing, flow.cc.algorithm.name()), (0, AlgorithmName::Reno));
+    }
+
+    /// A mark counts once in a round trip: with the ACK that the phase begins with.
+    #[test]
+    fn a_model_hears_of_marks_once_a_round_trip() {
+        let mut flow = flow(AlgorithmName::Bbr);
+        let news = AckNews { ece: true, ..AckNews::default() };
+        let marked = |flow: &Flow| bbr_ack(flow, Instant::ZERO, &news).marked;
+        assert!(!marked(&flow));
+        flow.cc.phase = Phase::Reduced;
+        assert!(marked(&flow));
+        flow.cc.recover = flow.snd.nxt.minus(1);
+        assert!(!marked(&flow));
+    }
+
+    /// RFC 7661 sections 4.3 and 4.4.1.
+    #[test]
+    fn a_window_that_half_of_is_used_is_a_validated_one_and_another_goes_down_by_what_was_used() {
+        for (used, to) in [(50_000, 70_000), (40_000, 28_000)] {
+            let mut flow = flow(AlgorithmName::Cubic);
+            flow.cc.cwnd = 100_000;
+            flow.cc.usage.sent(used);
+            note_usage(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.cc.usage.unvalidated_since.is_none(), used >= 50_000);
+            assert_eq!(flow.cc.reduced(used, 1000, false), to, "{used} octets were in flight");
+        }
     }
 }

@@ -42,11 +42,12 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
         flow.snd.wl1 = segment.seq;
         flow.snd.wl2 = ack;
     }
-    let was_answered_late = in_syn_received && flow.rtt.backoff > 0;
+    let was_answered_late = in_syn_received && flow.rtt.timeouts > 0;
     if ack.at_or_after(flow.snd.una) {
         acknowledge(flow, cx, segment, ack);
     }
     if was_answered_late {
+        flow.rtt.backoff = 0;
         recovery::handshake_lost(flow);
     }
     if in_syn_received { Step::Done(FlowEvent::Established) } else { Step::Continue }
@@ -123,7 +124,7 @@ pub(super) fn advance(flow: &mut Flow, ack: SeqNum) -> bool {
     }
     flow.snd.una = ack;
     flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
-    flow.rtt.backoff = 0;
+    flow.rtt.timeouts = 0;
     flow.snd.fin_acked |= fin_acked;
     fin_acked
 }

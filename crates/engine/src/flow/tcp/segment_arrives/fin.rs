@@ -5,9 +5,10 @@ use crate::flow::tcp::state::{TcpEvent, TcpState};
 use crate::flow::tcp::{RxContext, timeout};
 
 pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>) {
-    if flow.rcv.fin != Some(flow.rcv.nxt) || flow.rcv.fin_received || !flow.conn.state.accepts_text() {
+    if flow.rcv.fin != Some(flow.rcv.nxt) {
         return;
     }
+    debug_assert!(!flow.rcv.fin_received && flow.conn.state.accepts_text());
     flow.rcv.fin_received = true;
     // Nothing comes behind it, whatever the peer sent.
     flow.held.clear(cx.held);

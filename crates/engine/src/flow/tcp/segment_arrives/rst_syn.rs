@@ -30,5 +30,10 @@ pub(super) fn check_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
     if !segment.syn {
         return Step::Continue;
     }
+    if flow.conn.state == TcpState::SynReceived && flow.conn.listener.is_some() {
+        // Back to LISTEN, as if the first SYN had never come.
+        flow.conn.state = TcpState::Closed;
+        return Step::Done(FlowEvent::Closed(Errno::OK));
+    }
     challenge(flow, cx)
 }

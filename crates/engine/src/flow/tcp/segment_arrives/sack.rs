@@ -3,6 +3,7 @@
 
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::{SentPool, SentRange};
+use crate::flow::tcp::output;
 use crate::flow::tcp::rack::{self, Heard};
 use crate::flow::tcp::rate::Sample;
 use crate::flow::tcp::recovery::AckNews;
@@ -27,7 +28,7 @@ pub(super) fn take(
         ece: segment.ece && flow.ecn.on,
         ..AckNews::default()
     };
-    let heard = Heard { now, echo, min_rtt_us: flow.rtt.min_us, timestamp_offset: flow.snd.iss.raw() };
+    let heard = Heard { now, echo, min_rtt_us: flow.rtt.min_us, timestamp_offset: flow.snd.timestamp_offset };
     let mut sample = Sample::default();
     let mut rtt = RttSample::default();
     let recover = flow.cc.recover;
@@ -59,7 +60,7 @@ pub(super) fn take(
         undo.unexplained = undo.unexplained.saturating_sub(news.duplicated);
     }
     news.rtt_us = rtt.latest;
-    flow.rtt.acknowledged(&rtt, &news, now.tcp_timestamp_ms().wrapping_add(flow.snd.iss.raw()), now);
+    flow.rtt.acknowledged(&rtt, &news, output::timestamp(flow, now), now);
     let lost_ever = flow.board.lost_ever();
     news.sample = sample.finish(&mut flow.rate, news.delivered, lost_ever, flow.rtt.min_us, now);
     news

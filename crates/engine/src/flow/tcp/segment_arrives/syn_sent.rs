@@ -35,6 +35,7 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     }
     take_syn(flow, &segment);
+    flow.timers.heard = cx.now;
     flow.rcv.ack_now = true;
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
@@ -43,10 +44,12 @@ pub(super) fn process<H: HostSide>(
         return FlowEvent::None;
     };
     flow.ecn.on = ecn::accepted(cx.ecn, &segment);
-    let timed_out = flow.rtt.backoff > 0;
+    let timed_out = flow.rtt.timeouts > 0;
     let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
     ack::advance(flow, ack);
     flow.snd.wl2 = ack;
+    flow.rtt.backoff = 0;
+    flow.rtt.timeouts = 0;
     flow.fast_open.taken = flow.fast_open.sent > 0 && ack.after(flow.snd.iss.plus(1));
     // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).

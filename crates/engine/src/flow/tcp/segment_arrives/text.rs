@@ -27,7 +27,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     let segment = work.segment;
     if !flow.conn.state.accepts_text() {
         // After the peer's FIN nothing can follow; a repeated FIN or text is acknowledged as a duplicate.
-        if segment.seq_len() > 0 && !segment.syn {
+        if segment.seq_len() > 0 {
             flow.rcv.ack_now = true;
         }
         return Step::Continue;
@@ -39,7 +39,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     let end = start.plus(segment.len);
     let first = start.later(nxt);
     let last = end.earlier(edge);
-    if segment.fin && end.at_or_after(nxt) && end.at_or_before(edge) {
+    if segment.fin && end.at_or_before(edge) {
         flow.rcv.fin = Some(end);
     }
     if segment.len > 0 && !first.before(last) {
@@ -52,6 +52,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
         if segment.fin && first.after(nxt) {
             // FIN behind a hole tells the peer of the hole as text would.
             flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+            report_first(flow, cx.held, start);
         }
         return Step::Continue;
     }
@@ -146,7 +147,8 @@ pub(super) fn note_duplicate(flow: &mut Flow, held: &HeldPool, start: SeqNum, en
 /// The range that `seq` lies in is the first one that ACKs tell of, and those told of before come after it (RFC 2018
 /// section 4): each is told of several times, should ACKs be lost.
 fn report_first(flow: &mut Flow, held: &HeldPool, seq: SeqNum) {
-    let Some(latest) = flow.held.containing(held, seq) else { return };
+    // FIN lies in no range; it is behind one, or alone.
+    let latest = flow.held.containing(held, seq).unwrap_or(SeqRange { start: seq, end: seq });
     let mut reported = [seq; SackBlocks::MAX];
     let others = flow.rcv.reported.iter().filter(|s| s.before(latest.start) || s.at_or_after(latest.end));
     for (place, other) in reported[1..].iter_mut().zip(others) {

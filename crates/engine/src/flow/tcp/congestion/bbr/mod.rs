@@ -26,6 +26,8 @@ mod loss;
 mod probe_bw;
 mod probe_rtt;
 mod startup;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use crate::flow::scoreboard::Losses;
