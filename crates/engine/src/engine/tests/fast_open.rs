@@ -35,6 +35,8 @@ fn octets_go_with_the_syn_and_are_read_before_the_handshake_is_complete() {
     world.sides[A].send(now, a, &data);
     assert!(world.run_until(10, |w| w.sides[B].conns.len() == 2 && !w.sides[B].conns[1].received.is_empty()));
     assert!(!world.sides[A].conns[a].established, "its SYN-ACK is on its way");
+    let syn = world.log.iter().filter(|(_, from, _)| *from == A).nth(frames).expect("it has gone");
+    assert!((1400..=1514).contains(&syn.2.len()), "{} octets: what fits one frame", syn.2.len());
     world.sides[B].engine.audit_listeners().expect("counts agree");
     assert!(world.run_until(1000, |w| w.sides[B].conns[1].received == data));
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].acked == 5000));
