@@ -23,7 +23,7 @@ EXAMPLES:
 
 PORTS:
   packet:IFNAME   an interface (AF_PACKET); needs root or CAP_NET_RAW
-  tap:NAME        a TAP interface, made if it is missing; needs root or CAP_NET_ADMIN
+  tap:NAME        a TAP interface, made if it is missing; needs root or CAP_NET_ADMIN. tap:NAME?vlan=12: its frames are of a VLAN
   xdp:IFNAME      an interface and the addresses, routes and neighbours that the kernel has there (AF_XDP); needs root or
                   CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF
   local           127.0.0.0/8 among programs of this engine; needs nothing, and is there when no port is given
