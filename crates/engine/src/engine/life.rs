@@ -69,7 +69,7 @@ impl Engine {
     /// sent, and may read it yet.
     fn abort_behind_data(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.conn.state.is_synchronized() && flow.queue_end() != flow.snd.nxt {
+        if flow.conn.state.is_synchronized() && flow.queue_end().after(flow.snd.nxt) {
             flow.conn.abort_when_idle = true;
         } else {
             self.abort(now, idx, Errno::OK);

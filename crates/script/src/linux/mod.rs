@@ -97,13 +97,18 @@ pub(crate) fn receive(port: &mut dyn Port, frames: &mut Vec<(Vec<u8>, RxOffload)
         .map_err(|error| StackError::new("taking frames from the link", error))
 }
 
-/// Sends one frame as it is.
-pub(crate) fn send_frame(port: &mut dyn Port, header: EthRepr, packet: &[u8]) -> Result<(), StackError> {
+/// Sends one frame, which the link finishes as `offload` says.
+pub(crate) fn send_frame(
+    port: &mut dyn Port,
+    header: EthRepr,
+    packet: &[u8],
+    offload: TxOffload,
+) -> Result<(), StackError> {
     let none = || StackError("the link takes no frame".to_owned());
     let frame = port.transmit().frame(eth::HEADER_LEN + packet.len()).ok_or_else(none)?;
     header.emit(frame);
     frame[eth::HEADER_LEN..].copy_from_slice(packet);
-    port.transmit().commit(TxOffload::default());
+    port.transmit().commit(offload);
     port.flush().map_err(|error| StackError::new("sending a frame", error))
 }
 
@@ -143,7 +148,7 @@ impl Stack for LinuxStack {
 
     fn arrives(&mut self, datagram: &[u8]) -> Result<(), StackError> {
         let header = EthRepr { dst: STACK_MAC, src: self.port.mac(), ethertype: EtherType::Ipv4 };
-        send_frame(&mut *self.port, header, datagram)
+        send_frame(&mut *self.port, header, datagram, TxOffload::default())
     }
 
     fn sent(&mut self, until_us: u64) -> Result<Option<(u64, Segment)>, StackError> {

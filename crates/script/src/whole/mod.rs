@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use toe_port::{Driver, Port, PortSpec};
 use toe_wire::MacAddr;
 use toe_wire::arp::{ArpOperation, ArpRepr};
-use toe_wire::eth::{EthRepr, EtherType};
-use toe_wire::link::RxOffload;
+use toe_wire::eth::{self, EthRepr, EtherType};
+use toe_wire::link::{PartialChecksum, RxOffload, Segmentation, TxOffload};
+use toe_wire::{Ipv4Repr, Protocol, TcpRepr, tcp};
 
 const LINK: &str = "script0";
 /// How long the engine may take to say its hardware address.
@@ -107,7 +108,16 @@ impl WholeStack {
 
     fn send_frame(&mut self, ethertype: EtherType, packet: &[u8]) -> Result<(), StackError> {
         let header = EthRepr { dst: self.stack_mac, src: self.port.mac(), ethertype };
-        linux::send_frame(&mut *self.port, header, packet)
+        let mtu = self.port.mtu() as usize;
+        if packet.len() <= mtu {
+            return linux::send_frame(&mut *self.port, header, packet, TxOffload::default());
+        }
+        // As Linux itself would send so much: in one piece, cut by nobody on the way.
+        let mut packet = packet.to_vec();
+        let offload = as_large_segment(&mut packet, mtu).ok_or_else(|| {
+            StackError(format!("a packet of {} octets that is no TCP segment", packet.len()))
+        })?;
+        linux::send_frame(&mut *self.port, header, &packet, offload)
     }
 
     fn take_frames(&mut self) -> Result<(), StackError> {
@@ -137,6 +147,23 @@ impl WholeStack {
         }
         Ok(())
     }
+}
+
+/// A segment that is larger than the link's packets, as a link takes it that cuts them.
+fn as_large_segment(packet: &mut [u8], mtu: usize) -> Option<TxOffload> {
+    let (ip, _) = Ipv4Repr::parse(packet).ok().filter(|(ip, _)| ip.protocol == Protocol::Tcp)?;
+    let tcp_at = ip.header_len();
+    let data_at = tcp_at + TcpRepr::parse(&packet[tcp_at..]).ok()?.0.header_len();
+    let transport = &mut packet[tcp_at..];
+    let len = u16::try_from(transport.len()).ok()?;
+    tcp::store_pseudo_sum(transport, ip.src, ip.dst, len);
+    let start = (eth::HEADER_LEN + tcp_at) as u16;
+    let header_len = (eth::HEADER_LEN + data_at) as u16;
+    let mss = (mtu - data_at) as u16;
+    Some(TxOffload {
+        checksum: Some(PartialChecksum { start, offset: tcp::CHECKSUM_OFFSET }),
+        segmentation: Some(Segmentation { header_len, mss, is_v6: false }),
+    })
 }
 
 impl Stack for WholeStack {

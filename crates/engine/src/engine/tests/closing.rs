@@ -135,6 +135,25 @@ fn an_abort_tells_the_peer() {
     assert_eq!(states(&world, A), [""; 0]);
 }
 
+/// Found by scripts against the whole: the FIN counted as text that was still to go.
+#[test]
+fn an_abort_by_the_last_close_tells_the_peer_though_our_fin_is_acknowledged() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
+    let now = world.now;
+    world.sides[A].plain(now, Command::ShutdownSend { flow });
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+    world.run_ms(100);
+    assert_eq!(states(&world, A), ["FIN-WAIT-2"]);
+    let (now, session) = (world.now, world.sides[A].session);
+    let side = &mut world.sides[A];
+    side.engine.close_with_anchor(now, session, flow, true, &mut side.memory);
+    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::EPIPE)));
+    assert_eq!(states(&world, A), [""; 0]);
+}
+
 #[test]
 fn the_last_close_of_a_descriptor_ends_the_flow_whoever_held_it() {
     let mut world = World::new();
