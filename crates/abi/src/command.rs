@@ -92,9 +92,16 @@ pub struct ConnectArgs {
     pub anchor: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
+    /// [`CONNECT_FAST_OPEN`] or 0.
+    pub flags: u32,
     /// Zero.
-    pub reserved: [u8; 16],
+    pub reserved: [u8; 12],
 }
+
+/// The program has octets to send at once, or soon (TCP Fast Open, RFC 7413). If the engine has a cookie of the server's,
+/// the flow's information says [`FLOW_WAITS_FOR_DATA`] when the command is answered, and the SYN goes out with the octets
+/// of the first [`crate::entry::Send`]. Otherwise the SYN goes out at once, and asks for a cookie if it may.
+pub const CONNECT_FAST_OPEN: u32 = 1;
 
 /// What the engine tells of a flow, in the region's flow information table, at the flow's slot. Written before the
 /// completion that announces the flow; the statistics are refreshed now and then.
@@ -103,7 +110,7 @@ pub struct ConnectArgs {
 pub struct FlowInfo {
     pub local: WireAddr,
     pub remote: WireAddr,
-    /// Largest segment payload towards the peer, in octets.
+    /// Largest segment payload towards the peer, in octets; with [`FLOW_WAITS_FOR_DATA`] those that fit the SYN.
     pub mss: u32,
     /// Smoothed round-trip time and its variation, in µs.
     pub srtt_us: u32,
@@ -116,7 +123,8 @@ pub struct FlowInfo {
     pub port: u8,
     /// TCP state as Linux numbers it (1 = ESTABLISHED … 11 = CLOSING).
     pub state: u8,
-    /// [`FLOW_RECEIVE_SHUT`], and what both ends have agreed on: [`FLOW_TIMESTAMPS`] … [`FLOW_ECN`].
+    /// [`FLOW_RECEIVE_SHUT`], what both ends have agreed on: [`FLOW_TIMESTAMPS`] … [`FLOW_ECN`], [`FLOW_SYN_DATA`] and
+    /// [`FLOW_WAITS_FOR_DATA`].
     pub flags: u8,
     /// Number of its algorithm of congestion control ([`crate::congestion`]).
     pub congestion: u8,
@@ -129,6 +137,10 @@ pub const FLOW_TIMESTAMPS: u8 = 1 << 1;
 pub const FLOW_SACK: u8 = 1 << 2;
 pub const FLOW_WINDOW_SCALE: u8 = 1 << 3;
 pub const FLOW_ECN: u8 = 1 << 4;
+/// Octets of the SYN were taken: by the peer, or of the peer.
+pub const FLOW_SYN_DATA: u8 = 1 << 5;
+/// Nothing goes out before there are octets to go with it ([`CONNECT_FAST_OPEN`]).
+pub const FLOW_WAITS_FOR_DATA: u8 = 1 << 6;
 
 const _: () = assert!(size_of::<ListenArgs>() == crate::region::ARG_LEN as usize);
 const _: () = assert!(size_of::<ConnectArgs>() == crate::region::ARG_LEN as usize);

@@ -132,6 +132,9 @@ pub enum Command {
     /// Of a listener that several processes take from ([`Completion::ConnectionsWait`]): hand this session one connection
     /// now. Answered by [`Completion::Accepted`] or [`Completion::NothingWaits`].
     TakeConnection { listener: ListenerId },
+    /// Up to `limit` connections of the listener may be handed out, with the octets of their SYN, before their handshake is
+    /// complete (TCP_FASTOPEN; RFC 7413). 0, as it is at first: none.
+    FastOpen { listener: ListenerId, limit: u32 },
 }
 
 /// Options of a flow (`SetOption`).
@@ -216,6 +219,7 @@ const CMD_CLOSE_LISTENER: u8 = 0x08;
 const CMD_SET_OPTION: u8 = 0x09;
 const CMD_CHANNEL_READY: u8 = 0x0a;
 const CMD_TAKE_CONNECTION: u8 = 0x0b;
+const CMD_FAST_OPEN: u8 = 0x0c;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -244,6 +248,9 @@ impl Command {
             Command::TakeConnection { listener } => {
                 RawEntry::new(CMD_TAKE_CONNECTION, 0, 0, listener.0.raw(), 0)
             }
+            Command::FastOpen { listener, limit } => {
+                RawEntry::new(CMD_FAST_OPEN, 0, 0, listener.0.raw(), limit as u64)
+            }
         }
     }
 
@@ -269,6 +276,7 @@ impl Command {
             },
             CMD_CHANNEL_READY => Command::ChannelReady { channel: ChannelId(raw.id()) },
             CMD_TAKE_CONNECTION => Command::TakeConnection { listener: ListenerId(flow) },
+            CMD_FAST_OPEN => Command::FastOpen { listener: ListenerId(flow), limit: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -20,6 +20,14 @@ pub struct StatusReport {
     pub listeners: u32,
     /// Octets of receive memory in use, all sessions together.
     pub receive_memory_used: u64,
+    /// Congestion control and ECN of connections whose program says nothing.
+    #[serde(default)]
+    pub congestion: String,
+    #[serde(default)]
+    pub ecn: String,
+    /// Who may use Fast Open.
+    #[serde(default)]
+    pub fast_open: String,
     /// Non-zero counters by name: frames, segments, drops by reason, fences by reason.
     pub counters: BTreeMap<String, u64>,
     /// Rounds of the engine's loop so far.

@@ -114,7 +114,8 @@ reasons! {
         "let the client connect to an address of the engine";
     Protocol = 19, "the protocol is not plain TCP (MPTCP, SCTP, …)", "";
     NotStream = 20, "not a stream socket: the engine has only TCP yet", "";
-    FastOpen = 21, "TCP fast open is asked for, and the engine does not have it", "switch fast open off";
+    FastOpen = 21, "TCP Fast Open without a cookie (TCP_FASTOPEN_NO_COOKIE), or by sendmmsg, is the kernel's",
+        "use sendto, sendmsg or TCP_FASTOPEN_CONNECT";
     AddressInUse = 22, "another program listens at this address in the engine",
         "stop the other program, or let both set SO_REUSEPORT";
     Disabled = 23, "offload is switched off for this program (TOE_DISABLE)", "unset TOE_DISABLE";

@@ -35,7 +35,8 @@ impl<'a> Stage<'a> {
             Link::Tap => Some((format!("tap:{TAP_LINK}"), TAP_ENGINE_ADDR)),
         };
         let spot = Spot { side: Side::Server, cpus: Some(&placement.engine) };
-        let engine = Engine::start(lab, &engine::Options { spot, port, addr6: None, suffix: "" })?;
+        let engine =
+            Engine::start(lab, &engine::Options { spot, port, addr6: None, suffix: "", settings: &[] })?;
         if row.link == Link::Tap {
             lab.give_tap_its_address()?;
         }

@@ -45,6 +45,11 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   log = \"info\"                   # or a filter such as \"toe_daemon=debug\"
   log_format = \"text\"            # or \"json\"
   log_file = \"/var/log/toed.log\" # else NAME.log beside the socket
+  [tcp]
+  congestion = \"cubic\"         # or \"reno\", \"dctcp\", \"bbr\"; a program may choose another (TCP_CONGESTION)
+  ecn = \"passive\"              # when the peer asks; or \"off\"; or \"on\": ask, too
+  fast_open = \"client\"         # or \"off\", \"server\" (listeners that set TCP_FASTOPEN), \"both\"
+  syn_cookies = \"on\"           # when a listener has no room for a SYN; or \"off\", \"always\"
   [[ports]]
   port = \"packet:veth0\"
   addr = [\"10.0.0.2/24\"]
@@ -78,6 +83,20 @@ pub struct Args {
     /// not share memory
     #[arg(long)]
     no_direct: bool,
+    /// Congestion control of connections whose program chooses none (TCP_CONGESTION): reno, cubic, dctcp or bbr (cubic
+    /// unless given)
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Explicit congestion notification: off, passive (when the peer asks) or on (ask, too) (passive unless given)
+    #[arg(long, value_name = "MODE")]
+    ecn: Option<String>,
+    /// TCP Fast Open: off, client (programs that connect), server (listeners that set TCP_FASTOPEN) or both (client unless
+    /// given)
+    #[arg(long, value_name = "MODE")]
+    fast_open: Option<String>,
+    /// SYNs are answered with cookies and forgotten: on (when a listener has no room), off or always (on unless given)
+    #[arg(long, value_name = "MODE")]
+    syn_cookies: Option<String>,
     /// The cores that the engine's thread may run on, as taskset writes them: 2 or 2,4 or 0-3 or 0-6:2 (any unless given)
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
@@ -153,6 +172,10 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
         ("--log", &args.log),
         ("--log-format", &args.log_format),
         ("--cores", &args.cores),
+        ("--congestion", &args.congestion),
+        ("--ecn", &args.ecn),
+        ("--fast-open", &args.fast_open),
+        ("--syn-cookies", &args.syn_cookies),
     ];
     texts.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
     let paths = [("--config", &args.config), ("--log-file", &args.log_file)];
@@ -205,7 +228,8 @@ mod tests {
 
     #[test]
     fn everything_else_is_handed_on() {
-        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x --cores 0-1";
+        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x --cores 0-1 \
+                    --congestion bbr --ecn on --fast-open both --syn-cookies off";
         let args = args_for(line);
         for wanted in [
             "--spin-us=5",
@@ -215,6 +239,10 @@ mod tests {
             "--log=debug",
             "--log-file=/x",
             "--cores=0-1",
+            "--congestion=bbr",
+            "--ecn=on",
+            "--fast-open=both",
+            "--syn-cookies=off",
         ] {
             assert!(args.iter().any(|arg| arg == wanted), "{wanted} in {args:?}");
         }

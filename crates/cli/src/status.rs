@@ -101,6 +101,11 @@ fn format(report: &StatusReport) -> String {
         r.sessions.len(),
         octets(r.receive_memory_used)
     );
+    let _ = writeln!(
+        out,
+        "congestion control {} and ECN {} unless a program says otherwise, Fast Open {}",
+        r.congestion, r.ecn, r.fast_open
+    );
     for port in &r.ports {
         let _ = writeln!(out, "\nport {} {}", port.id, port.name);
         let _ = writeln!(out, "  {} mtu {} at {}", port.mac, port.mtu, port.addrs.join(", "));

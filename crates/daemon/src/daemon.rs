@@ -152,7 +152,8 @@ impl Daemon {
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
         let direct = config.direct;
-        let mut engine = Engine::new(EngineConfig { direct, ..EngineConfig::with_secret(secret) });
+        let mut engine =
+            Engine::new(EngineConfig { direct, tcp: config.tcp, ..EngineConfig::with_secret(secret) });
         if config.local {
             engine.add_local();
         }

@@ -6,7 +6,7 @@ use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::link::{LinkCaps, MacAddr};
-use toe_wire::tcp::SackBlocks;
+use toe_wire::tcp::{FastOpenCookie, SackBlocks};
 use toe_wire::vlan::VlanId;
 
 use crate::counter::Counter;
@@ -26,6 +26,9 @@ pub struct Link {
     /// Of the networks on the wire the one that the port is of; `None`: that of untagged frames.
     pub vlan: Option<VlanId>,
 }
+
+/// TTL or hop limit of what we send, unless the program says another (RFC 1700's successor registry: 64).
+pub const TTL: u8 = 64;
 
 /// Where a flow's segments travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct Segment {
     pub cwr: bool,
     /// (TSval, TSecr), RFC 7323.
     pub timestamps: Option<(u32, u32)>,
+    /// RFC 7413; it counts only with SYN.
+    pub fast_open: Option<FastOpenCookie>,
     /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
     pub urgent: Option<u16>,
     /// Payload octets.

@@ -55,6 +55,19 @@ fn a_listener_asks_for_connections_only_when_somebody_wants_them() {
 }
 
 #[test]
+fn the_engine_is_told_how_many_may_come_early() {
+    let engine = Engine::attached();
+    let (l, id) = engine.listening();
+    let set = |limit: i32| {
+        l.socket.set_option(libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &limit.to_ne_bytes()).expect("a listener")
+    };
+    set(16);
+    assert_eq!(engine.command().1, Command::FastOpen { listener: id, limit: 16 });
+    set(0);
+    assert_eq!(engine.command().1, Command::FastOpen { listener: id, limit: 0 });
+}
+
+#[test]
 fn accepted_sockets_take_over_the_listeners_options() {
     let engine = Engine::attached();
     let (l, id) = engine.listening();

@@ -4,8 +4,9 @@ mod fake;
 
 use fake::{Engine, until};
 use std::time::Duration;
-use toe::socket::{RecvFlags, Shutdown};
+use toe::socket::{FastOpen, RecvFlags, Shutdown};
 use toe::{Stack, fd_table};
+use toe_abi::command::FLOW_SYN_DATA;
 use toe_abi::entry::{Command, Completion, ReceiveCredit};
 use toe_abi::errno::Errno;
 
@@ -145,6 +146,54 @@ fn a_connect_goes_through_its_answers() {
     assert_eq!(c.socket.wait_connected(true), Err(Errno::EISCONN));
     assert_eq!(c.socket.peer_addr().map(|addr| addr.to_string()), Ok("10.0.0.2:80".to_string()));
     assert_eq!(c.socket.local_addr().map(|addr| addr.to_string()), Ok("10.0.0.1:40000".to_string()));
+}
+
+#[test]
+fn a_connect_that_waits_for_octets_is_done_at_once() {
+    let engine = Engine::attached();
+    let c = engine.connecting_by(FastOpen::Option, 50);
+    assert_eq!(c.socket.wait_connected(true), Ok(()));
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EISCONN));
+    assert_eq!((c.ready(), c.recv(1)), (OUT, Err(Errno::EAGAIN)));
+    assert_eq!(c.socket.fast_open_error(), None);
+    assert_eq!(c.send(&[7; 80]), Ok(50), "what fits the SYN");
+    assert_eq!(engine.sent_octets(), [7; 50]);
+    assert_eq!((c.ready(), c.send(b"x")), (0, Err(Errno::EAGAIN)));
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EALREADY));
+    assert_eq!(c.socket.fast_open_error(), Some(Errno::EALREADY));
+    engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::OK });
+    assert_eq!((c.ready(), c.send(b"x")), (OUT, Ok(1)));
+    assert_eq!(c.socket.fast_open_error(), Some(Errno::EISCONN));
+}
+
+#[test]
+fn octets_that_come_with_the_connect_do_not_make_it_done() {
+    let engine = Engine::attached();
+    let c = engine.connecting_by(FastOpen::Message, 50);
+    assert!(c.socket.waits_for_octets());
+    assert_eq!(c.send(&[7; 20]), Ok(20));
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EALREADY));
+    engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::ECONNREFUSED });
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::ECONNREFUSED));
+    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: false });
+    drop(c);
+    let c = engine.connecting_by(FastOpen::Message, 0);
+    assert_eq!((c.socket.waits_for_octets(), c.ready()), (false, 0), "without a cookie it is as any other");
+    assert_eq!(c.socket.wait_connected(true), Err(Errno::EINPROGRESS));
+}
+
+#[test]
+fn tcp_info_tells_that_the_syn_had_octets() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let options = || {
+        let mut info = [0; 104];
+        assert_eq!(c.socket.get_option(libc::IPPROTO_TCP, libc::TCP_INFO, &mut info), Ok(104));
+        info[5]
+    };
+    assert_eq!(options(), 0);
+    engine.change_info(c.flow, |info| info.flags = FLOW_SYN_DATA);
+    assert_eq!(options(), 32, "TCPI_OPT_SYN_DATA");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Options<'a> {
     pub addr6: Option<&'a str>,
     /// What its name ends with, so that several have different ones.
     pub suffix: &'a str,
+    /// More that `toe start` is given.
+    pub settings: &'a [&'a str],
 }
 
 /// A running engine; ended when this is dropped.
@@ -35,6 +37,7 @@ pub struct Engine {
     cpus: Option<String>,
     port: Option<(String, String)>,
     addr6: Option<String>,
+    settings: Vec<String>,
     log: PathBuf,
     pid: u32,
 }
@@ -54,6 +57,7 @@ impl Engine {
             cpus: options.spot.cpus.map(str::to_owned),
             port: options.port.as_ref().map(|(port, addr)| (port.clone(), (*addr).to_owned())),
             addr6: options.addr6.map(str::to_owned),
+            settings: options.settings.iter().map(|&setting| setting.to_owned()).collect(),
             pid: 0,
         };
         engine.start_again(lab)?;
@@ -67,7 +71,7 @@ impl Engine {
         let log = File::options().create(true).append(true).open(&self.log).map_err(failed)?;
         let spot = Spot { side: self.side, cpus: self.cpus.as_deref() };
         let mut command = lab.command(spot, &self.toe);
-        command.args(["start", "--name", &self.name, "--log-file"]).arg(&self.log);
+        command.args(["start", "--name", &self.name, "--log-file"]).arg(&self.log).args(&self.settings);
         if let Some((port, addr)) = &self.port {
             command.args(["--port", port]);
             // On a shared link the address is the kernel's, which has it already.

@@ -6,7 +6,7 @@ use crate::linux::{real_seconds, run_on_linux};
 use crate::run::{Failure, run};
 use crate::script::{OnLinux, Script};
 use crate::stack::StackError;
-use crate::whole::run_on_whole;
+use crate::whole::{can_set_up, run_on_whole};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,7 +77,7 @@ pub fn with_whole(script: &Script, programs: &Path) -> Verdict {
     if let Some(what) = &script.header.pending {
         return Verdict::Skipped(format!("pending: {what}"));
     }
-    if !script.header.setup.is_empty() || script.header.mtu != 1500 {
+    if !can_set_up(&script.header.setup) || script.header.mtu != 1500 {
         return Verdict::Skipped("a set-up of its own".to_owned());
     }
     if real_seconds(script) > WHOLE_SECONDS_MAX {

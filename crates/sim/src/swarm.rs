@@ -259,7 +259,7 @@ fn choose_engine(random: &mut Random, connections: u32, on: &impl Fn(Fault) -> b
         flows_max: if on(Fault::TableFull) { 8 } else { room.min(FLOWS_MAX) },
         sessions: random.between(1, SESSIONS_OF_AN_ENGINE),
         hostile: if on(Fault::Hostile) { random.between(0, 2) } else { 0 },
-        tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept },
+        tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept, ..TcpConfig::default() },
         direct: false,
     }
 }

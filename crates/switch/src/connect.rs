@@ -16,7 +16,7 @@ use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use libc::{sockaddr, sockaddr_in6, socklen_t};
 use std::time::Duration;
-use toe::socket::{Kind, Socket};
+use toe::socket::{FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
 use toe::{Anchor, Errno, epoll, fd_table, sys};
 use toe_base::{Addr, Endpoint};
@@ -41,6 +41,45 @@ pub enum Verdict {
 /// # Safety
 /// `addr` is null or points to `len` readable octets.
 pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
+    let manner = Manner { fast: fast_open(fd), dont_wait: false };
+    // SAFETY: the caller's promise.
+    unsafe { undecided_by(fd, addr, len, manner) }
+}
+
+/// The same for a call that sends octets at once (MSG_FASTOPEN). When it is done with 0 the octets can be sent.
+///
+/// # Safety
+/// As [`undecided`].
+pub unsafe fn sending(fd: c_int, addr: *const sockaddr, len: socklen_t, dont_wait: bool) -> Verdict {
+    // SAFETY: the caller's promise.
+    unsafe { undecided_by(fd, addr, len, Manner { fast: FastOpen::Message, dont_wait }) }
+}
+
+/// How it is connected.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    fast: FastOpen,
+    /// Whatever the descriptor's own flag says.
+    dont_wait: bool,
+}
+
+/// Whether TCP_FASTOPEN_CONNECT is set on a twin.
+fn fast_open(fd: c_int) -> FastOpen {
+    if !socket_state::get(fd).has(State::FAST_OPEN) {
+        return FastOpen::No;
+    }
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    let name = libc::TCP_FASTOPEN_CONNECT;
+    // SAFETY: a local buffer of `len` octets.
+    let result =
+        unsafe { real::getsockopt(fd, libc::IPPROTO_TCP, name, (&raw mut value).cast::<c_void>(), &mut len) };
+    if result == 0 && value != 0 { FastOpen::Option } else { FastOpen::No }
+}
+
+/// # Safety
+/// As [`undecided`].
+unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner: Manner) -> Verdict {
     let state = socket_state::get(fd);
     // SAFETY: the caller's promise.
     let Some(remote) = (unsafe { read_endpoint(addr, len, state.has(State::INET6)) }) else {
@@ -83,7 +122,7 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
         false => stacks.attempts_to(binding, remote.addr, &KNOWN, now_ms),
     };
     let mut asking =
-        Asking { fd, state, local, remote, decision, binding, refused: None, all_unserved: true };
+        Asking { fd, state, local, remote, manner, decision, binding, refused: None, all_unserved: true };
     asking.each(attempts)
 }
 
@@ -112,6 +151,7 @@ struct Asking {
     state: State,
     local: Option<Endpoint>,
     remote: Endpoint,
+    manner: Manner,
     decision: Decision,
     binding: Binding,
     /// What the last engine said that refused.
@@ -186,7 +226,7 @@ impl Asking {
             engine: engine.index() as u8,
             ..Decided::new(On::Engine, Reason::Connected)
         };
-        by_engine(self.fd, self.state, self.local, self.remote, on)
+        by_engine(self.fd, self.state, (self.local, self.remote), self.manner, on)
     }
 }
 
@@ -310,7 +350,13 @@ enum Attempt {
 }
 
 /// `on`: what is reported if it takes the connection.
-fn by_engine(fd: c_int, state: State, local: Option<Endpoint>, remote: Endpoint, on: Decided) -> Attempt {
+fn by_engine(
+    fd: c_int,
+    state: State,
+    (local, remote): (Option<Endpoint>, Endpoint),
+    manner: Manner,
+    on: Decided,
+) -> Attempt {
     let stack = match EngineIdx::new(on.engine.into()).ok_or(Reason::NoEngine).and_then(engine) {
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
@@ -320,14 +366,14 @@ fn by_engine(fd: c_int, state: State, local: Option<Endpoint>, remote: Endpoint,
         Ok(anchor) => anchor,
         Err(error) => return Attempt::Refused(reason_of(error, remote.addr), error),
     };
-    let socket =
-        match Socket::connect(&anchor, local.map(Endpoint::to_socket_addr), remote.to_socket_addr(), fd) {
-            Ok(socket) => socket,
-            Err(error) => {
-                anchor.refused(error);
-                return Attempt::Refused(reason_of(error, remote.addr), error);
-            }
-        };
+    let (from, to) = (local.map(Endpoint::to_socket_addr), remote.to_socket_addr());
+    let socket = match Socket::connect(&anchor, from, to, fd, manner.fast) {
+        Ok(socket) => socket,
+        Err(error) => {
+            anchor.refused(error);
+            return Attempt::Refused(reason_of(error, remote.addr), error);
+        }
+    };
     let nonblocking = is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
@@ -336,7 +382,11 @@ fn by_engine(fd: c_int, state: State, local: Option<Endpoint>, remote: Endpoint,
         Err(error) => return Attempt::Answered(Err(error)),
     };
     drop(connecting);
-    let result = socket.wait_connected(nonblocking);
+    let result = match manner.fast {
+        // The octets that it waits for come with this call, and then it is waited for.
+        FastOpen::Message if socket.waits_for_octets() => Ok(()),
+        _ => socket.wait_connected(nonblocking || manner.dont_wait),
+    };
     if !is_still(fd, socket) {
         // Another thread has closed the descriptor.
         return Attempt::Answered(result);

@@ -44,6 +44,8 @@ impl State {
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
+    /// TCP_FASTOPEN or TCP_FASTOPEN_CONNECT is among them: which, the kernel's socket says.
+    pub const FAST_OPEN: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
 
     /// A kernel socket as it was made just now.
     pub fn new_twin() -> State {
@@ -89,7 +91,8 @@ impl State {
     pub fn options(self) -> impl Iterator<Item = Replayed> {
         REPLAYED.iter().enumerate().filter(move |(n, _)| self.0 & (1 << (OPTION_SHIFT + n)) != 0).flat_map(
             |(_, first)| {
-                let others: &[Replayed] = if *first == FIRST_OF_IP { &REST_OF_IP } else { &[] };
+                let group = GROUPS.iter().find(|(known, _)| known == first);
+                let others = group.map_or(&[][..], |(_, others)| *others);
                 core::iter::once(*first).chain(others.iter().copied())
             },
         )
@@ -113,7 +116,7 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 22] = [
+const REPLAYED: [Replayed; 21] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -128,22 +131,32 @@ const REPLAYED: [Replayed; 22] = [
     replayed(libc::SOL_SOCKET, libc::SO_RCVLOWAT),
     replayed(libc::IPPROTO_TCP, libc::TCP_NODELAY),
     replayed(libc::IPPROTO_TCP, libc::TCP_CORK),
-    replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    replayed(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    replayed(libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    FIRST_OF_KEEPALIVE,
     replayed(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
     replayed(libc::IPPROTO_TCP, libc::TCP_SYNCNT),
     replayed(libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     replayed(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    replayed(libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     FIRST_OF_IP,
 ];
-/// Those of the IP header share a bit: whoever sets one has the others repeated as they are.
-const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
-const REST_OF_IP: [Replayed; 3] = [
-    replayed(libc::IPPROTO_IP, libc::IP_TTL),
-    replayed(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-    replayed(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+
+/// Options that share the bit of the first: whoever sets one has the others repeated as they are.
+const GROUPS: [(Replayed, &[Replayed]); 2] = [
+    (
+        FIRST_OF_IP,
+        &[
+            replayed(libc::IPPROTO_IP, libc::IP_TTL),
+            replayed(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            replayed(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+        ],
+    ),
+    (
+        FIRST_OF_KEEPALIVE,
+        &[replayed(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL), replayed(libc::IPPROTO_TCP, libc::TCP_KEEPCNT)],
+    ),
 ];
+const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
+const FIRST_OF_KEEPALIVE: Replayed = replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
 
 const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);
 
@@ -160,14 +173,18 @@ pub enum OptionKind {
 
 /// SO_ZEROCOPY, SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
 const SO_TXTIME: c_int = 61;
-const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
+pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const TCP_AO_ADD_KEY: c_int = 38;
 
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     let option = replayed(level, name);
-    let option = if REST_OF_IP.contains(&option) { FIRST_OF_IP } else { option };
+    let group = GROUPS.iter().find(|(_, others)| others.contains(&option));
+    let option = group.map_or(option, |(first, _)| *first);
     if let Some(n) = REPLAYED.iter().position(|o| *o == option) {
         return OptionKind::Replay(State(1 << (OPTION_SHIFT + n)));
+    }
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) {
+        return OptionKind::Replay(State::FAST_OPEN);
     }
     let kernel_only = match level {
         libc::SOL_SOCKET => matches!(
@@ -182,13 +199,7 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
         ),
         libc::IPPROTO_TCP => matches!(
             name,
-            libc::TCP_FASTOPEN
-                | libc::TCP_FASTOPEN_CONNECT
-                | TCP_FASTOPEN_NO_COOKIE
-                | libc::TCP_MD5SIG
-                | TCP_AO_ADD_KEY
-                | libc::TCP_REPAIR
-                | libc::TCP_ULP
+            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MD5SIG | TCP_AO_ADD_KEY | libc::TCP_REPAIR | libc::TCP_ULP
         ),
         libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS),
         _ => false,
@@ -277,12 +288,18 @@ mod tests {
     fn option_bits_and_flags_are_apart() {
         let flags = State::TWIN.with(State::BOUND).with(State::ENGINE_ADDRESS).with(State::INET6);
         assert_eq!(flags.options().count(), 0);
-        assert_eq!(State(u64::MAX).options().count(), REPLAYED.len() + REST_OF_IP.len());
+        assert_eq!(
+            State(u64::MAX).options().count(),
+            REPLAYED.len() + GROUPS.iter().map(|(_, others)| others.len()).sum::<usize>()
+        );
     }
 
     #[test]
     fn what_the_engine_cannot_do_keeps_the_socket_on_the_kernel() {
-        assert_eq!(option_kind(libc::IPPROTO_TCP, libc::TCP_FASTOPEN), OptionKind::KernelOnly);
+        assert_eq!(option_kind(libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE), OptionKind::KernelOnly);
+        for name in [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_CONNECT] {
+            assert_eq!(option_kind(libc::IPPROTO_TCP, name), OptionKind::Replay(State::FAST_OPEN));
+        }
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Indifferent);
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);

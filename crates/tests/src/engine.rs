@@ -60,7 +60,8 @@ impl Engine {
 
     /// One more with the `local` port only, beside the first.
     pub fn another(lab: &Lab) -> Engine {
-        let options = Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "-another" };
+        let options =
+            Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "-another", settings: &[] };
         Engine(must(engine::Engine::start(lab, &options)))
     }
 
@@ -84,12 +85,19 @@ impl Engine {
         engine
     }
 
+    /// An engine on the server's end of the lab's link, with more that `toe start` is given.
+    pub fn on_link_with(lab: &Lab, settings: &[&str]) -> Engine {
+        let port = Some((format!("packet:{ENGINE_LINK}"), ENGINE_ADDR));
+        let options = Options { spot: Side::Server.into(), port, addr6: None, suffix: "", settings };
+        Engine(must(engine::Engine::start(lab, &options)))
+    }
+
     fn start(lab: &Lab, side: Side, port: Option<(String, &str)>) -> Engine {
         Engine::start_with(lab, side, port, None)
     }
 
     fn start_with(lab: &Lab, side: Side, port: Option<(String, &str)>, addr6: Option<&str>) -> Engine {
-        let options = Options { spot: side.into(), port, addr6, suffix: "" };
+        let options = Options { spot: side.into(), port, addr6, suffix: "", settings: &[] };
         Engine(must(engine::Engine::start(lab, &options)))
     }
 

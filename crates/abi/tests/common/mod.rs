@@ -47,6 +47,7 @@ pub fn commands() -> Vec<Command> {
         Command::CloseListener { listener: LISTENER, last: true },
         Command::ChannelReady { channel: CHANNEL },
         Command::TakeConnection { listener: LISTENER },
+        Command::FastOpen { listener: LISTENER, limit: 0x0102_0304 },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all
@@ -165,7 +166,14 @@ pub fn listen_args() -> ListenArgs {
 }
 
 pub fn connect_args() -> ConnectArgs {
-    ConnectArgs { remote: ADDR6, local: ADDR4, anchor: 0x1020_3040, fd: 0x5060_7080, reserved: [0; 16] }
+    ConnectArgs {
+        remote: ADDR6,
+        local: ADDR4,
+        anchor: 0x1020_3040,
+        fd: 0x5060_7080,
+        flags: toe_abi::command::CONNECT_FAST_OPEN,
+        reserved: [0; 12],
+    }
 }
 
 pub fn flow_info() -> FlowInfo {

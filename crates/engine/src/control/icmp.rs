@@ -59,6 +59,7 @@ pub fn reset(seq: SeqNum, ack: Option<SeqNum>) -> Segment {
         ece: false,
         cwr: false,
         timestamps: None,
+        fast_open: None,
         urgent: None,
         len: 0,
     }

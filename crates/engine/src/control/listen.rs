@@ -1,5 +1,6 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
+use super::fast_open::FastOpenQueue;
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
@@ -101,6 +102,7 @@ pub struct Listener {
     pub cookies_until: Instant,
     /// Until then one may do so again for which there was no place.
     pub turned_away_until: Instant,
+    pub fast_open: FastOpenQueue,
 }
 
 impl Listener {
@@ -255,6 +257,7 @@ impl Listeners {
             handed: 0,
             cookies_until: Instant::ZERO,
             turned_away_until: Instant::ZERO,
+            fast_open: FastOpenQueue::default(),
         };
         self.records[slot] = Some(listener);
         let idx = ListenerIdx(slot as u32);

@@ -9,9 +9,6 @@ use toe_wire::ipv6::{self, Ipv6Repr};
 use toe_wire::link::MacAddr;
 use toe_wire::vlan::{self, VlanId};
 
-/// TTL or hop limit of what we send (RFC 1700's successor registry: 64).
-pub const TTL: u8 = 64;
-
 /// From whom to whom a frame goes on its wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hop {

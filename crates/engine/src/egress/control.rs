@@ -1,9 +1,9 @@
 //! Frames that belong to no flow's stream: ARP and neighbour discovery, ICMP echo replies, lone resets. At most one a frame
 //! received, and queued in a bounded list, so nobody can use the engine to amplify.
 
-use super::builder::{Envelope, FrameBuilder, Hop, TTL};
+use super::builder::{Envelope, FrameBuilder, Hop};
 use super::segment::{self, NoRoom};
-use crate::work::{ControlFrame, Link};
+use crate::work::{ControlFrame, Link, TTL};
 use core::net::Ipv4Addr;
 use toe_base::Addr;
 use toe_wire::arp::{self, ArpOperation, ArpRepr};

@@ -44,6 +44,7 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
             timestamps: segment.timestamps.map(|(value, echo)| Timestamps { value, echo }),
             sack_permitted: segment.sack_permitted,
             sack: segment.sack,
+            fast_open: segment.fast_open,
         },
     }
 }

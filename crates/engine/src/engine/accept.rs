@@ -27,6 +27,9 @@ const ORPHAN_FOR_US: u64 = 60_000_000;
 impl Engine {
     /// The handshake of a flow is complete.
     pub(super) fn established<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+        if self.completed_early(idx, host) {
+            return;
+        }
         let Some(listener_idx) = self.flows.get(idx).conn.listener else {
             self.flows.get_mut(idx).report.connected = Some(Errno::OK);
             self.tell_flow_info(idx, host);
@@ -299,7 +302,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.listener.take() else { return };
-        if !flow.snd.syn_acked {
+        if !flow.snd.syn_acked && !flow.fast_open.early {
             self.uncount_half_open(listener_idx, idx);
             return;
         }
@@ -328,6 +331,7 @@ impl Engine {
         }
         let orphans: Vec<FlowIdx> =
             self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
+        self.forget_fast_open_queue(idx);
         for flow in orphans {
             self.forget_in_listener(flow);
             self.flows.get_mut(flow).conn.came_in = None;

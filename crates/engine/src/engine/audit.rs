@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::flow::key::FlowKey;
+use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
 use toe_base::{Instant, SessionId};
 
@@ -29,7 +30,10 @@ impl Engine {
                 (flow.conn.state, flow.snd.nxt.distance_from(flow.snd.una), flow.send_queue.len());
             let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
             let waits_for_peer = state != TcpState::Closed
-                && (in_flight > 0 || queued > 0 || opening || state == TcpState::TimeWait);
+                && (in_flight > 0
+                    || queued > 0
+                    || opening && !fast_open::waits(flow)
+                    || state == TcpState::TimeWait);
             let deadline = flow.timers.earliest();
             FlowAudit { key: flow.conn.key, state, in_flight, queued, waits_for_peer, deadline }
         })
@@ -42,7 +46,7 @@ impl Engine {
             for flow in
                 self.flows.indices().map(|f| self.flows.get(f)).filter(|f| f.conn.listener == Some(idx))
             {
-                match (flow.snd.syn_acked, flow.conn.owner.is_nobody()) {
+                match (flow.snd.syn_acked || flow.fast_open.early, flow.conn.owner.is_nobody()) {
                     (false, _) => half_open += 1,
                     (true, false) => handed += 1,
                     (true, true) => {}

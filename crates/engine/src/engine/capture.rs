@@ -6,7 +6,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::{Envelope, Hop, TTL};
+use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
 use crate::flow::send_queue::Pieces;
@@ -153,7 +153,7 @@ impl Engine {
         let key = key.reversed();
         let (from, to) = (key.local.addr, key.remote.addr);
         // As Linux shows what goes over `lo`: no hardware addresses.
-        let envelope = Envelope { hop: Hop::default(), from, to, ttl: TTL, traffic_class: 0 };
+        let envelope = Envelope { hop: Hop::default(), from, to, ttl: crate::work::TTL, traffic_class: 0 };
         let header = segment::header(&key, &segment);
         let mut made = core::mem::take(&mut self.capture.made);
         let sink = &mut MadeFrame(&mut made);

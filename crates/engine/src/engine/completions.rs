@@ -3,9 +3,12 @@
 
 use super::Engine;
 use crate::flow::record::{Direct, Flow};
+use crate::flow::tcp::fast_open;
+use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use toe_abi::command::{
-    FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
+    FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WAITS_FOR_DATA,
+    FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
 };
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx, SessionId};
@@ -149,10 +152,11 @@ impl Engine {
         if owner.is_nobody() {
             return;
         }
+        let waits = is_waiting(flow);
         let info = FlowInfo {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
-            mss: u32::from(flow.snd.mss),
+            mss: u32::from(if waits { flow.fast_open.room } else { flow.snd.mss }),
             srtt_us: flow.rtt.srtt_us,
             rttvar_us: flow.rtt.rttvar_us,
             cwnd: flow.cc.cwnd,
@@ -169,6 +173,11 @@ impl Engine {
     }
 }
 
+/// Whether a SYN is to have the octets that the program sends first.
+fn is_waiting(flow: &Flow) -> bool {
+    flow.conn.state == TcpState::SynSent && fast_open::waits(flow)
+}
+
 fn flow_flags(flow: &Flow) -> u8 {
     let open = flow.snd.syn_acked;
     let scales = flow.snd.scale.shift() != 0 || flow.rcv.scale.shift() != 0;
@@ -178,6 +187,8 @@ fn flow_flags(flow: &Flow) -> u8 {
         (open && flow.snd.sack_permitted, FLOW_SACK),
         (open && scales, FLOW_WINDOW_SCALE),
         (open && flow.ecn.on, FLOW_ECN),
+        (flow.fast_open.taken, FLOW_SYN_DATA),
+        (is_waiting(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
 }

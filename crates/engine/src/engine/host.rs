@@ -18,7 +18,7 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{ConnectArgs, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
@@ -82,6 +82,10 @@ impl Engine {
             }
             Command::ChannelReady { channel } => {
                 self.channel_ready(session, channel);
+                Ok(())
+            }
+            Command::FastOpen { listener, limit } => {
+                self.set_fast_open(session, listener, limit);
                 Ok(())
             }
             Command::TakeConnection { listener } => {
@@ -365,7 +369,7 @@ impl Engine {
         args: &[u8; 64],
     ) -> Result<Result<FlowId, Errno>, FenceReason> {
         let args = ConnectArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) {
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !CONNECT_FAST_OPEN != 0 {
             return Err(FenceReason::BadArgument);
         }
         let anchor = AnchorHandle(args.anchor);
@@ -444,6 +448,9 @@ impl Engine {
         flow.conn.accepted = true;
         flow.receive.session = owner.session;
         self.counters.add(Counter::ActiveOpens);
+        if args.flags & CONNECT_FAST_OPEN != 0 {
+            self.open_fast(now, idx);
+        }
         self.after(idx);
         Ok(flow_id)
     }

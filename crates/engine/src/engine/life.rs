@@ -98,8 +98,9 @@ impl Engine {
     /// The connection is gone; the record stays until its owner has been told and has let go.
     pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
         self.forget_in_listener(idx);
+        self.fast_open_ended(idx, errno);
         let flow = self.flows.get_mut(idx);
-        let was_connecting = !flow.snd.syn_acked && flow.conn.listener.is_none();
+        let was_connecting = !flow.snd.syn_acked && !flow.fast_open.was_passive;
         flow.conn.state = TcpState::Closed;
         flow.conn.abort_when_idle = false;
         flow.timers.stop_all();
@@ -234,6 +235,7 @@ impl Engine {
     /// Takes the record out of everything, whatever its state.
     pub(super) fn remove_flow(&mut self, idx: FlowIdx) {
         self.forget_in_listener(idx);
+        self.leave_fast_open_queue(idx, None);
         if !self.flows.get(idx).conn.owner.is_nobody() {
             self.disown(idx);
         }

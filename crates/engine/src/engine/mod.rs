@@ -3,7 +3,7 @@
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
 //! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
-//! did not arrive), [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
+//! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
@@ -16,6 +16,7 @@ mod capture;
 mod completions;
 mod direct;
 mod errors;
+mod fast_open;
 mod host;
 mod leftovers;
 mod life;
@@ -35,6 +36,7 @@ pub use audit::FlowAudit;
 pub use report::{SessionView, SocketView};
 
 use crate::control::arp::Neighbours;
+use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
 use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
@@ -49,7 +51,8 @@ use crate::flow::scoreboard::SentPool;
 use crate::flow::table::FlowTable;
 use crate::flow::tcp::congestion::AlgorithmName;
 use crate::flow::tcp::ecn::EcnMode;
-use crate::flow::tcp::open::TcpConfig;
+use crate::flow::tcp::fast_open::FastOpenMode;
+use crate::flow::tcp::open::{SynCookies, TcpConfig};
 use crate::flow::tcp::output::SendLimits;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
@@ -94,7 +97,12 @@ impl EngineConfig {
             secret,
             flows_max: FLOWS_MAX,
             direct: true,
-            tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept },
+            tcp: TcpConfig {
+                congestion: AlgorithmName::Cubic,
+                ecn: EcnMode::Accept,
+                fast_open: FastOpenMode::Client,
+                syn_cookies: SynCookies::Overflow,
+            },
         }
     }
 }
@@ -147,6 +155,8 @@ pub struct Engine {
     half_open: usize,
     spent_cookies: crate::control::cookie::SpentCookies,
     leftovers: leftovers::Leftovers,
+    /// Those that our programs have opened connections to with octets in the SYN, or may.
+    servers: Servers,
     reset_limit: RateLimit,
     challenge_limit: RateLimit,
 }
@@ -179,10 +189,16 @@ impl Engine {
             half_open: 0,
             spent_cookies: Default::default(),
             leftovers: leftovers::Leftovers::default(),
+            servers: Servers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
             challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
         }
+    }
+
+    /// What it was made with.
+    pub const fn config(&self) -> &EngineConfig {
+        &self.config
     }
 
     // ---- set-up ----

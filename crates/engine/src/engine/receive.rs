@@ -125,7 +125,7 @@ impl Engine {
             self.after(idx);
         }
         if segment.syn && segment.ack.is_none() && !segment.rst {
-            self.syn_arrives(now, work, beyond);
+            self.syn_arrives(now, work, beyond, host);
             return;
         }
         if self.cookie_arrives(now, work, host) {
@@ -190,6 +190,9 @@ impl Engine {
         if let Some((una, nxt)) = before {
             flow.traffic.acked += u64::from(flow.data_una().distance_from(una));
             flow.traffic.received += u64::from(flow.data_nxt().distance_from(nxt));
+        }
+        if before.is_none() && event == FlowEvent::Established {
+            self.fast_open_answered(now, idx, &work.segment);
         }
         if event == FlowEvent::Reject {
             self.reject(now, work.path, work.key, &work.segment);

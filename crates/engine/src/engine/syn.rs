@@ -9,9 +9,10 @@ use super::Engine;
 use crate::control::cookie::{self, Offer};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
+use crate::flow::record::Flow;
 use crate::flow::tcp::ecn;
 use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
-use crate::flow::tcp::open::{self, OpenParams};
+use crate::flow::tcp::open::{self, OpenParams, SynCookies};
 use crate::flow::tcp::output::{self, Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -28,7 +29,13 @@ impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
     /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
     /// 4.2.2.13).
-    pub(super) fn syn_arrives(&mut self, now: Instant, work: &RxWork<'_>, beyond: Option<SeqNum>) {
+    pub(super) fn syn_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        work: &RxWork<'_>,
+        beyond: Option<SeqNum>,
+        host: &mut H,
+    ) {
         let Some(listener_idx) = self.listeners.find(work.key.local) else {
             self.nobodys(now, work);
             return;
@@ -38,7 +45,13 @@ impl Engine {
             self.counters.add(Counter::DropAcceptQueueFull);
             return;
         }
-        if !self.has_room_for_half_open(listener) {
+        let has_room = self.has_room_for_half_open(listener);
+        let cookies = self.config.tcp.syn_cookies;
+        if !has_room && cookies == SynCookies::Off {
+            self.counters.add(Counter::DropBacklogFull);
+            return;
+        }
+        if !has_room || cookies == SynCookies::Always && work.path != Path::Local {
             self.send_cookie(now, listener_idx, work);
             return;
         }
@@ -48,9 +61,15 @@ impl Engine {
         let mut flow = open::passive(&params, &work.segment);
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
+        let fast = self.take_fast_open(now, listener_idx, work);
+        flow.fast_open.option = fast.gives;
         if let Some(idx) = self.insert_flow(flow) {
-            self.count_half_open(listener_idx);
             self.counters.add(Counter::PassiveOpens);
+            if fast.early {
+                self.came_early(now, idx, listener_idx, work, host);
+            } else {
+                self.count_half_open(listener_idx);
+            }
             self.after(idx);
         }
     }
@@ -94,8 +113,8 @@ impl Engine {
     /// Whether the program has too many connections to take before another one can be completed. Then the segment is
     /// dropped, and the connection stands in line for the next place.
     pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
-        let conn = &mut self.flows.get_mut(idx).conn;
-        if conn.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst {
+        let Flow { conn, fast_open, .. } = self.flows.get_mut(idx);
+        if conn.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || fast_open.early {
             return false;
         }
         let Some(listener) = conn.listener.and_then(|idx| self.listeners.get_mut(idx)) else { return false };
@@ -158,6 +177,7 @@ impl Engine {
             ece: is_kept && ecn::answers(self.config.tcp.ecn, syn),
             cwr: false,
             timestamps,
+            fast_open: None,
             urgent: None,
             len: 0,
         };
@@ -214,7 +234,7 @@ impl Engine {
     /// A SYN was answered with a cookie, and when it came again with a record; but the peer answers the first.
     pub(super) fn answers_earlier_cookie(&self, now: Instant, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let (flow, segment) = (self.flows.get(idx), &work.segment);
-        if flow.conn.state != TcpState::SynReceived || segment.syn || segment.rst {
+        if flow.conn.state != TcpState::SynReceived || segment.syn || segment.rst || flow.fast_open.early {
             return false;
         }
         let Some(listener) = flow.conn.listener.and_then(|idx| self.listeners.get(idx)) else { return false };

@@ -34,6 +34,7 @@ impl Engine {
                 let arena = self.sessions.arena(flow.receive.session);
                 flow.receive.release_if_empty(arena, host, held, data_nxt);
             }
+            self.fast_open_timeout(now, idx);
             self.apply(now, idx, event, host);
         }
         self.tell_waiting_when_due(now, host);

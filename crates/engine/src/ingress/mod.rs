@@ -219,6 +219,7 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
         ece: header.flags.contains(TcpFlags::ECE),
         cwr: header.flags.contains(TcpFlags::CWR),
         timestamps: header.options.timestamps.map(|t| (t.value, t.echo)),
+        fast_open: header.options.fast_open,
         urgent: header.flags.contains(TcpFlags::URG).then_some(header.urgent),
         len: text.len() as u32,
     };

@@ -2,7 +2,7 @@
 
 use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
-use crate::socket::stream::{self, ConnectTold};
+use crate::socket::stream::{self, ConnectTold, Link};
 use crate::socket::{Kind, NO_SLOT, Socket};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
@@ -11,11 +11,22 @@ use rustix::fd::RawFd;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use toe_abi::command::{ConnectArgs, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, WireAddr};
 use toe_abi::errno::Errno;
 
 /// How long an engine may take to answer a command before it counts as down.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// Whether the program has octets for the SYN (TCP Fast Open, RFC 7413).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastOpen {
+    #[default]
+    No,
+    /// MSG_FASTOPEN: they come with this call.
+    Message,
+    /// TCP_FASTOPEN_CONNECT: with the first one that sends.
+    Option,
+}
 
 impl Socket {
     /// Starts to connect to `remote`. Waits for the engine's answer only (5 s at most), not for the peer: see
@@ -28,9 +39,10 @@ impl Socket {
         local: Option<SocketAddr>,
         remote: SocketAddr,
         fd: RawFd,
+        fast: FastOpen,
     ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
-        match socket.connect_with(anchor, local, remote, fd) {
+        match socket.connect_with(anchor, local, remote, fd, fast) {
             Ok(()) => Ok(socket),
             Err(errno) => {
                 socket.abandon();
@@ -41,9 +53,12 @@ impl Socket {
 
     /// Connects a native socket, whose descriptor `fd` becomes the anchor.
     pub(crate) fn connect_native(&'static self, remote: SocketAddr, fd: RawFd) -> Result<(), Errno> {
-        let local = self.settings.lock().local;
+        let (local, fast) = {
+            let settings = self.settings.lock();
+            (settings.local, settings.fast_open())
+        };
         let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
-        match self.connect_with(&anchor, local, remote, fd) {
+        match self.connect_with(&anchor, local, remote, fd, fast) {
             Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
@@ -59,21 +74,47 @@ impl Socket {
         local: Option<SocketAddr>,
         remote: SocketAddr,
         fd: RawFd,
+        fast: FastOpen,
     ) -> Result<(), Errno> {
         let args = ConnectArgs {
             remote: remote.into(),
             local: local.map(WireAddr::from).unwrap_or_default(),
             anchor: anchor.handle.0,
             fd: fd as u32,
+            flags: if fast == FastOpen::No { 0 } else { CONNECT_FAST_OPEN },
             ..ConnectArgs::default()
         };
         let home = anchor.stack.my_queue()?;
         self.ready.store(0, Ordering::SeqCst);
         let outcome = self.command(home, &mut |queue| queue.start_connect(home, self, &args));
         outcome.inspect_err(|_| self.become_fresh())?;
+        if fast == FastOpen::Option {
+            self.settings.lock().set_fast_open();
+        }
         let settings = self.settings.lock().clone();
-        self.with_stream(|io, stream, _| settings.apply(io, stream));
+        let info = if fast == FastOpen::No { None } else { self.flow_info() };
+        self.with_stream(|io, stream, _| {
+            settings.apply(io, stream);
+            if let Some(info) = info {
+                stream.open_fast(fast, &info);
+            }
+        });
         Ok(())
+    }
+
+    /// Whether the SYN waits for what the program sends first.
+    pub fn waits_for_octets(&'static self) -> bool {
+        self.peek_stream(|stream| stream.waits_for_octets()) == Some(true)
+    }
+
+    /// What MSG_FASTOPEN gives on a socket that connects already or is connected: `None` while the SYN waits for octets.
+    pub fn fast_open_error(&'static self) -> Option<Errno> {
+        self.peek_stream(|stream| match stream.link {
+            Link::Connecting if stream.waits_for_octets() => None,
+            Link::Connecting => Some(Errno::EALREADY),
+            _ => Some(Errno::EISCONN),
+        })
+        .flatten()
     }
 
     pub(super) fn become_fresh(&self) {
@@ -148,7 +189,7 @@ impl Socket {
         if nonblocking {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
-                let first = stream.told == ConnectTold::Nothing;
+                let first = stream.told == ConnectTold::Nothing && !stream.waits_for_octets();
                 if first {
                     stream.told = ConnectTold::InProgress;
                 }

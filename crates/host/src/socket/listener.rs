@@ -209,7 +209,7 @@ impl Socket {
         self.with_listener(|_, listener| listener.closed == Closed::EngineGone).unwrap_or(true)
     }
 
-    fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
+    pub(super) fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
         let (mut queue, slot) = self.lock_home()?;
         queue.drain();
         queue.listener(slot, self).map(|(io, listener)| f(io, listener))

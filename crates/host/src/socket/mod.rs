@@ -22,6 +22,7 @@ pub mod stream;
 pub mod transfer;
 pub mod urgent;
 
+pub use connect::FastOpen;
 pub use listener::{AcceptError, AcceptHow, Accepted};
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
 

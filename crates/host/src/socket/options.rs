@@ -6,11 +6,11 @@
 use crate::errno::{EDOM, ENOENT};
 use crate::queue::QueueIo;
 use crate::socket::stream::Stream;
-use crate::socket::{Kind, Socket};
+use crate::socket::{FastOpen, Kind, Socket};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use toe_abi::command::{FLOW_ECN, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo};
+use toe_abi::command::{FLOW_ECN, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo};
 use toe_abi::congestion;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
@@ -18,10 +18,13 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDO
 
 /// Place of SO_OOBINLINE in [`REMEMBERED`].
 const OOB_INLINE: usize = 0;
+/// And of TCP_FASTOPEN_CONNECT.
+const FAST_OPEN_CONNECT: usize = 1;
 
 /// Remembered for the program, without effect on the engine (the kernel does most of these for its twin).
-const REMEMBERED: [(i32, i32); 13] = [
+const REMEMBERED: [(i32, i32); 14] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_BROADCAST),
@@ -103,6 +106,18 @@ impl Settings {
             }
         }
         settings
+    }
+
+    /// What connect is to do.
+    pub(super) fn fast_open(&self) -> FastOpen {
+        match self.remembered[FAST_OPEN_CONNECT] {
+            Some(1..) => FastOpen::Option,
+            _ => FastOpen::No,
+        }
+    }
+
+    pub(super) fn set_fast_open(&mut self) {
+        self.remembered[FAST_OPEN_CONNECT] = Some(1);
     }
 
     /// Tells a new stream, and the engine, of everything that was set before there was one.
@@ -270,9 +285,15 @@ impl Socket {
         {
             return Err(Errno::EINVAL);
         }
+        if level == libc::IPPROTO_TCP && !self.may_set_fast_open(name, value) {
+            return Err(Errno::EINVAL);
+        }
         let is_flag = level == libc::SOL_SOCKET && !matches!(name, libc::SO_PRIORITY | libc::SO_MARK);
         let value = if is_flag { i32::from(value != 0) } else { value };
         self.settings.lock().remembered[at] = Some(value);
+        if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
+            self.limit_fast_open(value);
+        }
         if at == OOB_INLINE {
             self.with_stream(|_, stream, _| {
                 stream.urgent.inline = value != 0;
@@ -280,6 +301,28 @@ impl Socket {
             });
         }
         Ok(())
+    }
+
+    /// Whether this is no option of Fast Open's, or one that may be set now and so: for a connection it is too late.
+    fn may_set_fast_open(&self, name: i32, value: i32) -> bool {
+        match name {
+            libc::TCP_FASTOPEN => value >= 0 && self.kind() != Kind::Stream,
+            libc::TCP_FASTOPEN_CONNECT => matches!(value, 0 | 1) && self.kind() == Kind::Fresh,
+            _ => true,
+        }
+    }
+
+    /// TCP_FASTOPEN of a listener: so many connections may be handed out before their handshake is complete.
+    fn limit_fast_open(&'static self, value: i32) {
+        if self.kind() != Kind::Listener {
+            return;
+        }
+        let limit = u32::try_from(value).unwrap_or(0);
+        for member in self.members(0) {
+            member.with_listener(|io, listener| {
+                io.command(Command::FastOpen { listener: listener.id, limit });
+            });
+        }
     }
 
     fn tell_engine(&self, option: FlowOption, value: u32) {
@@ -366,7 +409,7 @@ impl Socket {
         }
     }
 
-    fn flow_info(&self) -> Option<FlowInfo> {
+    pub(super) fn flow_info(&self) -> Option<FlowInfo> {
         let (mut queue, slot) = self.lock_home()?;
         let flow = queue.stream(slot, self).map(|(_, stream)| stream.flow)?;
         Some(queue.flow_info(flow))
@@ -408,7 +451,8 @@ impl Socket {
 
 /// TCPI_OPT_TIMESTAMPS and its like.
 fn tcpi_options(flags: u8) -> u8 {
-    let bits = [(FLOW_TIMESTAMPS, 1), (FLOW_SACK, 2), (FLOW_WINDOW_SCALE, 4), (FLOW_ECN, 8)];
+    let bits =
+        [(FLOW_TIMESTAMPS, 1), (FLOW_SACK, 2), (FLOW_WINDOW_SCALE, 4), (FLOW_ECN, 8), (FLOW_SYN_DATA, 32)];
     bits.into_iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, bit)| all | bit)
 }
 
@@ -452,6 +496,24 @@ mod tests {
         assert_eq!(socket.receive_timeout(), Some(Duration::from_secs(2)));
         socket.abandon();
     }
+
+    #[test]
+    fn fast_open_is_asked_for_before_there_is_a_connection() {
+        let socket = Socket::allocate();
+        let set = |name, value: i32| socket.set_option(libc::IPPROTO_TCP, name, &value.to_ne_bytes());
+        assert_eq!(socket.settings.lock().fast_open(), FastOpen::No);
+        assert_eq!(set(libc::TCP_FASTOPEN_CONNECT, 2), Err(Errno::EINVAL));
+        assert_eq!(set(libc::TCP_FASTOPEN_CONNECT, 1), Ok(()));
+        assert_eq!(socket.settings.lock().fast_open(), FastOpen::Option);
+        assert_eq!(set(libc::TCP_FASTOPEN, -1), Err(Errno::EINVAL));
+        assert_eq!(set(libc::TCP_FASTOPEN, 5), Ok(()));
+        socket.kind.store(Kind::Stream as u8, Ordering::Release);
+        assert_eq!(set(libc::TCP_FASTOPEN_CONNECT, 1), Err(Errno::EINVAL));
+        assert_eq!(set(libc::TCP_FASTOPEN, 5), Err(Errno::EINVAL));
+        socket.become_fresh();
+        socket.abandon();
+    }
+
     #[test]
     fn an_algorithm_has_a_name_that_is_known() {
         let socket = Socket::allocate();

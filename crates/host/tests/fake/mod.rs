@@ -15,10 +15,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use toe::socket::FastOpen;
 use toe::{Anchor, Socket, Stack, fd_table};
 use toe_abi::attach::{Message, Reply, Request};
 use toe_abi::channel::Side;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{QueueSetLayout, RegionLayout};
@@ -295,6 +296,16 @@ impl Engine {
         });
     }
 
+    /// Changes what the engine tells of a flow.
+    pub fn change_info(&self, flow: FlowId, change: impl FnOnce(&mut FlowInfo)) {
+        let at = LAYOUT.flow_info(flow.slot());
+        self.with(0, |session| {
+            let mut info = session.region.read_record(at).expect("a slot of the table");
+            change(&mut info);
+            session.region.write_record(at, &info).expect("the same");
+        });
+    }
+
     /// This process's descriptor of an anchor.
     pub fn opened(&self, anchor: AnchorHandle) -> Option<i32> {
         self.open_anchors().into_iter().find_map(|(handle, fd)| (handle == anchor).then_some(fd))
@@ -320,24 +331,35 @@ impl Engine {
 
     /// Starts a connection up to the engine's answer to `Connect`.
     pub fn connecting(&self) -> Connection {
+        self.connecting_by(FastOpen::No, 0)
+    }
+
+    /// The same, with octets for the SYN, which has room for so many; 0: the engine has no cookie.
+    pub fn connecting_by(&self, fast: FastOpen, syn_room: u32) -> Connection {
         let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
             .expect("an anchor");
         let remote: SocketAddr = "10.0.0.2:80".parse().expect("an address");
         let flow = self.new_flow();
         self.write_info(flow, "10.0.0.1:40000".parse().expect("an address"), remote);
+        if syn_room > 0 {
+            self.change_info(flow, |info| {
+                (info.flags, info.mss, info.state) = (FLOW_WAITS_FOR_DATA, syn_room, 2);
+            });
+        }
         let (socket, queue_set) = std::thread::scope(|scope| {
             let engine = scope.spawn(|| {
                 let (queue_set, command, args) = self.command();
                 let Command::Connect { token } = command else { panic!("{command:?} is no Connect") };
                 let args = ConnectArgs::read_from_bytes(&args).expect("64 octets");
                 assert_eq!(args.remote.to_socket_addr(), Some(remote));
+                assert_eq!(args.flags, if fast == FastOpen::No { 0 } else { CONNECT_FAST_OPEN });
                 let kind = command.kind();
                 let result =
                     Completion::CommandResult { token, command: kind, errno: Errno::OK, id: flow.raw() };
                 self.post(queue_set, result);
                 queue_set
             });
-            let socket = Socket::connect(&anchor, None, remote, 9).expect("the engine said yes");
+            let socket = Socket::connect(&anchor, None, remote, 9, fast).expect("the engine said yes");
             (socket, engine.join().expect("the engine's part"))
         });
         let fd = anchor.open(true, false).expect("a descriptor");

@@ -12,9 +12,7 @@ use memory::{LAYOUT, Memory};
 use program::{Cx, Program, QS};
 use std::collections::VecDeque;
 use toe_base::{Instant, PortId};
-use toe_engine::flow::tcp::congestion::AlgorithmName;
-use toe_engine::flow::tcp::ecn::EcnMode;
-use toe_engine::{Engine, EngineConfig, Link};
+use toe_engine::{AlgorithmName, EcnMode, Engine, EngineConfig, FastOpenMode, Link, SynCookies};
 use toe_wire::arp::ArpOperation;
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::link::{LinkCaps, RxOffload, TxOffload};
@@ -127,6 +125,12 @@ fn set_up(config: &mut EngineConfig, setting: &Setting) -> Result<(), StackError
         (SettingName::Ecn, "on") => config.tcp.ecn = EcnMode::Request,
         (SettingName::Ecn, "passive") => config.tcp.ecn = EcnMode::Accept,
         (SettingName::Ecn, "off") => config.tcp.ecn = EcnMode::Off,
+        (SettingName::FastOpen, name) => {
+            config.tcp.fast_open = FastOpenMode::from_name(name).ok_or_else(unknown)?;
+        }
+        (SettingName::SynCookies, name) => {
+            config.tcp.syn_cookies = SynCookies::from_name(name).ok_or_else(unknown)?;
+        }
         (SettingName::Congestion, name) => {
             config.tcp.congestion = AlgorithmName::from_name(name).ok_or_else(unknown)?;
         }

@@ -7,7 +7,9 @@ use crate::script::{Call, ConnName, InfoName, SocketOption, StateName};
 use crate::stack::{LISTEN_PORT, Outcome, StackError, conn_of, far_port};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{
+    CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, ListenArgs, NO_HANDLE, WireAddr,
+};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::report::TcpReport;
@@ -158,10 +160,8 @@ impl Program {
                 }
                 Outcome::Done
             }
-            Call::Connect { fast: Some(_), .. } => {
-                return Err(StackError("the engine's interface has no Fast Open yet".to_owned()));
-            }
-            Call::Connect { from, fast: None } => self.connect(cx, conn, *from)?,
+            Call::Connect { from, fast: None } => self.connect(cx, conn, *from, 0)?,
+            Call::Connect { from, fast: Some(_) } => self.connect_sending(cx, conn, *from, octets)?,
             Call::Connected(_) => self.connected(at),
             Call::Accept(_) => self.accept(cx, at)?,
             Call::Send { more, urgent, .. } => self.send(cx, at, octets, *more, *urgent)?,
@@ -193,11 +193,37 @@ impl Program {
         }
         let listener = ListenerId(FlowId::from_raw(id));
         self.listener = Some(listener);
+        self.command(cx, Command::FastOpen { listener, limit: backlog }, &[])?;
         self.command(cx, Command::AcceptCredit { listener, count: backlog }, &[])?;
         Ok(Outcome::Done)
     }
 
-    fn connect(&mut self, cx: &mut Cx<'_>, conn: ConnName, from: u16) -> Result<Outcome, StackError> {
+    /// MSG_FASTOPEN: the octets are taken if the SYN has them.
+    fn connect_sending(
+        &mut self,
+        cx: &mut Cx<'_>,
+        conn: ConnName,
+        from: u16,
+        octets: &[u8],
+    ) -> Result<Outcome, StackError> {
+        let outcome = self.connect(cx, conn, from, CONNECT_FAST_OPEN)?;
+        let at = usize::from(conn.0);
+        let info = self.sockets[at].flow.and_then(|flow| cx.memory.infos.get(&flow.slot()).copied());
+        if outcome != Outcome::Done || info.is_none_or(|info| info.flags & FLOW_WAITS_FOR_DATA == 0) {
+            return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
+        }
+        let room = info.map_or(0, |info| info.mss as usize).min(octets.len());
+        self.send(cx, at, &octets[..room], false, false)?;
+        Ok(Outcome::Number(room as i64))
+    }
+
+    fn connect(
+        &mut self,
+        cx: &mut Cx<'_>,
+        conn: ConnName,
+        from: u16,
+        flags: u32,
+    ) -> Result<Outcome, StackError> {
         let anchor = cx.engine.take_anchor(self.session);
         let remote = SocketAddr::from((FAR_ADDR, far_port(conn))).into();
         let local = if from == 0 {
@@ -205,7 +231,7 @@ impl Program {
         } else {
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)).into()
         };
-        let args = ConnectArgs { remote, local, anchor: anchor.0, ..Default::default() };
+        let args = ConnectArgs { remote, local, anchor: anchor.0, flags, ..Default::default() };
         let (errno, id) = self.ask(cx, Command::Connect { token: 2 }, args.as_bytes())?;
         if !errno.is_ok() {
             return Ok(Outcome::Error(errno));

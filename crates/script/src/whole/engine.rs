@@ -1,7 +1,7 @@
 //! The engine's process, with a TAP link in this thread's namespace.
 
 use crate::packet::STACK_ADDR;
-use crate::script::{ConnName, StateName};
+use crate::script::{ConnName, Setting, SettingName, StateName};
 use crate::stack::{StackError, far_port};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,11 +21,12 @@ pub(super) struct EngineProcess {
 
 impl EngineProcess {
     /// Starts `toed` of the folder `programs` and waits until it answers.
-    pub(super) fn start(programs: &Path, link: &str) -> Result<EngineProcess, StackError> {
+    pub(super) fn start(programs: &Path, link: &str, setup: &[Setting]) -> Result<EngineProcess, StackError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("toescript-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let child = Command::new(programs.join("toed"))
             .args(["--name", &name, "--port", &format!("tap:{link}"), "--addr", &format!("{STACK_ADDR}/24")])
+            .args(setup.iter().filter_map(flag_of))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -64,6 +65,18 @@ impl EngineProcess {
         let found = report.sockets.iter().find(|s| s.state != "LISTEN" && s.remote.ends_with(&suffix));
         Ok(found.map_or(StateName::Closed, |socket| StateName::of_ss(&socket.state)))
     }
+}
+
+/// The flag of `toed` that sets an engine up so; `None`: it has none.
+pub(super) fn flag_of(setting: &Setting) -> Option<String> {
+    let flag = match setting.name {
+        SettingName::Ecn => "ecn",
+        SettingName::Congestion => "congestion",
+        SettingName::FastOpen => "fast-open",
+        SettingName::SynCookies => "syn-cookies",
+        _ => return None,
+    };
+    Some(format!("--{flag}={}", setting.value))
 }
 
 impl Drop for EngineProcess {

@@ -9,7 +9,7 @@ use crate::linux::call_until;
 use crate::namespace::enter_alone;
 use crate::packet::{FAR_ADDR, STACK_ADDR, Segment};
 use crate::run::{Failure, run};
-use crate::script::{Call, ConnName, Script};
+use crate::script::{Call, ConnName, Script, Setting};
 use crate::stack::{Outcome, Stack, StackError, Tolerance};
 use engine::EngineProcess;
 use program::Program;
@@ -37,11 +37,16 @@ struct WholeStack {
     sent: VecDeque<(u64, Segment)>,
 }
 
+/// Whether an engine's process can be started as the script wants it.
+pub fn can_set_up(setup: &[Setting]) -> bool {
+    setup.iter().all(|setting| engine::flag_of(setting).is_some())
+}
+
 /// Goes through a script with the programs of this folder, in a thread and a namespace of its own.
 pub fn run_on_whole(script: &Script, programs: &Path) -> Result<Result<(), Failure>, StackError> {
     std::thread::scope(|scope| {
         let on_stack = || {
-            let mut stack = WholeStack::new(programs)?;
+            let mut stack = WholeStack::new(programs, &script.header.setup)?;
             Ok(run(script, &mut stack))
         };
         match scope.spawn(on_stack).join() {
@@ -52,9 +57,9 @@ pub fn run_on_whole(script: &Script, programs: &Path) -> Result<Result<(), Failu
 }
 
 impl WholeStack {
-    fn new(programs: &Path) -> Result<WholeStack, StackError> {
+    fn new(programs: &Path, setup: &[Setting]) -> Result<WholeStack, StackError> {
         enter_alone()?;
-        let engine = EngineProcess::start(programs, LINK)?;
+        let engine = EngineProcess::start(programs, LINK, setup)?;
         let spec = PortSpec { driver: Driver::Packet, interface: LINK.to_owned(), vlan: None, faults: None };
         let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
         let program = Program::start(&programs.join("toe"), &engine.name)?;

@@ -57,6 +57,8 @@ def call(words):
     if verb == "listen":
         listener = new()
         listener.bind(("", int(words[2])))
+        # It counts where the engine is set up for it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, int(words[3]))
         listener.listen(int(words[3]))
     elif verb == "unlisten":
         listener.close()
@@ -65,9 +67,13 @@ def call(words):
         if words[4] != "0":
             socks[conn].bind(("", int(words[4])))
         try:
+            if len(words) > 5:
+                octets, to = binascii.unhexlify(words[5]), (words[2], int(words[3]))
+                return "number %d" % socks[conn].sendto(octets, socket.MSG_FASTOPEN, to)
             socks[conn].connect((words[2], int(words[3])))
         except BlockingIOError:
-            pass
+            if len(words) > 5:
+                return "number 0"
     elif verb == "connected":
         error = socks[conn].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:

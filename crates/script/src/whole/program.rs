@@ -45,6 +45,7 @@ impl Program {
             "nothing" => Outcome::Nothing,
             "eof" => Outcome::EndOfFile,
             "errno" => Outcome::Error(Errno(rest.parse().unwrap_or_default())),
+            "number" => Outcome::Number(rest.parse().unwrap_or_default()),
             "data" => Outcome::Octets(from_hex(rest)),
             _ => return Err(StackError(format!("the program says: {}", answer.trim_end()))),
         })
@@ -67,6 +68,10 @@ fn line_of(conn: ConnName, call: &Call, octets: &[u8]) -> Result<String, StackEr
         Call::Connect { from, fast: None } => {
             format!("connect {name} {FAR_ADDR} {} {from}\n", far_port(conn))
         }
+        Call::Connect { from, fast: Some(_) } => {
+            let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            format!("connect {name} {FAR_ADDR} {} {from} {hex}\n", far_port(conn))
+        }
         Call::Connected(_) => format!("connected {name}\n"),
         Call::Accept(_) => format!("accept {name}\n"),
         Call::Send { more, urgent, .. } => {
@@ -79,7 +84,7 @@ fn line_of(conn: ConnName, call: &Call, octets: &[u8]) -> Result<String, StackEr
         Call::Abort => format!("close {name} 1\n"),
         Call::Set(option, value) => format!("set {name} {} {value}\n", option_name(*option)),
         Call::ErrorIs(_) => format!("error {name}\n"),
-        Call::Connect { .. } | Call::State(_) | Call::Info(..) => {
+        Call::State(_) | Call::Info(..) => {
             return Err(StackError(format!("the program cannot do {call:?}")));
         }
     })

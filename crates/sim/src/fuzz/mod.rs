@@ -16,7 +16,7 @@ use crate::world::World;
 use std::cell::RefCell;
 use toe_engine::flow::tcp::congestion::AlgorithmName;
 use toe_engine::flow::tcp::ecn::EcnMode;
-use toe_engine::flow::tcp::open::TcpConfig;
+use toe_engine::{FastOpenMode, SynCookies, TcpConfig};
 
 /// What there is to fuzz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +178,11 @@ pub(crate) const ENGINE: EngineSpec = EngineSpec {
     flows_max: 64,
     sessions: 2,
     hostile: 0,
-    tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept },
+    tcp: TcpConfig {
+        congestion: AlgorithmName::Cubic,
+        ecn: EcnMode::Accept,
+        fast_open: FastOpenMode::Client,
+        syn_cookies: SynCookies::Overflow,
+    },
     direct: false,
 };

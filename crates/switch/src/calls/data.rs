@@ -1,8 +1,9 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
-use super::stream;
-use crate::connect::came_meanwhile;
+use super::{fast_open, stream};
+use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
+use crate::why::Reason;
 use crate::{adopt, real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -58,6 +59,11 @@ fn receive_urgent(
 
 /// send(2) of an engine's connection: raises SIGPIPE as Linux does.
 pub fn transmit(socket: &'static Socket, from: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+    if flags & libc::MSG_FASTOPEN != 0
+        && let Some(error) = socket.fast_open_error()
+    {
+        return Err(error);
+    }
     let result = socket.send(from, send_flags(flags)?);
     if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         sys::raise_sigpipe();
@@ -190,6 +196,16 @@ pub unsafe extern "C-unwind" fn sendto(
     addr_len: socklen_t,
 ) -> ssize_t {
     match stream(fd) {
+        None if fast_open::is_asked(fd, flags) => {
+            // SAFETY: the program's arguments, handed on.
+            let kernel = || unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) };
+            // SAFETY: as above.
+            unsafe {
+                fast_open::connect_sending(fd, (addr, addr_len), flags, kernel, |socket, flags| {
+                    transmit_one(socket, buf, len, flags)
+                })
+            }
+        }
         // SAFETY: the program's arguments, handed on.
         None => unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) },
         // SAFETY: as above.
@@ -336,7 +352,15 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
         // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
         unsafe {
             note_passed(message);
-            return real::sendmsg(fd, message, flags);
+            if message.is_null() || !fast_open::is_asked(fd, flags) {
+                return real::sendmsg(fd, message, flags);
+            }
+            let to = ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen);
+            let (iov, count) = ((*message).msg_iov, (*message).msg_iovlen);
+            let kernel = || real::sendmsg(fd, message, flags);
+            return fast_open::connect_sending(fd, to, flags, kernel, |socket, flags| {
+                guarded(-1, || length(transmit_vectors(socket, iov, count, flags)))
+            });
         }
     };
     if message.is_null() {
@@ -458,7 +482,12 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         return unsafe {
             (0..(count as usize).min(crate::ffi::IOV_MAX))
                 .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
-            real::sendmmsg(fd, messages, count, flags)
+            let sent = real::sendmmsg(fd, messages, count, flags);
+            if sent > 0 && fast_open::is_asked(fd, flags) {
+                // The first of them has connected it.
+                guarded((), || keep_on_kernel(fd, Reason::FastOpen));
+            }
+            sent
         };
     };
     guarded(-1, || {

@@ -12,6 +12,7 @@ pub mod data;
 pub mod descriptor;
 pub mod epoll;
 pub mod exec;
+pub mod fast_open;
 pub mod file;
 pub mod fortify;
 pub mod metadata;

@@ -6,7 +6,7 @@ use super::stream;
 use crate::connect::keep_on_kernel;
 use crate::ffi::{errno, fail, guarded, status};
 use crate::real;
-use crate::socket_state::{self, OptionKind, State, option_kind};
+use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
@@ -65,7 +65,7 @@ fn is_strange_algorithm(fd: c_int, level: c_int, name: c_int) -> bool {
 
 fn only_kernel_reason(level: c_int, name: c_int) -> Reason {
     match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) => Reason::FastOpen,
+        (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => Reason::FastOpen,
         _ => Reason::Option,
     }
 }

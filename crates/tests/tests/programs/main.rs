@@ -9,6 +9,7 @@ mod death;
 mod descriptor;
 mod direct;
 mod engines;
+mod fast_open;
 mod ipv6;
 mod lifecycle;
 mod load;

@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 
-TCP_FASTOPEN_CONNECT = 30
+TCP_FASTOPEN_NO_COOKIE = 34
 PROFILE, HELD = sys.argv[1], int(sys.argv[2])
 
 
@@ -32,7 +32,7 @@ def rules():
     only.close()
     assert error_of(lambda: connect(7404)) == errno.ECONNREFUSED
     # Sockets that no engine can have are no way around it: copied, or of a kind that is the kernel's.
-    fast_open = (socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
+    fast_open = (socket.IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, 1)
     for spoil in (lambda one: os.dup(one.fileno()), lambda one: one.setsockopt(*fast_open)):
         one = socket.socket()
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,5 +1,5 @@
 //! TCP options: maximum segment size (RFC 9293 section 3.7.1), window scale and timestamps (RFC 7323), selective
-//! acknowledgement (RFC 2018). Others are skipped.
+//! acknowledgement (RFC 2018), Fast Open (RFC 7413). Others are skipped.
 
 use toe_base::SeqNum;
 use toe_base::window::WindowScale;
@@ -16,6 +16,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const FAST_OPEN: u8 = 34;
 
 /// The timestamps option (RFC 7323 section 3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +78,48 @@ impl core::fmt::Debug for SackBlocks {
     }
 }
 
+/// What a Fast Open option carries (RFC 7413 section 2): a cookie, or nothing, which asks for one.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct FastOpenCookie {
+    octets: [u8; 16],
+    len: u8,
+}
+
+impl FastOpenCookie {
+    /// Asks for a cookie.
+    pub const REQUEST: FastOpenCookie = FastOpenCookie { octets: [0; 16], len: 0 };
+
+    /// 4 to 16 octets, an even number of them, or none; another length is no cookie (RFC 7413 section 4.1.1).
+    pub fn new(octets: &[u8]) -> Option<FastOpenCookie> {
+        let is_valid = matches!(octets.len(), 0 | 4..=16) && octets.len().is_multiple_of(2);
+        let mut cookie = FastOpenCookie { octets: [0; 16], len: octets.len() as u8 };
+        cookie.octets.get_mut(..octets.len()).filter(|_| is_valid)?.copy_from_slice(octets);
+        Some(cookie)
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        &self.octets[..usize::from(self.len)]
+    }
+
+    pub const fn is_request(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Octets that the option takes of a header, padding included.
+    const fn encoded_len(&self) -> usize {
+        (2 + self.len as usize).next_multiple_of(4)
+    }
+}
+
+impl core::fmt::Debug for FastOpenCookie {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.is_request() {
+            return f.write_str("request");
+        }
+        self.as_slice().iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
 /// The options of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
@@ -85,6 +128,7 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     pub sack_permitted: bool,
     pub sack: SackBlocks,
+    pub fast_open: Option<FastOpenCookie>,
 }
 
 impl TcpOptions {
@@ -125,6 +169,7 @@ impl TcpOptions {
                 self.timestamps =
                     Some(Timestamps { value: seq_at(body, 0).raw(), echo: seq_at(body, 4).raw() });
             }
+            (FAST_OPEN, body) => self.fast_open = FastOpenCookie::new(body),
             _ => {}
         }
     }
@@ -148,6 +193,9 @@ impl TcpOptions {
         }
         if self.window_scale.is_some() {
             len += 4;
+        }
+        if let Some(cookie) = self.fast_open {
+            len += cookie.encoded_len();
         }
         len
     }
@@ -177,6 +225,12 @@ impl TcpOptions {
         }
         if let Some(scale) = self.window_scale {
             writer.put(&[NOP, WINDOW_SCALE, 3, scale.shift()]);
+        }
+        if let Some(cookie) = self.fast_open {
+            let len = 2 + cookie.as_slice().len();
+            writer.put(&[NOP, NOP, NOP][..cookie.encoded_len() - len]);
+            writer.put(&[FAST_OPEN, len as u8]);
+            writer.put(cookie.as_slice());
         }
         let blocks = self.sack_fitting();
         if !blocks.is_empty() {
@@ -215,8 +269,9 @@ pub(super) mod tests {
         let stamps = proptest::option::of(any::<(u32, u32)>());
         let sack = proptest::collection::vec(any::<(u32, u32)>(), 0..=4);
         let scale = proptest::option::of(0u8..=14);
-        (any::<Option<u16>>(), scale, stamps, any::<bool>(), sack).prop_map(
-            |(mss, scale, stamps, sack_permitted, ranges)| {
+        let cookie = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..=16));
+        (any::<Option<u16>>(), scale, stamps, any::<bool>(), sack, cookie).prop_map(
+            |(mss, scale, stamps, sack_permitted, ranges, cookie)| {
                 let mut sack = SackBlocks::NONE;
                 for (left, right) in ranges {
                     sack.push(SackBlock { left: SeqNum::new(left), right: SeqNum::new(right) });
@@ -227,6 +282,7 @@ pub(super) mod tests {
                     timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
                     sack_permitted,
                     sack,
+                    fast_open: cookie.and_then(|octets| FastOpenCookie::new(&octets)),
                 }
             },
         )
@@ -266,6 +322,21 @@ pub(super) mod tests {
         assert_eq!(TcpOptions::parse(&[END, 99, 0]), Ok(TcpOptions::default()));
         let parsed = TcpOptions::parse(&[254, 4, 1, 2, MSS, 4, 5, 0xb4]);
         assert_eq!(parsed, Ok(TcpOptions { mss: Some(1460), ..TcpOptions::default() }));
+    }
+
+    #[test]
+    fn a_cookie_has_4_to_16_octets_or_none() {
+        let parsed = |len: u8| {
+            let octets: Vec<u8> = [FAST_OPEN, 2 + len].into_iter().chain(0..len).collect();
+            TcpOptions::parse(&octets).expect("well formed").fast_open
+        };
+        assert_eq!(parsed(0), Some(FastOpenCookie::REQUEST));
+        for len in (4..=16).step_by(2) {
+            assert_eq!(parsed(len).map(|cookie| cookie.as_slice().len()), Some(usize::from(len)));
+        }
+        for len in [1, 2, 3, 5, 15, 17, 18] {
+            assert_eq!(parsed(len), None, "{len} octets");
+        }
     }
 
     #[test]

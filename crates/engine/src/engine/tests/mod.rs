@@ -9,6 +9,7 @@ mod crowd;
 mod crowd_parts;
 mod direct;
 mod fake_channels;
+mod fast_open;
 mod flood;
 mod hostile;
 mod ipv6;

@@ -5,10 +5,12 @@
 
 use crate::flow::tcp::open::TcpConfig;
 use crate::work::{Link, Sighting};
-use crate::{Engine, EngineConfig, HostSide, STAGING_LEN};
+use crate::{Engine, EngineConfig, FastOpenMode, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use toe_abi::command::{ConnectArgs, FlowInfo, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{
+    CONNECT_FAST_OPEN, ConnectArgs, FlowInfo, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr,
+};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
@@ -132,6 +134,8 @@ pub(super) struct Side {
     pub(super) deaf: bool,
     /// Programs close what they accepted before the engine has the entry that says so.
     pub(super) closes_early: bool,
+    /// Programs have octets for the SYN when they connect.
+    pub(super) fast: bool,
     pub(super) outbox: Outbox,
     send_at: u64,
 }
@@ -142,7 +146,8 @@ impl Side {
             secret: [number; 16],
             flows_max: 256,
             direct: true,
-            tcp: TcpConfig::default(),
+            // Listeners have to ask for it all the same.
+            tcp: TcpConfig { fast_open: FastOpenMode::Both, ..TcpConfig::default() },
         });
         let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps, vlan: None };
         let port = engine.add_port(link);
@@ -163,6 +168,7 @@ impl Side {
             reads: true,
             deaf: false,
             closes_early: false,
+            fast: false,
             outbox: Outbox::default(),
             send_at: 0,
         }
@@ -238,7 +244,8 @@ impl Side {
         to: SocketAddr,
     ) -> Result<usize, Errno> {
         let anchor = self.engine.take_anchor(self.session);
-        let args = ConnectArgs { remote: to.into(), local, anchor: anchor.0, ..Default::default() };
+        let flags = if self.fast { CONNECT_FAST_OPEN } else { 0 };
+        let args = ConnectArgs { remote: to.into(), local, anchor: anchor.0, flags, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Connect { token: 2 }, &block);

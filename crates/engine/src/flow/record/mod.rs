@@ -2,11 +2,13 @@
 //! in a snapshot; timers, ready lists and the lookup index are derived from it.
 //!
 //! Split by the stage that touches it: [`Conn`] (who and where), [`SendSequence`] / [`ReceiveSequence`] (RFC 9293
-//! section 3.3.1), [`Scoreboard`] (what is on its way), [`Congestion`], [`Rack`], [`RoundTrip`], [`DeliveryRate`], [`Ecn`],
+//! section 3.3.1), [`Scoreboard`] (what is on its way), [`Congestion`], [`Rack`], [`RoundTrip`], [`DeliveryRate`], [`Ecn`], [`FastOpen`],
 //! [`Timers`], and [`Report`] (what the host has yet to be told).
 
+mod fast_open;
 mod path;
 
+pub use fast_open::FastOpen;
 pub use path::{
     Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse,
 };
@@ -42,6 +44,7 @@ pub struct Flow {
     pub traffic: Traffic,
     pub ecn: Ecn,
     pub mtu: PathMtu,
+    pub fast_open: FastOpen,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -416,7 +419,7 @@ impl Default for Options {
             receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
             receive_shut: false,
             traffic_class: 0,
-            hop_limit: crate::egress::builder::TTL,
+            hop_limit: crate::work::TTL,
         }
     }
 }
@@ -463,6 +466,7 @@ impl Flow {
             traffic: Traffic::default(),
             ecn: Ecn::default(),
             mtu: PathMtu::default(),
+            fast_open: FastOpen::default(),
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),

@@ -21,6 +21,23 @@ pub enum EcnMode {
     Request,
 }
 
+impl EcnMode {
+    pub const ALL: [EcnMode; 3] = [EcnMode::Off, EcnMode::Accept, EcnMode::Request];
+
+    /// As the configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EcnMode::Off => "off",
+            EcnMode::Accept => "passive",
+            EcnMode::Request => "on",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<EcnMode> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+}
+
 /// Whether a SYN asks for it and it is given.
 pub fn answers(mode: EcnMode, syn: &Segment) -> bool {
     mode != EcnMode::Off && syn.ece && syn.cwr

@@ -2,7 +2,7 @@
 
 use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
-use toe_base::{Instant, SeqNum};
+use toe_base::{Endpoint, Instant, SeqNum};
 
 use crate::flow::key::{FlowKey, key_halves};
 
@@ -12,6 +12,17 @@ pub fn keyed_hash(secret: &[u8; 16], key: &FlowKey, purpose: u8) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(k0, k1);
     key.hash_into(&mut hasher);
     hasher.write(&[purpose]);
+    hasher.finish()
+}
+
+/// A keyed hash of a connection's addresses, whatever its ports, and of a number.
+pub fn keyed_hash_of_addrs(secret: &[u8; 16], key: &FlowKey, number: u64) -> u64 {
+    let of = |end: Endpoint| Endpoint { port: 0, ..end };
+    let (k0, k1) = key_halves(secret);
+    let mut hasher = SipHasher24::new_with_keys(k0, k1);
+    FlowKey { local: of(key.local), remote: of(key.remote) }.hash_into(&mut hasher);
+    hasher.write(b"f");
+    hasher.write_u64(number);
     hasher.finish()
 }
 
@@ -29,7 +40,6 @@ pub fn timestamp_offset(secret: &[u8; 16], key: &FlowKey) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toe_base::Endpoint;
 
     fn key(port: u16) -> FlowKey {
         let at = |p| Endpoint::new([10, 0, 0, 1], p);

@@ -11,12 +11,14 @@
 //! | round-trip time, delivery rate | [`rtt`], [`rate`] |
 //! | the congestion window while all is well, one algorithm a file | [`congestion`] |
 //! | marks instead of losses | [`ecn`] |
+//! | octets in the SYN | [`fast_open`] |
 //! | the largest segment that gets through | [`path_mtu`] |
 //!
 //! Nothing here touches a port, a ring, the flow table or another flow.
 
 pub mod congestion;
 pub mod ecn;
+pub mod fast_open;
 pub mod isn;
 pub mod open;
 pub mod output;

@@ -6,6 +6,7 @@ use crate::flow::receive_buffer::ReceiveBuffer;
 use crate::flow::record::{Congestion, Flow, RoundTrip};
 use crate::flow::tcp::congestion::{Algorithm, AlgorithmName};
 use crate::flow::tcp::ecn::{self, EcnMode};
+use crate::flow::tcp::fast_open::FastOpenMode;
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Path, Segment};
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
@@ -28,6 +29,36 @@ pub const QUICK_ACKS: u8 = 16;
 pub struct TcpConfig {
     pub congestion: AlgorithmName,
     pub ecn: EcnMode,
+    pub fast_open: FastOpenMode,
+    pub syn_cookies: SynCookies,
+}
+
+/// When a SYN is answered with a cookie and forgotten (Linux: tcp_syncookies).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Never: a SYN too many is dropped.
+    Off,
+    /// When its listener has no room.
+    #[default]
+    Overflow,
+    Always,
+}
+
+impl SynCookies {
+    pub const ALL: [SynCookies; 3] = [SynCookies::Off, SynCookies::Overflow, SynCookies::Always];
+
+    /// As the configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SynCookies::Off => "off",
+            SynCookies::Overflow => "on",
+            SynCookies::Always => "always",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<SynCookies> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
 }
 
 /// What opening needs to know.
@@ -53,6 +84,7 @@ pub fn active(params: &OpenParams) -> Flow {
 pub fn passive(params: &OpenParams, syn: &Segment) -> Flow {
     let mut flow = fresh(params, TcpState::SynReceived);
     take_syn(&mut flow, syn);
+    flow.fast_open.was_passive = true;
     flow.ecn.on = ecn::answers(params.tcp.ecn, syn);
     flow
 }
@@ -124,7 +156,12 @@ pub fn take_syn(flow: &mut Flow, syn: &Segment) {
 
 /// What the peer says that it takes, or is taken to say.
 pub fn mss_offered(key: &FlowKey, syn: &Segment) -> u16 {
-    syn.mss.unwrap_or(if key.is_v4() { MSS_DEFAULT } else { MSS_DEFAULT_V6 })
+    syn.mss.unwrap_or_else(|| mss_default(key))
+}
+
+/// What a peer takes that has not said it.
+pub fn mss_default(key: &FlowKey) -> u16 {
+    if key.is_v4() { MSS_DEFAULT } else { MSS_DEFAULT_V6 }
 }
 
 /// The window of our SYN, which is never scaled.

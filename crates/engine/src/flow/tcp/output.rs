@@ -10,7 +10,7 @@ use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::{TIMESTAMPS_LEN, syn_window};
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{congestion, path_mtu, rack, rate, recovery, timeout};
+use crate::flow::tcp::{congestion, fast_open, path_mtu, rack, rate, recovery, timeout};
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -83,8 +83,13 @@ pub struct Pools<'a> {
 fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
     let answers = flow.conn.state == TcpState::SynReceived;
     let was_sent = flow.snd.nxt != flow.snd.iss;
-    if was_sent && flow.board.lost() == 0 {
-        return if answers { prepare_ack(flow, cx) } else { None };
+    if was_sent && !fast_open::is_syn_lost(flow, cx.sent) {
+        // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
+        let early = flow.fast_open.early.then(|| prepare_new(flow, limits, &Shape::of(flow, cx))).flatten();
+        return early.or_else(|| if answers { prepare_ack(flow, cx) } else { None });
+    }
+    if fast_open::waits(flow) {
+        return None;
     }
     let mut segment = header(flow, cx.now, flow.snd.iss);
     segment.syn = true;
@@ -98,6 +103,10 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     segment.window_scale = (!answers || flow.rcv.scale != WindowScale::ZERO).then_some(flow.rcv.scale);
     segment.window = syn_window(flow).to_field(WindowScale::ZERO);
+    if !was_sent {
+        segment.fast_open = flow.fast_open.option;
+        segment.len = if answers { 0 } else { fast_open::syn_len(flow) };
+    }
     Some(unit(flow, segment, 0, was_sent))
 }
 
@@ -298,7 +307,7 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
     } else {
         let corked = (flow.options.cork || flow.snd.more) && !flow.snd.uncork;
         // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4).
-        let nagle = !flow.options.no_delay && outstanding > 0;
+        let nagle = !flow.options.no_delay && flow.snd.nxt.after(flow.data_una());
         (corked || nagle) && !flow.snd.fin_queued
     };
     if hold_tail { len - tail } else { len }
@@ -345,6 +354,7 @@ fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
         ece: flow.ecn.on && flow.ecn.echo,
         cwr: false,
         timestamps: timestamps(flow, now),
+        fast_open: None,
         len: 0,
     }
 }
@@ -410,6 +420,9 @@ pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     note_sent(flow, pools.sent, now, segment.seq, segment.seq.plus(len));
     if tx.mss > flow.snd.mss {
         path_mtu::probe_sent(flow, tx.mss);
+    }
+    if segment.syn && !tx.is_retransmit {
+        flow.fast_open.sent = segment.len;
     }
     if segment.cwr {
         flow.ecn.tell_reduced = false;

@@ -6,12 +6,14 @@
 //! | | recv | send | poll |
 //! |---|---|---|---|
 //! | connecting | would block | would block | nothing |
+//! | the same, the SYN waits for octets | would block | goes out, with the SYN | OUT |
 //! | peer's FIN, data left | data | goes out | IN RDHUP (OUT) |
 //! | peer's FIN, no data left | 0 | goes out | IN RDHUP (OUT) |
 //! | both directions closed | 0 | EPIPE | IN OUT HUP RDHUP |
 //! | reset, data left | data | errno once, then EPIPE | IN OUT ERR HUP RDHUP |
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
+mod fast_open;
 mod recv;
 
 use crate::queue::QueueIo;
@@ -97,6 +99,9 @@ pub struct Stream {
     pub waits_in_listener: bool,
     pub link: Link,
     pub told: ConnectTold,
+    /// It connects, and the SYN waits for the first octets that the program sends, and has room for so many (TCP Fast Open);
+    /// 0: it does not wait.
+    syn_room: u32,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
     pub received: Received,
@@ -139,6 +144,7 @@ impl Stream {
             waits_in_listener: false,
             link,
             told: ConnectTold::Nothing,
+            syn_room: 0,
             let_go: false,
             received: Received::default(),
             engine_arrived: 0,
@@ -184,6 +190,7 @@ impl Stream {
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
+            stream.syn_room = fast_open::syn_room(info);
         }
         stream.read_addrs(info);
         stream
@@ -193,7 +200,8 @@ impl Stream {
     pub fn ready(&self) -> u32 {
         let mut bits = if self.error.is_ok() { 0 } else { ERR };
         if matches!(self.link, Link::Connecting | Link::Moved) {
-            return bits;
+            // As Linux has it: for the program to send what the SYN waits for.
+            return bits | if self.waits_for_octets() { OUT } else { 0 };
         }
         let closed = self.link == Link::Closed;
         let read_over = closed || self.read_shut || self.peer_closed;
@@ -294,7 +302,7 @@ impl Stream {
 
     /// What `connect` returns now, `None` while it is under way.
     pub fn connect_result(&mut self) -> Option<Result<(), Errno>> {
-        if self.link == Link::Connecting {
+        if self.link == Link::Connecting && self.syn_room == 0 {
             return None;
         }
         if std::mem::replace(&mut self.told, ConnectTold::Result) == ConnectTold::Result {
@@ -335,9 +343,10 @@ impl Stream {
         more: bool,
         urgent: bool,
     ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open {
+        if self.link != Link::Open && !self.waits_for_octets() {
             return Ok(Attempt::Wait);
         }
+        let chunk = if self.waits_for_octets() { self.syn_room } else { SEND_CHUNK };
         let mut sent = self.send_direct(io, from, urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 {
@@ -345,7 +354,7 @@ impl Stream {
                 self.starved = true;
                 break;
             }
-            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), SEND_CHUNK) else {
+            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), chunk) else {
                 // With octets outstanding the next acknowledgement helps; without, it is memory that is short.
                 self.starved = self.send.outstanding() == 0;
                 self.draining = !self.starved;
@@ -357,7 +366,10 @@ impl Stream {
             let data = MemRange { offset: piece.offset, len };
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // octets take up.
-            let follows = if from.left() > 0 { self.send.has_room_behind(len) } else { more };
+            let follows = match from.left() {
+                1.. if self.syn_room == 0 => self.send.has_room_behind(len),
+                _ => more,
+            };
             if !io.send(Send { flow: self.flow, data, more: follows, urgent: urgent && from.left() == 0 }) {
                 self.starved = true;
                 break;
@@ -366,6 +378,10 @@ impl Stream {
             self.engine_sent += u64::from(len);
             sent += len as usize;
             io.ring();
+            if core::mem::take(&mut self.syn_room) > 0 {
+                // The SYN takes these with it; the others wait until the peer has answered.
+                break;
+            }
         }
         self.publish(0);
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
@@ -445,6 +461,7 @@ impl Stream {
         if self.link != Link::Connecting {
             return;
         }
+        self.syn_room = 0;
         if errno.is_ok() {
             self.link = Link::Open;
             self.publish(OUT);

@@ -102,7 +102,7 @@ fn is_duplicate(flow: &Flow, segment: &Segment, ack: SeqNum) -> bool {
 }
 
 /// `ack` acknowledges something new. Returns whether that is our FIN.
-fn advance(flow: &mut Flow, ack: SeqNum) -> bool {
+pub(super) fn advance(flow: &mut Flow, ack: SeqNum) -> bool {
     let mut octets = ack.distance_from(flow.snd.una);
     if !flow.snd.syn_acked {
         flow.snd.syn_acked = true;

@@ -4,6 +4,7 @@
 
 pub use sack::RttSample;
 pub(crate) use text::credit_given;
+pub use text::take_syn_text;
 
 mod acceptable;
 mod ack;

@@ -16,7 +16,7 @@ pub(super) fn check_rst<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
         return challenge(flow, cx);
     }
     let errno = match flow.conn.state {
-        TcpState::SynReceived => Errno::ECONNREFUSED,
+        TcpState::SynReceived if !flow.fast_open.early => Errno::ECONNREFUSED,
         // The peer has everything. In CLOSING and LAST_ACK it may not, which the RFC keeps to itself, and Linux tells.
         TcpState::TimeWait => Errno::OK,
         TcpState::CloseWait => Errno::EPIPE,

@@ -1,6 +1,6 @@
 //! A segment in SYN_SENT (RFC 9293 section 3.10.7.3).
 
-use super::{note_timestamp, sack};
+use super::{ack, note_timestamp, sack};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::open::take_syn;
@@ -46,11 +46,14 @@ pub(super) fn process<H: HostSide>(
     flow.ecn.on = ecn::accepted(cx.ecn, &segment);
     let timed_out = flow.rtt.timeouts > 0;
     let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
-    flow.snd.una = ack;
+    ack::advance(flow, ack);
     flow.snd.wl2 = ack;
-    flow.snd.syn_acked = true;
     flow.rtt.backoff = 0;
     flow.rtt.timeouts = 0;
+    flow.fast_open.taken = flow.fast_open.sent > 0 && ack.after(flow.snd.iss.plus(1));
+    // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
+    // 4.2.2).
+    flow.board.mark_lost(cx.sent, |_| true);
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
     if flow.snd.fin_queued {

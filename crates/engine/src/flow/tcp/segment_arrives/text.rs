@@ -85,6 +85,14 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     }
 }
 
+/// The text of a peer's SYN that has made the connection, before the peer acknowledged ours (RFC 7413 section 4.2.2).
+/// `false`: there was none, or no memory for it, and the peer sends it again.
+pub fn take_syn_text<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> bool {
+    let nxt = flow.rcv.nxt;
+    let len = work.segment.len.min(flow.rcv.edge.distance_from(nxt));
+    len > 0 && take(flow, cx, work, nxt, 0, len).is_ok()
+}
+
 /// The text was dropped; the peer sends it again.
 struct NoRoom;
 

@@ -1,0 +1,188 @@
+//! Fast Open (RFC 7413): octets of the program in a SYN that goes out, and octets for the program in one that comes in.
+//! Called by whoever opens a connection ([`super::host`], [`super::syn`]), and with what the peer answers.
+
+use super::Engine;
+use crate::control::fast_open::{self as cookies, Check, Heard, Known};
+use crate::control::listen::{BACKLOG_MAX, ListenerIdx};
+use crate::counter::Counter;
+use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{RxContext, fast_open};
+use crate::hostif::HostSide;
+use crate::work::{Path, RxWork, Segment};
+use toe_abi::errno::Errno;
+use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
+use toe_wire::tcp::FastOpenCookie;
+
+/// How a SYN with the option, or without, is taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    /// The program may have the connection at once.
+    pub early: bool,
+    /// The peer gets this cookie.
+    pub gives: Option<FastOpenCookie>,
+}
+
+impl Engine {
+    // ---- connecting ----
+
+    /// A connection is about to be made, whose program has octets for its SYN or will soon. Between two local ends a SYN
+    /// takes no time.
+    pub(super) fn open_fast(&mut self, now: Instant, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        if flow.conn.path == Path::Local || !self.config.tcp.fast_open.client() {
+            return;
+        }
+        match self.servers.known(&flow.conn.key, now) {
+            Known::Cookie(cookie, mss) => fast_open::wait_for_octets(flow, cookie, mss),
+            Known::Nothing => fast_open::ask(flow),
+            Known::Blocked => {}
+        }
+    }
+
+    /// The SYN-ACK to a SYN of ours.
+    pub(super) fn fast_open_answered(&mut self, now: Instant, idx: FlowIdx, syn_ack: &Segment) {
+        let flow = self.flows.get_mut(idx);
+        let (key, state) = (flow.conn.key, flow.fast_open);
+        flow.traffic.acked += u64::from(flow.snd.una.distance_from(flow.snd.iss.plus(1)));
+        if state.option.is_none() {
+            // What was not asked for counts for nothing.
+            return;
+        }
+        if state.sent > 0 {
+            let counter = if state.taken { Counter::FastOpenSent } else { Counter::FastOpenRefused };
+            self.counters.add(counter);
+        }
+        let heard = Heard {
+            cookie: syn_ack.fast_open.filter(|cookie| !cookie.is_request()),
+            mss: syn_ack.mss,
+            refused: state.sent > 0 && !state.taken,
+            was_lost: state.was_lost && !state.taken,
+        };
+        self.servers.heard(&key, &heard, now);
+    }
+
+    /// Time passed without an answer.
+    pub(super) fn fast_open_timeout(&mut self, now: Instant, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        let key = flow.conn.key;
+        let is_open = flow.conn.state.is_synchronized();
+        if fast_open::is_unanswered(flow) {
+            self.counters.add(Counter::FastOpenLost);
+            self.servers.lost(&key, now);
+            if is_open {
+                self.servers.swallowed(now);
+            }
+        }
+    }
+
+    // ---- listening ----
+
+    /// `Command::FastOpen`.
+    pub(super) fn set_fast_open(&mut self, session: SessionId, id: ListenerId, limit: u32) {
+        let listener = self.sessions.get(session).and_then(|s| s.listener(id));
+        match listener.and_then(|idx| self.listeners.get_mut(idx)) {
+            Some(listener) => listener.fast_open.limit = limit.min(BACKLOG_MAX),
+            None => self.counters.add(Counter::StaleEntries),
+        }
+    }
+
+    /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
+    pub(super) fn take_fast_open(&mut self, now: Instant, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
+        let Some(offered) = work.segment.fast_open else { return Taken::default() };
+        if !self.config.tcp.fast_open.server() {
+            return Taken::default();
+        }
+        let Some(listener) = self.listeners.get_mut(idx) else { return Taken::default() };
+        if !listener.fast_open.has_room(now) {
+            if listener.fast_open.limit > 0 {
+                self.counters.add(Counter::FastOpenQueueFull);
+            }
+            return Taken::default();
+        }
+        let secret = &self.config.secret;
+        let gives = Some(cookies::make(secret, &work.key, now));
+        match cookies::check(secret, &work.key, &offered, now) {
+            Check::Good => Taken { early: true, gives: None },
+            Check::Old => Taken { early: true, gives },
+            Check::Bad => {
+                let counter =
+                    if offered.is_request() { Counter::FastOpenAsked } else { Counter::FastOpenBadCookie };
+                self.counters.add(counter);
+                Taken { early: false, gives }
+            }
+        }
+    }
+
+    /// The program may have a connection whose SYN brought a good cookie, and the octets that came with it.
+    pub(super) fn came_early<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        listener_idx: ListenerIdx,
+        work: &RxWork<'_>,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::FastOpenReceived);
+        self.arrivals += 1;
+        let flow = self.flows.get_mut(idx);
+        flow.conn.arrival = self.arrivals;
+        flow.fast_open.early = true;
+        flow.fast_open.pending_at = Some(listener_idx);
+        let mut cx = RxContext {
+            now,
+            arena: self.sessions.arena(flow.receive.session),
+            sent: &mut self.sent,
+            held: &mut self.held,
+            ecn: self.config.tcp.ecn,
+            host,
+            counters: &mut self.counters,
+            challenges: &mut self.challenge_limit,
+        };
+        flow.fast_open.taken = fast_open::take_syn_text(flow, &mut cx, work);
+        if let Some(listener) = self.listeners.get_mut(listener_idx) {
+            listener.fast_open.came();
+            listener.waiting.push_back(idx);
+        }
+        self.hand_out(now, listener_idx, host);
+    }
+
+    /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
+    pub(super) fn completed_early<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        if !core::mem::take(&mut self.flows.get_mut(idx).fast_open.early) {
+            return false;
+        }
+        self.leave_fast_open_queue(idx, None);
+        self.tell_flow_info(idx, host);
+        true
+    }
+
+    /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.
+    pub(super) fn leave_fast_open_queue(&mut self, idx: FlowIdx, reset_at: Option<Instant>) {
+        let listener = self.flows.get_mut(idx).fast_open.pending_at.take();
+        if let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) {
+            listener.fast_open.left(reset_at);
+        }
+    }
+
+    /// A listener has ended: nobody counts its connections any more.
+    pub(super) fn forget_fast_open_queue(&mut self, listener: ListenerIdx) {
+        let all: Vec<FlowIdx> = self.flows.indices().collect();
+        for idx in all {
+            let place = &mut self.flows.get_mut(idx).fast_open.pending_at;
+            *place = place.filter(|known| *known != listener);
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn fast_open_ended(&mut self, idx: FlowIdx, errno: Errno) {
+        let flow = self.flows.get(idx);
+        let (key, heard) = (flow.conn.key, flow.timers.heard);
+        // By what an ICMP error says: of any other end the state has told already.
+        let is_icmp = flow.conn.state == TcpState::SynSent && !errno.is_ok();
+        if is_icmp && flow.fast_open.option.is_some() {
+            self.servers.lost(&key, heard);
+        }
+        let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
+        self.leave_fast_open_queue(idx, was_reset.then_some(heard));
+    }
+}
