@@ -161,6 +161,10 @@ pub enum FlowOption {
     Congestion,
     /// Octets a second that may go out at most; 0: no limit (SO_MAX_PACING_RATE).
     MaxPacingRate,
+    /// The Diffserv field in its place in an octet, whose ECN bits are not the program's (IP_TOS, IPV6_TCLASS).
+    TrafficClass,
+    /// TTL or hop limit, 1 to 255; another number changes nothing (IP_TTL, IPV6_UNICAST_HOPS).
+    HopLimit,
 }
 
 impl FlowOption {
@@ -177,6 +181,8 @@ impl FlowOption {
             FlowOption::ReceiveShut => 9,
             FlowOption::Congestion => 10,
             FlowOption::MaxPacingRate => 11,
+            FlowOption::TrafficClass => 12,
+            FlowOption::HopLimit => 13,
         }
     }
 
@@ -193,6 +199,8 @@ impl FlowOption {
             9 => FlowOption::ReceiveShut,
             10 => FlowOption::Congestion,
             11 => FlowOption::MaxPacingRate,
+            12 => FlowOption::TrafficClass,
+            13 => FlowOption::HopLimit,
             _ => return None,
         })
     }

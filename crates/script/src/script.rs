@@ -360,6 +360,7 @@ pub enum SocketOption {
     KeepCount,
     UserTimeoutMs,
     ReceiveBuffer,
+    TimeToLive,
 }
 
 /// What a stack can be asked of a connection.

@@ -87,11 +87,12 @@ impl State {
 
     /// The options that the program has set, to be repeated on the engine's socket.
     pub fn options(self) -> impl Iterator<Item = Replayed> {
-        REPLAYED
-            .iter()
-            .enumerate()
-            .filter(move |(n, _)| self.0 & (1 << (OPTION_SHIFT + n)) != 0)
-            .map(|(_, o)| *o)
+        REPLAYED.iter().enumerate().filter(move |(n, _)| self.0 & (1 << (OPTION_SHIFT + n)) != 0).flat_map(
+            |(_, first)| {
+                let others: &[Replayed] = if *first == FIRST_OF_IP { &REST_OF_IP } else { &[] };
+                core::iter::once(*first).chain(others.iter().copied())
+            },
+        )
     }
 }
 
@@ -112,7 +113,7 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 21] = [
+const REPLAYED: [Replayed; 22] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -134,6 +135,14 @@ const REPLAYED: [Replayed; 21] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_SYNCNT),
     replayed(libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     replayed(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    FIRST_OF_IP,
+];
+/// Those of the IP header share a bit: whoever sets one has the others repeated as they are.
+const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
+const REST_OF_IP: [Replayed; 3] = [
+    replayed(libc::IPPROTO_IP, libc::IP_TTL),
+    replayed(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    replayed(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
 ];
 
 const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);
@@ -155,7 +164,9 @@ const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const TCP_AO_ADD_KEY: c_int = 38;
 
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
-    if let Some(n) = REPLAYED.iter().position(|o| o.level == level && o.name == name) {
+    let option = replayed(level, name);
+    let option = if REST_OF_IP.contains(&option) { FIRST_OF_IP } else { option };
+    if let Some(n) = REPLAYED.iter().position(|o| *o == option) {
         return OptionKind::Replay(State(1 << (OPTION_SHIFT + n)));
     }
     let kernel_only = match level {
@@ -266,7 +277,7 @@ mod tests {
     fn option_bits_and_flags_are_apart() {
         let flags = State::TWIN.with(State::BOUND).with(State::ENGINE_ADDRESS).with(State::INET6);
         assert_eq!(flags.options().count(), 0);
-        assert_eq!(State(u64::MAX).options().count(), REPLAYED.len());
+        assert_eq!(State(u64::MAX).options().count(), REPLAYED.len() + REST_OF_IP.len());
     }
 
     #[test]
@@ -275,7 +286,10 @@ mod tests {
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Indifferent);
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);
-        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_TOS), OptionKind::Indifferent);
+        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), OptionKind::Indifferent);
+        let of_ip = option_kind(libc::IPPROTO_IP, libc::IP_TOS);
+        assert!(matches!(of_ip, OptionKind::Replay(_)));
+        assert_eq!(option_kind(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS), of_ip);
     }
 
     #[test]

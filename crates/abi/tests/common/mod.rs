@@ -18,7 +18,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 11] = [
+const FLOW_OPTIONS: [FlowOption; 13] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -30,6 +30,8 @@ const FLOW_OPTIONS: [FlowOption; 11] = [
     FlowOption::ReceiveShut,
     FlowOption::Congestion,
     FlowOption::MaxPacingRate,
+    FlowOption::TrafficClass,
+    FlowOption::HopLimit,
 ];
 
 pub fn commands() -> Vec<Command> {

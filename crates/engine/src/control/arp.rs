@@ -8,7 +8,8 @@ use toe_wire::link::MacAddr;
 pub struct Neighbour {
     pub addr: Addr,
     pub state: NeighbourState,
-    /// The kernel, who keeps the table of this port, has not heard of it for a while: to be asked for when it is used.
+    /// To be asked for when it is used: the kernel, who keeps the table of this port, has not heard of it for a while, or it
+    /// seems not to be there any more.
     pub is_doubtful: bool,
 }
 
@@ -98,7 +99,14 @@ impl Neighbours {
         self.find(addr).and_then(|at| self.mac(at as u16))
     }
 
-    /// The address of a doubtful neighbour, once: it is used, so the kernel is to make sure of it.
+    /// What is sent to it is not answered (RFC 9293 section 3.8.3: negative advice).
+    pub fn doubt(&mut self, number: u16) {
+        if let Some(neighbour) = self.table.get_mut(usize::from(number)) {
+            neighbour.is_doubtful = matches!(neighbour.state, NeighbourState::Known(_));
+        }
+    }
+
+    /// The address of a doubtful neighbour, once: it is used, so somebody is to make sure of it.
     pub fn take_doubt(&mut self, number: u16) -> Option<Addr> {
         let neighbour = self.table.get_mut(usize::from(number))?;
         core::mem::take(&mut neighbour.is_doubtful).then_some(neighbour.addr)

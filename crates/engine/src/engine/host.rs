@@ -7,6 +7,7 @@ use super::Engine;
 use crate::control::listen::{CREDIT_MAX, Evidence, Holder};
 use crate::control::route::Route;
 use crate::counter::Counter;
+use crate::egress::builder::ECN_BITS;
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
 use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash, timestamp_offset};
@@ -542,6 +543,12 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             }
         }
         FlowOption::MaxPacingRate => congestion::limit_pacing(flow, value),
+        FlowOption::TrafficClass => options.traffic_class = value as u8 & !ECN_BITS,
+        FlowOption::HopLimit => {
+            if let Ok(limit @ 1..) = u8::try_from(value) {
+                options.hop_limit = limit;
+            }
+        }
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(flow, now);

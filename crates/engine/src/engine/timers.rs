@@ -4,6 +4,7 @@ use super::{Engine, soonest};
 use crate::counter::Counter;
 use crate::flow::tcp::timeout;
 use crate::hostif::HostSide;
+use crate::work::Path;
 use toe_base::Instant;
 
 impl Engine {
@@ -21,7 +22,12 @@ impl Engine {
                 continue;
             }
             let flow = self.flows.get_mut(idx);
+            let timeouts = flow.rtt.timeouts;
             let event = timeout::on_timeout(flow, &mut self.sent, now, &mut self.counters);
+            let is_late = flow.rtt.timeouts > timeouts && flow.rtt.timeouts >= timeout::PATH_RETRIES;
+            if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
+                self.ports[port.index()].neighbours.doubt(neighbour);
+            }
             if flow.timers.release <= now {
                 flow.timers.release = Instant::FAR_FUTURE;
                 let (held, data_nxt) = (flow.held.ranges(&self.held), flow.data_nxt());

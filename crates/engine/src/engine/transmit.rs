@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::egress::builder::{ECT_0, Envelope, Hop, TTL};
+use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::output::{Pools, TxContext};
@@ -10,7 +10,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{congestion, output, timeout};
 use crate::hostif::HostSide;
 use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
-use toe_base::{FlowIdx, Instant, PortId};
+use toe_base::{Addr, FlowIdx, Instant, PortId};
 use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
@@ -79,7 +79,8 @@ impl Engine {
                 }
             }
         }
-        sent
+        // A turn may end with a reset: nothing else may call for a long time.
+        sent + self.transmit_control(port, sink)
     }
 
     /// Whether a port has something to send.
@@ -161,22 +162,21 @@ impl Engine {
         let Path::Port { neighbour, .. } = flow.conn.path else { return Sent::NoNeighbour };
         let port = &mut self.ports[port_id.index()];
         let (from, to) = (flow.conn.key.local.addr, flow.conn.key.remote.addr);
-        let Some(to_mac) = port.neighbours.mac(neighbour) else {
-            if let Some(target) = port.neighbours.ask(neighbour, now) {
-                if port.shared {
-                    self.shared.ask_neighbour(port_id, target);
-                } else {
-                    self.push_control(port_id, ControlFrame::AskNeighbour { target, source: from });
-                    self.transmit_control(port_id, sink);
-                }
-            }
-            return Sent::NoNeighbour;
+        let known = port.neighbours.mac(neighbour);
+        let asked = match known {
+            Some(_) => port.neighbours.take_doubt(neighbour),
+            None => port.neighbours.ask(neighbour, now),
         };
-        if let Some(doubtful) = port.neighbours.take_doubt(neighbour) {
-            self.shared.ask_neighbour(port_id, doubtful);
+        if let Some(target) = asked {
+            self.ask_neighbour(port_id, target, from, sink);
         }
-        let traffic_class = if tx.is_ect { ECT_0 } else { 0 };
-        let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl: TTL, traffic_class };
+        let Some(to_mac) = known else { return Sent::NoNeighbour };
+        let flow = self.flows.get_mut(idx);
+        let port = &mut self.ports[port_id.index()];
+        let options = &flow.options;
+        let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
+        let ttl = options.hop_limit;
+        let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
         let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
@@ -186,6 +186,15 @@ impl Engine {
         output::commit(flow, pools, now, tx);
         self.count_sent(idx, tx);
         Sent::Yes
+    }
+
+    fn ask_neighbour(&mut self, port: PortId, target: Addr, source: Addr, sink: &mut dyn FrameSink) {
+        if self.ports[port.index()].shared {
+            self.shared.ask_neighbour(port, target);
+        } else {
+            self.push_control(port, ControlFrame::AskNeighbour { target, source });
+            self.transmit_control(port, sink);
+        }
     }
 
     fn count_sent(&mut self, idx: FlowIdx, tx: &TxSegment) {

@@ -20,7 +20,7 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDO
 const OOB_INLINE: usize = 0;
 
 /// Remembered for the program, without effect on the engine (the kernel does most of these for its twin).
-const REMEMBERED: [(i32, i32); 15] = [
+const REMEMBERED: [(i32, i32); 13] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -28,8 +28,6 @@ const REMEMBERED: [(i32, i32); 15] = [
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::SOL_SOCKET, libc::SO_MARK),
-    (libc::IPPROTO_IP, libc::IP_TOS),
-    (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
@@ -39,8 +37,7 @@ const REMEMBERED: [(i32, i32); 15] = [
 ];
 
 /// What of these is not 0 when nothing was set.
-const REMEMBERED_DEFAULTS: [((i32, i32), i32); 4] = [
-    ((libc::IPPROTO_IP, libc::IP_TTL), 64),
+const REMEMBERED_DEFAULTS: [((i32, i32), i32); 3] = [
     ((libc::IPPROTO_TCP, libc::TCP_QUICKACK), 1),
     ((libc::IPPROTO_TCP, libc::TCP_SYNCNT), 6),
     ((libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), -1),
@@ -49,7 +46,7 @@ const REMEMBERED_DEFAULTS: [((i32, i32), i32); 4] = [
 const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
 /// Options that the engine acts on, with Linux's default.
-const OFFLOADED: [(i32, i32, FlowOption, u32); 7] = [
+const OFFLOADED: [(i32, i32, FlowOption, u32); 11] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, FlowOption::KeepAlive, 0),
@@ -57,7 +54,15 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 7] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, FlowOption::KeepIntervalSecs, 75),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, FlowOption::KeepCount, 9),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
+    (libc::IPPROTO_IP, libc::IP_TOS, FlowOption::TrafficClass, 0),
+    (libc::IPPROTO_IP, libc::IP_TTL, FlowOption::HopLimit, HOP_LIMIT),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, FlowOption::TrafficClass, 0),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, FlowOption::HopLimit, HOP_LIMIT),
 ];
+/// TTL and hop limit of a connection that says nothing.
+const HOP_LIMIT: u32 = 64;
+/// The part of IP_TOS that is not the program's: ECN.
+const ECN_BITS: u32 = 0b11;
 
 /// States of connections, by Linux's numbers.
 const TIME_WAIT: u8 = 6;
@@ -168,6 +173,22 @@ fn pacing_entry(rate: u64) -> u32 {
     u32::try_from(rate).ok().filter(|rate| *rate < u32::MAX).unwrap_or(0)
 }
 
+/// What the engine is told where the program says `value`.
+fn offloaded_value(option: FlowOption, default: u32, value: i32) -> Result<u32, Errno> {
+    match (option, u32::try_from(value)) {
+        (FlowOption::TrafficClass, _) if value == -1 => Ok(default),
+        (FlowOption::TrafficClass, _) => Ok(value as u32 & 0xff & !ECN_BITS),
+        (FlowOption::HopLimit, _) if value == -1 => Ok(default),
+        (FlowOption::HopLimit, Ok(value @ 1..=255)) => Ok(value),
+        (FlowOption::HopLimit, _) => Err(Errno::EINVAL),
+        (FlowOption::UserTimeoutMs, Ok(value)) => Ok(value),
+        (FlowOption::UserTimeoutMs, _) => Err(Errno::EINVAL),
+        _ if default == 0 => Ok(u32::from(value != 0)),
+        (_, Ok(value @ 1..)) => Ok(value),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 fn put(out: &mut [u8], value: &[u8]) -> usize {
     let len = out.len().min(value.len());
     out[..len].copy_from_slice(&value[..len]);
@@ -237,12 +258,7 @@ impl Socket {
         let found = OFFLOADED.iter().position(|(l, n, _, _)| (*l, *n) == (level, name));
         if let Some(at) = found {
             let (_, _, option, default) = OFFLOADED[at];
-            let is_flag = default == 0 && option != FlowOption::UserTimeoutMs;
-            let value = match u32::try_from(value) {
-                _ if is_flag => u32::from(value != 0),
-                Ok(value) if value > 0 || option == FlowOption::UserTimeoutMs => value,
-                _ => return Err(Errno::EINVAL),
-            };
+            let value = offloaded_value(option, default, value)?;
             self.settings.lock().offloaded[at] = Some(value);
             self.tell_engine(option, value);
             return Ok(());

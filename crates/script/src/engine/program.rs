@@ -337,6 +337,7 @@ impl Program {
             SocketOption::KeepCount => FlowOption::KeepCount,
             SocketOption::UserTimeoutMs => FlowOption::UserTimeoutMs,
             SocketOption::ReceiveBuffer => FlowOption::ReceiveWindowMax,
+            SocketOption::TimeToLive => FlowOption::HopLimit,
         };
         match self.flow(at) {
             Ok(flow) => self.command(cx, Command::SetOption { flow, option, value }, &[])?,

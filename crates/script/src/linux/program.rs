@@ -222,6 +222,7 @@ fn set(socket: &OwnedFd, option: SocketOption, value: u32) -> Result<()> {
         SocketOption::KeepCount => sockopt::set_tcp_keepcnt(socket, value),
         SocketOption::UserTimeoutMs => sockopt::set_tcp_user_timeout(socket, value),
         SocketOption::ReceiveBuffer => sockopt::set_socket_recv_buffer_size(socket, value as usize),
+        SocketOption::TimeToLive => sockopt::set_ip_ttl(socket, value),
     }
     .map_err(failed("setting an option"))
 }

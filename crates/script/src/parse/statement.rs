@@ -262,6 +262,7 @@ fn option(word: &str) -> Option<SocketOption> {
         "keepcnt" => SocketOption::KeepCount,
         "user-timeout" => SocketOption::UserTimeoutMs,
         "rcvbuf" => SocketOption::ReceiveBuffer,
+        "ttl" => SocketOption::TimeToLive,
         _ => return None,
     })
 }

@@ -21,6 +21,7 @@ def apply(sock, name, value):
         "keepcnt": (tcp, socket.TCP_KEEPCNT),
         "user-timeout": (tcp, socket.TCP_USER_TIMEOUT),
         "rcvbuf": (sol, socket.SO_RCVBUF),
+        "ttl": (socket.IPPROTO_IP, socket.IP_TTL),
     }[name]
     sock.setsockopt(level, option, value)
 

@@ -95,6 +95,7 @@ const fn option_name(option: SocketOption) -> &'static str {
         SocketOption::KeepCount => "keepcnt",
         SocketOption::UserTimeoutMs => "user-timeout",
         SocketOption::ReceiveBuffer => "rcvbuf",
+        SocketOption::TimeToLive => "ttl",
     }
 }
 

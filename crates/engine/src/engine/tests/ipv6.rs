@@ -107,6 +107,32 @@ fn a_segment_fills_the_mtu_with_the_larger_header() {
     assert_eq!(world.sides[A].memory.infos.last().map(|info| info.mss), Some(1500 - 40 - 20 - 12));
 }
 
+/// The Diffserv field and the hop limit are the program's (RFC 9293 section 3.9.2), the ECN bits are not.
+#[test]
+fn a_program_sets_the_traffic_class_and_the_hop_limit() {
+    use toe_abi::entry::{Command, FlowOption};
+    for at in [addr(B, 80), addr6(B, 80)] {
+        let mut world = World::with_caps(LinkCaps::default());
+        let (a, _) = world.connected_to(at);
+        let (now, flow) = (world.now, world.sides[A].conns[a].id);
+        for (option, value) in [
+            (FlowOption::TrafficClass, 0xbb),
+            (FlowOption::HopLimit, 9),
+            (FlowOption::HopLimit, 0),
+            (FlowOption::HopLimit, 256),
+        ] {
+            world.sides[A].plain(now, Command::SetOption { flow, option, value });
+        }
+        world.log.clear();
+        world.sides[A].send(now, a, b"hello");
+        world.run_ms(1);
+        let (_, _, frame) = world.log.iter().find(|(_, from, _)| *from == A).expect("sent");
+        let ip = &frame[eth::HEADER_LEN..];
+        let (class, limit) = if at.is_ipv4() { (ip[1], ip[8]) } else { (ip[0] << 4 | ip[1] >> 4, ip[7]) };
+        assert_eq!((class, limit), (0xb8, 9), "{at}");
+    }
+}
+
 #[test]
 fn what_is_lost_doubled_and_late_arrives_all_the_same() {
     for seed in 0..5 {

@@ -147,3 +147,21 @@ fn a_lost_syn_makes_the_start_careful_and_says_nothing_of_the_path() {
         "then slow start"
     );
 }
+
+/// RFC 9293 section 3.8.3: after R1 time-outs somebody else may have the address.
+#[test]
+fn the_neighbour_of_a_silent_peer_is_asked_for_again() {
+    let mut world = World::new();
+    let (a, _) = world.connected();
+    let questions = |world: &World| {
+        world.log.iter().filter(|(_, from, frame)| *from == A && frame[12..14] == [0x08, 0x06]).count()
+    };
+    let before = questions(&world);
+    world.unplugged = true;
+    let now = world.now;
+    world.sides[A].send(now, a, b"hello");
+    world.run_ms(900);
+    assert_eq!(questions(&world), before, "two time-outs prove nothing");
+    world.run_ms(1_500);
+    assert!(questions(&world) > before);
+}

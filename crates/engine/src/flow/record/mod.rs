@@ -319,6 +319,9 @@ pub struct Options {
     pub receive_window_limit: u32,
     /// The program takes no more.
     pub receive_shut: bool,
+    /// Diffserv field in its place in the octet, and TTL or hop limit, of what is sent.
+    pub traffic_class: u8,
+    pub hop_limit: u8,
 }
 
 /// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, peer closed,
@@ -412,6 +415,8 @@ impl Default for Options {
             user_timeout_ms: 0,
             receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
             receive_shut: false,
+            traffic_class: 0,
+            hop_limit: crate::egress::builder::TTL,
         }
     }
 }

@@ -17,6 +17,8 @@ pub const FIN_WAIT_2_US: u64 = 60_000_000;
 /// (tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for so long.
 const SYN_RETRIES: u8 = 7;
 const SYN_ACK_RETRIES: u8 = 5;
+/// Time-outs after which the path is looked at: R1 of RFC 9293 section 3.8.3.
+pub const PATH_RETRIES: u8 = 3;
 /// Time-outs until data is given up: R2 of RFC 9293 section 3.8.3 is at least 100 s; Linux: tcp_retries2.
 const DATA_RETRIES: u8 = 15;
 /// Time-outs until a connection that no program holds is given up (Linux: tcp_orphan_retries).
