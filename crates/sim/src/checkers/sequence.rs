@@ -200,7 +200,13 @@ impl Sequences {
         if let Some(other) = self.halves.insert(tcp.way, half).filter(|other| other.synchronized.is_some())
             && other.synchronized == header.ack.map(|ack| ack.minus(1))
         {
-            self.other_answers.insert(tcp.way, other);
+            // The peer may have answered the first one already: then that counts.
+            let is_answered =
+                self.halves.get(&tcp.way.back()).is_some_and(|peer| peer.synchronized == Some(other.iss));
+            let aside = if is_answered { self.halves.insert(tcp.way, other) } else { Some(other) };
+            if let Some(aside) = aside {
+                self.other_answers.insert(tcp.way, aside);
+            }
         }
         if header.ack.is_none() {
             // A new life: what came back in the last one says nothing of this.
