@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop sim coverage clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz coverage clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -75,9 +75,15 @@ interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs
 
 # Optimized, with every assertion and overflow check.
 SEEDS ?= 100000
-FIRST ?= 0
-sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 0), on all processors; docs/simulator.md
+FIRST ?= 100000
+sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 100000), on all processors; docs/simulator.md
 	cargo run --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
+
+TARGET ?=
+SECONDS ?= 60
+fuzz: ## TARGET=frames|entries|operations|scripts, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh "$(TARGET)" "$(SECONDS)"
 
 clean: ## remove what was built
 	cargo clean

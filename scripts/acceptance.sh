@@ -2,7 +2,7 @@
 # The heavy figures, in one table: a million requests, 1 GiB files both ways on good and bad links, idle CPU, hostile
 # input, calls on both stacks compared. About a quarter of an hour; needs root. Ends with 1 when a figure misses its mark.
 #
-# acceptance.sh [requests|transfers|idle|hostile|differ]...   only these parts
+# acceptance.sh [requests|transfers|idle|hostile|differ|scripts|sim]...   only these parts
 # ACCEPTANCE_FILE_MIB sets the size of the file (1024).
 set -euo pipefail
 
@@ -159,10 +159,20 @@ part_scripts() {
     fi
 }
 
+part_sim() {
+    local log=$work/sim.log seeds=300
+    if (cd "$root_dir" && cargo run -q --profile sim -p toe-sim -- --linux --seeds "$seeds") >"$log" 2>&1; then
+        row PASS "simulated worlds with Linux at the far end" "$(grep -o "$seeds seeds in .* s" "$log"), no checker failed"
+    else
+        row FAIL "simulated worlds with Linux at the far end" "see below"
+        tail -80 "$log" >&2
+    fi
+}
+
 [ -x "$toe" ] || die "no $toe: run 'make build' first"
 is_root || die "needs root (network namespaces): sudo env PATH=\$PATH make acceptance"
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(requests transfers idle hostile differ scripts)
+[ ${#parts[@]} -gt 0 ] || parts=(requests transfers idle hostile differ scripts sim)
 make_lab
 for part in "${parts[@]}"; do "part_$part"; done
 

@@ -14,6 +14,7 @@ say() { printf 'setup: %s\n' "$*"; }
 # "command:package" pairs for each target. A path instead of a command is for packages that bring no command.
 case ${1:-} in
     build | lint | sim) wanted=() ;;
+    fuzz) wanted=(c++:g++) ;;
     coverage) wanted=(/usr/bin/python3:python3) ;;
     demo) wanted=(nginx:nginx wrk:wrk ip:iproute2 nsenter:util-linux) ;;
     test)
@@ -38,7 +39,7 @@ case ${1:-} in
         wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)
         ;;
     *)
-        echo "usage: setup.sh build|test|lint|demo|bench|compat|interop|sim|coverage [packages]" >&2
+        echo "usage: setup.sh build|test|lint|demo|bench|compat|interop|sim|fuzz|coverage [packages]" >&2
         exit 2
         ;;
 esac

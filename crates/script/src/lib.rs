@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod far_link;
 pub mod files;
 pub mod linux;
+pub mod namespace;
 pub mod packet;
 pub mod parse;
 pub mod pattern;

@@ -8,13 +8,17 @@ use crate::node::{Node, PORT, QS};
 use crate::random::{Draws, Random};
 use crate::swarm::Swarm;
 use std::net::{Ipv4Addr, SocketAddr};
-use toe_abi::command::{ListenArgs, NO_HANDLE};
+use toe_abi::command::ListenArgs;
 use toe_abi::entry::Command;
 use toe_base::AnchorHandle;
 use toe_engine::Engine;
+use toe_engine::control::listen::Twin;
 use toe_wire::EthRepr;
 use toe_wire::link::RxOffload;
 use zerocopy::IntoBytes;
+
+/// What the kernel calls the socket that holds the listener's port.
+const TWIN: u64 = 77;
 
 /// An engine at 10.0.0.1 with one session, which listens at port 80.
 #[derive(Debug)]
@@ -32,14 +36,34 @@ impl Default for Target {
 
 impl Target {
     pub fn new() -> Target {
+        Target::with(|_| {})
+    }
+
+    /// Its link's address is the kernel's, too.
+    pub fn shared() -> Target {
+        Target::with(|node| node.engine.share_port(PORT))
+    }
+
+    fn with(set_up: impl FnOnce(&mut Node)) -> Target {
         let mut swarm = Swarm::choose(1, None);
         swarm.engines[0].flows_max = 64;
         let random = Random::new(1, Draws::Rings);
-        let mut node = Node::new(0, swarm.engines[0], Memory::new(random.clone()), [7; 16], random);
+        let mut node = Node::new(0, swarm.engines[0], false, Memory::new(random.clone()), [7; 16], random);
+        set_up(&mut node);
         let session = node.attach(&swarm).map(|at| node.sessions[at].id).unwrap_or_default();
         let anchor = node.engine.take_anchor(session);
-        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80)).into();
-        let args = ListenArgs { local, backlog: 16, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
+        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
+        let twin = Twin {
+            local: local.into(),
+            v6_only: false,
+            identity: TWIN,
+            shares_port: false,
+            is_here: true,
+            listens: true,
+        };
+        let twin = node.engine.add_twin(session, twin);
+        let args =
+            ListenArgs { local: local.into(), backlog: 16, anchor: anchor.0, twin, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         let clock = node.clock(0);
@@ -51,6 +75,22 @@ impl Target {
 
     pub fn engine(&self) -> &Engine {
         &self.node.engine
+    }
+
+    /// So many copies of a frame arrive before the engine can send anything.
+    pub fn burst(&mut self, frame: &[u8], copies: usize) {
+        let node = &mut self.node;
+        let clock = node.clock(self.now_us);
+        for _ in 0..copies {
+            node.engine.handle_frame(clock, PORT, frame, RxOffload::default(), &mut node.memory);
+        }
+        self.settle();
+    }
+
+    /// The kernel socket that holds the listener's port goes.
+    pub fn twin_goes(&mut self) {
+        self.node.engine.twin_gone(TWIN);
+        self.settle();
     }
 
     /// A frame arrives, and the engine does what follows from it. `vouched`: its link says that the checksum is right.

@@ -7,10 +7,13 @@
 //! ([`network`]). docs/simulator.md says how to use it.
 #![forbid(unsafe_code)]
 
+pub mod channels;
 pub mod checkers;
 pub mod corpus;
 pub mod frame;
+pub mod fuzz;
 pub mod hostile;
+pub mod linux;
 pub mod memory;
 pub mod network;
 pub mod node;
@@ -20,10 +23,12 @@ pub mod program;
 pub mod random;
 pub mod run;
 pub mod sabotage;
+pub mod scenes;
 pub mod settle;
 pub mod swarm;
 pub mod tally;
 pub mod trace;
+pub mod wider;
 pub mod world;
 
 pub use checkers::{Checker, Failure};

@@ -8,9 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use toe_engine::Counter;
+use toe_script::stack::StackError;
+use toe_sim::memory::Memory;
 use toe_sim::swarm::Swarm;
 use toe_sim::trace::{HEADER, Trace};
-use toe_sim::{Failure, Fault, Runner, Tallies, Tally, run};
+use toe_sim::{Failure, Fault, Outcome, Runner, Tallies, Tally, linux, run};
 
 /// Engines, programs and bad links in virtual time, from one seed.
 #[derive(Debug, Parser)]
@@ -31,6 +33,9 @@ struct Args {
     /// Threads; 0: one for each processor
     #[arg(long, default_value_t = 0)]
     jobs: usize,
+    /// Linux's TCP at the far end, in real time (needs root); a seed gives the same choices each time, not the same run
+    #[arg(long)]
+    linux: bool,
     /// Only this fault, and in every seed
     #[arg(long)]
     only: Option<Fault>,
@@ -53,16 +58,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// A seed that failed, with its last events if it would not fail again for sure.
+struct Failed {
+    seed: u64,
+    failure: Failure,
+    lines: Vec<String>,
+}
+
 fn one(seed: u64, args: &Args) -> ExitCode {
-    let how = Runner { only: args.only, sabotage: None };
     let trace = if args.trace { Trace::Print } else { Trace::last(LAST_EVENTS) };
     if args.trace {
         println!("{HEADER}");
     }
-    let outcome = run(seed, how, &mut Vec::new(), trace);
+    let outcome = match run_one(seed, args, &mut Vec::new(), trace) {
+        Ok(outcome) => outcome,
+        Err(error) => return not_set_up(&error),
+    };
     match outcome.failure {
         Some(failure) => {
-            report_failure(seed, args, &failure);
+            let lines = outcome.trace.lines().cloned().collect();
+            report_failure(args, &Failed { seed, failure, lines });
             ExitCode::FAILURE
         }
         None => {
@@ -73,52 +88,71 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     }
 }
 
+fn not_set_up(error: &StackError) -> ExitCode {
+    eprintln!("toe-sim: {error}");
+    ExitCode::FAILURE
+}
+
+fn run_one(seed: u64, args: &Args, memories: &mut Vec<Memory>, trace: Trace) -> Result<Outcome, StackError> {
+    let how = Runner { only: args.only, sabotage: None };
+    if args.linux { linux::run(seed, how, trace) } else { Ok(run(seed, how, memories, trace)) }
+}
+
 fn replay(seed: u64, args: &Args) -> String {
     use clap::ValueEnum;
     let only = args.only.and_then(|fault| fault.to_possible_value());
     let only = only.map_or(String::new(), |value| format!(" --only {}", value.get_name()));
-    format!("toe-sim --seed {seed}{only} --trace")
+    let linux = if args.linux { " --linux" } else { "" };
+    format!("toe-sim --seed {seed}{only}{linux} --trace")
 }
 
-fn report_failure(seed: u64, args: &Args, failure: &Failure) {
-    let swarm = Swarm::choose(seed, args.only);
-    let again =
-        run(seed, Runner { only: args.only, sabotage: None }, &mut Vec::new(), Trace::last(LAST_EVENTS));
+fn report_failure(args: &Args, failed: &Failed) {
+    let Failed { seed, failure, lines } = failed;
     println!("\nseed {seed} FAILS: {} at {} us: {}", failure.checker.name(), failure.at_us, failure.what);
-    println!("faults: {:?}", swarm.faults);
+    println!("faults: {:?}", Swarm::choose(*seed, args.only).faults);
     if !args.trace {
         println!("the last events:\n{HEADER}");
-        again.trace.lines().for_each(|line| println!("{line}"));
+        lines.iter().for_each(|line| println!("{line}"));
     }
-    if again.failure.as_ref() != Some(failure) {
-        println!("run again it gives something else: {:?}", again.failure);
-    }
-    println!("to run it again: {}", replay(seed, args));
+    println!("to run it again: {}", replay(*seed, args));
 }
 
 fn many(args: &Args) -> ExitCode {
     let jobs = match args.jobs {
+        // Real time is mostly waiting.
+        0 if args.linux => 8,
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         jobs => jobs,
     };
     let (next, total) = (AtomicU64::new(0), Mutex::new(Tallies::default()));
-    let failures = Mutex::new(Vec::new());
+    let (failures, broken) = (Mutex::new(Vec::new()), Mutex::new(None));
     let start = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
-            scope.spawn(|| worker(args, &next, &total, &failures));
+            scope.spawn(|| {
+                if let Err(error) = worker(args, &next, &total, &failures) {
+                    next.store(args.seeds, Ordering::Relaxed);
+                    if let Ok(mut broken) = broken.lock() {
+                        *broken = Some(error);
+                    }
+                }
+            });
         }
         scope.spawn(|| progress(args, &next, &failures, start));
     });
+    if let Ok(Some(error)) = broken.into_inner() {
+        return not_set_up(&error);
+    }
     let total = total.into_inner().unwrap_or_default();
-    let failures: Vec<(u64, Failure)> = failures.into_inner().unwrap_or_default();
+    let failures: Vec<Failed> = failures.into_inner().unwrap_or_default();
     let seconds = start.elapsed().as_secs_f64();
     println!("{} seeds in {seconds:.1} s, {:.0} a second", total.seeds, total.seeds as f64 / seconds);
     summary(&total, args.counters);
-    for (number, (seed, failure)) in failures.iter().enumerate() {
+    for (number, failed) in failures.iter().enumerate() {
         if number == 0 {
-            report_failure(*seed, args, failure);
+            report_failure(args, failed);
         } else {
+            let Failed { seed, failure, .. } = failed;
             println!("seed {seed} FAILS: {}: {}", failure.checker.name(), failure.what);
             println!("to run it again: {}", replay(*seed, args));
         }
@@ -126,10 +160,14 @@ fn many(args: &Args) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn worker(args: &Args, next: &AtomicU64, total: &Mutex<Tallies>, failures: &Mutex<Vec<(u64, Failure)>>) {
+fn worker(
+    args: &Args,
+    next: &AtomicU64,
+    total: &Mutex<Tallies>,
+    failures: &Mutex<Vec<Failed>>,
+) -> Result<(), StackError> {
     let mut memories = Vec::new();
     let mut tallies = Tallies::default();
-    let how = Runner { only: args.only, sabotage: None };
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let stopped = !args.keep_going && failures.lock().is_ok_and(|f| !f.is_empty());
@@ -137,22 +175,31 @@ fn worker(args: &Args, next: &AtomicU64, total: &Mutex<Tallies>, failures: &Mute
             break;
         }
         let seed = args.first.wrapping_add(number);
-        let outcome = run(seed, how, &mut memories, Trace::Off);
+        let trace = || if args.linux { Trace::last(LAST_EVENTS) } else { Trace::Off };
+        let mut outcome = run_one(seed, args, &mut memories, trace())?;
         tallies.merge(&outcome.tallies);
-        if let (Some(failure), Ok(mut failures)) = (outcome.failure, failures.lock()) {
-            println!("seed {seed} FAILS: {}", failure.checker.name());
-            failures.push((seed, failure));
-            // What the failed run left behind is of no use to the next.
-            memories.clear();
+        let Some(failure) = outcome.failure.take() else { continue };
+        println!("seed {seed} FAILS: {}", failure.checker.name());
+        // What the failed run left behind is of no use to the next.
+        memories.clear();
+        if !args.linux {
+            outcome = run_one(seed, args, &mut Vec::new(), Trace::last(LAST_EVENTS))?;
+            if outcome.failure.as_ref() != Some(&failure) {
+                println!("run again it gives something else: {:?}", outcome.failure);
+            }
+        }
+        if let Ok(mut failures) = failures.lock() {
+            failures.push(Failed { seed, failure, lines: outcome.trace.lines().cloned().collect() });
         }
     }
     if let Ok(mut total) = total.lock() {
         total.merge(&tallies);
     }
+    Ok(())
 }
 
 /// A line every few seconds.
-fn progress(args: &Args, next: &AtomicU64, failures: &Mutex<Vec<(u64, Failure)>>, start: Instant) {
+fn progress(args: &Args, next: &AtomicU64, failures: &Mutex<Vec<Failed>>, start: Instant) {
     let mut ticks = 0u64;
     loop {
         std::thread::sleep(std::time::Duration::from_millis(100));

@@ -1,15 +1,17 @@
 //! Session memory and completion rings, as the engine reaches them: the daemon's part of the world, with its own eye on
 //! what the engine touches. Kept from seed to seed, because making it anew would cost more than a short run.
 
+use crate::channels::Channels;
 use crate::checkers::{Checker, Verdict, isolation};
 use crate::random::Random;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
+use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
-use toe_base::{QueueSetId, SessionId};
+use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_engine::{HostSide, STAGING_LEN};
 
 /// What fresh memory holds, and memory that nobody may read any more: an octet of it in a stream is noticed.
@@ -117,6 +119,7 @@ pub struct Memory {
     pub misplace_by: u64,
     /// The same: data completions are lost.
     pub loses_data: bool,
+    pub channels: Channels,
 }
 
 /// Sessions that one engine of a run may have, the staging memory included.
@@ -139,6 +142,7 @@ impl Memory {
             verdict: Verdict::default(),
             misplace_by: 0,
             loses_data: false,
+            channels: Channels::default(),
         }
     }
 
@@ -285,6 +289,27 @@ impl HostSide for Memory {
                 self.verdict.fail(Checker::Isolation, what);
             }
         }
+    }
+
+    fn open_channel(&mut self, channel: ChannelId, _: [(SessionId, QueueSetId); 2]) -> bool {
+        self.channels.open(channel, &mut self.verdict);
+        true
+    }
+
+    fn close_channel(&mut self, channel: ChannelId) {
+        self.channels.close(channel, &mut self.verdict);
+    }
+
+    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
+        self.channels.reset(channel, slot, &mut self.verdict);
+    }
+
+    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, _gone: bool) -> bool {
+        self.channels.end(channel, slot, side, &mut self.verdict)
+    }
+
+    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
+        self.channels.is_done(channel, slot, side)
     }
 
     fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {

@@ -7,7 +7,7 @@ use crate::program::socket::Socket;
 use crate::random::Random;
 use crate::swarm::{EngineSpec, Swarm};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
 use toe_base::{AnchorHandle, Instant, ListenerId, PortId, QueueSetId, SessionId};
@@ -66,6 +66,8 @@ pub struct Session {
     pub wake_scheduled: bool,
     /// Sockets that want send memory.
     pub hungry: Vec<usize>,
+    /// Octets that it sends to whoever connects and is not known.
+    pub greets: u32,
     /// Set once it means harm.
     pub mischief: Option<Mischief>,
 }
@@ -75,21 +77,29 @@ pub fn address_of(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, node as u8 + 1)
 }
 
+/// The same in IPv6.
+pub fn v6_address_of(node: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node as u16 + 1)
+}
+
 impl Node {
     pub fn new(
         number: usize,
         spec: EngineSpec,
+        has_ipv6: bool,
         mut memory: Memory,
         secret: [u8; 16],
         random: Random,
     ) -> Node {
-        let config =
-            EngineConfig { flows_max: spec.flows_max, direct: false, ..EngineConfig::with_secret(secret) };
+        let config = EngineConfig { secret, flows_max: spec.flows_max, direct: spec.direct, tcp: spec.tcp };
         let mut engine = Engine::new(config);
         let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
         let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
         engine.add_local();
         engine.add_addr(port, address_of(number).into(), 24);
+        if has_ipv6 {
+            engine.add_addr(port, v6_address_of(number).into(), 64);
+        }
         memory.reset(random);
         Node {
             engine,
@@ -143,6 +153,7 @@ impl Node {
             stalled_until_us: 0,
             wake_scheduled: false,
             hungry: Vec::new(),
+            greets: 0,
             mischief: None,
         });
         Some(self.sessions.len() - 1)

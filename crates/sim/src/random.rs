@@ -15,6 +15,10 @@ pub enum Draws {
     Hostile,
     Drivers,
     Rings,
+    /// What was added later, so that older seeds keep their worlds.
+    Wider,
+    /// A run against Linux.
+    Linux,
 }
 
 /// One stream of numbers.

@@ -4,13 +4,14 @@
 use crate::checkers::{Checker, Failure, memory, timers};
 use crate::memory::Memory;
 use crate::panics;
-use crate::program::plan::{Excuses, Gate};
+use crate::program::plan::{Conn, Excuses, Gate};
 use crate::sabotage::Sabotage;
 use crate::swarm::{Fault, LinkFaults, Swarm};
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
+use crate::wider;
 use crate::world::{What, World};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::attach::FenceReason;
 use toe_engine::Counter;
 
@@ -38,6 +39,8 @@ pub enum Mishap {
     ClockJumps,
     Rebuild,
     PathMtu,
+    Passes,
+    PassesAgain { node: usize, session: usize, socket: usize },
     PathMtuBack { from: usize, to: usize },
     Harm { node: usize, session: usize },
 }
@@ -56,15 +59,9 @@ pub fn run(seed: u64, how: Runner, memories: &mut Vec<Memory>, trace: Trace) -> 
         Ok(result) => result.err(),
         Err(what) => Some(Failure { checker: Checker::Panic, at_us: world.now_us, what }),
     };
-    let mut tallies = world.tallies;
-    tallies.seeds = 1;
-    tallies.add_many(Tally::VirtualSeconds, world.now_us / 1_000_000);
-    for node in &world.nodes {
-        tallies.add_engine(&node.engine);
-    }
-    let trace = std::mem::take(&mut world.trace);
+    let outcome = world.outcome(failure);
     world.into_memories(memories);
-    Outcome { failure, tallies, trace }
+    outcome
 }
 
 impl World {
@@ -81,43 +78,23 @@ impl World {
         self.trace.event(self.now_us, About::default(), event, detail);
     }
 
+    /// What it came to.
+    pub fn outcome(&mut self, failure: Option<Failure>) -> Outcome {
+        let mut tallies = self.tallies;
+        tallies.seeds = 1;
+        tallies.add_many(Tally::VirtualSeconds, self.now_us / 1_000_000);
+        for node in &self.nodes {
+            tallies.add_engine(&node.engine);
+        }
+        Outcome { failure, tallies, trace: std::mem::take(&mut self.trace) }
+    }
+
     fn set_up(&mut self) {
-        if self.trace.is_on() {
-            let swarm = self.swarm.clone();
-            self.note("swarm", format_args!("{swarm:?}"));
-        }
-        for at in 0..self.nodes.len() {
-            let spec = self.nodes[at].spec;
-            for number in 0..spec.sessions + spec.hostile {
-                let Some(session) = self.nodes[at].attach(&self.swarm) else { continue };
-                if number < spec.sessions {
-                    let backlog = self.swarm.backlog;
-                    self.with_session(at, session, |session, cx| {
-                        session.listen(cx, Ipv4Addr::UNSPECIFIED, 7000 + number as u16, backlog);
-                    });
-                } else {
-                    self.turn(at, session);
-                }
-            }
-            self.nodes[at].memory.set_refusals(self.swarm.driver.ring_full_ppm);
-            self.nodes[at].memory.misplace_by =
-                if self.sabotage == Some(Sabotage::MisplaceWrites) { 64 } else { 0 };
-            self.nodes[at].memory.loses_data = self.sabotage == Some(Sabotage::LoseData);
-        }
-        let swarm = &self.swarm;
-        let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
-        let on = |fault| swarm.faults.contains(&fault);
-        // A full queue loses frames as well.
-        let loses = swarm.link != clean || swarm.link.bottleneck.is_some();
-        self.conns.excuses = Excuses {
-            lossy: loses || swarm.driver.mtu_changes > 0,
-            jumps: swarm.driver.clock_jumps > 0,
-            crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
-            forgetful: on(Fault::TableFull),
-        };
+        self.set_up_sessions();
+        self.conns.excuses = self.excuses();
         for _ in 0..self.swarm.connections {
             let conn = self.plan_connection();
-            self.schedule(self.conns.list[conn as usize].start_us, What::Connect { conn });
+            self.add_connection(conn);
         }
         if self.swarm.storm {
             self.tallies.add(Tally::ConnectStorms);
@@ -128,7 +105,61 @@ impl World {
         self.schedule_mishaps();
     }
 
-    fn schedule_mishaps(&mut self) {
+    /// The engines' sessions attach; ordinary ones listen.
+    pub fn set_up_sessions(&mut self) {
+        if self.trace.is_on() {
+            let swarm = self.swarm.clone();
+            self.note("swarm", format_args!("{swarm:?}"));
+        }
+        // At the unspecified address of IPv6 connections of both families come in.
+        let anywhere: IpAddr = if self.swarm.wider.ipv6_percent > 0 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        for at in 0..self.nodes.len() {
+            let spec = self.nodes[at].spec;
+            for number in 0..spec.sessions + spec.hostile {
+                let Some(session) = self.nodes[at].attach(&self.swarm) else { continue };
+                if number < spec.sessions {
+                    let backlog = self.swarm.backlog;
+                    self.with_session(at, session, |session, cx| {
+                        session.listen(cx, anywhere, 7000 + number as u16, backlog);
+                    });
+                } else {
+                    self.turn(at, session);
+                }
+            }
+            self.nodes[at].memory.set_refusals(self.swarm.driver.ring_full_ppm);
+            self.nodes[at].memory.misplace_by =
+                if self.sabotage == Some(Sabotage::MisplaceWrites) { 64 } else { 0 };
+            self.nodes[at].memory.loses_data = self.sabotage == Some(Sabotage::LoseData);
+        }
+    }
+
+    /// What the faults that are on may make go wrong without anybody's fault.
+    pub fn excuses(&self) -> Excuses {
+        let swarm = &self.swarm;
+        let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
+        let on = |fault| swarm.faults.contains(&fault);
+        // A full queue loses frames as well.
+        let loses = swarm.link != clean || swarm.link.bottleneck.is_some();
+        Excuses {
+            lossy: loses || swarm.driver.mtu_changes > 0,
+            jumps: swarm.driver.clock_jumps > 0,
+            crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
+            forgetful: on(Fault::TableFull),
+        }
+    }
+
+    /// A connection that will be made.
+    pub fn add_connection(&mut self, conn: Conn) {
+        let number = self.streams.open();
+        self.schedule(conn.start_us, What::Connect { conn: number });
+        self.conns.list.push(conn);
+    }
+
+    pub fn schedule_mishaps(&mut self) {
         let driver = self.swarm.driver;
         let times = [
             (driver.kills, Mishap::HostDies),
@@ -137,6 +168,7 @@ impl World {
             (driver.clock_jumps, Mishap::ClockJumps),
             (driver.rebuilds, Mishap::Rebuild),
             (driver.mtu_changes, Mishap::PathMtu),
+            (driver.passes, Mishap::Passes),
         ];
         for (count, mishap) in times {
             for _ in 0..count {
@@ -150,7 +182,7 @@ impl World {
     // ---- mishaps ----
 
     pub fn mishap(&mut self, mishap: Mishap) {
-        if self.healed && !matches!(mishap, Mishap::Rebuild) {
+        if self.healed && !matches!(mishap, Mishap::Rebuild | Mishap::PassesAgain { .. }) {
             return;
         }
         let at = self.drivers.below(self.nodes.len() as u32) as usize;
@@ -187,6 +219,8 @@ impl World {
                 self.tallies.add(Tally::Rebuilds);
                 self.nodes[at].engine.rebuild_derived();
             }
+            Mishap::Passes => self.pass_some_socket(at),
+            Mishap::PassesAgain { node, session, socket } => self.pass_socket(node, session, socket),
             Mishap::PathMtu => self.change_mtu(at),
             Mishap::PathMtuBack { from, to } => self.network.set_mtu(from, to, None),
             Mishap::Harm { node, session } => self.harm(node, session),
@@ -194,7 +228,7 @@ impl World {
         self.nodes[at].touched = true;
     }
 
-    fn some_session(&mut self, at: usize) -> Option<usize> {
+    pub fn some_session(&mut self, at: usize) -> Option<usize> {
         let alive: Vec<usize> = (0..self.nodes[at].sessions.len())
             .filter(|s| self.nodes[at].sessions[*s].alive && !self.nodes[at].sessions[*s].is_hostile())
             .collect();
@@ -203,7 +237,7 @@ impl World {
 
     fn change_mtu(&mut self, from: usize) {
         self.tallies.add(Tally::MtuChanges);
-        let to = (from + 1) % self.nodes.len();
+        let to = (from + 1) % self.swarm.engines.len();
         let mtu = self.drivers.pick(&[576, 1000, 1280, 1400]);
         self.network.set_mtu(from, to, Some(mtu));
         let back_us = self.now_us + u64::from(self.drivers.any_size(10_000_000));
@@ -261,7 +295,12 @@ impl World {
             verdict: &mut self.verdict,
             wakes: &mut wakes,
         };
-        let result = node.sessions[session].do_harm(&mut cx);
+        let mut result = node.sessions[session].do_harm(&mut cx);
+        if self.swarm.wider.bad_registers
+            && let Some(reason) = wider::bad_registers(&mut self.wider)
+        {
+            result = Err(reason);
+        }
         node.touched = true;
         if let Err(reason) = result {
             self.tallies.add(Tally::Fences);
@@ -280,7 +319,7 @@ impl World {
     }
 
     /// The process ends, or is fenced; the kernel closes its descriptors before or after the engine hears of it.
-    fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
+    pub fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
         self.excuse_session(at, session, "a host is gone");
         let kernel_first = self.drivers.one_in(2) && fenced.is_none();
         if kernel_first {
@@ -331,12 +370,12 @@ impl World {
 
     // ---- phases ----
 
-    fn all_complete(&self) -> bool {
+    pub fn all_complete(&self) -> bool {
         self.conns.list.iter().all(|conn| conn.is_complete())
     }
 
     /// No faults any more, and nobody who means harm.
-    fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.note("heal", format_args!("faults are over"));
         for at in 0..self.nodes.len() {
             for session in 0..self.nodes[at].sessions.len() {
@@ -364,10 +403,10 @@ impl World {
     }
 
     /// Every connection that is not excused completes: while one has not, something moves.
-    fn everything_completes(&mut self) -> Result<(), Failure> {
+    pub fn everything_completes(&mut self) -> Result<(), Failure> {
         let mut moved_at = self.now_us;
         let mut progress = self.streams.progress;
-        while let Some(waits) = self.conns.list.iter().position(|c| !c.is_complete() && c.excuse.is_none()) {
+        while let Some(waits) = self.waits_for() {
             let more = self.advance(moved_at + STALL_US)?;
             if self.streams.progress != progress {
                 (progress, moved_at) = (self.streams.progress, self.now_us);
@@ -378,21 +417,31 @@ impl World {
                 return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
             }
         }
-        for conn in &self.conns.list {
-            self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
-        }
+        self.tally_completed();
         self.check_streams()
     }
 
+    /// A connection that must complete and has not.
+    pub fn waits_for(&self) -> Option<usize> {
+        self.conns.list.iter().position(|conn| !conn.is_complete() && conn.excuse.is_none())
+    }
+
+    pub fn tally_completed(&mut self) {
+        for conn in &self.conns.list {
+            self.tallies.add(if conn.excuse.is_none() { Tally::Completed } else { Tally::Excused });
+        }
+    }
+
     /// What TCP has no answer to: one end is gone and the other, which waits for it, has nothing to send.
-    fn why_it_never_ends(&self, number: u32) -> Option<&'static str> {
+    pub fn why_it_never_ends(&self, number: u32) -> Option<&'static str> {
         let (conn, excuses) = (&self.conns.list[number as usize], &self.conns.excuses);
         let half_made = conn.opened == [true, false];
         let up = self.streams.get(crate::pattern::StreamId { conn: number, side: 0 });
         let client_is_silent = up.handed == 0 && !up.ended;
-        let server = &self.nodes[conn.server.0].engine;
         let full = [Counter::DropAcceptQueueFull, Counter::DropFlowTableFull];
-        let turned_away = full.into_iter().any(|full| server.counter(full) > 0);
+        let server = self.nodes.get(conn.server.0);
+        let turned_away =
+            server.is_some_and(|node| full.into_iter().any(|full| node.engine.counter(full) > 0));
         if half_made && excuses.lossy {
             Some("the server gave the handshake up")
         } else if half_made && client_is_silent && excuses.crowded && turned_away {
@@ -405,14 +454,14 @@ impl World {
         }
     }
 
-    fn describe_stall(&self, conn: u32) -> String {
+    pub fn describe_stall(&self, conn: u32) -> String {
         let of = &self.conns.list[conn as usize];
         let [up, down] = [0, 1].map(|side| self.streams.get(crate::pattern::StreamId { conn, side }).clone());
         format!("connection {conn} stalls: {of:?}, up {up:?}, down {down:?}")
     }
 
     /// What completed has arrived whole.
-    fn check_streams(&mut self) -> Result<(), Failure> {
+    pub fn check_streams(&mut self) -> Result<(), Failure> {
         for (number, conn) in self.conns.list.iter().enumerate().filter(|(_, c)| c.excuse.is_none()) {
             for side in [0, 1] {
                 let id = crate::pattern::StreamId { conn: number as u32, side };
@@ -429,7 +478,7 @@ impl World {
     }
 
     /// Every program closes what it has; then time passes, and nothing is left.
-    fn everything_ends(&mut self) -> Result<(), Failure> {
+    pub fn everything_ends(&mut self) -> Result<(), Failure> {
         self.note("end", format_args!("programs let go"));
         self.conns.ending = true;
         for conn in &mut self.conns.list {

@@ -77,12 +77,7 @@ impl World {
         let spec = &self.nodes[at].spec;
         let found = self.sequences.sent(&frame, offload, spec, &self.streams, &mut self.tallies);
         self.verdict.check(Checker::Sequence, found);
-        let mut arrivals = Vec::new();
-        self.network
-            .launch(now_us, at, frame, offload, &mut self.tallies, &mut |flight| arrivals.push(flight));
-        for flight in arrivals {
-            self.schedule(flight.due_us, What::Arrives(flight));
-        }
+        self.launch(at, frame, offload);
     }
 
     fn note_reset(&mut self, frame: &[u8]) {

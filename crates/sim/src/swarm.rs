@@ -2,7 +2,11 @@
 //! few faults and few connections, so that each combination comes up and a run is short.
 
 use crate::random::{Draws, Random};
+use crate::wider::Wider;
 use toe_base::limits::FLOWS_MAX;
+use toe_engine::flow::tcp::congestion::AlgorithmName;
+use toe_engine::flow::tcp::ecn::EcnMode;
+use toe_engine::flow::tcp::open::TcpConfig;
 
 /// Classes of faults; a seed turns each on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -28,9 +32,14 @@ pub enum Fault {
     Rebuild,
     TableFull,
     LittleMemory,
+    // Not in `ALL`: see [`Wider`].
+    Congestion,
+    Fragments,
+    Passes,
 }
 
 impl Fault {
+    /// What each seed has.
     pub const ALL: &'static [Fault] = &[
         Fault::Loss,
         Fault::Burst,
@@ -81,6 +90,12 @@ pub struct LinkFaults {
     pub reorder_us: u32,
     pub duplicate_ppm: u32,
     pub corrupt_ppm: u32,
+    /// Datagrams are marked as having met congestion, if their ends know ECN.
+    pub mark_ppm: u32,
+    /// Datagrams come in pieces.
+    pub fragment_ppm: u32,
+    /// Who drops a datagram that is too large says so (RFC 1191, RFC 8201), mostly.
+    pub tells_mtu: bool,
     pub delay_us: u32,
     pub jitter_us: u32,
     pub bottleneck: Option<Bottleneck>,
@@ -115,6 +130,8 @@ pub struct DriverFaults {
     pub clock_jumps: u32,
     pub rebuilds: u32,
     pub mtu_changes: u32,
+    /// A program hands a socket to another one.
+    pub passes: u32,
 }
 
 /// One engine and its link.
@@ -130,13 +147,19 @@ pub struct EngineSpec {
     pub flows_max: usize,
     pub sessions: u32,
     pub hostile: u32,
+    pub tcp: TcpConfig,
+    /// Local connections may leave the engine for channels.
+    pub direct: bool,
 }
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swarm {
     pub faults: Vec<Fault>,
+    /// The stacks, each with its link.
     pub engines: Vec<EngineSpec>,
+    /// So many of them, the last ones, are not engines of ours.
+    pub outside: usize,
     pub connections: u32,
     /// All at the same moment.
     pub storm: bool,
@@ -152,6 +175,7 @@ pub struct Swarm {
     pub link: LinkFaults,
     pub meddling: Meddling,
     pub driver: DriverFaults,
+    pub wider: Wider,
     /// Faults end after this.
     pub safety_us: u64,
 }
@@ -182,8 +206,9 @@ impl Swarm {
         let part = if on(Fault::LittleMemory) { random.pick(&[128 << 10, 256 << 10]) } else { 512 << 10 };
         let scale = u64::from(connections.div_ceil(32)).next_power_of_two();
         let safety_us = random.pick(&[200_000, 2_000_000, 20_000_000, 45_000_000]);
-        Swarm {
+        let swarm = Swarm {
             engines,
+            outside: 0,
             connections,
             storm: random.one_in(4),
             backlog: random.pick(&[1, 4, 64, 1024]),
@@ -200,9 +225,11 @@ impl Swarm {
             link: choose_link(random, &on),
             meddling: choose_meddling(random, &on),
             driver: choose_driver(random, &on),
+            wider: Wider::default(),
             safety_us,
             faults,
-        }
+        };
+        Wider::widen(seed, only, swarm)
     }
 }
 
@@ -232,11 +259,13 @@ fn choose_engine(random: &mut Random, connections: u32, on: &impl Fn(Fault) -> b
         flows_max: if on(Fault::TableFull) { 8 } else { room.min(FLOWS_MAX) },
         sessions: random.between(1, SESSIONS_OF_AN_ENGINE),
         hostile: if on(Fault::Hostile) { random.between(0, 2) } else { 0 },
+        tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept },
+        direct: false,
     }
 }
 
 /// Up to `max` parts of a million, small rates as likely as large ones.
-fn rate(random: &mut Random, is_on: bool, max: u32) -> u32 {
+pub(crate) fn rate(random: &mut Random, is_on: bool, max: u32) -> u32 {
     let rate = random.any_size(max);
     if is_on { rate.max(100) } else { 0 }
 }
@@ -260,6 +289,9 @@ fn choose_link(random: &mut Random, on: &impl Fn(Fault) -> bool) -> LinkFaults {
         reorder_us: random.between(10, 50_000),
         duplicate_ppm: rate(random, on(Fault::Duplicate), 300_000),
         corrupt_ppm: rate(random, on(Fault::Corrupt), 100_000),
+        mark_ppm: 0,
+        fragment_ppm: 0,
+        tells_mtu: false,
         delay_us,
         jitter_us,
         bottleneck: on(Fault::Bottleneck).then_some(bottleneck),
@@ -288,5 +320,6 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         clock_jumps: times(random, Fault::ClockJump),
         rebuilds: times(random, Fault::Rebuild) * 4,
         mtu_changes: times(random, Fault::Mtu),
+        passes: 0,
     }
 }

@@ -18,6 +18,7 @@ use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use toe_wire::link::TxOffload;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -82,16 +83,27 @@ pub struct World {
     pub programs: Random,
     pub drivers: Random,
     pub hostile: Random,
+    pub wider: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
     pub sabotage: Option<Sabotage>,
     /// Faults are over.
     pub healed: bool,
+    pub outside: Outside,
     events: BinaryHeap<Reverse<Event>>,
     order: u64,
     /// Events handled; a run that has very many of them never comes to rest.
     handled: u64,
+}
+
+/// What is for a stack that is not one of the engines: its number is the one after the last of theirs.
+#[derive(Debug, Default)]
+pub struct Outside {
+    /// Frames that arrive there.
+    pub frames: Vec<InFlight>,
+    /// Connections that its programs are to make.
+    pub connects: Vec<u32>,
 }
 
 /// More events than any run needs.
@@ -100,13 +112,22 @@ const EVENTS_MAX: u64 = 40_000_000;
 impl World {
     pub fn new(seed: u64, swarm: Swarm, memories: &mut Vec<Memory>, trace: Trace) -> World {
         let mut secrets = Random::new(seed, Draws::Rings);
-        let nodes = swarm.engines.iter().enumerate().map(|(number, spec)| {
-            let memory = memories.pop().unwrap_or_else(|| Memory::new(secrets.clone()));
-            let mut secret = [0; 16];
-            secret[..8].copy_from_slice(&secrets.word().to_le_bytes());
-            secret[8..].copy_from_slice(&secrets.word().to_le_bytes());
-            Node::new(number, *spec, memory, secret, Random::new(secrets.word(), Draws::Rings))
-        });
+        let nodes = swarm.engines.iter().take(swarm.engines.len() - swarm.outside).enumerate().map(
+            |(number, spec)| {
+                let memory = memories.pop().unwrap_or_else(|| Memory::new(secrets.clone()));
+                let mut secret = [0; 16];
+                secret[..8].copy_from_slice(&secrets.word().to_le_bytes());
+                secret[8..].copy_from_slice(&secrets.word().to_le_bytes());
+                Node::new(
+                    number,
+                    *spec,
+                    swarm.wider.ipv6_percent > 0,
+                    memory,
+                    secret,
+                    Random::new(secrets.word(), Draws::Rings),
+                )
+            },
+        );
         let nodes = nodes.collect();
         World {
             network: Network::new(&swarm.engines, &swarm.link, Random::new(seed, Draws::Network)),
@@ -120,11 +141,14 @@ impl World {
             programs: Random::new(seed, Draws::Programs),
             drivers: Random::new(seed, Draws::Drivers),
             hostile: Random::new(seed, Draws::Hostile),
+            // Not the stream that the world was chosen with.
+            wider: Random::new(!seed, Draws::Wider),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
             sabotage: None,
             healed: false,
+            outside: Outside::default(),
             events: BinaryHeap::new(),
             order: 0,
             handled: 0,
@@ -184,6 +208,18 @@ impl World {
         self.failure().map_or(Ok(true), Err)
     }
 
+    /// Everything up to `now_us` happens.
+    pub fn catch_up(&mut self, now_us: u64) -> Result<(), Failure> {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].touched {
+                self.settle(node);
+            }
+        }
+        while self.advance(now_us)? {}
+        self.now_us = self.now_us.max(now_us);
+        Ok(())
+    }
+
     fn time_passes(&mut self, at: usize) {
         let now_us = self.now_us;
         let node = &mut self.nodes[at];
@@ -205,6 +241,10 @@ impl World {
             }
             What::Connect { conn } => {
                 let (node, session) = self.conns.list[conn as usize].client;
+                if node >= self.nodes.len() {
+                    self.outside.connects.push(conn);
+                    return;
+                }
                 if !self.nodes[node].sessions[session].alive {
                     self.conns.list[conn as usize].excuse.get_or_insert("its process is gone");
                 }
@@ -260,7 +300,11 @@ impl World {
     }
 
     fn arrive(&mut self, flight: InFlight) {
-        let InFlight { to, mut frame, mut offload, .. } = flight;
+        if flight.to >= self.nodes.len() {
+            self.arrive_outside(flight);
+            return;
+        }
+        let InFlight { to, mut frame, mut offload, whole, .. } = flight;
         let now_us = self.now_us;
         let node = &mut self.nodes[to];
         let clock = node.clock(now_us);
@@ -274,9 +318,10 @@ impl World {
             flip_payload(&mut frame);
         }
         trace.event(now_us, About::node(to), "arrives", format_args!("{}", Seen(&frame)));
-        if let Some(tcp) = TcpFrame::parse(&frame)
-            && (offload.checksum_ok || tcp.checksum_is_valid(&frame))
+        if let Some(tcp) = whole.or_else(|| TcpFrame::parse(&frame))
+            && (whole.is_some() || offload.checksum_ok || tcp.checksum_is_valid(&frame))
         {
+            // Of a segment in pieces with the first of them: a little early, so never too strict.
             self.sequences.delivered(&tcp);
         }
         node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
@@ -284,8 +329,40 @@ impl World {
         self.network.recycle(frame);
     }
 
+    fn arrive_outside(&mut self, flight: InFlight) {
+        let InFlight { to, frame, offload, whole, .. } = &flight;
+        self.trace.event(self.now_us, About::node(*to), "arrives", format_args!("{}", Seen(frame)));
+        if let Some(tcp) = whole.or_else(|| TcpFrame::parse(frame))
+            && (whole.is_some() || offload.checksum_ok || tcp.checksum_is_valid(frame))
+        {
+            self.sequences.delivered(&tcp);
+        }
+        self.outside.frames.push(flight);
+    }
+
+    /// A frame leaves a stack that is not an engine.
+    pub fn leave_outside(&mut self, at: usize, frame: Vec<u8>, offload: TxOffload) {
+        let now_us = self.now_us;
+        self.trace.event(now_us, About::node(at), "leaves", format_args!("{}", Seen(&frame)));
+        if let Some(tcp) = TcpFrame::parse(&frame) {
+            self.sequences.observed(&tcp);
+        }
+        self.launch(at, frame, offload);
+    }
+
+    /// A frame goes to the links.
+    pub fn launch(&mut self, at: usize, frame: Vec<u8>, offload: TxOffload) {
+        let mut arrivals = Vec::new();
+        let now_us = self.now_us;
+        self.network
+            .launch(now_us, at, frame, offload, &mut self.tallies, &mut |flight| arrivals.push(flight));
+        for flight in arrivals {
+            self.schedule(flight.due_us, What::Arrives(flight));
+        }
+    }
+
     /// A connection that programs make, planned.
-    pub fn plan_connection(&mut self) -> u32 {
+    pub fn plan_connection(&mut self) -> plan::Conn {
         let plans = plan::choose(&mut self.programs, &self.swarm, &mut self.tallies);
         let random = &mut self.programs;
         let nodes = self.nodes.len() as u32;
@@ -304,11 +381,13 @@ impl World {
         if local {
             self.tallies.add(Tally::LocalConnections);
         }
-        let conn = plan::Conn {
+        let mut conn = plan::Conn {
             client,
             server,
             server_session,
             local,
+            v6: false,
+            from_port: 0,
             plans,
             start_us,
             opened: [false; 2],
@@ -316,8 +395,22 @@ impl World {
             was_reset: false,
             excuse: None,
         };
-        self.conns.list.push(conn);
-        self.streams.open()
+        if self.swarm.wider.on {
+            self.widen_connection(&mut conn);
+        }
+        conn
+    }
+
+    fn widen_connection(&mut self, conn: &mut plan::Conn) {
+        let random = &mut self.wider;
+        conn.v6 = random.below(100) < self.swarm.wider.ipv6_percent;
+        if conn.v6 {
+            self.tallies.add(Tally::Ipv6Connections);
+        }
+        for plan in &mut conn.plans {
+            let number = random.between(1, toe_abi::congestion::NAMES.len() as u32);
+            plan.congestion = self.swarm.wider.choose_congestion.then_some(number);
+        }
     }
 }
 

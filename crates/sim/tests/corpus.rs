@@ -1,8 +1,10 @@
 //! The committed corpora, replayed: each frame reaches the counter that stands beside it, and whatever is made of it by
 //! flips, cuts and joints neither panics nor leaves anything behind.
 
+use std::path::Path;
 use toe_engine::Counter;
 use toe_sim::corpus::Target;
+use toe_sim::fuzz;
 use toe_sim::random::{Draws, Random};
 
 /// Changed frames for each one of the corpus.
@@ -47,4 +49,22 @@ fn changed_frames_do_no_harm() {
         }
     }
     target.ends_clean();
+}
+
+#[test]
+fn what_fuzzers_found_does_no_harm() {
+    for target in fuzz::Target::ALL {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        assert!(!files.is_empty(), "{}", folder.display());
+        for file in files {
+            let data = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            if let Err(panic) = std::panic::catch_unwind(|| target.run(&data)) {
+                println!("{}", file.display());
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
 }

@@ -79,7 +79,8 @@ impl Engine {
                 }
             }
         }
-        sent
+        // A turn may end with a reset: nothing else may call for a long time.
+        sent + self.transmit_control(port, sink)
     }
 
     /// Whether a port has something to send.

@@ -3,24 +3,21 @@
 mod namespace;
 mod program;
 
+use crate::far_link::{receive, send_frame, wait};
 use crate::packet::Segment;
 use crate::run::{Failure, run};
 use crate::script::{Act, Call, ConnName, Gives, Header, Script};
 use crate::stack::{Outcome, Stack, StackError, Tolerance};
 use namespace::STACK_MAC;
-pub(crate) use namespace::enter_alone as enter_namespace;
 use program::Program;
-use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use toe_port::Port;
-use toe_wire::eth::{self, EthRepr, EtherType};
+use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::link::{RxOffload, TxOffload};
 
 /// A call may find what an arrival brings this much later.
 const CALL_WAIT: Duration = Duration::from_millis(100);
-/// Frames taken from the link at a time.
-const BATCH: usize = 64;
 
 struct LinuxStack {
     port: Box<dyn Port>,
@@ -78,38 +75,6 @@ impl LinuxStack {
         }
         Ok(())
     }
-}
-
-/// Waits until the link has frames, or so long.
-pub(crate) fn wait(port: &dyn Port, us: u64) -> Result<(), StackError> {
-    let Some(fd) = port.poll_fd() else { return Ok(()) };
-    let limit = Duration::from_micros(us).try_into().map_err(|error| StackError::new("waiting", error))?;
-    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(StackError::new("waiting", error)),
-    }
-}
-
-/// Takes the frames that wait at the link.
-pub(crate) fn receive(port: &mut dyn Port, frames: &mut Vec<(Vec<u8>, RxOffload)>) -> Result<(), StackError> {
-    port.receive(BATCH, &mut |frame, offload| frames.push((frame.to_vec(), offload)))
-        .map(|_| ())
-        .map_err(|error| StackError::new("taking frames from the link", error))
-}
-
-/// Sends one frame, which the link finishes as `offload` says.
-pub(crate) fn send_frame(
-    port: &mut dyn Port,
-    header: EthRepr,
-    packet: &[u8],
-    offload: TxOffload,
-) -> Result<(), StackError> {
-    let none = || StackError("the link takes no frame".to_owned());
-    let frame = port.transmit().frame(eth::HEADER_LEN + packet.len()).ok_or_else(none)?;
-    header.emit(frame);
-    frame[eth::HEADER_LEN..].copy_from_slice(packet);
-    port.transmit().commit(offload);
-    port.flush().map_err(|error| StackError::new("sending a frame", error))
 }
 
 /// Repeats a call until it gives what it must, as long as that can be on its way.

@@ -1,12 +1,9 @@
-//! A network namespace for one thread, with the far end's link in it. It has no name and goes with the thread and its
-//! descriptors, however those end, so that nothing is ever left behind.
+//! Linux's TCP as a script wants it set up, with the far end's link.
 
+use crate::namespace::{enter_alone, ip, sysctl};
 use crate::packet::{FAR_ADDR, STACK_ADDR};
 use crate::script::{Header, Setting, SettingName};
 use crate::stack::StackError;
-use nix::sched::{CloneFlags, unshare};
-use std::io::Write;
-use std::process::{Command, Stdio};
 use toe_port::{Driver, Port, PortSpec};
 use toe_wire::MacAddr;
 
@@ -25,15 +22,7 @@ const ALWAYS: [(&str, &str); 7] = [
     ("ipv4/tcp_syncookies", "1"),
 ];
 
-/// Moves this thread into a new namespace.
-pub(crate) fn enter_alone() -> Result<(), StackError> {
-    unshare(CloneFlags::CLONE_NEWNET)
-        .map_err(|error| StackError::new("making a network namespace (this needs root)", error))?;
-    sysctl("ipv6/conf/default/disable_ipv6", "1")?;
-    ip("link set lo up\n")
-}
-
-/// The same, with the link and Linux's TCP set up as the script wants.
+/// Moves this thread into a namespace of its own, with the link and Linux's TCP set up as the script wants.
 pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
     enter_alone()?;
     for (name, value) in ALWAYS {
@@ -53,31 +42,6 @@ pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
         port.mac()
     ))?;
     Ok(port)
-}
-
-fn ip(batch: &str) -> Result<(), StackError> {
-    let failed = |error| StackError::new("running ip -batch", error);
-    let mut child = Command::new("ip")
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if let Some(stdin) = child.stdin.as_mut() {
-        stdin.write_all(batch.as_bytes()).map_err(failed)?;
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(StackError::new("ip -batch", String::from_utf8_lossy(&output.stderr).trim()))
-    }
-}
-
-fn sysctl(name: &str, value: &str) -> Result<(), StackError> {
-    std::fs::write(format!("/proc/sys/net/{name}"), value)
-        .map_err(|error| StackError::new(&format!("setting net/{name} to {value}"), error))
 }
 
 fn set_up(setting: &Setting) -> Result<(), StackError> {

@@ -4,7 +4,9 @@
 mod engine;
 mod program;
 
-use crate::linux::{self, call_until};
+use crate::far_link;
+use crate::linux::call_until;
+use crate::namespace::enter_alone;
 use crate::packet::{FAR_ADDR, STACK_ADDR, Segment};
 use crate::run::{Failure, run};
 use crate::script::{Call, ConnName, Script};
@@ -51,7 +53,7 @@ pub fn run_on_whole(script: &Script, programs: &Path) -> Result<Result<(), Failu
 
 impl WholeStack {
     fn new(programs: &Path) -> Result<WholeStack, StackError> {
-        linux::enter_namespace()?;
+        enter_alone()?;
         let engine = EngineProcess::start(programs, LINK)?;
         let spec = PortSpec { driver: Driver::Packet, interface: LINK.to_owned(), vlan: None, faults: None };
         let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
@@ -82,7 +84,7 @@ impl WholeStack {
                 return Err(StackError("the engine does not answer ARP".to_owned()));
             }
             self.send_arp(ArpOperation::Request)?;
-            linux::wait(&*self.port, 20_000)?;
+            far_link::wait(&*self.port, 20_000)?;
             self.take_frames()?;
         }
         Ok(())
@@ -105,20 +107,20 @@ impl WholeStack {
         let header = EthRepr { dst: self.stack_mac, src: self.port.mac(), ethertype };
         let mtu = self.port.mtu() as usize;
         if packet.len() <= mtu {
-            return linux::send_frame(&mut *self.port, header, packet, TxOffload::default());
+            return far_link::send_frame(&mut *self.port, header, packet, TxOffload::default());
         }
         // As Linux itself would send so much: in one piece, cut by nobody on the way.
         let mut packet = packet.to_vec();
         let offload = as_large_segment(&mut packet, mtu).ok_or_else(|| {
             StackError(format!("a packet of {} octets that is no TCP segment", packet.len()))
         })?;
-        linux::send_frame(&mut *self.port, header, &packet, offload)
+        far_link::send_frame(&mut *self.port, header, &packet, offload)
     }
 
     fn take_frames(&mut self) -> Result<(), StackError> {
         let now = self.now_us();
         let mut frames: Vec<(Vec<u8>, RxOffload)> = Vec::new();
-        linux::receive(&mut *self.port, &mut frames)?;
+        far_link::receive(&mut *self.port, &mut frames)?;
         for (frame, offload) in frames {
             let Ok((header, packet)) = EthRepr::parse(&frame) else { continue };
             match header.ethertype {
@@ -187,7 +189,7 @@ impl Stack for WholeStack {
             if now >= until_us {
                 return Ok(None);
             }
-            linux::wait(&*self.port, until_us - now)?;
+            far_link::wait(&*self.port, until_us - now)?;
         }
     }
 

@@ -12,7 +12,7 @@ use crate::tally::{Tallies, Tally};
 use std::collections::BTreeMap;
 use toe_base::SeqNum;
 use toe_wire::link::TxOffload;
-use toe_wire::{EthRepr, EtherType, Ipv4Repr, Protocol, Sum, eth};
+use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, eth, ipv6};
 
 /// One direction of one life of a connection.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +54,8 @@ pub struct Sequences {
     other_answers: BTreeMap<Way, Half>,
     /// SYNs come that no engine has sent.
     forgives_syns: bool,
+    /// Off when the peer is nobody's.
+    pub judges: bool,
 }
 
 type Found = Result<(), String>;
@@ -61,7 +63,7 @@ type Found = Result<(), String>;
 impl Sequences {
     /// `forgives_syns`: there will be SYNs that no engine has sent.
     pub fn new(forgives_syns: bool) -> Sequences {
-        Sequences { forgives_syns, ..Sequences::default() }
+        Sequences { forgives_syns, judges: true, ..Sequences::default() }
     }
 
     /// Octets that go `way` are this stream's.
@@ -91,19 +93,29 @@ impl Sequences {
         let Ok((ethernet, packet)) = EthRepr::parse(frame) else {
             return Err("a frame without header".into());
         };
-        if ethernet.ethertype != EtherType::Ipv4 {
-            return Ok(());
+        let (len, protocol) = match ethernet.ethertype {
+            EtherType::Ipv4 => {
+                let (ip, _) = Ipv4Repr::parse(packet).map_err(|e| format!("a bad IPv4 header: {e:?}"))?;
+                (usize::from(ip.total_len), ip.protocol)
+            }
+            EtherType::Ipv6 => {
+                let (ip, _) = Ipv6Repr::parse(packet).map_err(|e| format!("a bad IPv6 header: {e:?}"))?;
+                (ipv6::HEADER_LEN + usize::from(ip.payload_len), ip.protocol)
+            }
+            _ => return Ok(()),
+        };
+        if eth::HEADER_LEN + len != frame.len() {
+            return Err(format!("a frame of {} octets holds a datagram of {len}", frame.len()));
         }
-        let (ip, segment) = Ipv4Repr::parse(packet).map_err(|e| format!("a bad IPv4 header: {e:?}"))?;
-        if eth::HEADER_LEN + usize::from(ip.total_len) != frame.len() {
-            return Err(format!("a frame of {} octets holds a datagram of {}", frame.len(), ip.total_len));
-        }
-        if ip.protocol != Protocol::Tcp {
+        if protocol != Protocol::Tcp {
             return Ok(());
         }
         let tcp = TcpFrame::parse(frame).ok_or("a TCP header that does not parse")?;
         sizes_are_right(&tcp, frame.len(), offload, link)?;
-        checksum_is_right(&tcp, segment, frame, offload)?;
+        checksum_is_right(&tcp, frame, offload)?;
+        if !self.judges {
+            return Ok(());
+        }
         if tcp.header.flags.rst() {
             return Ok(());
         }
@@ -225,6 +237,31 @@ impl Sequences {
         let shift = if header.flags.syn() || !offered || !back.scale_offered { 0 } else { scale };
         let edge = ack.plus(u32::from(header.window.0) << shift);
         back.window_edge = Some(back.window_edge.map_or(edge, |known| known.later(edge)));
+    }
+
+    /// A frame leaves a stack that is not judged, but whose numbers the judgement of others needs.
+    pub fn observed(&mut self, tcp: &TcpFrame) {
+        let header = &tcp.header;
+        if header.flags.rst() {
+            return;
+        }
+        if header.flags.syn() {
+            // What would be wrong with it is its own affair.
+            let _ = self.syn_sent(tcp);
+            return;
+        }
+        let back = self.halves.get(&tcp.way.back()).map(|back| (back.iss, back.scale_offered));
+        let Some(half) = self.halves.get_mut(&tcp.way) else { return };
+        half.sent_max = half.sent_max.later(tcp.seq_end());
+        if header.flags.fin() {
+            half.fin = Some(tcp.seq_end().minus(1));
+        }
+        let (Some(ack), Some((iss, scale_offered))) = (header.ack, back) else { return };
+        half.synchronized = Some(iss);
+        half.acked = Some(half.acked.map_or(ack, |acked| acked.later(ack)));
+        let shift = if scale_offered && half.scale_offered { half.scale } else { 0 };
+        let edge = ack.plus(u32::from(header.window.0) << shift);
+        half.offered = Some(half.offered.map_or(edge, |offered| offered.later(edge)));
     }
 
     /// The SYN-ACK with number `iss` arrives: unless the peer has had one, that is the one which counts.
@@ -383,7 +420,7 @@ fn sizes_are_right(tcp: &TcpFrame, frame_len: usize, offload: TxOffload, link: &
     Ok(())
 }
 
-fn checksum_is_right(tcp: &TcpFrame, segment: &[u8], frame: &[u8], offload: TxOffload) -> Found {
+fn checksum_is_right(tcp: &TcpFrame, frame: &[u8], offload: TxOffload) -> Found {
     match offload.checksum {
         None if tcp.checksum_is_valid(frame) => Ok(()),
         None => Err("a wrong TCP checksum".into()),
@@ -392,8 +429,8 @@ fn checksum_is_right(tcp: &TcpFrame, segment: &[u8], frame: &[u8], offload: TxOf
                 return Err(format!("the checksum of a segment at {} is left to {partial:?}", tcp.tcp_at));
             }
             // What the link computes over the segment, the pseudo-header's sum in its field, must come out right.
-            let mut done = segment.to_vec();
-            let sum = Sum::of(segment).checksum();
+            let mut done = frame[tcp.tcp_at..tcp.end].to_vec();
+            let sum = Sum::of(&done).checksum();
             done[16..18].copy_from_slice(&sum.to_be_bytes());
             let right = toe_wire::tcp::checksum_is_valid(&done, tcp.way.from.0, tcp.way.to.0);
             if right { Ok(()) } else { Err("a wrong sum of the pseudo-header".into()) }

@@ -1,6 +1,6 @@
 //! One direction of a bad link: what becomes of each frame.
 
-use crate::frame::{IP_AT, TcpFrame};
+use crate::frame::{self, IP_AT, TcpFrame};
 use crate::random::Random;
 use crate::swarm::LinkFaults;
 use crate::tally::{Tallies, Tally};
@@ -28,11 +28,21 @@ impl Lane {
         self.mtu = None;
     }
 
+    pub fn set_faults(&mut self, faults: LinkFaults) {
+        self.faults = faults;
+    }
+
+    /// Datagrams may come in pieces.
+    pub fn cuts(&self) -> bool {
+        self.faults.fragment_ppm > 0
+    }
+
     pub fn set_mtu(&mut self, mtu: Option<u32>) {
         self.mtu = mtu;
     }
 
-    /// Takes a frame; `out` gets it with the time at which it arrives, once, twice or not at all.
+    /// Takes a frame; `out` gets it with the time at which it arrives, once, twice or not at all. Returns what the path says
+    /// to the sender.
     pub fn offer(
         &mut self,
         now_us: u64,
@@ -41,17 +51,18 @@ impl Lane {
         random: &mut Random,
         tallies: &mut Tallies,
         mut out: impl FnMut(u64, Vec<u8>, RxOffload),
-    ) {
+    ) -> Option<Vec<u8>> {
         if self.is_too_large(&frame, offload) {
             tallies.add(Tally::TooLarge);
-            return;
+            let tells = self.faults.tells_mtu && random.one_in(2);
+            return self.mtu.filter(|_| tells).and_then(|mtu| frame::too_large(&frame, mtu));
         }
         if self.is_lost(random, tallies) {
-            return;
+            return None;
         }
         let Some(sent_us) = self.through_bottleneck(now_us, frame.len() as u64) else {
             tallies.add(Tally::QueueFull);
-            return;
+            return None;
         };
         let faults = &self.faults;
         if random.ppm(faults.corrupt_ppm) && corrupt(&mut frame, &mut offload, random) {
@@ -68,13 +79,28 @@ impl Lane {
             }
             due
         };
+        if random.ppm(faults.mark_ppm) && frame::mark_congestion(&mut frame) {
+            tallies.add(Tally::Marked);
+        }
         let due = arrives(random, tallies);
+        if random.ppm(faults.fragment_ppm) && offload.coalesced_mss.is_none() && !offload.checksum_ok {
+            let pieces = frame::pieces(&frame, random);
+            if pieces.len() > 1 {
+                tallies.add(Tally::Fragmented);
+                for piece in pieces {
+                    let due = arrives(random, tallies);
+                    out(due, piece, offload);
+                }
+                return None;
+            }
+        }
         if random.ppm(faults.duplicate_ppm) {
             tallies.add(Tally::Duplicated);
             let again = arrives(random, tallies);
             out(again, frame.clone(), offload);
         }
         out(due, frame, offload);
+        None
     }
 
     /// A datagram beyond the path's MTU gets nowhere; of one that several wire segments make, each counts for itself.
@@ -84,7 +110,9 @@ impl Lane {
             Some(mss) => TcpFrame::parse(frame).map_or(0, |tcp| tcp.payload_at - IP_AT + usize::from(mss)),
             None => frame.len() - IP_AT,
         };
-        len > mtu as usize
+        // Every path carries so much of IPv6 (RFC 8200 section 5).
+        let is_ipv6 = TcpFrame::parse(frame).is_some_and(|tcp| tcp.way.to.0.is_ipv6());
+        len > if is_ipv6 { mtu.max(1280) } else { mtu } as usize
     }
 
     fn is_lost(&mut self, random: &mut Random, tallies: &mut Tallies) -> bool {
@@ -121,7 +149,9 @@ fn corrupt(frame: &mut [u8], offload: &mut RxOffload, random: &mut Random) -> bo
         tcp.store_checksum(frame);
         offload.checksum_ok = false;
     }
-    let bit = random.below(((tcp.end - IP_AT) * 8) as u32) as usize;
-    frame[IP_AT + bit / 8] ^= 1 << (bit % 8);
+    // The header of IPv6 has no checksum.
+    let from = if tcp.way.to.0.is_ipv4() { IP_AT } else { tcp.tcp_at };
+    let bit = random.below(((tcp.end - from) * 8) as u32) as usize;
+    frame[from + bit / 8] ^= 1 << (bit % 8);
     true
 }

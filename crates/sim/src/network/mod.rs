@@ -6,7 +6,7 @@
 pub mod lane;
 pub mod meddler;
 
-use crate::frame;
+use crate::frame::{self, TcpFrame};
 use crate::network::lane::Lane;
 use crate::random::Random;
 use crate::swarm::{EngineSpec, LinkFaults};
@@ -20,6 +20,8 @@ pub struct InFlight {
     pub to: usize,
     pub frame: Vec<u8>,
     pub offload: RxOffload,
+    /// The segment that it is a piece of, if that is sound.
+    pub whole: Option<TcpFrame>,
 }
 
 /// Every lane.
@@ -51,6 +53,13 @@ impl Network {
     pub fn heal(&mut self) {
         for lane in &mut self.lanes {
             lane.heal();
+        }
+    }
+
+    /// Every lane is like this from now on.
+    pub fn set_faults(&mut self, faults: &LinkFaults) {
+        for lane in &mut self.lanes {
+            lane.set_faults(faults.clone());
         }
     }
 
@@ -86,7 +95,10 @@ impl Network {
         tallies.add(Tally::Frames);
         let dst = frame.first_chunk::<6>().map(|mac| MacAddr(*mac));
         for to in 0..self.engines.len() {
-            if to != from && (dst == Some(mac_of(to)) || dst == Some(MacAddr::BROADCAST)) {
+            // Groups of IPv6 (RFC 2464 section 7) are for whoever listens to them.
+            let is_group =
+                dst.is_some_and(|mac| mac == MacAddr::BROADCAST || mac.0.starts_with(&[0x33, 0x33]));
+            if to != from && (dst == Some(mac_of(to)) || is_group) {
                 self.carry(now_us, (from, to), &frame, offload, tallies, out);
             }
         }
@@ -106,8 +118,18 @@ impl Network {
         let at = from * self.engines.len() + to;
         let (lane, random) = (&mut self.lanes[at], &mut self.random);
         let mut offer = |frame: Vec<u8>, offload: RxOffload, tallies: &mut Tallies| {
-            let each = |due_us, frame, offload| out(InFlight { due_us, to, frame, offload });
-            lane.offer(now_us, frame, offload, random, tallies, each);
+            let whole_of = if lane.cuts() { TcpFrame::parse(&frame) } else { None };
+            let whole_of = whole_of.filter(|tcp| tcp.checksum_is_valid(&frame));
+            let each = |due_us, frame: Vec<u8>, offload| {
+                let whole = whole_of.filter(|_| frame::is_piece(&frame));
+                out(InFlight { due_us, to, frame, offload, whole });
+            };
+            let said = lane.offer(now_us, frame, offload, random, tallies, each);
+            if let Some(frame) = said {
+                let offload = RxOffload::default();
+                let back = InFlight { due_us: now_us + 1, to: from, frame, offload, whole: None };
+                out(back);
+            }
         };
         match offload.segmentation {
             Some(how) if !receiver.takes_large => {

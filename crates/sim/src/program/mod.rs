@@ -3,6 +3,7 @@
 //! [`plan`] says what each side of a connection does, [`socket`] does it. This file takes completions and finds the
 //! socket that each is for.
 
+mod pass;
 pub mod plan;
 pub mod socket;
 
@@ -11,14 +12,14 @@ use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Verdict, isolation};
 use crate::frame::Way;
 use crate::memory::Memory;
-use crate::node::{Listening, QS, Session, address_of};
+use crate::node::{Listening, QS, Session, address_of, v6_address_of};
 use crate::pattern::StreamId;
 use crate::program::plan::{Conn, Conns};
 use crate::program::socket::Socket;
 use crate::random::Random;
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
@@ -49,12 +50,9 @@ pub struct Cx<'a> {
 /// `token` of a `Listen`: this, and the listener's number.
 const LISTEN_TOKEN: u32 = 1 << 31;
 
-/// An address as the streams are known by.
-pub fn v4(addr: SocketAddr) -> (Ipv4Addr, u16) {
-    match addr {
-        SocketAddr::V4(v4) => (*v4.ip(), v4.port()),
-        SocketAddr::V6(v6) => (v6.ip().to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED), v6.port()),
-    }
+/// An address as the streams are known by: one of IPv4 in IPv6 is that of IPv4.
+pub fn plain(addr: SocketAddr) -> (IpAddr, u16) {
+    (addr.ip().to_canonical(), addr.port())
 }
 
 impl Cx<'_> {
@@ -78,7 +76,7 @@ impl Cx<'_> {
 }
 
 impl Session {
-    pub fn listen(&mut self, cx: &mut Cx<'_>, at: Ipv4Addr, port: u16, backlog: u32) {
+    pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32) {
         let anchor = self.take_anchor(cx.engine);
         let number = self.listeners.len() as u32;
         self.listeners.push(Listening { port, anchor, id: None, closed: false });
@@ -91,16 +89,23 @@ impl Session {
     pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
         let anchor = self.take_anchor(cx.engine);
         let token = self.sockets.len() as u32;
-        let Conn { server, local, .. } = cx.conns.list[conn as usize];
-        let to = if local { Ipv4Addr::LOCALHOST } else { address_of(server.0) };
+        let Conn { server, local, v6, from_port, .. } = cx.conns.list[conn as usize];
+        let to: IpAddr = match (local, v6) {
+            (false, false) => address_of(server.0).into(),
+            (false, true) => v6_address_of(server.0).into(),
+            (true, false) => Ipv4Addr::LOCALHOST.into(),
+            (true, true) => Ipv6Addr::LOCALHOST.into(),
+        };
         let remote = SocketAddr::from((to, server.1));
-        let args = ConnectArgs { remote: remote.into(), anchor: anchor.0, ..Default::default() };
+        let own = (from_port > 0).then(|| SocketAddr::from((address_of(cx.node), from_port)));
+        let own = own.map(Into::into).unwrap_or_default();
+        let args = ConnectArgs { remote: remote.into(), local: own, anchor: anchor.0, ..Default::default() };
         self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
         cx.event(self, Some(conn), "connect", format_args!("{remote}"));
         cx.memory.take_last_info();
         cx.command(self, Command::Connect { token }, args.as_bytes());
         if let Some((own, peer)) = cx.memory.take_last_info() {
-            let way = Way { from: v4(own), to: v4(peer) };
+            let way = Way { from: plain(own), to: plain(peer) };
             cx.sequences.know(way, StreamId { conn, side: 0 });
             cx.conns.by_way.insert((server.0, way), conn);
         }
@@ -132,6 +137,15 @@ impl Session {
             Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
             Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
             Completion::AnchorFree { anchor } => self.free_anchors.push(anchor),
+            Completion::OfferChannel { channel } => {
+                // Some hosts take none.
+                if !cx.random.one_in(8) {
+                    cx.command(self, Command::ChannelReady { channel }, &[]);
+                }
+            }
+            // Octets of these programs go through the engine all the same.
+            Completion::ChannelClosed { .. } | Completion::Direct { .. } | Completion::Moved { .. } => {}
+            Completion::Yield { flow } => self.give_up(cx, flow),
             _ => {
                 let Some(at) = flow_of(&completion).and_then(|flow| self.socket_of(flow)) else {
                     let what = isolation::unknown_name(self.id, &completion);
@@ -193,7 +207,7 @@ impl Session {
         let anchor = self.take_anchor(cx.engine);
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
-        let way = ends.map(|(own, peer)| Way { from: v4(peer), to: v4(own) });
+        let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
         let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();
         let socket = match conn {
@@ -212,6 +226,9 @@ impl Session {
             cx.conns.list[conn as usize].opened[1] = true;
         }
         self.set_options(cx, at);
+        if conn.is_none() {
+            self.greet(cx, at);
+        }
         self.step(cx, at);
     }
 

@@ -46,8 +46,61 @@ pub struct Plan {
     pub cork: bool,
     pub keepalive: bool,
     pub window_max: Option<u32>,
+    /// The number of the algorithm that it wants.
+    pub congestion: Option<u32>,
     pub urgent_ppm: u32,
     pub more_ppm: u32,
+    /// Nothing is done but what a fuzzer says.
+    pub by_hand: bool,
+}
+
+/// How far a side is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Octets that it has given to its stack, and that it has read.
+    pub handed: u64,
+    pub consumed: u64,
+    /// It has read all, and the end.
+    pub all_read: bool,
+    /// It has shut its sending side down.
+    pub shut: bool,
+}
+
+/// What a side does next, besides sending and reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    Nothing,
+    Shutdown,
+    Close,
+    Abort,
+}
+
+impl Plan {
+    /// Octets that it may send now.
+    pub fn may_send(&self, at: Progress) -> u64 {
+        let allowed = match self.gate {
+            Gate::Open => self.octets,
+            Gate::AfterEnd if at.all_read => self.octets,
+            Gate::AfterEnd => 0,
+            Gate::Exchange { sends, takes, first } => {
+                let rounds = at.consumed / u64::from(takes) + u64::from(first);
+                (rounds * u64::from(sends)).min(self.octets)
+            }
+        };
+        allowed.saturating_sub(at.handed)
+    }
+
+    /// How it goes on to its end; `peer_octets`: what the peer plans to send.
+    pub fn due(&self, at: Progress, peer_octets: u64) -> Due {
+        let all_sent = at.handed == self.octets;
+        match self.ending {
+            Ending::Abort { after } if at.handed + at.consumed >= after => Due::Abort,
+            Ending::Close if all_sent && (at.all_read || peer_octets == 0) => Due::Close,
+            _ if all_sent && at.all_read => Due::Close,
+            _ if all_sent && !at.shut => Due::Shutdown,
+            _ => Due::Nothing,
+        }
+    }
 }
 
 /// A connection between two programs.
@@ -60,6 +113,10 @@ pub struct Conn {
     pub server_session: usize,
     /// Over loopback: no frame is built.
     pub local: bool,
+    /// By IPv6.
+    pub v6: bool,
+    /// The client's port; 0: the engine chooses.
+    pub from_port: u16,
     pub plans: [Plan; 2],
     pub start_us: u64,
     pub opened: [bool; 2],
@@ -122,7 +179,8 @@ impl Conn {
     }
 }
 
-const PLAIN: Plan = Plan {
+/// Sends nothing, reads at once, ends when the peer has.
+pub const PLAIN: Plan = Plan {
     octets: 0,
     gate: Gate::Open,
     ending: Ending::Shutdown,
@@ -133,8 +191,10 @@ const PLAIN: Plan = Plan {
     cork: false,
     keepalive: false,
     window_max: None,
+    congestion: None,
     urgent_ppm: 0,
     more_ppm: 0,
+    by_hand: false,
 };
 
 /// What the client and the server of a connection do.

@@ -5,7 +5,7 @@ use crate::memory::SPOILT;
 use crate::node::Session;
 use crate::pattern::StreamId;
 use crate::program::Cx;
-use crate::program::plan::{Ending, Gate, Plan};
+use crate::program::plan::{Due, Plan, Progress};
 use crate::tally::Tally;
 use std::collections::VecDeque;
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
@@ -35,6 +35,8 @@ pub struct Socket {
     blocks: VecDeque<(Block, u32)>,
     next_read_us: u64,
     pub is_hungry: bool,
+    /// Given up by its process, which still has the descriptor; nobody has claimed it yet.
+    pub adrift: bool,
 }
 
 impl Socket {
@@ -59,6 +61,7 @@ impl Socket {
             blocks: VecDeque::new(),
             next_read_us: 0,
             is_hungry: false,
+            adrift: false,
         }
     }
 
@@ -67,8 +70,52 @@ impl Socket {
         Socket { id: Some(flow), closed: true, ..Socket::stranger(AnchorHandle::default()) }
     }
 
+    /// Octets that it has given to the engine.
+    pub fn handed(&self) -> u64 {
+        self.handed
+    }
+
     pub fn stream(&self) -> Option<StreamId> {
         self.sends
+    }
+
+    /// Its program may do something with it.
+    pub fn is_held(&self) -> bool {
+        self.id.is_some() && !self.closed && self.error.is_none()
+    }
+
+    /// It is the engine's until somebody claims it, who is told anew of what was not read.
+    pub(super) fn set_adrift(&mut self) {
+        (self.id, self.adrift) = (None, true);
+        self.unread.clear();
+        self.announced = self.consumed;
+    }
+
+    /// The same socket in another process, which knows it by this name.
+    pub(super) fn claimed(self, flow: FlowId) -> Socket {
+        let unread = VecDeque::new();
+        let announced = self.consumed;
+        Socket {
+            id: Some(flow),
+            unread,
+            announced,
+            // Told anew.
+            eof: false,
+            // It looks at once.
+            next_read_us: 0,
+            is_hungry: false,
+            adrift: false,
+            ..self
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            handed: self.handed,
+            consumed: self.consumed,
+            all_read: self.eof && self.unread.is_empty(),
+            shut: self.shut,
+        }
     }
 
     /// What the peer sends.
@@ -81,6 +128,10 @@ impl Session {
     /// A completion for one of the sockets.
     pub(super) fn socket_takes(&mut self, cx: &mut Cx<'_>, at: usize, completion: Completion) {
         let socket = &mut self.sockets[at];
+        if socket.adrift {
+            // Told before it was given up.
+            return;
+        }
         match completion {
             Completion::Connected { errno, .. } if errno.is_ok() => {
                 socket.open = true;
@@ -177,6 +228,9 @@ impl Session {
         if let Some(window) = plan.window_max {
             set(FlowOption::ReceiveWindowMax, window);
         }
+        if let Some(number) = plan.congestion {
+            set(FlowOption::Congestion, number);
+        }
     }
 
     /// Does all that the plan says and that can be done now.
@@ -186,6 +240,9 @@ impl Session {
             return;
         }
         let plan = self.plan(cx, at);
+        if plan.is_some_and(|plan| plan.by_hand) && self.sockets[at].error.is_none() {
+            return;
+        }
         self.read(cx, at, plan.as_ref());
         if let Some(plan) = &plan {
             self.send(cx, at, plan);
@@ -193,7 +250,7 @@ impl Session {
         self.end_if_due(cx, at, plan.as_ref());
     }
 
-    fn read(&mut self, cx: &mut Cx<'_>, at: usize, plan: Option<&Plan>) {
+    pub fn read(&mut self, cx: &mut Cx<'_>, at: usize, plan: Option<&Plan>) {
         let pause_us = plan.map_or(0, |p| p.read_pause_us);
         let mut left = plan.map_or(u32::MAX, |p| p.read_max);
         let socket = &mut self.sockets[at];
@@ -232,23 +289,9 @@ impl Session {
         cx.event(self, comes.map(|id| id.conn), "read", format_args!("{taken}"));
     }
 
-    fn may_send(&self, at: usize, plan: &Plan) -> u64 {
-        let socket = &self.sockets[at];
-        let allowed = match plan.gate {
-            Gate::Open => plan.octets,
-            Gate::AfterEnd if socket.eof && socket.unread.is_empty() => plan.octets,
-            Gate::AfterEnd => 0,
-            Gate::Exchange { sends, takes, first } => {
-                let rounds = socket.consumed / u64::from(takes) + u64::from(first);
-                (rounds * u64::from(sends)).min(plan.octets)
-            }
-        };
-        allowed.saturating_sub(socket.handed)
-    }
-
-    fn send(&mut self, cx: &mut Cx<'_>, at: usize, plan: &Plan) {
+    pub fn send(&mut self, cx: &mut Cx<'_>, at: usize, plan: &Plan) {
         loop {
-            let left = self.may_send(at, plan).min(u64::from(plan.chunk_max)) as u32;
+            let left = plan.may_send(self.sockets[at].progress()).min(u64::from(plan.chunk_max)) as u32;
             let socket = &mut self.sockets[at];
             let full = socket.blocks.len() >= SEND_EXTENTS_MAX;
             if left == 0 || socket.shut || socket.error.is_some() || full {
@@ -292,33 +335,69 @@ impl Session {
             return;
         }
         let Some(id) = socket.sends else { return };
-        let all_sent = socket.handed == plan.octets;
-        let all_read = socket.eof && socket.unread.is_empty();
         let peer_plan = cx.conns.list[id.conn as usize].plans[1 - usize::from(id.side)];
-        match plan.ending {
-            Ending::Abort { after } if socket.handed + socket.consumed >= after => {
+        match plan.due(socket.progress(), peer_plan.octets) {
+            Due::Abort => {
                 cx.conns.list[id.conn as usize].excuse.get_or_insert("a program aborted it");
                 self.close(cx, at, true);
             }
-            Ending::Close if all_sent && (all_read || peer_plan.octets == 0) => {
-                self.close(cx, at, false);
-            }
-            _ if all_sent && all_read => self.close(cx, at, false),
-            _ if all_sent && !socket.shut => {
-                self.sockets[at].shut = true;
-                cx.streams.ended(id);
-                if let Some(flow) = self.sockets[at].id {
-                    cx.event(self, Some(id.conn), "shutdown", format_args!(""));
-                    cx.command(self, Command::ShutdownSend { flow }, &[]);
-                }
-            }
-            _ => {}
+            Due::Close => self.close(cx, at, false),
+            Due::Shutdown => self.shut_down(cx, at),
+            Due::Nothing => {}
         }
+    }
+
+    /// It sends no more.
+    pub fn shut_down(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let (Some(id), Some(flow)) = (self.sockets[at].sends, self.sockets[at].id) else { return };
+        self.sockets[at].shut = true;
+        cx.streams.ended(id);
+        cx.event(self, Some(id.conn), "shutdown", format_args!(""));
+        cx.command(self, Command::ShutdownSend { flow }, &[]);
+    }
+
+    /// The socket is another process's from now on: a copy for that one. What this one is still told of it is of no interest.
+    pub(super) fn give_away(&mut self, at: usize) -> Socket {
+        self.take_back_blocks(at);
+        let anchor = self.sockets[at].anchor;
+        let gone = Socket { closed: true, error: Some(Errno::ECONNRESET), ..Socket::stranger(anchor) };
+        std::mem::replace(&mut self.sockets[at], gone)
+    }
+
+    /// Send memory that the engine has copied is the process's own again.
+    pub(super) fn take_back_blocks(&mut self, at: usize) {
+        for (block, _) in std::mem::take(&mut self.sockets[at].blocks) {
+            self.send_arena.free(block);
+        }
+    }
+
+    /// Its connection need not come to a good end.
+    pub fn excuse(&self, cx: &mut Cx<'_>, at: usize, why: &'static str) {
+        if let Some(id) = self.sockets[at].sends {
+            cx.conns.list[id.conn as usize].excuse.get_or_insert(why);
+        }
+    }
+
+    /// Octets for a peer that nobody knows: its stack has to send something, too.
+    pub(super) fn greet(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let len = self.greets;
+        let (Some(flow), true) = (self.sockets[at].id, len > 0) else { return };
+        let Some(block) = self.send_arena.alloc(len) else { return };
+        self.sockets[at].blocks.push_back((block, len));
+        let data = MemRange { offset: block.offset, len };
+        let result =
+            cx.engine.handle_send(cx.clock, self.id, Send { flow, data, more: false, urgent: false });
+        cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
     }
 
     /// The program closes its last descriptor.
     pub fn close(&mut self, cx: &mut Cx<'_>, at: usize, abort: bool) {
         let socket = &mut self.sockets[at];
+        if std::mem::take(&mut socket.adrift) {
+            socket.closed = true;
+            cx.engine.anchor_closed(cx.clock, socket.anchor, cx.memory);
+            return;
+        }
         let Some(flow) = socket.id.filter(|_| !socket.closed) else { return };
         socket.closed = true;
         socket.unread.clear();

@@ -1,0 +1,69 @@
+//! Channels as the engine sees them: the words of each slot, without octets. The programs of these worlds send through the
+//! engine all the same.
+
+use crate::checkers::{Checker, Verdict};
+use std::collections::BTreeMap;
+use toe_abi::channel::Side;
+use toe_base::ChannelId;
+
+/// One side's line of a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    sent: u64,
+    read: u64,
+    all_read: bool,
+    done: bool,
+}
+
+/// Every channel's slots; those without a line have not been used.
+#[derive(Debug, Default)]
+pub struct Channels {
+    open: BTreeMap<u32, BTreeMap<u32, [Line; 2]>>,
+}
+
+impl Channels {
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub fn open(&mut self, id: ChannelId, verdict: &mut Verdict) {
+        if self.open.insert(id.0, BTreeMap::new()).is_some() {
+            verdict.fail(Checker::Memory, format!("channel {} was opened twice", id.0));
+        }
+    }
+
+    pub fn close(&mut self, id: ChannelId, verdict: &mut Verdict) {
+        if self.open.remove(&id.0).is_none() {
+            verdict.fail(Checker::Memory, format!("channel {} was closed, which was not open", id.0));
+        }
+    }
+
+    fn lines(&mut self, id: ChannelId, slot: u32, verdict: &mut Verdict) -> Option<&mut [Line; 2]> {
+        let Some(slots) = self.open.get_mut(&id.0) else {
+            verdict.fail(Checker::Memory, format!("channel {} is used, which is not open", id.0));
+            return None;
+        };
+        Some(slots.entry(slot).or_default())
+    }
+
+    pub fn reset(&mut self, id: ChannelId, slot: u32, verdict: &mut Verdict) {
+        if let Some(lines) = self.lines(id, slot, verdict) {
+            *lines = Default::default();
+        }
+    }
+
+    /// Whether octets were on their way to `side` that its program had not read.
+    pub fn end(&mut self, id: ChannelId, slot: u32, side: Side, verdict: &mut Verdict) -> bool {
+        let Some(lines) = self.lines(id, slot, verdict) else { return false };
+        let sent = lines[side.other().index()].sent;
+        let own = &mut lines[side.index()];
+        let unread = !own.all_read && own.read < sent;
+        (own.all_read, own.done) = (true, true);
+        unread
+    }
+
+    pub fn is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
+        let lines = self.open.get(&id.0).and_then(|slots| slots.get(&slot));
+        lines.is_none_or(|lines| lines[side.index()].done)
+    }
+}

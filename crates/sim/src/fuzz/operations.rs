@@ -1,0 +1,194 @@
+//! What programs do with their sockets, operation by operation, on two engines and over loopback, while links lose and
+//! delay. Afterwards nothing is lost any more, and all that was sent must arrive.
+
+use super::{ENGINE, Octets, play, step_us};
+use crate::checkers::Failure;
+use crate::program::plan::{Conn, Ending, PLAIN, Plan};
+use crate::swarm::{EngineSpec, LinkFaults};
+use crate::tally::Tallies;
+use crate::world::{What, World};
+use toe_abi::entry::{Command, FlowOption};
+
+/// Connections of one run.
+const CONNS_MAX: usize = 6;
+/// Octets that a socket sends in one run.
+const OCTETS_MAX: u64 = 200_000;
+
+/// No connection gives up before.
+const PATIENCE_US: u64 = 60_000_000;
+
+/// A side does what it is told and nothing else.
+const BY_HAND: Plan = Plan { by_hand: true, ..PLAIN };
+
+/// See the module.
+pub fn run(data: &[u8]) -> Tallies {
+    let mut octets = Octets(data);
+    let shape = octets.u8();
+    let second = EngineSpec {
+        mtu: if shape & 1 != 0 { 576 } else { 9000 },
+        tx_checksum: true,
+        gso_max: if shape & 2 != 0 { 65_000 } else { 0 },
+        takes_large: shape & 4 != 0,
+        takes_partial: shape & 8 != 0,
+        ..ENGINE
+    };
+    play(vec![ENGINE, second], 0, |world| {
+        world.set_up_sessions();
+        world.conns.excuses.lossy = true;
+        world.conns.excuses.crowded = true;
+        while !octets.is_empty() {
+            once(world, &mut octets)?;
+            world.catch_up(world.now_us)?;
+        }
+        finish(world)
+    })
+}
+
+fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
+    let (what, which) = (octets.u8(), octets.u8());
+    let (node, session) = (usize::from(which & 1), usize::from(which >> 1 & 1));
+    let socket = usize::from(which >> 2);
+    match what & 0xf {
+        0 | 1 => {
+            if world.conns.list.len() < CONNS_MAX {
+                connect(world, node, session, which);
+            }
+        }
+        2..=4 => send(world, (node, session, socket), u32::from(octets.u16()) << (what >> 6), what),
+        5 | 6 => {
+            let plan = Plan { read_max: u32::from(octets.u16()).max(1), ..BY_HAND };
+            on_socket(world, (node, session, socket), |session, cx, at| session.read(cx, at, Some(&plan)));
+        }
+        7 => on_socket(world, (node, session, socket), |session, cx, at| session.shut_down(cx, at)),
+        8 => {
+            let abort = what & 0x10 != 0;
+            on_socket(world, (node, session, socket), |session, cx, at| {
+                session.excuse(cx, at, "it is closed at any moment");
+                session.close(cx, at, abort);
+            });
+        }
+        9 => set_option(world, (node, session, socket), octets),
+        10..=12 => {
+            world.catch_up(world.now_us + step_us(what >> 4))?;
+            // Who waited that long may have given up.
+            world.conns.excuses.jumps |= world.now_us > PATIENCE_US;
+        }
+        13 => {
+            let faults = LinkFaults {
+                loss_ppm: [0, 50_000, 400_000, 1_000_000][usize::from(what >> 4 & 3)],
+                delay_us: 1 + (u32::from(which) << 4),
+                reorder_ppm: if what & 0x40 != 0 { 200_000 } else { 0 },
+                reorder_us: 20_000,
+                duplicate_ppm: if what & 0x80 != 0 { 200_000 } else { 0 },
+                ..LinkFaults::default()
+            };
+            world.network.set_faults(&faults);
+        }
+        14 => {
+            let of = &mut world.nodes[node].sessions[session];
+            of.stalled_until_us = world.now_us + step_us(what >> 4);
+        }
+        _ if what & 0x80 != 0 => {
+            world.conns.excuses.jumps = true;
+            world.nodes[node].clock_ahead_us += step_us(what >> 4 & 7) * 10;
+        }
+        _ => world.nodes[node].engine.rebuild_derived(),
+    }
+    world.nodes[node].touched = true;
+    Ok(())
+}
+
+fn connect(world: &mut World, node: usize, session: usize, which: u8) {
+    let server = if which & 0x80 != 0 { node } else { 1 - node };
+    let server_session = usize::from(which >> 6 & 1);
+    world.add_connection(Conn {
+        client: (node, session),
+        server: (server, 7000 + server_session as u16),
+        server_session,
+        local: server == node,
+        v6: false,
+        from_port: 0,
+        plans: [BY_HAND; 2],
+        start_us: world.now_us,
+        opened: [false; 2],
+        done: [false; 2],
+        was_reset: false,
+        excuse: None,
+    });
+}
+
+type Which = (usize, usize, usize);
+
+/// One of the session's open sockets does something.
+fn on_socket(
+    world: &mut World,
+    (node, session, socket): Which,
+    act: impl FnOnce(&mut crate::node::Session, &mut crate::program::Cx<'_>, usize),
+) {
+    world.with_session(node, session, |session, cx| {
+        if session.sockets.is_empty() {
+            return;
+        }
+        let at = socket % session.sockets.len();
+        let socket = &session.sockets[at];
+        if socket.open && !socket.closed {
+            act(session, cx, at);
+        }
+    });
+}
+
+fn send(world: &mut World, which: Which, len: u32, what: u8) {
+    on_socket(world, which, |session, cx, at| {
+        let handed = session.sockets[at].handed();
+        let octets = (handed + u64::from(len)).min(OCTETS_MAX);
+        let plan = Plan {
+            octets,
+            chunk_max: 16_384,
+            more_ppm: if what & 0x10 != 0 { 1_000_000 } else { 0 },
+            urgent_ppm: if what & 0x20 != 0 { 1_000_000 } else { 0 },
+            ..BY_HAND
+        };
+        session.send(cx, at, &plan);
+    });
+}
+
+fn set_option(world: &mut World, which: Which, octets: &mut Octets<'_>) {
+    let raw = octets.u8();
+    let value = u32::from(octets.u16());
+    let (option, value) = match raw % 7 {
+        0 => (FlowOption::NoDelay, value & 1),
+        1 => (FlowOption::Cork, value & 1),
+        2 => (FlowOption::ReceiveWindowMax, value),
+        3 => (FlowOption::Congestion, value & 7),
+        4 => (FlowOption::KeepIdleSecs, value),
+        5 => (FlowOption::KeepIntervalSecs, value),
+        // Probes that nobody answers end a connection.
+        _ => (FlowOption::KeepCount, 100),
+    };
+    on_socket(world, which, |session, cx, at| {
+        if let Some(flow) = session.sockets[at].id {
+            cx.command(session, Command::SetOption { flow, option, value }, &[]);
+        }
+    });
+}
+
+/// The links are good again, everybody reads, and ends its side: what was sent arrives, and the end behind it.
+fn finish(world: &mut World) -> Result<(), Failure> {
+    world.network.set_faults(&LinkFaults { delay_us: 50, ..LinkFaults::default() });
+    world.heal();
+    for (number, conn) in world.conns.list.iter_mut().enumerate() {
+        for side in [0, 1] {
+            let id = crate::pattern::StreamId { conn: number as u32, side: side as u8 };
+            conn.plans[side] =
+                Plan { octets: world.streams.get(id).handed, ending: Ending::Shutdown, ..PLAIN };
+        }
+    }
+    for node in 0..world.nodes.len() {
+        for session in 0..world.nodes[node].sessions.len() {
+            for socket in 0..world.nodes[node].sessions[session].sockets.len() {
+                world.schedule(world.now_us, What::Step { node, session, socket });
+            }
+        }
+    }
+    world.everything_completes()
+}

@@ -1,0 +1,99 @@
+//! A socket changes hands: another process shows its descriptor, as after `fork` or SCM_RIGHTS, and goes on with it. When
+//! the connection uses a channel its owner is asked to give it up first.
+
+use crate::node::{QS, Session};
+use crate::program::Cx;
+use crate::run::Mishap;
+use crate::tally::Tally;
+use crate::trace::About;
+use crate::world::{What, World};
+use toe_abi::errno::Errno;
+use toe_base::FlowId;
+use toe_engine::Claimed;
+
+/// A process asks again after this, when the owner was asked first.
+const AGAIN_US: u64 = 1000;
+
+impl World {
+    /// Some program hands one of its sockets to another one.
+    pub fn pass_some_socket(&mut self, at: usize) {
+        let Some(from) = self.some_session(at) else { return };
+        let passable = |s: &crate::program::socket::Socket| s.open && s.is_held() && s.stream().is_some();
+        let sockets = &self.nodes[at].sessions[from].sockets;
+        let held: Vec<usize> = (0..sockets.len()).filter(|i| passable(&sockets[*i])).collect();
+        if let Some(socket) = (!held.is_empty()).then(|| self.wider.pick(&held)) {
+            self.pass_socket(at, from, socket);
+        }
+    }
+
+    /// One of the other programs claims it, or, when it is nobody's, any.
+    pub fn pass_socket(&mut self, at: usize, from: usize, socket: usize) {
+        let adrift = self.nodes[at].sessions[from].sockets[socket].adrift;
+        let sessions = &self.nodes[at].sessions;
+        if !adrift && !sessions[from].sockets[socket].is_held() {
+            return;
+        }
+        let others: Vec<usize> = (0..sessions.len())
+            .filter(|s| sessions[*s].alive && !sessions[*s].is_hostile() && (adrift || *s != from))
+            .collect();
+        if others.is_empty() {
+            return;
+        }
+        let to = self.wider.pick(&others);
+        let now_us = self.now_us;
+        let node = &mut self.nodes[at];
+        let (clock, anchor) = (node.clock(now_us), node.sessions[from].sockets[socket].anchor);
+        let id = node.sessions[to].id;
+        let claimed = node.engine.claim(clock, id, QS, 7, anchor, &mut node.memory);
+        node.touched = true;
+        let stream = node.sessions[from].sockets[socket].stream();
+        let about = About::conn(at, id.0, stream.map(|s| s.conn));
+        self.trace.event(now_us, about, "claims", format_args!("{claimed:?}"));
+        match claimed {
+            Ok(Claimed::Flow(flow)) => self.hand_over(at, (from, socket), to, flow),
+            // Its owner is to give it up first, or there is no room now.
+            Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
+            Err(Errno::ENOMEM) if adrift => self.pass_again(at, from, socket),
+            _ => {}
+        }
+    }
+
+    fn pass_again(&mut self, node: usize, session: usize, socket: usize) {
+        let again = Mishap::PassesAgain { node, session, socket };
+        self.schedule(self.now_us + AGAIN_US, What::Fault(again));
+    }
+
+    fn hand_over(&mut self, at: usize, (from, socket): (usize, usize), to: usize, flow: FlowId) {
+        self.tallies.add(Tally::Passed);
+        let passed = self.nodes[at].sessions[from].give_away(socket);
+        let stream = passed.stream();
+        let session = &mut self.nodes[at].sessions[to];
+        let number = session.sockets.len();
+        session.by_id.insert(flow.raw(), number);
+        session.sockets.push(passed.claimed(flow));
+        if let Some(id) = stream {
+            let conn = &mut self.conns.list[id.conn as usize];
+            if id.side == 0 {
+                conn.client = (at, to);
+            } else {
+                conn.server_session = to;
+            }
+        }
+        self.schedule(self.now_us, What::Step { node: at, session: to, socket: number });
+    }
+}
+
+impl Session {
+    /// The engine wants a flow back that another process has shown the descriptor of.
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, flow: FlowId) {
+        let Some(at) = self.by_id.get(&flow.raw()).copied().filter(|at| self.sockets[*at].is_held()) else {
+            return;
+        };
+        // Without memory, or closed meanwhile: whoever wants it asks again.
+        if let Ok(anchor) = cx.engine.relinquish(self.id, flow, false, cx.memory) {
+            debug_assert_eq!(anchor, self.sockets[at].anchor);
+            self.take_back_blocks(at);
+            self.sockets[at].set_adrift();
+        }
+    }
+}

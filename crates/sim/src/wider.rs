@@ -1,0 +1,74 @@
+//! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
+//! hands, registers that make no sense. All of it is drawn from a stream of its own, and seeds below keep the worlds that
+//! they had before there was any of this.
+
+use crate::random::{Draws, Random};
+use crate::swarm::{Fault, Swarm, rate};
+use toe_abi::attach::FenceReason;
+use toe_engine::flow::tcp::congestion::AlgorithmName;
+use toe_engine::flow::tcp::ecn::EcnMode;
+
+/// The first seed that has it.
+pub const WIDER_FROM: u64 = 100_000;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wider {
+    pub on: bool,
+    /// Engines have addresses of IPv6; so many in a hundred connections use them.
+    pub ipv6_percent: u32,
+    /// Sockets choose congestion control for themselves.
+    pub choose_congestion: bool,
+    /// Hostile hosts write nonsense to registers, too.
+    pub bad_registers: bool,
+}
+
+/// The least that a link must carry for IPv6 (RFC 8200 section 5).
+const IPV6_MTU_MIN: u32 = 1280;
+
+impl Fault {
+    const WIDER: [Fault; 3] = [Fault::Congestion, Fault::Fragments, Fault::Passes];
+}
+
+impl Wider {
+    pub fn widen(seed: u64, only: Option<Fault>, mut swarm: Swarm) -> Swarm {
+        let wanted = only.is_some_and(|only| Fault::WIDER.contains(&only));
+        if seed < WIDER_FROM && !wanted {
+            return swarm;
+        }
+        let random = &mut Random::new(seed, Draws::Wider);
+        for fault in Fault::WIDER {
+            let on = random.one_in(4);
+            if only.map_or(on, |only| only == fault) {
+                swarm.faults.push(fault);
+            }
+        }
+        let on = |fault| swarm.faults.contains(&fault);
+        let room_for_ipv6 = swarm.engines.iter().all(|engine| engine.mtu >= IPV6_MTU_MIN);
+        let percent = random.pick(&[0, 30, 100]);
+        swarm.wider = Wider {
+            on: true,
+            ipv6_percent: if room_for_ipv6 { percent } else { 0 },
+            choose_congestion: random.one_in(3),
+            bad_registers: random.one_in(2),
+        };
+        for engine in &mut swarm.engines {
+            engine.tcp.ecn =
+                random.pick(&[EcnMode::Off, EcnMode::Accept, EcnMode::Request, EcnMode::Request]);
+            engine.tcp.congestion = random.pick(&AlgorithmName::ALL);
+            engine.direct = random.one_in(2);
+        }
+        swarm.link.mark_ppm = rate(random, on(Fault::Congestion), 300_000);
+        swarm.link.fragment_ppm = rate(random, on(Fault::Fragments), 300_000);
+        swarm.link.tells_mtu = random.one_in(2);
+        let passes = random.between(1, 12);
+        swarm.driver.passes = if on(Fault::Passes) { passes } else { 0 };
+        swarm
+    }
+}
+
+/// What the daemon finds in the registers of a host that writes nonsense there.
+pub fn bad_registers(random: &mut Random) -> Option<FenceReason> {
+    let found = [FenceReason::BadHead, FenceReason::BadIrqMode, FenceReason::CompletionOverflow];
+    random.one_in(30).then(|| random.pick(&found))
+}

@@ -1,0 +1,87 @@
+//! Whatever the engine counts is reached by the simulator, by the corpora, or by one of the small scenes below: what nothing
+//! reaches has never been seen to work.
+
+use std::path::Path;
+use toe_engine::Counter;
+use toe_sim::corpus::Target;
+use toe_sim::fuzz;
+use toe_sim::scenes;
+use toe_sim::tally::Tallies;
+use toe_sim::trace::Trace;
+use toe_sim::wider::WIDER_FROM;
+use toe_sim::{Fault, Runner, run};
+
+/// Seeds of each kind; in a debug build a few seconds.
+const SEEDS: u64 = 300;
+/// Seeds with only one fault, each with one that is rare among all.
+const ALONE: [(Fault, u64); 2] = [(Fault::Passes, 200), (Fault::Mtu, 40)];
+
+fn corpora(total: &mut Tallies) {
+    for line in include_str!("../corpus/frames.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (_, digits) = line.split_once(' ').expect("a counter and a frame");
+        let mut target = Target::new();
+        target.frame(&octets(digits), false);
+        total.add_engine(target.engine());
+    }
+    for target in fuzz::Target::ALL {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
+        let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for file in files.flatten() {
+            let data =
+                std::fs::read(file.path()).unwrap_or_else(|e| panic!("{}: {e}", file.path().display()));
+            total.merge(&target.run(&data));
+        }
+    }
+}
+
+fn seeds(total: &mut Tallies) {
+    let mut memories = Vec::new();
+    let mut go = |seed, only| {
+        let outcome = run(seed, Runner { only, sabotage: None }, &mut memories, Trace::Off);
+        assert_eq!(outcome.failure, None, "toe-sim --seed {seed} --trace, only {only:?}");
+        total.merge(&outcome.tallies);
+    };
+    (0..SEEDS).for_each(|seed| go(seed, None));
+    (WIDER_FROM..WIDER_FROM + SEEDS).for_each(|seed| go(seed, None));
+    for (fault, count) in ALONE {
+        (WIDER_FROM..WIDER_FROM + count).for_each(|seed| go(seed, Some(fault)));
+    }
+}
+
+fn scenes(total: &mut Tallies) {
+    // More frames than there is room for, before anything can be sent.
+    let mut target = Target::new();
+    for line in include_str!("../corpus/bursts.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (copies, digits) = line.split_once(' ').expect("how many, and a frame");
+        target.burst(&octets(digits), copies.parse().expect("a number"));
+    }
+    total.add_engine(target.engine());
+    total.merge(&scenes::port_again_after_time_wait());
+    total.merge(&scenes::a_direct_connection_changes_hands());
+    // The kernel socket that holds a listener's port goes.
+    let mut target = Target::shared();
+    target.twin_goes();
+    total.add_engine(target.engine());
+}
+
+fn octets(digits: &str) -> Vec<u8> {
+    let digit = |c: u8| char::from(c).to_digit(16).expect("hexadecimal") as u8;
+    digits.trim().as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}
+
+#[test]
+fn every_counter_is_reached() {
+    let mut total = Tallies::default();
+    seeds(&mut total);
+    corpora(&mut total);
+    scenes(&mut total);
+    for counter in Counter::ALL {
+        println!("{:<40} {:>12}", counter.name(), total.engine(*counter));
+    }
+    let unreached: Vec<_> =
+        Counter::ALL.iter().filter(|c| total.engine(**c) == 0).map(|c| c.name()).collect();
+    assert!(
+        unreached.is_empty(),
+        "nothing reaches {unreached:?}: add a seed, an input of a corpus, or a scene"
+    );
+}
