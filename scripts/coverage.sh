@@ -14,7 +14,8 @@ data=$CARGO_TARGET_DIR/profiles
 rm -rf "$data"
 
 export RUSTC_BOOTSTRAP=1
-export RUSTFLAGS="-C instrument-coverage -Z coverage-options=branch"
+# Tests have threads: counts that these lose are missing where one count is the difference of others.
+export RUSTFLAGS="-C instrument-coverage -Z coverage-options=branch -C llvm-args=-instrprof-atomic-counter-update-all"
 export LLVM_PROFILE_FILE=$PWD/$data/%p-%m.profraw
 
 run() {
