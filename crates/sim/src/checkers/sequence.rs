@@ -212,6 +212,9 @@ impl Sequences {
             && half.iss == header.seq
         {
             half.synchronized = half.synchronized.or(synchronized);
+            if header.ack.is_some_and(|ack| half.is_taken_back(ack, header.window.0)) {
+                return Err("a SYN-ACK that takes back what was said".into());
+            }
             return Ok(());
         }
         let offered = header.ack.map(|ack| ack.plus(u32::from(header.window.0)));
@@ -350,6 +353,13 @@ impl Half {
     /// than it has offered.
     pub fn takes_nothing_from(&self) -> Option<SeqNum> {
         Some(self.offered?.plus(1 << self.scale))
+    }
+
+    /// Whether a SYN-ACK that is sent again acknowledges less, or offers less and could offer more: its window is not scaled.
+    fn is_taken_back(&self, ack: SeqNum, window: u16) -> bool {
+        let edge = ack.plus(u32::from(window));
+        self.acked.is_some_and(|before| ack.before(before))
+            || window < u16::MAX && self.offered.is_some_and(|before| edge.before(before))
     }
 
     fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {

@@ -10,6 +10,7 @@ use crate::world::{What, World};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
 use toe_engine::Claimed;
+use toe_engine::flow::tcp::state::TcpState;
 
 /// A process asks again after this, when the owner was asked first.
 const AGAIN_US: u64 = 1000;
@@ -67,14 +68,19 @@ impl World {
         self.tallies.add(Tally::Passed);
         let passed = self.nodes[at].sessions[from].give_away(socket);
         let stream = passed.stream();
-        let session = &mut self.nodes[at].sessions[to];
+        let node = &mut self.nodes[at];
+        let session = &mut node.sessions[to];
         let number = session.sockets.len();
         session.by_id.insert(flow.raw(), number);
-        session.sockets.push(passed.claimed(flow));
+        // Else whoever had it was told that it is established.
+        let is_connecting =
+            node.memory.info(session.id, flow.slot()).state == TcpState::SynSent.linux_number();
+        session.sockets.push(passed.claimed(flow, is_connecting));
         if let Some(id) = stream {
             let conn = &mut self.conns.list[id.conn as usize];
             if id.side == 0 {
                 conn.client = (at, to);
+                conn.opened[0] |= !is_connecting;
             } else {
                 conn.server_session = to;
             }

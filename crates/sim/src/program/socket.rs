@@ -116,7 +116,7 @@ impl Socket {
     }
 
     /// The same socket in another process, which knows it by this name.
-    pub(super) fn claimed(self, flow: FlowId) -> Socket {
+    pub(super) fn claimed(self, flow: FlowId, is_connecting: bool) -> Socket {
         let unread = VecDeque::new();
         let announced = self.consumed;
         Socket {
@@ -129,6 +129,7 @@ impl Socket {
             next_read_us: 0,
             is_hungry: false,
             adrift: false,
+            is_early: self.is_early && is_connecting,
             ..self
         }
     }
@@ -361,9 +362,10 @@ impl Session {
     fn end_if_due(&mut self, cx: &mut Cx<'_>, at: usize, plan: Option<&Plan>) {
         let socket = &self.sockets[at];
         let Some(plan) = plan else {
-            // A stranger's: gone when it is.
+            // A stranger's: gone when it is. One that came again is not meant to have an end that looks like the first's.
             if socket.eof || socket.error.is_some() || cx.conns.ending {
-                self.close(cx, at, false);
+                let abort = socket.repeats.is_some();
+                self.close(cx, at, abort);
             }
             return;
         };

@@ -296,7 +296,9 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
-    let unit_max = if is_urgent && !flow.is_local() { mss } else { unit_max };
+    // Nor does a link that cuts nothing cut the last few octets off that SACK leaves no room for.
+    let is_whole = is_urgent && !flow.is_local() || unit_max <= u32::from(flow.snd.mss);
+    let unit_max = if is_whole { mss } else { unit_max };
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
     let outstanding = flow.outstanding();
     let window_left = flow.snd.wnd.octets().saturating_sub(outstanding);

@@ -30,8 +30,9 @@ pub(super) fn check_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
     if !segment.syn {
         return Step::Continue;
     }
-    if flow.conn.state == TcpState::SynReceived && flow.conn.listener.is_some() {
-        // Back to LISTEN, as if the first SYN had never come.
+    let is_nobodys = flow.conn.listener.is_some() && !flow.fast_open.early;
+    if flow.conn.state == TcpState::SynReceived && is_nobodys {
+        // Back to LISTEN, as if the first SYN had never come. What a program may have by Fast Open has come.
         flow.conn.state = TcpState::Closed;
         return Step::Done(FlowEvent::Closed(Errno::OK));
     }
