@@ -160,7 +160,9 @@ impl Conn {
 
     /// Whether an error that an end was told of needs somebody who caused it.
     pub fn is_explained(&self, connecting: bool, errno: Errno, excuses: &Excuses) -> bool {
-        let (timed_out, reset) = (errno == Errno::ETIMEDOUT, errno == Errno::ECONNRESET);
+        let timed_out = errno == Errno::ETIMEDOUT;
+        // Whom the peer had sent FIN before is told so by EPIPE.
+        let reset = errno == Errno::ECONNRESET || errno == Errno::EPIPE;
         let restless = excuses.jumps && (timed_out || reset) || excuses.forgetful && reset;
         if self.excuse.is_some() || restless {
             return true;
