@@ -5,8 +5,8 @@
 //! the control sockets (an engine that ends wakes everybody) and whatever descriptors the call itself waits for.
 //!
 //! Of the threads parked on one queue set one *leads*: it alone arms and listens to the interrupt, drains the queue
-//! set when it comes and kicks the threads whose sockets changed. When it leaves, it wakes one of the others, which
-//! then leads. So an interrupt wakes one thread and not all of them.
+//! set when it comes and kicks the threads whose sockets changed. When it leaves, it wakes one of the others, its *heir*,
+//! which then leads, or, when its own wait is over, wakes another one. So an interrupt wakes one thread and not all.
 //!
 //! Used by the socket operations through [`block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
 
@@ -43,6 +43,8 @@ pub struct Waiter {
     state: AtomicU32,
     /// Which thread waits with it: an address that is the thread's own.
     thread: AtomicUsize,
+    /// It was woken to lead some queue set, in this wait.
+    was_heir: AtomicBool,
 }
 
 /// A waiter for the length of a wait. A signal's handler that waits while its thread does gets another one.
@@ -59,6 +61,9 @@ impl std::ops::Deref for Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
+        if self.0.was_heir.swap(false, Ordering::SeqCst) {
+            Stack::all_attached().flat_map(Stack::queue_sets).for_each(|queue| queue.decline(self.0));
+        }
         let kept = MINE.try_with(|mine| mine.0.replace(Some(self.0)));
         match kept {
             Ok(None) => {}
@@ -122,7 +127,7 @@ impl Waiter {
         let fd = sys::move_to_high(Fd::from(fd));
         crate::fd_table::mark_internal(fd.raw());
         let (state, thread) = (AtomicU32::new(RUNNING), AtomicUsize::new(0));
-        Ok(Box::leak(Box::new(Waiter { fd, state, thread })))
+        Ok(Box::leak(Box::new(Waiter { fd, state, thread, was_heir: AtomicBool::new(false) })))
     }
 
     pub fn fd(&self) -> i32 {
@@ -143,10 +148,12 @@ impl Waiter {
     }
 }
 
-/// Who is parked on a queue set.
+/// Who is parked on a queue set. Whenever somebody is and nobody leads, there is an heir, who is awake.
 #[derive(Debug, Default)]
 pub struct Parking {
     leader: Option<&'static Waiter>,
+    /// Was woken to lead: it parks again, or declines.
+    heir: Option<&'static Waiter>,
     followers: Vec<&'static Waiter>,
 }
 
@@ -154,40 +161,59 @@ fn is(a: &'static Waiter, b: &'static Waiter) -> bool {
     std::ptr::eq(a, b)
 }
 
-impl QueueSet {
-    /// Registers as parked; `true`: as the leader. A leader of the same thread stands still until this wait is over:
-    /// it was interrupted by a signal, and this is its handler.
-    fn enter(&self, me: &'static Waiter) -> bool {
-        let mut parking = self.parking.lock();
-        match parking.leader {
+impl Parking {
+    /// `true`: as the leader. A leader of the same thread stands still until this wait is over: it was interrupted by a
+    /// signal, and this is its handler.
+    fn enter(&mut self, me: &'static Waiter) -> bool {
+        self.heir = None;
+        match self.leader {
             None => {
-                parking.leader = Some(me);
+                self.leader = Some(me);
                 true
             }
             Some(leader) if leader.thread.load(Ordering::Relaxed) == me.thread.load(Ordering::Relaxed) => {
-                parking.leader = Some(me);
-                parking.followers.push(leader);
+                self.leader = Some(me);
+                self.followers.push(leader);
                 true
             }
             Some(_) => {
-                parking.followers.push(me);
+                self.followers.push(me);
                 false
             }
         }
     }
 
-    fn leave(&self, me: &'static Waiter) {
-        let mut parking = self.parking.lock();
-        if parking.leader.is_some_and(|leader| is(leader, me)) {
-            parking.leader = None;
-            let next = parking.followers.pop();
-            drop(parking);
-            if let Some(next) = next {
-                next.kick();
-            }
+    /// Returns who is to be kicked.
+    fn leave(&mut self, me: &'static Waiter) -> Option<&'static Waiter> {
+        if self.leader.is_some_and(|leader| is(leader, me)) {
+            self.leader = None;
+            self.name_heir()
         } else {
-            parking.followers.retain(|waiter| !is(waiter, me));
+            self.followers.retain(|waiter| !is(waiter, me));
+            None
         }
+    }
+
+    /// An heir's wait is over, and it has not parked again. Returns who is to be kicked.
+    fn decline(&mut self, me: &'static Waiter) -> Option<&'static Waiter> {
+        if self.heir.is_some_and(|heir| is(heir, me)) { self.name_heir() } else { None }
+    }
+
+    fn name_heir(&mut self) -> Option<&'static Waiter> {
+        self.heir = self.followers.pop();
+        self.heir.inspect(|heir| heir.was_heir.store(true, Ordering::SeqCst))
+    }
+}
+
+impl QueueSet {
+    fn leave(&self, me: &'static Waiter) {
+        let heir = self.parking.lock().leave(me);
+        heir.inspect(|heir| _ = heir.kick());
+    }
+
+    fn decline(&self, me: &'static Waiter) {
+        let heir = self.parking.lock().decline(me);
+        heir.inspect(|heir| _ = heir.kick());
     }
 }
 
@@ -218,7 +244,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         if !stacks.iter().any(|stack| std::ptr::eq(*stack, queue.stack)) {
             stacks.push(queue.stack);
         }
-        if queue.enter(me) {
+        if queue.parking.lock().enter(me) {
             led.push(queue);
         }
         if queue.arm() {
@@ -432,5 +458,60 @@ pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<
             let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
             return Ok(None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_thread(thread: usize) -> &'static Waiter {
+        let waiter = Waiter::make().expect("an eventfd");
+        waiter.thread.store(thread, Ordering::Relaxed);
+        waiter
+    }
+
+    /// Found by CPython's test_multiprocessing_fork on a busy machine: two threads slept, and nobody listened to the
+    /// interrupt.
+    #[test]
+    fn an_heir_whose_own_wait_is_over_wakes_the_next_one() {
+        let [first, second, third] = [1, 2, 3].map(of_thread);
+        let mut parking = Parking::default();
+        assert!(parking.enter(first) && !parking.enter(second) && !parking.enter(third));
+        let heir = parking.leave(first).expect("one of the others");
+        assert!(is(heir, third) && heir.was_heir.load(Ordering::SeqCst));
+        assert!(parking.leave(heir).is_none(), "it is awake, and looks at its socket");
+        assert!(parking.decline(heir).is_some_and(|next| is(next, second)), "it has what it waited for");
+        assert!(parking.enter(second), "and leads");
+    }
+
+    #[test]
+    fn an_heir_that_parks_again_leads_and_wakes_nobody() {
+        let [first, second, third] = [1, 2, 3].map(of_thread);
+        let mut parking = Parking::default();
+        assert!(parking.enter(first) && !parking.enter(second) && !parking.enter(third));
+        let heir = parking.leave(first).expect("one of the others");
+        assert!(parking.leave(heir).is_none() && parking.enter(heir));
+        assert!(parking.decline(heir).is_none(), "a leader declines nothing");
+        assert!(parking.leave(heir).is_some_and(|next| is(next, second)));
+    }
+
+    #[test]
+    fn whoever_comes_before_the_heir_leads_instead() {
+        let [first, second, third] = [1, 2, 3].map(of_thread);
+        let mut parking = Parking::default();
+        assert!(parking.enter(first) && !parking.enter(second));
+        let heir = parking.leave(first).expect("the other");
+        assert!(parking.enter(third));
+        assert!(parking.leave(heir).is_none() && parking.decline(heir).is_none());
+        assert!(!parking.enter(heir));
+    }
+
+    #[test]
+    fn a_handler_leads_in_the_place_of_the_thread_that_it_interrupted() {
+        let [waits, handler] = [1, 1].map(of_thread);
+        let mut parking = Parking::default();
+        assert!(parking.enter(waits) && parking.enter(handler));
+        assert!(parking.leave(handler).is_some_and(|next| is(next, waits)));
     }
 }

@@ -131,6 +131,18 @@ impl Listener {
         Some(*holder)
     }
 
+    /// All holders that can be told and are not. Whose turn it is stays as it was: with two of them the first would
+    /// otherwise be the first each time, and take everything.
+    pub fn all_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Vec<Holder> {
+        let untold = self.holders.iter_mut().filter(|holder| holder.takes && !holder.told && can_be(holder));
+        untold
+            .map(|holder| {
+                holder.told = true;
+                *holder
+            })
+            .collect()
+    }
+
     fn next(&mut self, is_it: impl Fn(&Holder) -> bool) -> Option<&mut Holder> {
         let n = self.holders.len();
         let at = (0..n).map(|step| (self.turn + step) % n).find(|&at| is_it(&self.holders[at]))?;
@@ -373,6 +385,34 @@ mod tests {
             assert_eq!(open(second, 80), Err(Errno::EADDRINUSE));
             assert!(open(second, 81).is_ok() && open([10, 0, 0, 3], 82).is_ok());
         }
+    }
+
+    /// Node.js with two workers at one listener: on a busy machine one of them took everything.
+    #[test]
+    fn whoever_was_told_second_is_told_first_the_next_time_though_all_were_told() {
+        let mut listeners = Listeners::default();
+        let local = (at([0; 4], 80), false);
+        let idx = listeners.open(local, 5, AnchorHandle(1), Evidence::default()).expect("free");
+        let listener = listeners.get_mut(idx).expect("open");
+        for session in [1, 2] {
+            listener.holders.push(Holder {
+                session: SessionId(session),
+                anchor: AnchorHandle(1),
+                queue_set: QueueSetId(0),
+                id: ListenerId::default(),
+                credit: 0,
+                takes: true,
+                told: false,
+                fd: 3,
+            });
+        }
+        let firsts = [(); 4].map(|()| {
+            let first = listener.next_untold(|_| true).map(|holder| holder.session.0);
+            assert_eq!(listener.all_untold(|_| true).len(), 1, "the other one, a moment later");
+            listener.holders.iter_mut().for_each(|holder| holder.told = false);
+            first
+        });
+        assert_eq!(firsts, [Some(1), Some(2), Some(1), Some(2)]);
     }
 
     #[test]

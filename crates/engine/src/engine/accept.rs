@@ -90,15 +90,13 @@ impl Engine {
         if listener.waiting.is_empty() {
             return;
         }
-        let mut told = Vec::new();
         let sessions = &self.sessions;
         let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
-        while let Some(holder) = listener.next_untold(has_room) {
-            told.push(holder);
-            if !all {
-                break;
-            }
-        }
+        let told = if all {
+            listener.all_untold(has_room)
+        } else {
+            listener.next_untold(has_room).into_iter().collect()
+        };
         if all {
             // Whoever takes no completions is told when it does again.
             let deaf = listener.holders.iter().any(|holder| holder.takes && !holder.told);

@@ -72,8 +72,14 @@ pub struct NotAnnounced;
 /// Rings start at this size, while more has not come at once.
 const FIRST_RING: u32 = 4 << 10;
 
-/// A ring takes at most one in so many shares of the memory that is free, unless what has come needs more.
+/// A first ring takes at most one in so many shares of the memory that is free, unless what has come needs more.
 const SHARES: u64 = 4;
+
+/// The largest block that there is, of those from `need` to `wish`.
+fn alloc_between(arena: &mut Arena, need: u32, wish: u32) -> Option<Block> {
+    let halves = core::iter::successors(Some(wish), |size| Some(size / 2)).take_while(|size| *size > need);
+    halves.chain([need]).find_map(|size| arena.alloc(size))
+}
 
 impl ReceiveBuffer {
     pub fn new(session: SessionId, start: SeqNum, window_max: u32) -> ReceiveBuffer {
@@ -179,19 +185,19 @@ impl ReceiveBuffer {
             }
         }
         let need = end.distance_from(rcv_nxt);
-        // A ring that did not suffice is followed by one that holds the whole window: at most one exchange while in use.
-        // Where memory is short it gets a share of what is left: a program that is slow to read keeps its ring from all
-        // others of the session.
+        // The first ring gets a share of what memory is left: a program that is slow to read keeps it from all others of
+        // the session. A ring that did not suffice is followed by one that holds the whole window, which was offered: at
+        // most one exchange while in use.
         let share = u32::try_from(arena.available() / SHARES).unwrap_or(u32::MAX);
-        let size = if self.current.is_none() && need <= FIRST_RING {
-            FIRST_RING
-        } else {
-            need.max(self.window_max.min(share))
+        let size = match self.current {
+            None if need <= FIRST_RING => FIRST_RING,
+            None => need.max(self.window_max.min(share)),
+            Some(_) => need.max(self.window_max),
         };
         if self.previous.is_some() {
             return Err(NoMemory);
         }
-        let block = arena.alloc(size).or_else(|| arena.alloc(need)).ok_or(NoMemory)?;
+        let block = alloc_between(arena, need, size).ok_or(NoMemory)?;
         let fresh = Ring::new(block, rcv_nxt);
         if let Some(old) = self.current {
             self.copy_held(host, held, old, fresh);
@@ -548,6 +554,20 @@ mod tests {
         world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &[], world.nxt);
         let left = world.arenas[0].available();
         world.arrive(left as u32 / 2);
+        world.read_all();
+    }
+
+    /// Found by toe-sim, seed 121078.
+    #[test]
+    fn what_was_offered_fits_though_the_first_ring_is_a_share() {
+        let mut world = World::new();
+        world.arenas[0] = Arena::new(0, 128 << 10);
+        world.arrive(6_000);
+        assert!(world.buffer.memory() < u64::from(world.buffer.window_max));
+        while world.buffer.window(world.nxt) > 0 {
+            world.arrive(world.buffer.window(world.nxt).min(1448));
+        }
+        assert_eq!(world.buffer.unconsumed(world.nxt), 64 << 10, "nothing read, and all of the window came");
         world.read_all();
     }
 }

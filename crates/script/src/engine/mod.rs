@@ -38,6 +38,7 @@ pub struct EngineStack {
     memory: Memory,
     program: Program,
     port: PortId,
+    kind: LinkKind,
     now: Instant,
     outbox: Outbox,
     sent: VecDeque<(u64, Segment)>,
@@ -66,6 +67,7 @@ impl EngineStack {
             memory: Memory::default(),
             program: Program::new(session),
             port,
+            kind,
             now: Instant::from_micros(START_US),
             outbox: Outbox::default(),
             sent: VecDeque::new(),
@@ -107,6 +109,9 @@ impl EngineStack {
                 self.frame_arrives(&arp(ArpOperation::Reply));
             }
             return Ok(());
+        }
+        if self.kind == LinkKind::Plain && (offload.segmentation.is_some() || offload.checksum.is_some()) {
+            return Err(StackError(format!("the engine leaves {offload:?} to a link that does nothing")));
         }
         let segment = Segment::parse(packet, offload.checksum.is_some())
             .map_err(|error| StackError(format!("the engine sent a bad packet: {error}")))?;

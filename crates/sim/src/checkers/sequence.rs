@@ -238,7 +238,9 @@ impl Sequences {
             syn: Syn::of(tcp),
             stream,
         };
-        if let Some(other) = self.halves.insert(tcp.way, half).filter(|other| other.synchronized.is_some())
+        // Whoever has said more since the first answer had a record, and has it no more: that life is over.
+        let waits = |other: &Half| other.synchronized.is_some() && !other.has_spoken;
+        if let Some(other) = self.halves.insert(tcp.way, half).filter(waits)
             && other.synchronized == synchronized
         {
             // The peer may have answered the first one already: then that counts.

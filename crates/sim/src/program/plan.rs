@@ -165,8 +165,8 @@ impl Conn {
     /// Whether an error that an end was told of needs somebody who caused it.
     pub fn is_explained(&self, connecting: bool, errno: Errno, excuses: &Excuses) -> bool {
         let timed_out = errno == Errno::ETIMEDOUT;
-        // The latter once the peer has sent all.
-        let reset = matches!(errno, Errno::ECONNRESET | Errno::EPIPE);
+        // Whom the peer had sent FIN before is told so by EPIPE.
+        let reset = errno == Errno::ECONNRESET || errno == Errno::EPIPE;
         let restless = excuses.jumps && (timed_out || reset) || excuses.forgetful && reset;
         if self.excuse.is_some() || restless {
             return true;

@@ -296,9 +296,9 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
-    // Nor does a link that cuts nothing cut the last few octets off that SACK leaves no room for.
-    let is_whole = is_urgent && !flow.is_local() || unit_max <= u32::from(flow.snd.mss);
-    let unit_max = if is_whole { mss } else { unit_max };
+    // As many segments as the link cuts, of which each has the options: without them one more octet would fit.
+    let segments = unit_max / u32::from(flow.snd.mss).max(1);
+    let unit_max = if is_urgent && !flow.is_local() { mss } else { unit_max.min((segments * mss).max(mss)) };
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
     let outstanding = flow.outstanding();
     let window_left = flow.snd.wnd.octets().saturating_sub(outstanding);
