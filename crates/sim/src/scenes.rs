@@ -2,7 +2,7 @@
 
 use crate::fuzz::{ENGINE, play};
 use crate::program::plan::{Conn, Gate, PLAIN, Plan};
-use crate::swarm::EngineSpec;
+use crate::swarm::{EngineSpec, LinkFaults};
 use crate::tally::Tallies;
 use crate::world::World;
 use toe_engine::{FastOpenMode, TcpConfig};
@@ -54,6 +54,32 @@ pub fn fast_open_beyond_its_limits() -> Tallies {
         }
         world.catch_up(world.now_us + 2_000_000)?;
         world.nodes[1].clock_ahead_us += HALF_A_DAY_US;
+        world.heal();
+        world.everything_completes()
+    })
+}
+
+/// Every SYN with octets comes once more, some of them when their connections have come to their ends (RFC 7413 section 2.1).
+pub fn fast_open_comes_again() -> Tallies {
+    let tcp = TcpConfig { fast_open: FastOpenMode::Both, ..ENGINE.tcp };
+    play(vec![EngineSpec { tcp, ..ENGINE }; 2], 0, |world| {
+        world.set_up_sessions();
+        world.nodes[1].sessions[0].listeners[0].fast_open = 64;
+        for number in 0..100 {
+            let conn = conn_from_port(world, 1_000 + number * 100_000);
+            // The server ends last, and keeps nothing.
+            let plans = [conn.plans[0], Plan { octets: 100, gate: Gate::AfterEnd, ..PLAIN }];
+            world.add_connection(Conn { from_port: 0, fast: true, plans, ..conn });
+        }
+        world.catch_up(world.now_us + 50_000)?;
+        world.network.set_faults(&LinkFaults {
+            duplicate_ppm: 1_000_000,
+            reorder_ppm: 100_000,
+            reorder_us: 90_000,
+            delay_us: 50,
+            ..LinkFaults::default()
+        });
+        world.catch_up(world.now_us + 20_000_000)?;
         world.heal();
         world.everything_completes()
     })

@@ -58,11 +58,19 @@ fn scenes(total: &mut Tallies) {
     total.add_engine(target.engine());
     total.merge(&scenes::port_again_after_time_wait());
     total.merge(&scenes::fast_open_beyond_its_limits());
+    total.merge(&fast_open_comes_again());
     total.merge(&scenes::a_direct_connection_changes_hands());
     // The kernel socket that holds a listener's port goes.
     let mut target = Target::shared();
     target.twin_goes();
     total.add_engine(target.engine());
+}
+
+fn fast_open_comes_again() -> Tallies {
+    let tallies = scenes::fast_open_comes_again();
+    let (sent, received) = (tallies.engine(Counter::FastOpenSent), tallies.engine(Counter::FastOpenReceived));
+    assert!(received > sent, "{received} of {sent} connections came early: none came again");
+    tallies
 }
 
 fn octets(digits: &str) -> Vec<u8> {
