@@ -211,6 +211,11 @@ impl Memory {
         Some((completion, ends.flatten()))
     }
 
+    /// What the session is told of the flow in `slot`.
+    pub fn info(&self, session: SessionId, slot: usize) -> FlowInfo {
+        self.rings[session.index()].infos[slot]
+    }
+
     /// The program's own look at its memory.
     pub fn program_view(&mut self, session: SessionId, offset: u64, len: u32) -> &mut [u8] {
         let region = &mut self.regions[session.index()];

@@ -43,6 +43,8 @@ pub struct Listening {
     pub port: u16,
     pub anchor: AnchorHandle,
     pub id: Option<ListenerId>,
+    /// Connections that may be handed out before their handshake is complete; 0: it does not ask for Fast Open.
+    pub fast_open: u32,
     /// What came in at it is nobody's any more.
     pub closed: bool,
 }

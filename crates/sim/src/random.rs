@@ -19,6 +19,8 @@ pub enum Draws {
     Wider,
     /// A run against Linux.
     Linux,
+    /// As [`Draws::Wider`], and later still.
+    FastOpen,
 }
 
 /// One stream of numbers.

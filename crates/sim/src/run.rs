@@ -123,8 +123,10 @@ impl World {
                 let Some(session) = self.nodes[at].attach(&self.swarm) else { continue };
                 if number < spec.sessions {
                     let backlog = self.swarm.backlog;
+                    let is_fast = self.swarm.wider.fast_open_percent > 0;
+                    let fast = if is_fast { wider::fast_open_limit(&mut self.fast_open) } else { 0 };
                     self.with_session(at, session, |session, cx| {
-                        session.listen(cx, anywhere, 7000 + number as u16, backlog);
+                        session.listen(cx, anywhere, 7000 + number as u16, backlog, fast);
                     });
                 } else {
                     self.turn(at, session);

@@ -5,6 +5,7 @@ use crate::program::plan::{Conn, Gate, PLAIN, Plan};
 use crate::swarm::EngineSpec;
 use crate::tally::Tallies;
 use crate::world::World;
+use toe_engine::{FastOpenMode, TcpConfig};
 
 /// A program connects, ends the connection first, and connects from the same port again while the earlier connection is
 /// still in TIME_WAIT (RFC 6191).
@@ -28,13 +29,34 @@ fn conn_from_port(world: &World, start_us: u64) -> Conn {
         local: false,
         v6: false,
         from_port: 4100,
+        fast: false,
         plans: [Plan { octets: 1000, ..PLAIN }, PLAIN],
         start_us: world.now_us + start_us,
         opened: [false; 2],
         done: [false; 2],
         was_reset: false,
+        accepts: 0,
         excuse: None,
     }
+}
+
+/// A client comes to know a server, connects twice at once where only one may be early, and shows its cookie half a day
+/// later (RFC 7413 section 4.1.2), once it may try again.
+pub fn fast_open_beyond_its_limits() -> Tallies {
+    const HALF_A_DAY_US: u64 = 13 * 3600 * 1_000_000;
+    let tcp = TcpConfig { fast_open: FastOpenMode::Both, ..ENGINE.tcp };
+    play(vec![EngineSpec { tcp, ..ENGINE }; 2], 0, |world| {
+        world.set_up_sessions();
+        world.nodes[1].sessions[0].listeners[0].fast_open = 1;
+        for start_us in [1_000, 1_000_000, 1_000_000, 100_000_000] {
+            let conn = Conn { from_port: 0, fast: true, ..conn_from_port(world, start_us) };
+            world.add_connection(conn);
+        }
+        world.catch_up(world.now_us + 2_000_000)?;
+        world.nodes[1].clock_ahead_us += HALF_A_DAY_US;
+        world.heal();
+        world.everything_completes()
+    })
 }
 
 /// Two programs talk over loopback for so long that their connection gets a channel, and hand its ends on all the while.

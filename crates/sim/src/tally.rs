@@ -13,6 +13,7 @@ toe_base::counters! {
         Connections = "connections",
         Ipv6Connections = "connections by IPv6",
         LocalConnections = "local connections",
+        FastOpens = "octets sent before the handshake",
         ConnectErrors = "connects that failed",
         Completed = "connections completed",
         Excused = "connections excused",

@@ -1,10 +1,11 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
-//! hands, registers that make no sense. All of it is drawn from a stream of its own, and seeds below keep the worlds that
-//! they had before there was any of this.
+//! hands, registers that make no sense, Fast Open. All of it is drawn from streams of its own, and seeds below keep the
+//! worlds that they had before there was any of this.
 
 use crate::random::{Draws, Random};
 use crate::swarm::{Fault, Swarm, rate};
 use toe_abi::attach::FenceReason;
+use toe_engine::FastOpenMode;
 use toe_engine::flow::tcp::congestion::AlgorithmName;
 use toe_engine::flow::tcp::ecn::EcnMode;
 
@@ -21,6 +22,8 @@ pub struct Wider {
     pub choose_congestion: bool,
     /// Hostile hosts write nonsense to registers, too.
     pub bad_registers: bool,
+    /// So many in a hundred connects whose programs have octets at once use Fast Open.
+    pub fast_open_percent: u32,
 }
 
 /// The least that a link must carry for IPv6 (RFC 8200 section 5).
@@ -51,6 +54,7 @@ impl Wider {
             ipv6_percent: if room_for_ipv6 { percent } else { 0 },
             choose_congestion: random.one_in(3),
             bad_registers: random.one_in(2),
+            fast_open_percent: 0,
         };
         for engine in &mut swarm.engines {
             engine.tcp.ecn =
@@ -63,8 +67,27 @@ impl Wider {
         swarm.link.tells_mtu = random.one_in(2);
         let passes = random.between(1, 12);
         swarm.driver.passes = if on(Fault::Passes) { passes } else { 0 };
+        choose_fast_open(seed, &mut swarm);
         swarm
     }
+}
+
+fn choose_fast_open(seed: u64, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::FastOpen);
+    swarm.wider.fast_open_percent = random.pick(&[0, 50, 100]);
+    for engine in &mut swarm.engines {
+        engine.tcp.fast_open = match random.below(6) {
+            0 => FastOpenMode::Off,
+            1 => FastOpenMode::Client,
+            2 => FastOpenMode::Server,
+            _ => FastOpenMode::Both,
+        };
+    }
+}
+
+/// How many connections a listener takes by Fast Open before their handshake is complete.
+pub fn fast_open_limit(random: &mut Random) -> u32 {
+    random.pick(&[0, 1, 4, 64])
 }
 
 /// What the daemon finds in the registers of a host that writes nonsense there.

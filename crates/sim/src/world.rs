@@ -84,6 +84,7 @@ pub struct World {
     pub drivers: Random,
     pub hostile: Random,
     pub wider: Random,
+    pub fast_open: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -143,6 +144,7 @@ impl World {
             hostile: Random::new(seed, Draws::Hostile),
             // Not the stream that the world was chosen with.
             wider: Random::new(!seed, Draws::Wider),
+            fast_open: Random::new(!seed, Draws::FastOpen),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -388,11 +390,13 @@ impl World {
             local,
             v6: false,
             from_port: 0,
+            fast: false,
             plans,
             start_us,
             opened: [false; 2],
             done: [false; 2],
             was_reset: false,
+            accepts: 0,
             excuse: None,
         };
         if self.swarm.wider.on {
@@ -407,6 +411,7 @@ impl World {
         if conn.v6 {
             self.tallies.add(Tally::Ipv6Connections);
         }
+        conn.fast = self.fast_open.below(100) < self.swarm.wider.fast_open_percent;
         for plan in &mut conn.plans {
             let number = random.between(1, toe_abi::congestion::NAMES.len() as u32);
             plan.congestion = self.swarm.wider.choose_congestion.then_some(number);

@@ -57,6 +57,7 @@ fn scenes(total: &mut Tallies) {
     }
     total.add_engine(target.engine());
     total.merge(&scenes::port_again_after_time_wait());
+    total.merge(&scenes::fast_open_beyond_its_limits());
     total.merge(&scenes::a_direct_connection_changes_hands());
     // The kernel socket that holds a listener's port goes.
     let mut target = Target::shared();

@@ -1,5 +1,6 @@
 //! What must hold, one checker a file. A checker says what is wrong in one sentence; the run stops at the first.
 
+pub mod fast_open;
 pub mod isolation;
 pub mod memory;
 pub mod sequence;

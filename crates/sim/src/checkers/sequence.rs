@@ -4,6 +4,7 @@
 //! octets sent again are the same), what has been delivered of it (so that nothing else is acknowledged), and what the
 //! receiver has offered and was delivered (so that nothing lies beyond the window).
 
+use crate::checkers::fast_open::{Cookies, Syn};
 use crate::checkers::streams::Streams;
 use crate::frame::{TcpFrame, Way};
 use crate::pattern::StreamId;
@@ -41,6 +42,9 @@ pub struct Half {
     pub has_spoken: bool,
     /// Synchronized: the sender acknowledged the other SYN, which had this number.
     pub synchronized: Option<SeqNum>,
+    /// An acknowledgement of the other side has arrived.
+    heard: bool,
+    syn: Syn,
     stream: Option<StreamId>,
 }
 
@@ -52,6 +56,7 @@ pub struct Sequences {
     /// A SYN that comes twice may be answered with two numbers, if with a cookie first. The other half is here until the
     /// peer has answered one.
     other_answers: BTreeMap<Way, Half>,
+    cookies: Cookies,
     /// SYNs come that no engine has sent.
     forgives_syns: bool,
     /// Off when the peer is nobody's.
@@ -133,8 +138,10 @@ impl Sequences {
     ) -> Found {
         let header = &tcp.header;
         if header.flags.syn() {
+            self.syn_text_is_right(tcp, frame, streams)?;
             return self.syn_sent(tcp);
         }
+        self.choose_answer(tcp.way, header.seq);
         let back = self.halves.get(&tcp.way.back()).cloned();
         let Some(half) = self.halves.get_mut(&tcp.way) else { return Err("no SYN came before".into()) };
         // The other side may have another life by now, of which this one knows nothing.
@@ -144,48 +151,77 @@ impl Sequences {
         half.size_is_right(tcp, offload, back.as_ref())?;
         half.acknowledgement_is_right(tcp, back.as_ref())?;
         half.stamps_are_right(tcp, back.as_ref())?;
-        let stream = half.stream.filter(|id| !streams.get(*id).tainted && !tcp.is_empty());
-        if let Some(id) = stream {
-            let at = u64::from(tcp.header.seq.diff(half.iss.plus(1)) as u32);
-            if let Some(within) = id.first_difference(at, tcp.payload(frame)) {
-                return Err(format!("octet {} of {id:?} is wrong", at + within as u64));
-            }
-            if at + u64::from(tcp.len()) > streams.get(id).handed {
-                return Err(format!("octets of {id:?} that no program has sent"));
-            }
+        let at = u64::from(tcp.header.seq.diff(half.iss.plus(1)) as u32);
+        octets_are_right(half.stream, at, tcp.payload(frame), streams)
+    }
+
+    /// Octets are in the first SYN, and only with a cookie (RFC 7413 sections 3.1 and 4.2).
+    fn syn_text_is_right(&self, tcp: &TcpFrame, frame: &[u8], streams: &Streams) -> Found {
+        let is_first = self.halves.get(&tcp.way).is_none_or(|half| half.iss != tcp.header.seq);
+        if !tcp.is_empty() && (!is_first || tcp.header.ack.is_some()) {
+            return Err("text in a SYN that is not the first".into());
         }
-        Ok(())
+        if tcp.header.ack.is_none() {
+            self.cookies.syn_is_right(tcp)?;
+        }
+        octets_are_right(self.stream(tcp.way), 0, tcp.payload(frame), streams)
+    }
+
+    /// A connection that a program may have early talks before its peer has answered; and of a SYN that came twice, both
+    /// answers may have made one (RFC 7413 section 2.1). The one that has the number is the one that talks.
+    fn choose_answer(&mut self, way: Way, seq: SeqNum) {
+        let (Some(half), Some(other)) = (self.halves.get_mut(&way), self.other_answers.get_mut(&way)) else {
+            return;
+        };
+        let has = |half: &Half| seq.at_or_after(half.iss) && seq.at_or_before(half.sent_max);
+        if seq != half.sent_max && (seq == other.sent_max || !has(half) && has(other)) {
+            core::mem::swap(half, other);
+        }
+    }
+
+    /// A SYN-ACK for the SYN of `back`.
+    fn answer_is_right(&self, tcp: &TcpFrame, ack: SeqNum, back: &Half) -> Found {
+        let is_its_answer = back.syn.answered(back.iss, ack) == back.iss;
+        if !is_its_answer && !self.forgives_syns {
+            return Err("a SYN-ACK for another SYN".into());
+        }
+        if is_its_answer && ack.after(back.delivered_max) {
+            return Err(format!("what is after {:?} never arrived", back.delivered_max));
+        }
+        if tcp.header.options.window_scale.is_some() && !back.scale_offered {
+            return Err("a window scale that was not offered".into());
+        }
+        back.syn.answer_is_right(tcp)
     }
 
     fn syn_sent(&mut self, tcp: &TcpFrame) -> Found {
         let header = &tcp.header;
         let stream = self.streams.get(&tcp.way).copied();
         let back = self.halves.get(&tcp.way.back()).cloned();
-        if !tcp.is_empty() || header.flags.fin() {
-            return Err("a SYN with text or FIN".into());
+        if header.flags.fin() {
+            return Err("a SYN with FIN".into());
+        }
+        let synchronized = header.ack.map(|ack| match &back {
+            Some(back) => back.syn.answered(back.iss, ack),
+            None => ack.minus(1),
+        });
+        if let (Some(ack), Some(back)) = (header.ack, &back) {
+            self.answer_is_right(tcp, ack, back)?;
         }
         if let Some(half) = self.halves.get_mut(&tcp.way)
             && half.iss == header.seq
         {
-            half.synchronized = half.synchronized.or(header.ack.map(|ack| ack.minus(1)));
+            half.synchronized = half.synchronized.or(synchronized);
             return Ok(());
-        }
-        if let (Some(ack), Some(back)) = (header.ack, back) {
-            if ack != back.iss.plus(1) && !self.forgives_syns {
-                return Err("a SYN-ACK for another SYN".into());
-            }
-            if header.options.window_scale.is_some() && !back.scale_offered {
-                return Err("a window scale that was not offered".into());
-            }
         }
         let offered = header.ack.map(|ack| ack.plus(u32::from(header.window.0)));
         let half = Half {
             iss: header.seq,
-            sent_max: header.seq.plus(1),
+            sent_max: tcp.seq_end(),
             delivered_max: header.seq,
             acked: header.ack,
             offered,
-            window_edge: None,
+            window_edge: back.filter(|_| header.ack.is_some()).and_then(|b| b.syn.window_edge(header.seq)),
             fin: None,
             scale: header.options.window_scale.map_or(0, |s| s.shift()),
             scale_offered: header.options.window_scale.is_some(),
@@ -194,13 +230,15 @@ impl Sequences {
             last_stamp: header.options.timestamps.map(|t| t.value),
             mss: header.options.mss.unwrap_or(536),
             has_spoken: false,
-            synchronized: header.ack.map(|ack| ack.minus(1)),
+            synchronized,
+            heard: false,
+            syn: Syn::of(tcp),
             stream,
         };
         // Whoever has said more since the first answer had a record, and has it no more: that life is over.
         let waits = |other: &Half| other.synchronized.is_some() && !other.has_spoken;
         if let Some(other) = self.halves.insert(tcp.way, half).filter(waits)
-            && other.synchronized == header.ack.map(|ack| ack.minus(1))
+            && other.synchronized == synchronized
         {
             // The peer may have answered the first one already: then that counts.
             let is_answered =
@@ -213,6 +251,7 @@ impl Sequences {
         if header.ack.is_none() {
             // A new life: what came back in the last one says nothing of this.
             self.halves.remove(&tcp.way.back());
+            self.other_answers.remove(&tcp.way.back());
         }
         Ok(())
     }
@@ -225,6 +264,7 @@ impl Sequences {
         }
         if header.flags.syn() {
             self.prefer_answer(tcp.way, header.seq);
+            self.cookies.delivered(tcp);
         }
         let Some(half) = self.halves.get_mut(&tcp.way) else { return };
         if header.flags.syn() && header.seq != half.iss {
@@ -235,6 +275,7 @@ impl Sequences {
             return;
         }
         half.delivered_max = half.delivered_max.later(tcp.seq_end());
+        half.syn.delivered += u32::from(header.flags.syn());
         let (scale, offered) = (half.scale, half.scale_offered);
         let Some(back) = self.halves.get_mut(&tcp.way.back()) else { return };
         let Some(ack) = header.ack else { return };
@@ -244,6 +285,7 @@ impl Sequences {
         // The window of a SYN is never scaled; one side's scale counts only when both have offered one.
         let shift = if header.flags.syn() || !offered || !back.scale_offered { 0 } else { scale };
         let edge = ack.plus(u32::from(header.window.0) << shift);
+        back.heard = true;
         back.window_edge = Some(back.window_edge.map_or(edge, |known| known.later(edge)));
     }
 
@@ -279,6 +321,18 @@ impl Sequences {
         if let Some(half) = self.halves.get_mut(&way).filter(|_| waits) {
             core::mem::swap(half, other);
         }
+    }
+
+    /// A listener hands a connection out that it has handed out `times` before. That a SYN with a good cookie makes one as
+    /// often as it arrives is the price of Fast Open (RFC 7413 section 2.1). The octets that such a one begins with.
+    pub fn may_come_again(&self, way: Way, times: u32) -> Option<u32> {
+        let syn = self.halves.get(&way)?.syn;
+        (syn.has_cookie() && syn.delivered > times).then_some(syn.text)
+    }
+
+    /// Nothing that the other side has sent but its SYN has arrived at the sender of this half.
+    pub fn is_unheard(&self, way: Way) -> bool {
+        self.halves.get(&way).is_some_and(|half| !half.heard)
     }
 
     /// Both sides have left the handshake behind and neither has sent FIN.
@@ -400,6 +454,18 @@ impl Half {
         }
         Ok(())
     }
+}
+
+/// Octets from the place `at` on are the stream's, and its program has sent them.
+fn octets_are_right(stream: Option<StreamId>, at: u64, octets: &[u8], streams: &Streams) -> Found {
+    let Some(id) = stream.filter(|id| !streams.get(*id).tainted && !octets.is_empty()) else { return Ok(()) };
+    if let Some(within) = id.first_difference(at, octets) {
+        return Err(format!("octet {} of {id:?} is wrong", at + within as u64));
+    }
+    if at + octets.len() as u64 > streams.get(id).handed {
+        return Err(format!("octets of {id:?} that no program has sent"));
+    }
+    Ok(())
 }
 
 /// One frame fits the link, or says how it is to be cut so that its pieces do.

@@ -76,6 +76,22 @@ impl Streams {
         }
     }
 
+    /// A connection came again by Fast Open, and has `bytes` at the place `at` of its own.
+    pub fn read_again(&self, id: StreamId, at: u64, bytes: &[u8], most: u64) -> Result<(), String> {
+        let stream = self.get(id);
+        let end = at + bytes.len() as u64;
+        if stream.tainted {
+            return Ok(());
+        }
+        if end > most.min(stream.handed) {
+            return Err(format!("{id:?} came again, with {end} octets of {most}"));
+        }
+        match id.first_difference(at, bytes) {
+            Some(within) => Err(format!("{id:?} came again: octet {} is wrong", at + within as u64)),
+            None => Ok(()),
+        }
+    }
+
     /// The receiver's engine says that nothing follows what it has announced, `announced` octets in all.
     pub fn eof(&mut self, id: StreamId, announced: u64) -> Result<(), String> {
         self.progress += 1;

@@ -108,11 +108,13 @@ fn connect(world: &mut World, node: usize, session: usize, which: u8) {
         local: server == node,
         v6: false,
         from_port: 0,
+        fast: false,
         plans: [BY_HAND; 2],
         start_us: world.now_us,
         opened: [false; 2],
         done: [false; 2],
         was_reset: false,
+        accepts: 0,
         excuse: None,
     });
 }

@@ -91,11 +91,13 @@ impl Choice {
                     local: false,
                     v6: false,
                     from_port: 0,
+                    fast: false,
                     plans,
                     start_us,
                     opened: [false; 2],
                     done: [false; 2],
                     was_reset: false,
+                    accepts: 0,
                     excuse: None,
                 }
             })

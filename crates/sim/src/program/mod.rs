@@ -14,13 +14,13 @@ use crate::frame::Way;
 use crate::memory::Memory;
 use crate::node::{Listening, QS, Session, address_of, v6_address_of};
 use crate::pattern::StreamId;
-use crate::program::plan::{Conn, Conns};
+use crate::program::plan::{Conn, Conns, Progress};
 use crate::program::socket::Socket;
 use crate::random::Random;
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, Instant, ListenerId};
@@ -76,20 +76,20 @@ impl Cx<'_> {
 }
 
 impl Session {
-    pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32) {
+    pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32, fast: u32) {
         let anchor = self.take_anchor(cx.engine);
         let number = self.listeners.len() as u32;
-        self.listeners.push(Listening { port, anchor, id: None, closed: false });
+        self.listeners.push(Listening { port, anchor, id: None, fast_open: fast, closed: false });
         let local = SocketAddr::from((at, port)).into();
         let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
-        cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog}"));
+        cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog} fast {fast}"));
         cx.command(self, Command::Listen { token: LISTEN_TOKEN | number }, args.as_bytes());
     }
 
     pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
         let anchor = self.take_anchor(cx.engine);
         let token = self.sockets.len() as u32;
-        let Conn { server, local, v6, from_port, .. } = cx.conns.list[conn as usize];
+        let Conn { server, local, v6, from_port, fast, plans, .. } = cx.conns.list[conn as usize];
         let to: IpAddr = match (local, v6) {
             (false, false) => address_of(server.0).into(),
             (false, true) => v6_address_of(server.0).into(),
@@ -99,9 +99,14 @@ impl Session {
         let remote = SocketAddr::from((to, server.1));
         let own = (from_port > 0).then(|| SocketAddr::from((address_of(cx.node), from_port)));
         let own = own.map(Into::into).unwrap_or_default();
-        let args = ConnectArgs { remote: remote.into(), local: own, anchor: anchor.0, ..Default::default() };
+        // The SYN of one that has nothing to send would wait.
+        let fast = fast && plans[0].may_send(Progress::default()) > 0;
+        let flags = if fast { CONNECT_FAST_OPEN } else { 0 };
+        let (remote_arg, anchor_arg) = (remote.into(), anchor.0);
+        let args =
+            ConnectArgs { remote: remote_arg, local: own, anchor: anchor_arg, flags, ..Default::default() };
         self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
-        cx.event(self, Some(conn), "connect", format_args!("{remote}"));
+        cx.event(self, Some(conn), "connect", format_args!("{remote} fast {fast}"));
         cx.memory.take_last_info();
         cx.command(self, Command::Connect { token }, args.as_bytes());
         if let Some((own, peer)) = cx.memory.take_last_info() {
@@ -168,7 +173,11 @@ impl Session {
             }
             let listener = ListenerId(FlowId::from_raw(id));
             listening.id = Some(listener);
+            let limit = listening.fast_open;
             cx.command(self, Command::AcceptCredit { listener, count: 4096 }, &[]);
+            if limit > 0 {
+                cx.command(self, Command::FastOpen { listener, limit }, &[]);
+            }
             return;
         }
         let at = token as usize;
@@ -176,6 +185,11 @@ impl Session {
             self.sockets[at].id = Some(FlowId::from_raw(id));
             self.by_id.insert(id, at);
             self.set_options(cx, at);
+            if cx.memory.info(self.id, FlowId::from_raw(id).slot()).flags & FLOW_WAITS_FOR_DATA != 0 {
+                // Its program is told that it is connected.
+                self.sockets[at].open_early();
+                self.step(cx, at);
+            }
         } else {
             self.free_anchors.push(self.sockets[at].anchor);
             self.sockets[at].closed = true;
@@ -210,9 +224,11 @@ impl Session {
         let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
         let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();
-        let socket = match conn {
-            Some(conn) => Socket::new(StreamId { conn, side: 1 }, anchor),
-            None => {
+        let again = way.zip(conn).and_then(|(way, conn)| came_again(cx, way, conn));
+        let socket = match (conn, again) {
+            (Some(conn), Some(syn_text)) => Socket::again(StreamId { conn, side: 0 }, anchor, syn_text),
+            (Some(conn), None) => Socket::accepted(StreamId { conn, side: 1 }, anchor, way),
+            (None, _) => {
                 cx.tallies.add(Tally::Strangers);
                 Socket::stranger(anchor)
             }
@@ -224,6 +240,7 @@ impl Session {
         cx.event(self, conn, "accept", format_args!("{way:?}"));
         if let Some(conn) = conn {
             cx.conns.list[conn as usize].opened[1] = true;
+            cx.conns.list[conn as usize].accepts += 1;
         }
         self.set_options(cx, at);
         if conn.is_none() {
@@ -239,6 +256,19 @@ impl Session {
             self.step(cx, at);
         }
     }
+}
+
+/// Whether a listener has handed the connection out before, which only Fast Open may do: how many octets came with its SYN.
+fn came_again(cx: &mut Cx<'_>, way: Way, number: u32) -> Option<u32> {
+    let times = cx.conns.list[number as usize].accepts;
+    if times == 0 {
+        return None;
+    }
+    let syn_text = cx.sequences.may_come_again(way, times);
+    if syn_text.is_none() {
+        cx.verdict.fail(Checker::Streams, format!("connection {number} was accepted again"));
+    }
+    Some(syn_text.unwrap_or(0))
 }
 
 /// The flow that a completion is about.

@@ -55,7 +55,7 @@ pub struct Plan {
 }
 
 /// How far a side is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Octets that it has given to its stack, and that it has read.
     pub handed: u64,
@@ -117,6 +117,8 @@ pub struct Conn {
     pub v6: bool,
     /// The client's port; 0: the engine chooses.
     pub from_port: u16,
+    /// The client has its first octets go with the SYN, if it has any by then and the engine knows the server.
+    pub fast: bool,
     pub plans: [Plan; 2],
     pub start_us: u64,
     pub opened: [bool; 2],
@@ -124,6 +126,8 @@ pub struct Conn {
     pub done: [bool; 2],
     /// An RST of it has left an engine.
     pub was_reset: bool,
+    /// How often a listener has handed it out: RFC 7413 section 2.1.
+    pub accepts: u32,
     /// Why it need not come to a good end.
     pub excuse: Option<&'static str>,
 }

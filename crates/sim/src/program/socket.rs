@@ -1,6 +1,7 @@
 //! One end of a connection as its program has it: reads, sends and ends it as its plan says.
 
 use crate::checkers::{Checker, isolation};
+use crate::frame::Way;
 use crate::memory::SPOILT;
 use crate::node::Session;
 use crate::pattern::StreamId;
@@ -21,8 +22,14 @@ pub struct Socket {
     sends: Option<StreamId>,
     pub anchor: AnchorHandle,
     pub id: Option<FlowId>,
-    /// Established.
+    /// Established; or its first octets are to go with the SYN.
     pub open: bool,
+    /// The latter, and not yet the former.
+    is_early: bool,
+    /// As it came in, client to server.
+    way: Option<Way>,
+    /// It is the stream's first octets once more, so many that came with the SYN.
+    repeats: Option<(StreamId, u32)>,
     pub closed: bool,
     error: Option<Errno>,
     unread: VecDeque<MemRange>,
@@ -44,12 +51,29 @@ impl Socket {
         Socket { sends: Some(sends), ..Socket::stranger(anchor) }
     }
 
+    pub fn accepted(sends: StreamId, anchor: AnchorHandle, way: Option<Way>) -> Socket {
+        Socket { way, ..Socket::new(sends, anchor) }
+    }
+
+    /// A connection that was accepted before.
+    pub fn again(comes: StreamId, anchor: AnchorHandle, syn_text: u32) -> Socket {
+        Socket { repeats: Some((comes, syn_text)), ..Socket::stranger(anchor) }
+    }
+
+    /// Its SYN waits for octets.
+    pub fn open_early(&mut self) {
+        (self.open, self.is_early) = (true, true);
+    }
+
     pub fn stranger(anchor: AnchorHandle) -> Socket {
         Socket {
             sends: None,
             anchor,
             id: None,
             open: false,
+            is_early: false,
+            way: None,
+            repeats: None,
             closed: false,
             error: None,
             unread: VecDeque::new(),
@@ -134,7 +158,7 @@ impl Session {
         }
         match completion {
             Completion::Connected { errno, .. } if errno.is_ok() => {
-                socket.open = true;
+                (socket.open, socket.is_early) = (true, false);
                 if let Some(id) = socket.sends {
                     cx.conns.list[id.conn as usize].opened[0] = true;
                     cx.streams.progress += 1;
@@ -199,7 +223,10 @@ impl Session {
         if socket.closed || conn.done[usize::from(id.side)] {
             return;
         }
-        if !conn.is_explained(false, errno, &excuses) {
+        // Early, and nothing but the SYN ever came.
+        let is_unheard = socket.way.is_some_and(|way| cx.sequences.is_unheard(way.back()));
+        let gave_up = matches!(errno, Errno::ETIMEDOUT | Errno::ECONNRESET);
+        if !(is_unheard && excuses.lossy && gave_up || conn.is_explained(false, errno, &excuses)) {
             let what = format!("{id:?} was reset, {errno:?}, but nobody has ended it so");
             cx.verdict.fail(Checker::Streams, what);
         }
@@ -273,6 +300,13 @@ impl Session {
                 cx.verdict.check(Checker::Streams, cx.streams.read(id, bytes));
             }
             // Read, and nobody's any more until the engine puts something there.
+            if let Some((id, syn_text)) = socket.repeats {
+                // Who was reset may be answered again for good.
+                let is_over = cx.conns.list[id.conn as usize].excuse.is_some();
+                let most = if is_over { u64::MAX } else { u64::from(syn_text) };
+                let at = socket.consumed + u64::from(taken);
+                cx.verdict.check(Checker::Streams, cx.streams.read_again(id, at, bytes, most));
+            }
             bytes.fill(SPOILT);
             range.offset += u64::from(take);
             range.len -= take;
@@ -309,6 +343,9 @@ impl Session {
             socket.handed += u64::from(len);
             socket.blocks.push_back((block, len));
             cx.streams.handed(id, len);
+            if socket.is_early {
+                cx.tallies.add(Tally::FastOpens);
+            }
             let urgent = cx.random.ppm(plan.urgent_ppm);
             if urgent {
                 cx.tallies.add(Tally::Urgent);
@@ -341,6 +378,8 @@ impl Session {
                 cx.conns.list[id.conn as usize].excuse.get_or_insert("a program aborted it");
                 self.close(cx, at, true);
             }
+            // That would be the end of it.
+            Due::Close if self.sockets[at].is_early => {}
             Due::Close => self.close(cx, at, false),
             Due::Shutdown => self.shut_down(cx, at),
             Due::Nothing => {}

@@ -98,3 +98,20 @@ fn what_came_early_ends_with_its_listener_and_its_place_is_free() {
     world.run_ms(200_000);
     assert_eq!(world.sides[B].engine.flow_count(), 1, "the connection that was accepted");
 }
+
+/// The window in a frame of IPv4.
+fn window(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[48], frame[49]])
+}
+
+#[test]
+fn the_windows_edge_stays_where_the_syn_found_it() {
+    let mut world = acquainted();
+    let from = world.log.len();
+    let now = world.now;
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
+    world.sides[A].send(now, a, &pattern(1000, 1));
+    world.run_ms(100);
+    let syn_ack = world.log[from..].iter().find(|(_, from, _)| *from == B).expect("it answers");
+    assert_eq!(u32::from(window(&syn_ack.2)), 65_535 - 1000, "the octets of the SYN are in it");
+}

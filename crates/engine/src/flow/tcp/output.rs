@@ -102,7 +102,13 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     segment.cwr = asks;
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     segment.window_scale = (!answers || flow.rcv.scale != WindowScale::ZERO).then_some(flow.rcv.scale);
-    segment.window = syn_window(flow).to_field(WindowScale::ZERO);
+    // What octets of the peer's SYN have taken of it is gone: the edge was said by the numbers before them.
+    let window = if answers {
+        WindowSize::new(flow.rcv.edge.distance_from(flow.rcv.nxt).min(u32::from(u16::MAX)))
+    } else {
+        syn_window(flow)
+    };
+    segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
         segment.fast_open = flow.fast_open.option;
         segment.len = if answers { 0 } else { fast_open::syn_len(flow) };
