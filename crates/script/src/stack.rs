@@ -1,8 +1,9 @@
 //! What the runner needs of a stack that is tested. The engine in virtual time and Linux in real time are two.
 
 use crate::packet::Segment;
-use crate::script::{Call, ConnName, StateName};
+use crate::script::{Call, ConnName, InfoName, StateName};
 use toe_abi::errno::Errno;
+use toe_abi::report::TcpReport;
 
 /// The port at which the program listens.
 pub const LISTEN_PORT: u16 = 8080;
@@ -52,6 +53,19 @@ pub enum Outcome {
     Octets(Vec<u8>),
     State(StateName),
     Number(i64),
+}
+
+/// What `info` asks, of what an engine says of a connection; windows in segments.
+pub fn number_of(report: &TcpReport, name: InfoName) -> i64 {
+    let segments = |octets: u32| i64::from(octets / u32::from(report.mss).max(1));
+    match name {
+        InfoName::Cwnd => segments(report.cwnd),
+        InfoName::Ssthresh => report.ssthresh.map_or(i64::MAX, segments),
+        InfoName::Srtt => i64::from(report.srtt_us),
+        InfoName::Rto => i64::from(report.rto_us),
+        InfoName::Mss => i64::from(report.mss),
+        InfoName::Retransmits => i64::from(report.retransmits),
+    }
 }
 
 /// A stack could not be used: no verdict on what it does.

@@ -3,8 +3,8 @@
 
 use super::memory::{LAYOUT, Memory};
 use crate::packet::{FAR_ADDR, STACK_ADDR};
-use crate::script::{Call, ConnName, InfoName, SocketOption, StateName};
-use crate::stack::{LISTEN_PORT, Outcome, StackError, conn_of, far_port};
+use crate::script::{Call, ConnName, SocketOption, StateName};
+use crate::stack::{LISTEN_PORT, Outcome, StackError, conn_of, far_port, number_of};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::command::{
@@ -172,7 +172,7 @@ impl Program {
             Call::Set(option, value) => self.set(cx, at, *option, *value)?,
             Call::ErrorIs(_) => Outcome::Error(core::mem::take(&mut self.sockets[at].error)),
             Call::State(_) => Outcome::State(state(cx.engine, conn)),
-            Call::Info(name, _) => self.info(cx, at, *name)?,
+            Call::Info(name, _) => Outcome::Number(number_of(&report(cx.engine, at)?, *name)),
         })
     }
 
@@ -371,22 +371,6 @@ impl Program {
             Err(_) => self.inherited.push((option, value)),
         }
         Ok(Outcome::Done)
-    }
-
-    fn info(&mut self, cx: &mut Cx<'_>, at: usize, name: InfoName) -> Result<Outcome, StackError> {
-        let flow = self.flow(at)?;
-        let info = cx.memory.infos.get(&flow.slot()).copied().unwrap_or_default();
-        Ok(Outcome::Number(match name {
-            InfoName::Cwnd => i64::from(info.cwnd / info.mss.max(1)),
-            InfoName::Srtt => i64::from(info.srtt_us),
-            InfoName::Mss => i64::from(info.mss),
-            InfoName::Retransmits => i64::from(info.retransmits),
-            InfoName::Ssthresh => {
-                let report = report(cx.engine, at)?;
-                report.ssthresh.map_or(i64::MAX, |octets| i64::from(octets / u32::from(report.mss).max(1)))
-            }
-            InfoName::Rto => i64::from(report(cx.engine, at)?.rto_us),
-        }))
     }
 }
 

@@ -1,13 +1,13 @@
 //! The engine's process, with a TAP link in this thread's namespace.
 
 use crate::packet::STACK_ADDR;
-use crate::script::{ConnName, Setting, SettingName, StateName};
-use crate::stack::{StackError, far_port};
+use crate::script::{ConnName, InfoName, Setting, SettingName, StateName};
+use crate::stack::{StackError, far_port, number_of};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use toe_abi::report::SocketsReport;
+use toe_abi::report::{SocketReport, SocketsReport};
 
 /// How long an engine may take to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -60,10 +60,19 @@ impl EngineProcess {
 
     /// The state of a connection, which the program may not have any more.
     pub(super) fn state(&self, conn: ConnName) -> Result<StateName, StackError> {
+        Ok(self.socket(conn)?.map_or(StateName::Closed, |socket| StateName::of_ss(&socket.state)))
+    }
+
+    pub(super) fn info(&self, conn: ConnName, name: InfoName) -> Result<i64, StackError> {
+        let tcp = self.socket(conn)?.and_then(|socket| socket.tcp);
+        let tcp = tcp.ok_or_else(|| StackError("there is no such connection".to_owned()))?;
+        Ok(number_of(&tcp, name))
+    }
+
+    fn socket(&self, conn: ConnName) -> Result<Option<SocketReport>, StackError> {
         let suffix = format!(":{}", far_port(conn));
-        let report = self.sockets()?;
-        let found = report.sockets.iter().find(|s| s.state != "LISTEN" && s.remote.ends_with(&suffix));
-        Ok(found.map_or(StateName::Closed, |socket| StateName::of_ss(&socket.state)))
+        let mut sockets = self.sockets()?.sockets.into_iter();
+        Ok(sockets.find(|s| s.state != "LISTEN" && s.remote.ends_with(&suffix)))
     }
 }
 

@@ -201,6 +201,7 @@ impl Stack for WholeStack {
     fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
         call_until(call, || match call {
             Call::State(_) => self.engine.state(conn).map(Outcome::State),
+            Call::Info(name, _) => self.engine.info(conn, *name).map(Outcome::Number),
             call => self.program.call(conn, call, octets),
         })
     }
