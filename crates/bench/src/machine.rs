@@ -15,6 +15,8 @@ pub(crate) struct Machine {
     pub(crate) cpus: usize,
     /// Those that the measured programs had.
     pub(crate) cpus_used: String,
+    /// Congestion control of Linux's sockets.
+    pub(crate) congestion: Option<String>,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
     pub(crate) system: String,
@@ -35,6 +37,10 @@ const BUSY_WINDOW: Duration = Duration::from_millis(500);
 const BUSY_PERCENT_MAX: f64 = 5.0;
 
 impl Machine {
+    pub(crate) fn congestion(&self) -> &str {
+        self.congestion.as_deref().unwrap_or("a congestion control that could not be told")
+    }
+
     /// A warning when others were at work.
     pub(crate) fn busy_note(&self) -> Option<String> {
         let busy = self.busy_before_percent.filter(|busy| *busy > BUSY_PERCENT_MAX)?;
@@ -45,7 +51,7 @@ impl Machine {
 }
 
 /// Looks at this machine. What it does not tell is left empty: a figure is not worth less for it.
-pub(crate) fn describe(cpus: &Cpus, programs: &Path) -> Machine {
+pub(crate) fn describe(cpus: &Cpus, programs: &Path, congestion: Option<String>) -> Machine {
     let info = procfs::CpuInfo::current().ok();
     let cpu = info.as_ref().and_then(|info| info.model_name(0).map(str::to_owned));
     let memory = procfs::Meminfo::current().map(|memory| memory.mem_total >> 20);
@@ -54,6 +60,7 @@ pub(crate) fn describe(cpus: &Cpus, programs: &Path) -> Machine {
         cpu: cpu.unwrap_or_default(),
         cpus: info.map_or(0, |info| info.num_cores()),
         cpus_used: cpus.list(),
+        congestion,
         memory_mib: memory.unwrap_or_default(),
         kernel: uname.release().to_string_lossy().into_owned(),
         system: system(),

@@ -8,6 +8,10 @@ use std::str::FromStr;
 /// Rounds unless the user says otherwise.
 pub const ROUNDS: u32 = 5;
 
+/// Congestion control of Linux's sockets in root's namespaces unless the user says otherwise: what the engine's have. Where
+/// a machine's own is BBR, Linux would be compared with its pacing rather than with its speed.
+pub const CONGESTION: &str = "cubic";
+
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -26,6 +30,8 @@ pub struct Options {
     pub rows: Vec<String>,
     /// A list as taskset(1) has it; all that this process may use when `None`.
     pub cpus: Option<String>,
+    /// Congestion control of Linux's sockets. Only root's namespaces can have another one than the machine.
+    pub congestion: Option<String>,
     pub json: Option<Sink>,
     pub html: Option<PathBuf>,
 }

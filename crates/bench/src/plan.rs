@@ -105,6 +105,7 @@ mod tests {
             quick: false,
             rows: Vec::new(),
             cpus: None,
+            congestion: None,
             json: None,
             html: None,
         }

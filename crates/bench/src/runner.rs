@@ -4,7 +4,7 @@
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
 use crate::measure::{self, Parties, Used};
-use crate::options::{Link, Options, Workload};
+use crate::options::{CONGESTION, Link, Options, Workload};
 use crate::report::{self, Report};
 use crate::row::{Load, Row};
 use crate::sample::{Cpu, Measured, Sample, Stack};
@@ -63,8 +63,10 @@ pub fn run(options: &Options) -> Result<Outcome> {
             lab.set_kernel(side, "net/ipv4/ip_local_port_range", "10000 65535")?;
         }
     }
+    let congestion = set_congestion(&lab, options)?;
     let runner = Runner { lab, options, cpus };
-    let mut report = Report::new(machine::describe(&runner.cpus, &options.programs), runner.rounds());
+    let mut report =
+        Report::new(machine::describe(&runner.cpus, &options.programs, congestion), runner.rounds());
     let start = Instant::now();
     let mut ahead: Duration = rows.iter().map(|row| runner.time_of(row)).sum();
     for row in &rows {
@@ -89,6 +91,28 @@ pub fn run(options: &Options) -> Result<Outcome> {
     drop(runner);
     let text = report::deliver(options, &report)?;
     Ok(Outcome { text, failed: report.failed().len() })
+}
+
+/// Gives Linux's sockets their congestion control; returns which one they have, where that can be told.
+fn set_congestion(lab: &Lab, options: &Options) -> Result<Option<String>> {
+    const SETTING: &str = "net/ipv4/tcp_congestion_control";
+    if lab.has_namespaces() {
+        let name = options.congestion.as_deref().unwrap_or(CONGESTION);
+        for side in [Side::Server, Side::Client] {
+            lab.set_kernel(side, SETTING, name).map_err(|error| {
+                Error::Options(format!(
+                    "Linux has no congestion control '{name}' here ({error}); 'sysctl \
+                     net.ipv4.tcp_available_congestion_control' lists those it has"
+                ))
+            })?;
+        }
+        return Ok(Some(name.to_owned()));
+    }
+    if options.congestion.is_some() {
+        return Err(Error::Options("--congestion needs root: it is set in namespaces of its own".to_owned()));
+    }
+    let own = std::fs::read_to_string(format!("/proc/sys/{SETTING}"));
+    Ok(own.ok().map(|text| text.trim().to_owned()))
 }
 
 /// What all rows have in common.

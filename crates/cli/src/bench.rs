@@ -55,6 +55,9 @@ pub struct Args {
     /// Processors that everything is confined to, such as 0,2-3; all that you may use unless given
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
+    /// Congestion control of Linux's sockets: cubic, as the engine's, unless given; without root the machine's
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
     /// Write JSON to a file, or to the standard output with '-' (then there is no text)
     #[arg(long, value_name = "FILE")]
     json: Option<Sink>,
@@ -78,6 +81,7 @@ pub fn bench(args: &Args) -> Result<u8, Failure> {
         quick: args.quick,
         rows: args.row.clone(),
         cpus: args.cpus.clone(),
+        congestion: args.congestion.clone(),
         json: args.json.clone(),
         html: args.html.clone(),
     };

@@ -40,7 +40,7 @@ fn machine(report: &Report) -> String {
     let mut facts = vec![
         ("processor", format!("{}, {} of them; used: {}", m.cpu, m.cpus, m.cpus_used)),
         ("memory", format!("{} MiB", m.memory_mib)),
-        ("system", format!("{}, Linux {}", m.system, m.kernel)),
+        ("system", format!("{}, Linux {}, its sockets with {}", m.system, m.kernel, m.congestion())),
         ("OpenTOE", m.opentoe.clone()),
         ("began", format!("{} UTC, took {}", m.date, text::minutes(report.took))),
         ("rounds", format!("{} of each row, the two stacks turn and turn about", report.rounds)),

@@ -89,6 +89,7 @@ mod tests {
             cpu: "a processor".to_owned(),
             cpus: 2,
             cpus_used: "0,1".to_owned(),
+            congestion: Some("cubic".to_owned()),
             memory_mib: 1024,
             kernel: "6.1".to_owned(),
             system: "Debian".to_owned(),

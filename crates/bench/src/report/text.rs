@@ -30,7 +30,7 @@ pub(crate) fn whole(report: &Report) -> String {
         m.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default()
     );
     let _ = writeln!(out, "{}, {} CPUs (used: {}), {} MiB", m.cpu, m.cpus, m.cpus_used, m.memory_mib);
-    let _ = writeln!(out, "{}, Linux {}", m.system, m.kernel);
+    let _ = writeln!(out, "{}, Linux {}, its sockets with {}", m.system, m.kernel, m.congestion());
     let _ = writeln!(
         out,
         "{} rounds of each row, Linux and OpenTOE turn and turn about, {}; medians (min..max)",
