@@ -21,6 +21,8 @@ pub enum Draws {
     Linux,
     /// As [`Draws::Wider`], and later still.
     FastOpen,
+    /// The same again.
+    Sharing,
 }
 
 /// One stream of numbers.

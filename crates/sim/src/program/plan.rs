@@ -162,6 +162,15 @@ impl Conn {
         self.done == [true, true]
     }
 
+    /// One of its ends is another program's from now on.
+    pub fn set_program(&mut self, side: u8, to: (usize, usize)) {
+        if side == 0 {
+            self.client = to;
+        } else {
+            self.server_session = to.1;
+        }
+    }
+
     /// Whether an error that an end was told of needs somebody who caused it.
     pub fn is_explained(&self, connecting: bool, errno: Errno, excuses: &Excuses) -> bool {
         let timed_out = errno == Errno::ETIMEDOUT;

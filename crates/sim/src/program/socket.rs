@@ -189,17 +189,19 @@ impl Session {
                     cx.verdict.check(Checker::Streams, found);
                 }
             }
-            Completion::Reset { errno, .. } => {
-                socket.error = Some(errno);
-                self.free_blocks(cx, at, u32::MAX);
-                self.was_reset(cx, at, errno);
-            }
+            Completion::Reset { errno, .. } => self.hears_of_reset(cx, at, errno),
             Completion::Urgent { .. } => cx.tallies.add(Tally::UrgentTold),
             other => {
                 let found = isolation::unknown_name(self.id, &other);
                 cx.verdict.check(Checker::Isolation, found);
             }
         }
+    }
+
+    pub(super) fn hears_of_reset(&mut self, cx: &mut Cx<'_>, at: usize, errno: Errno) {
+        self.sockets[at].error = Some(errno);
+        self.free_blocks(cx, at, u32::MAX);
+        self.was_reset(cx, at, errno);
     }
 
     pub(super) fn connect_failed(&mut self, cx: &mut Cx<'_>, at: usize, errno: Errno) {
