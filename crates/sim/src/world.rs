@@ -386,22 +386,8 @@ impl World {
         if local {
             self.tallies.add(Tally::LocalConnections);
         }
-        let mut conn = plan::Conn {
-            client,
-            server,
-            server_session,
-            local,
-            v6: false,
-            from_port: 0,
-            fast: false,
-            plans,
-            start_us,
-            opened: [false; 2],
-            done: [false; 2],
-            was_reset: false,
-            accepts: 0,
-            excuse: None,
-        };
+        let conn = plan::Conn::new(client, server, server_session, plans, start_us);
+        let mut conn = plan::Conn { local, ..conn };
         if self.swarm.wider.on {
             self.widen_connection(&mut conn);
         }

@@ -101,22 +101,9 @@ fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
 fn connect(world: &mut World, node: usize, session: usize, which: u8) {
     let server = if which & 0x80 != 0 { node } else { 1 - node };
     let server_session = usize::from(which >> 6 & 1);
-    world.add_connection(Conn {
-        client: (node, session),
-        server: (server, 7000 + server_session as u16),
-        server_session,
-        local: server == node,
-        v6: false,
-        from_port: 0,
-        fast: false,
-        plans: [BY_HAND; 2],
-        start_us: world.now_us,
-        opened: [false; 2],
-        done: [false; 2],
-        was_reset: false,
-        accepts: 0,
-        excuse: None,
-    });
+    let place = (server, 7000 + server_session as u16);
+    let conn = Conn::new((node, session), place, server_session, [BY_HAND; 2], world.now_us);
+    world.add_connection(Conn { local: server == node, ..conn });
 }
 
 type Which = (usize, usize, usize);

@@ -84,22 +84,7 @@ impl Choice {
                 let span = (self.swarm.safety_us / 2) as u32;
                 let start_us = if self.swarm.storm { 1000 } else { 1000 + u64::from(random.below(span)) };
                 tallies.add(Tally::Connections);
-                Conn {
-                    client,
-                    server,
-                    server_session,
-                    local: false,
-                    v6: false,
-                    from_port: 0,
-                    fast: false,
-                    plans,
-                    start_us,
-                    opened: [false; 2],
-                    done: [false; 2],
-                    was_reset: false,
-                    accepts: 0,
-                    excuse: None,
-                }
+                Conn::new(client, server, server_session, plans, start_us)
             })
             .collect()
     }
