@@ -155,15 +155,6 @@ impl Engine {
         }
     }
 
-    /// A listener has ended: nobody counts its connections any more.
-    pub(super) fn forget_fast_open_queue(&mut self, listener: ListenerIdx) {
-        let all: Vec<FlowIdx> = self.flows.indices().collect();
-        for idx in all {
-            let place = &mut self.flows.get_mut(idx).fast_open.pending_at;
-            *place = place.filter(|known| *known != listener);
-        }
-    }
-
     /// A connection has ended.
     pub(super) fn fast_open_ended(&mut self, idx: FlowIdx, errno: Errno) {
         let flow = self.flows.get(idx);
