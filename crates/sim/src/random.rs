@@ -23,6 +23,8 @@ pub enum Draws {
     FastOpen,
     /// The same again.
     Sharing,
+    /// Fast Open in a run against Linux.
+    LinuxFastOpen,
 }
 
 /// One stream of numbers.

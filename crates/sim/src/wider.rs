@@ -81,12 +81,17 @@ fn choose_fast_open(seed: u64, swarm: &mut Swarm) {
     let random = &mut Random::new(seed, Draws::FastOpen);
     swarm.wider.fast_open_percent = random.pick(&[0, 50, 100]);
     for engine in &mut swarm.engines {
-        engine.tcp.fast_open = match random.below(6) {
-            0 => FastOpenMode::Off,
-            1 => FastOpenMode::Client,
-            2 => FastOpenMode::Server,
-            _ => FastOpenMode::Both,
-        };
+        engine.tcp.fast_open = fast_open_mode(random);
+    }
+}
+
+/// What a stack does of Fast Open: mostly all of it.
+pub fn fast_open_mode(random: &mut Random) -> FastOpenMode {
+    match random.below(6) {
+        0 => FastOpenMode::Off,
+        1 => FastOpenMode::Client,
+        2 => FastOpenMode::Server,
+        _ => FastOpenMode::Both,
     }
 }
 

@@ -3,6 +3,8 @@
 mod namespace;
 mod program;
 
+pub use program::MSG_FASTOPEN;
+
 use crate::far_link::{receive, send_frame, wait};
 use crate::packet::Segment;
 use crate::run::{Failure, run};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use toe_abi::errno::Errno;
 
 /// MSG_FASTOPEN, which rustix does not name.
-const MSG_FASTOPEN: u32 = 0x2000_0000;
+pub const MSG_FASTOPEN: u32 = 0x2000_0000;
 
 /// Whatever the machine's own choice is.
 const CONGESTION: &str = "cubic";
