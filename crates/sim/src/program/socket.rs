@@ -334,6 +334,8 @@ impl Session {
             if left == 0 || socket.shut || socket.error.is_some() || full {
                 return;
             }
+            // What came again has nothing to say.
+            let (Some(id), Some(flow)) = (socket.sends, socket.id) else { return };
             let len = if left < 1000 { left } else { cx.random.between(left / 4, left) };
             let Some(block) = self.send_arena.alloc(len) else {
                 if !std::mem::replace(&mut socket.is_hungry, true) {
@@ -341,7 +343,6 @@ impl Session {
                 }
                 return;
             };
-            let (Some(id), Some(flow)) = (socket.sends, socket.id) else { return };
             id.fill(socket.handed, cx.memory.program_view(self.id, block.offset, len));
             socket.handed += u64::from(len);
             socket.blocks.push_back((block, len));
