@@ -75,8 +75,8 @@ interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs
 
 # Optimized, with every assertion and overflow check.
 SEEDS ?= 100000
-FIRST ?= 100000
-sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 100000), on all processors; docs/simulator.md
+FIRST ?= 1000000
+sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 1000000), on all processors; docs/simulator.md
 	cargo run --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
 
 TARGET ?=

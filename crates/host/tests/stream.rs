@@ -211,6 +211,25 @@ fn a_refused_connect_shows_everywhere_and_is_closed() {
 }
 
 #[test]
+fn a_shutdown_ends_an_attempt_and_is_kept_once_both_syns_have_crossed() {
+    const SYN_SENT: u8 = 2;
+    const SYN_RECV: u8 = 3;
+    let engine = Engine::attached();
+    let c = engine.connecting();
+    engine.change_info(c.flow, |info| info.state = SYN_SENT);
+    assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
+    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: false });
+    drop(c);
+    let c = engine.connecting();
+    engine.change_info(c.flow, |info| info.state = SYN_RECV);
+    assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
+    assert_eq!(engine.command().1, Command::ShutdownSend { flow: c.flow });
+    engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::OK });
+    assert_eq!((c.socket.take_error(), c.recv(1)), (Errno::OK, Err(Errno::EAGAIN)));
+    assert_eq!(c.send(b"x"), Err(Errno::EPIPE));
+}
+
+#[test]
 fn closing_keeps_unacknowledged_octets() {
     let engine = Engine::attached();
     let c = engine.connected();

@@ -343,6 +343,8 @@ pub enum Call {
     Abort,
     CloseListener,
     Set(SocketOption, u32),
+    /// SIOCATMARK: whether the next octet to be read is the urgent one.
+    AtMark(bool),
     /// SO_ERROR.
     ErrorIs(toe_abi::errno::Errno),
     State(StateName),

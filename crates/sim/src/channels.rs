@@ -26,6 +26,10 @@ impl Channels {
         self.open.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
     pub fn open(&mut self, id: ChannelId, verdict: &mut Verdict) {
         if self.open.insert(id.0, BTreeMap::new()).is_some() {
             verdict.fail(Checker::Memory, format!("channel {} was opened twice", id.0));

@@ -37,7 +37,7 @@ pub struct Node {
     pub retry_at_us: u64,
 }
 
-/// A listener of a program.
+/// A listener of a program, which others may have too: each has a record with the same anchor.
 #[derive(Clone, Copy, Debug)]
 pub struct Listening {
     pub port: u16,
@@ -45,8 +45,18 @@ pub struct Listening {
     pub id: Option<ListenerId>,
     /// Connections that may be handed out before their handshake is complete; 0: it does not ask for Fast Open.
     pub fast_open: u32,
-    /// What came in at it is nobody's any more.
+    /// It has no descriptor of it any more: what comes in is others', or nobody's.
     pub closed: bool,
+    /// It has let go of it, and is handed nothing any more.
+    pub left: bool,
+    /// It was told that connections wait, and asks for one after the other.
+    pub asks: bool,
+}
+
+impl Listening {
+    pub fn new(port: u16, anchor: AnchorHandle) -> Listening {
+        Listening { port, anchor, id: None, fast_open: 0, closed: false, left: false, asks: false }
+    }
 }
 
 /// One attached process.
@@ -159,6 +169,21 @@ impl Node {
             mischief: None,
         });
         Some(self.sessions.len() - 1)
+    }
+
+    /// Processes that have a descriptor of what listens by this anchor.
+    pub fn listening_by(&self, anchor: AnchorHandle) -> impl Iterator<Item = usize> {
+        let has_it = move |s: &Session| s.listeners.iter().any(|l| l.anchor == anchor && !l.closed);
+        self.sessions.iter().enumerate().filter(move |(_, s)| s.alive && has_it(s)).map(|(at, _)| at)
+    }
+
+    /// A process closes its descriptor of a listener; with the last one the anchor closes.
+    pub fn close_listening(&mut self, clock: Instant, session: usize, number: usize) {
+        let listening = &mut self.sessions[session].listeners[number];
+        let anchor = listening.anchor;
+        if !std::mem::replace(&mut listening.closed, true) && self.listening_by(anchor).next().is_none() {
+            self.engine.anchor_closed(clock, anchor, &mut self.memory);
+        }
     }
 
     /// The session that has the id now.

@@ -21,6 +21,10 @@ pub enum Draws {
     Linux,
     /// As [`Draws::Wider`], and later still.
     FastOpen,
+    /// The same again.
+    Sharing,
+    /// Fast Open in a run against Linux.
+    LinuxFastOpen,
 }
 
 /// One stream of numbers.

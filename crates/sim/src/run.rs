@@ -13,6 +13,7 @@ use crate::wider;
 use crate::world::{What, World};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::attach::FenceReason;
+use toe_base::AnchorHandle;
 use toe_engine::Counter;
 
 /// What a run came to.
@@ -41,6 +42,8 @@ pub enum Mishap {
     PathMtu,
     Passes,
     PassesAgain { node: usize, session: usize, socket: usize },
+    Shares,
+    ComesBack { node: usize, session: usize, anchor: AnchorHandle },
     PathMtuBack { from: usize, to: usize },
     Harm { node: usize, session: usize },
 }
@@ -171,6 +174,7 @@ impl World {
             (driver.rebuilds, Mishap::Rebuild),
             (driver.mtu_changes, Mishap::PathMtu),
             (driver.passes, Mishap::Passes),
+            (driver.shares, Mishap::Shares),
         ];
         for (count, mishap) in times {
             for _ in 0..count {
@@ -184,7 +188,9 @@ impl World {
     // ---- mishaps ----
 
     pub fn mishap(&mut self, mishap: Mishap) {
-        if self.healed && !matches!(mishap, Mishap::Rebuild | Mishap::PassesAgain { .. }) {
+        let goes_on =
+            matches!(mishap, Mishap::Rebuild | Mishap::PassesAgain { .. } | Mishap::ComesBack { .. });
+        if self.healed && !goes_on {
             return;
         }
         let at = self.drivers.below(self.nodes.len() as u32) as usize;
@@ -203,6 +209,7 @@ impl World {
                     self.tallies.add(Tally::HostsTurned);
                     self.excuse_session(at, session, "a host means harm");
                     self.taint_session(at, session);
+                    self.taint_shared_listeners(at, session);
                     self.turn(at, session);
                 }
             }
@@ -223,6 +230,8 @@ impl World {
             }
             Mishap::Passes => self.pass_some_socket(at),
             Mishap::PassesAgain { node, session, socket } => self.pass_socket(node, session, socket),
+            Mishap::Shares => self.share_something(at),
+            Mishap::ComesBack { node, session, anchor } => self.hold_listener(node, session, anchor),
             Mishap::PathMtu => self.change_mtu(at),
             Mishap::PathMtuBack { from, to } => self.network.set_mtu(from, to, None),
             Mishap::Harm { node, session } => self.harm(node, session),
@@ -286,6 +295,7 @@ impl World {
             now_us,
             clock,
             node: at,
+            session,
             engine: &mut node.engine,
             memory: &mut node.memory,
             conns: &mut self.conns,
@@ -322,6 +332,10 @@ impl World {
 
     /// The process ends, or is fenced; the kernel closes its descriptors before or after the engine hears of it.
     pub fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
+        if fenced.is_none() && self.swarm.driver.shares > 0 {
+            self.bequeath(at, session);
+        }
+        self.leave_to_others(at, session);
         self.excuse_session(at, session, "a host is gone");
         let kernel_first = self.drivers.one_in(2) && fenced.is_none();
         if kernel_first {
@@ -359,11 +373,10 @@ impl World {
             }
             node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
         }
-        for listening in program.listeners.iter_mut().filter(|l| !l.closed) {
-            listening.closed = true;
-            node.engine.anchor_closed(clock, listening.anchor, &mut node.memory);
+        for number in 0..program.listeners.len() {
+            node.close_listening(clock, session, number);
         }
-        if let Some(mischief) = &mut program.mischief {
+        if let Some(mischief) = &mut node.sessions[session].mischief {
             for anchor in mischief.take_anchors() {
                 node.engine.anchor_closed(clock, anchor, &mut node.memory);
             }
@@ -517,11 +530,13 @@ impl World {
                 let abort = cx.random.one_in(4);
                 session.close(cx, socket, abort);
             }
-            for listening in session.listeners.iter_mut().filter(|l| !l.closed) {
-                listening.closed = true;
-                cx.engine.anchor_closed(cx.clock, listening.anchor, cx.memory);
-            }
         });
+        let node = &mut self.nodes[at];
+        let clock = node.clock(self.now_us);
+        let of = &node.sessions[session];
+        if of.alive && !of.is_hostile() {
+            (0..of.listeners.len()).for_each(|number| node.close_listening(clock, session, number));
+        }
         self.schedule(self.now_us, What::Retry { node: at });
     }
 }

@@ -22,22 +22,8 @@ pub fn port_again_after_time_wait() -> Tallies {
 }
 
 fn conn_from_port(world: &World, start_us: u64) -> Conn {
-    Conn {
-        client: (0, 0),
-        server: (1, 7000),
-        server_session: 0,
-        local: false,
-        v6: false,
-        from_port: 4100,
-        fast: false,
-        plans: [Plan { octets: 1000, ..PLAIN }, PLAIN],
-        start_us: world.now_us + start_us,
-        opened: [false; 2],
-        done: [false; 2],
-        was_reset: false,
-        accepts: 0,
-        excuse: None,
-    }
+    let plans = [Plan { octets: 1000, ..PLAIN }, PLAIN];
+    Conn { from_port: 4100, ..Conn::new((0, 0), (1, 7000), 0, plans, world.now_us + start_us) }
 }
 
 /// A client comes to know a server, connects twice at once where only one may be early, and shows its cookie half a day

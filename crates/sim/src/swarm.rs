@@ -36,6 +36,7 @@ pub enum Fault {
     Congestion,
     Fragments,
     Passes,
+    Shares,
 }
 
 impl Fault {
@@ -132,6 +133,8 @@ pub struct DriverFaults {
     pub mtu_changes: u32,
     /// A program hands a socket to another one.
     pub passes: u32,
+    /// Something happens between processes that have copies of one descriptor.
+    pub shares: u32,
 }
 
 /// One engine and its link.
@@ -321,5 +324,6 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         rebuilds: times(random, Fault::Rebuild) * 4,
         mtu_changes: times(random, Fault::Mtu),
         passes: 0,
+        shares: 0,
     }
 }

@@ -1,6 +1,7 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
-//! hands, registers that make no sense, Fast Open. All of it is drawn from streams of its own, and seeds below keep the
-//! worlds that they had before there was any of this.
+//! hands, registers that make no sense, Fast Open; and those from [`SHARING_FROM`] on, descriptors that several processes
+//! have. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
+//! this.
 
 use crate::random::{Draws, Random};
 use crate::swarm::{Fault, Swarm, rate};
@@ -11,6 +12,9 @@ use toe_engine::flow::tcp::ecn::EcnMode;
 
 /// The first seed that has it.
 pub const WIDER_FROM: u64 = 100_000;
+
+/// The first seed that may have [`Fault::Shares`], too.
+pub const SHARING_FROM: u64 = 1_000_000;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +39,7 @@ impl Fault {
 
 impl Wider {
     pub fn widen(seed: u64, only: Option<Fault>, mut swarm: Swarm) -> Swarm {
-        let wanted = only.is_some_and(|only| Fault::WIDER.contains(&only));
+        let wanted = only.is_some_and(|only| Fault::WIDER.contains(&only) || only == Fault::Shares);
         if seed < WIDER_FROM && !wanted {
             return swarm;
         }
@@ -68,6 +72,7 @@ impl Wider {
         let passes = random.between(1, 12);
         swarm.driver.passes = if on(Fault::Passes) { passes } else { 0 };
         choose_fast_open(seed, &mut swarm);
+        choose_sharing(seed, only, &mut swarm);
         swarm
     }
 }
@@ -76,12 +81,32 @@ fn choose_fast_open(seed: u64, swarm: &mut Swarm) {
     let random = &mut Random::new(seed, Draws::FastOpen);
     swarm.wider.fast_open_percent = random.pick(&[0, 50, 100]);
     for engine in &mut swarm.engines {
-        engine.tcp.fast_open = match random.below(6) {
-            0 => FastOpenMode::Off,
-            1 => FastOpenMode::Client,
-            2 => FastOpenMode::Server,
-            _ => FastOpenMode::Both,
-        };
+        engine.tcp.fast_open = fast_open_mode(random);
+    }
+}
+
+/// What a stack does of Fast Open: mostly all of it.
+pub fn fast_open_mode(random: &mut Random) -> FastOpenMode {
+    match random.below(6) {
+        0 => FastOpenMode::Off,
+        1 => FastOpenMode::Client,
+        2 => FastOpenMode::Server,
+        _ => FastOpenMode::Both,
+    }
+}
+
+/// Processes that have copies of a descriptor, some of which end while others go on.
+fn choose_sharing(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::Sharing);
+    let on = seed >= SHARING_FROM && random.one_in(2);
+    if !only.map_or(on, |only| only == Fault::Shares) {
+        return;
+    }
+    swarm.faults.push(Fault::Shares);
+    swarm.driver.shares = random.between(4, 40);
+    swarm.driver.kills = swarm.driver.kills.max(random.below(3));
+    for engine in &mut swarm.engines {
+        engine.sessions = engine.sessions.max(2);
     }
 }
 

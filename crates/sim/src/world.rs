@@ -85,6 +85,7 @@ pub struct World {
     pub hostile: Random,
     pub wider: Random,
     pub fast_open: Random,
+    pub sharing: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -145,6 +146,7 @@ impl World {
             // Not the stream that the world was chosen with.
             wider: Random::new(!seed, Draws::Wider),
             fast_open: Random::new(!seed, Draws::FastOpen),
+            sharing: Random::new(!seed, Draws::Sharing),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -270,6 +272,7 @@ impl World {
             now_us,
             clock,
             node: at,
+            session,
             engine: &mut node.engine,
             memory: &mut node.memory,
             conns: &mut self.conns,
@@ -383,22 +386,8 @@ impl World {
         if local {
             self.tallies.add(Tally::LocalConnections);
         }
-        let mut conn = plan::Conn {
-            client,
-            server,
-            server_session,
-            local,
-            v6: false,
-            from_port: 0,
-            fast: false,
-            plans,
-            start_us,
-            opened: [false; 2],
-            done: [false; 2],
-            was_reset: false,
-            accepts: 0,
-            excuse: None,
-        };
+        let conn = plan::Conn::new(client, server, server_session, plans, start_us);
+        let mut conn = plan::Conn { local, ..conn };
         if self.swarm.wider.on {
             self.widen_connection(&mut conn);
         }

@@ -6,6 +6,7 @@ use toe_engine::Counter;
 use toe_sim::corpus::Target;
 use toe_sim::fuzz;
 use toe_sim::random::{Draws, Random};
+use toe_sim::tally::Tallies;
 
 /// Changed frames for each one of the corpus.
 const CHANGED: u32 = 1500;
@@ -51,20 +52,40 @@ fn changed_frames_do_no_harm() {
     target.ends_clean();
 }
 
-#[test]
-fn what_fuzzers_found_does_no_harm() {
-    for target in fuzz::Target::ALL {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
-        let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-        files.sort();
-        assert!(!files.is_empty(), "{}", folder.display());
-        for file in files {
-            let data = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-            if let Err(panic) = std::panic::catch_unwind(|| target.run(&data)) {
+/// Everything in a target's folder, replayed.
+fn replay(target: fuzz::Target) -> Tallies {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{}", folder.display());
+    let mut total = Tallies::default();
+    for file in files {
+        let data = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        match std::panic::catch_unwind(|| target.run(&data)) {
+            Ok(tallies) => total.merge(&tallies),
+            Err(panic) => {
                 println!("{}", file.display());
                 std::panic::resume_unwind(panic);
             }
         }
+    }
+    total
+}
+
+#[test]
+fn what_fuzzers_found_does_no_harm() {
+    for target in fuzz::Target::ALL.iter().filter(|target| **target != fuzz::Target::Operations) {
+        replay(*target);
+    }
+}
+
+#[test]
+fn operations_do_no_harm_and_come_to_fast_open() {
+    let total = replay(fuzz::Target::Operations);
+    for counter in
+        [Counter::FastOpenAsked, Counter::FastOpenSent, Counter::FastOpenReceived, Counter::FastOpenLost]
+    {
+        assert!(total.engine(counter) > 0, "no input comes to {}", counter.name());
     }
 }

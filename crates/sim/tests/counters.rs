@@ -8,7 +8,7 @@ use toe_sim::fuzz;
 use toe_sim::scenes;
 use toe_sim::tally::Tallies;
 use toe_sim::trace::Trace;
-use toe_sim::wider::WIDER_FROM;
+use toe_sim::wider::{SHARING_FROM, WIDER_FROM};
 use toe_sim::{Fault, Runner, run};
 
 /// Seeds of each kind; in a debug build a few seconds.
@@ -41,8 +41,9 @@ fn seeds(total: &mut Tallies) {
         assert_eq!(outcome.failure, None, "toe-sim --seed {seed} --trace, only {only:?}");
         total.merge(&outcome.tallies);
     };
-    (0..SEEDS).for_each(|seed| go(seed, None));
-    (WIDER_FROM..WIDER_FROM + SEEDS).for_each(|seed| go(seed, None));
+    for first in [0, WIDER_FROM, SHARING_FROM] {
+        (first..first + SEEDS).for_each(|seed| go(seed, None));
+    }
     for (fault, count) in ALONE {
         (WIDER_FROM..WIDER_FROM + count).for_each(|seed| go(seed, Some(fault)));
     }

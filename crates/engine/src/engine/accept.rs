@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::counter::Counter;
+use crate::flow::record::Flow;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -327,13 +328,17 @@ impl Engine {
         for anchor in listener.anchors() {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        let orphans: Vec<FlowIdx> =
-            self.flows.indices().filter(|f| self.flows.get(*f).conn.came_in == Some(idx)).collect();
-        self.forget_fast_open_queue(idx);
-        for flow in orphans {
-            self.forget_in_listener(flow);
-            self.flows.get_mut(flow).conn.came_in = None;
-            self.app_close(now, flow, true, host);
+        let knows_it = |flow: &Flow| flow.conn.came_in == Some(idx) || flow.fast_open.pending_at == Some(idx);
+        let its: Vec<FlowIdx> = self.flows.indices().filter(|f| knows_it(self.flows.get(*f))).collect();
+        for flow in its {
+            let record = self.flows.get_mut(flow);
+            // There is no queue any more that would count it.
+            record.fast_open.pending_at = record.fast_open.pending_at.filter(|known| *known != idx);
+            if record.conn.came_in == Some(idx) {
+                self.forget_in_listener(flow);
+                self.flows.get_mut(flow).conn.came_in = None;
+                self.app_close(now, flow, true, host);
+            }
         }
     }
 

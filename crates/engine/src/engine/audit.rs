@@ -5,7 +5,7 @@ use super::Engine;
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
-use toe_base::{Instant, SessionId};
+use toe_base::{FlowIdx, Instant, SessionId};
 
 /// A connection as its timers are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,5 +94,20 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Whether each side of a channel's slot that is held is held by exactly one flow, in the same use of the slot.
+    pub fn audit_channels(&self) -> Result<(), String> {
+        let direct = |idx: FlowIdx| self.flows.get(idx).conn.direct;
+        let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
+        of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
+        let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();
+        let held = self.channels.held();
+        if of_flows == held { Ok(()) } else { Err(format!("flows use {of_flows:?}, held are {held:?}")) }
+    }
+
+    /// Channels there are, whose memory the driver keeps.
+    pub fn channel_count(&self) -> usize {
+        self.channels.len()
     }
 }

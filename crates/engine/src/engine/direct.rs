@@ -203,22 +203,6 @@ impl Engine {
             self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
         }
     }
-
-    /// Whether the sides of slots that are held are held by one flow each, and by those that say so.
-    #[cfg(test)]
-    pub(crate) fn check_channels(&self) {
-        let direct = |idx: FlowIdx| self.flows.get(idx).conn.direct;
-        let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
-        of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
-        let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();
-        assert_eq!(of_flows, self.channels.held());
-    }
-
-    /// Channels there are.
-    #[cfg(test)]
-    pub(crate) fn channel_count(&self) -> usize {
-        self.channels.len()
-    }
 }
 
 /// A connection of which neither side has begun to end, in the hands of a program.

@@ -5,8 +5,8 @@ use super::Engine;
 use crate::control::fast_open::{self as cookies, Check, Heard, Known};
 use crate::control::listen::{BACKLOG_MAX, ListenerIdx};
 use crate::counter::Counter;
+use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{RxContext, fast_open};
 use crate::hostif::HostSide;
 use crate::work::{Path, RxWork, Segment};
 use toe_abi::errno::Errno;
@@ -128,16 +128,7 @@ impl Engine {
         flow.conn.arrival = self.arrivals;
         flow.fast_open.early = true;
         flow.fast_open.pending_at = Some(listener_idx);
-        let mut cx = RxContext {
-            now,
-            arena: self.sessions.arena(flow.receive.session),
-            sent: &mut self.sent,
-            held: &mut self.held,
-            ecn: self.config.tcp.ecn,
-            host,
-            counters: &mut self.counters,
-            challenges: &mut self.challenge_limit,
-        };
+        let (flow, mut cx) = self.receiving(now, idx, host);
         flow.fast_open.taken = fast_open::take_syn_text(flow, &mut cx, work);
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
@@ -161,15 +152,6 @@ impl Engine {
         let listener = self.flows.get_mut(idx).fast_open.pending_at.take();
         if let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) {
             listener.fast_open.left(reset_at);
-        }
-    }
-
-    /// A listener has ended: nobody counts its connections any more.
-    pub(super) fn forget_fast_open_queue(&mut self, listener: ListenerIdx) {
-        let all: Vec<FlowIdx> = self.flows.indices().collect();
-        for idx in all {
-            let place = &mut self.flows.get_mut(idx).fast_open.pending_at;
-            *place = place.filter(|known| *known != listener);
         }
     }
 

@@ -4,6 +4,7 @@ use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::flow::record::Flow;
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
@@ -172,19 +173,8 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) {
-        let flow = self.flows.get_mut(idx);
+        let (flow, mut cx) = self.receiving(now, idx, host);
         let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
-        let arena = self.sessions.arena(flow.receive.session);
-        let mut cx = RxContext {
-            now,
-            arena,
-            sent: &mut self.sent,
-            held: &mut self.held,
-            ecn: self.config.tcp.ecn,
-            host,
-            counters: &mut self.counters,
-            challenges: &mut self.challenge_limit,
-        };
         let event = segment_arrives(flow, &mut cx, work);
         flow.traffic.segments_in += 1;
         if let Some((una, nxt)) = before {
@@ -201,6 +191,27 @@ impl Engine {
         if work.path == Path::Local && work.segment.len > 0 {
             self.local_unit_arrived(idx, host);
         }
+    }
+
+    /// A flow, and what the flow core needs besides to receive something for it.
+    pub(super) fn receiving<'a, H: HostSide>(
+        &'a mut self,
+        now: Instant,
+        idx: FlowIdx,
+        host: &'a mut H,
+    ) -> (&'a mut Flow, RxContext<'a, H>) {
+        let flow = self.flows.get_mut(idx);
+        let cx = RxContext {
+            now,
+            arena: self.sessions.arena(flow.receive.session),
+            sent: &mut self.sent,
+            held: &mut self.held,
+            ecn: self.config.tcp.ecn,
+            host,
+            counters: &mut self.counters,
+            challenges: &mut self.challenge_limit,
+        };
+        (flow, cx)
     }
 
     /// Answers a segment that belongs to no connection.

@@ -162,8 +162,7 @@ impl Channels {
     }
 
     /// What flows must refer to, in order.
-    #[cfg(test)]
-    pub(crate) fn held(&self) -> Vec<(ChannelId, u32, Side, u16)> {
+    pub fn held(&self) -> Vec<(ChannelId, u32, Side, u16)> {
         let slots = self.table.iter().flat_map(|(id, channel)| {
             channel.slots.iter().enumerate().map(move |(at, slot)| (*id, at as u32, slot))
         });

@@ -68,6 +68,7 @@ const HOP_LIMIT: u32 = 64;
 const ECN_BITS: u32 = 0b11;
 
 /// States of connections, by Linux's numbers.
+pub(super) const SYN_RECV: u8 = 3;
 const TIME_WAIT: u8 = 6;
 pub(super) const CLOSED: u8 = 7;
 

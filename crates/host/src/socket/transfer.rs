@@ -258,11 +258,14 @@ impl Socket {
             }
             Kind::Stream => {}
         }
+        let state = self.state();
         // Both ends have said their last.
-        let ended = self.state() == super::options::CLOSED;
+        let ended = state == super::options::CLOSED;
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
                 Link::Closed => return Err(Errno::ENOTCONN),
+                // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
+                Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {
                     // Linux disconnects such a socket.
                     stream.let_go = true;

@@ -32,6 +32,11 @@ struct Socket {
     is_reset: bool,
     is_shut: bool,
     unread: VecDeque<MemRange>,
+    /// Octets that came, and that were read.
+    arrived: u64,
+    read: u64,
+    /// The place of the urgent octet, until it has been read.
+    urgent: Option<u64>,
 }
 
 /// All that the program knows.
@@ -120,6 +125,15 @@ impl Program {
                     self.sockets.get_mut(at)
                 } {
                     socket.unread.push_back(data);
+                    socket.arrived += u64::from(data.len);
+                }
+            }
+            Completion::Urgent { flow, ahead } => {
+                if let Some(socket) = {
+                    let at = of(flow, self);
+                    self.sockets.get_mut(at)
+                } {
+                    socket.urgent = Some(socket.arrived + u64::from(ahead));
                 }
             }
             Completion::PeerClosed { flow } => {
@@ -170,6 +184,10 @@ impl Program {
             Call::Close => self.close(cx, at, false)?,
             Call::Abort => self.close(cx, at, true)?,
             Call::Set(option, value) => self.set(cx, at, *option, *value)?,
+            Call::AtMark(_) => {
+                let socket = &self.sockets[at];
+                Outcome::Number(i64::from(socket.urgent == Some(socket.read)))
+            }
             Call::ErrorIs(_) => Outcome::Error(core::mem::take(&mut self.sockets[at].error)),
             Call::State(_) => Outcome::State(state(cx.engine, conn)),
             Call::Info(name, _) => Outcome::Number(number_of(&report(cx.engine, at)?, *name)),
@@ -314,6 +332,8 @@ impl Program {
                 .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))?;
         }
         let socket = &mut self.sockets[at];
+        socket.read += bytes.len() as u64;
+        socket.urgent = socket.urgent.filter(|urgent| *urgent >= socket.read);
         Ok(match (bytes.is_empty(), core::mem::take(&mut socket.error)) {
             (false, error) => {
                 socket.error = error;

@@ -3,6 +3,8 @@
 mod namespace;
 mod program;
 
+pub use program::MSG_FASTOPEN;
+
 use crate::far_link::{receive, send_frame, wait};
 use crate::packet::Segment;
 use crate::run::{Failure, run};
@@ -92,6 +94,7 @@ pub(crate) fn call_until(
         let in_vain = match (&outcome, call) {
             (Outcome::Nothing, _) => wants_something,
             (Outcome::State(got), Call::State(want)) => got != want,
+            (Outcome::Number(got), Call::AtMark(want)) => *got != i64::from(*want),
             _ => false,
         };
         if !in_vain || start.elapsed() >= CALL_WAIT {

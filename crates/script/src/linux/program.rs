@@ -12,7 +12,7 @@ use std::time::Duration;
 use toe_abi::errno::Errno;
 
 /// MSG_FASTOPEN, which rustix does not name.
-const MSG_FASTOPEN: u32 = 0x2000_0000;
+pub const MSG_FASTOPEN: u32 = 0x2000_0000;
 
 /// Whatever the machine's own choice is.
 const CONGESTION: &str = "cubic";
@@ -92,6 +92,7 @@ impl Program {
                 let error = sockopt::socket_error(self.socket(at)?).map_err(failed("asking for SO_ERROR"))?;
                 Outcome::Error(error.map_or_else(errno, |()| Errno::OK))
             }
+            Call::AtMark(_) => Outcome::Number(i64::from(is_at_mark(self.socket(at)?)?)),
             Call::State(_) => Outcome::State(state(conn)?),
             Call::Info(name, _) => Outcome::Number(info(conn, *name)?),
         })
@@ -225,6 +226,20 @@ fn set(socket: &OwnedFd, option: SocketOption, value: u32) -> Result<()> {
         SocketOption::TimeToLive => sockopt::set_ip_ttl(socket, value),
     }
     .map_err(failed("setting an option"))
+}
+
+/// SIOCATMARK, which nothing without unsafe offers: a process that has the socket as its standard input asks.
+fn is_at_mark(socket: &OwnedFd) -> Result<bool> {
+    const ASK: &str = "import fcntl, struct; print(struct.unpack('i', fcntl.ioctl(0, 0x8905, bytes(4)))[0])";
+    let trouble = |error| StackError::new("asking for SIOCATMARK by python3", error);
+    let socket = socket.try_clone().map_err(trouble)?;
+    let output =
+        std::process::Command::new("python3").args(["-c", ASK]).stdin(socket).output().map_err(trouble)?;
+    match output.stdout.trim_ascii() {
+        b"1" => Ok(true),
+        b"0" => Ok(false),
+        _ => Err(StackError(format!("SIOCATMARK: {}", String::from_utf8_lossy(&output.stderr)))),
+    }
 }
 
 /// The state of a connection, which the program may not have any more.

@@ -10,7 +10,7 @@ use toe_abi::errno::Errno;
 
 const TIME: &str = "a time such as 40ms, 1.5s or 0.04";
 const STATEMENTS: &str = "a statement (inject, expect, allow, quiet, open, listen, connect, connected, accept, send, read, \
-                          shutdown, close, abort, unlisten, set, error, state, info, new life)";
+                          shutdown, close, abort, unlisten, set, mark, error, state, info, new life)";
 
 /// The statement on this line; `None` when there is none.
 pub(super) fn statement(words: &mut Words<'_>, line: usize) -> Result<Option<Step>, Wrong> {
@@ -188,6 +188,11 @@ fn call(verb: &str, words: &mut Words<'_>) -> Result<Option<Call>, Wrong> {
             let option = words.read(OPTIONS_EXPECTED, option)?;
             Call::Set(option, words.read("a number, on or off", on_off)?)
         }
+        "mark" => Call::AtMark(words.read("yes or no", |word| match word {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        })?),
         "error" => Call::ErrorIs(words.read("none or the name of an error", errno_or_none)?),
         "state" => Call::State(words.read("a state of RFC 9293 such as FIN-WAIT-1", state)?),
         "info" => {

@@ -343,6 +343,7 @@ fn judge(call: &Call, outcome: &Outcome) -> Result<(), String> {
     let right = match (call, gives, outcome) {
         (Call::ErrorIs(want), _, Outcome::Error(got)) => want == got,
         (Call::State(want), _, Outcome::State(got)) => want == got,
+        (Call::AtMark(want), _, Outcome::Number(got)) => i64::from(*want) == *got,
         (Call::Info(_, want), _, Outcome::Number(got)) => want.contains(*got),
         (Call::Connect { fast: Some(_), .. }, _, Outcome::Number(_)) => true,
         (Call::Read { len, .. }, Gives::Ok, Outcome::Octets(bytes)) => bytes.len() == *len as usize,

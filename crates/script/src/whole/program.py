@@ -1,6 +1,7 @@
 """The program above the whole stack: does on plain sockets what it is told, a line a call, a line an answer."""
 
 import binascii
+import fcntl
 import socket
 import struct
 import sys
@@ -8,6 +9,7 @@ import sys
 listener = None
 socks = {}
 inherited = []
+SIOCATMARK = 0x8905
 
 
 def apply(sock, name, value):
@@ -104,6 +106,8 @@ def call(words):
             apply(socks[conn], words[2], int(words[3]))
         else:
             inherited.append((words[2], int(words[3])))
+    elif verb == "mark":
+        return "number %d" % struct.unpack("i", fcntl.ioctl(socks[conn], SIOCATMARK, bytes(4)))
     elif verb == "error":
         return "errno %d" % socks[conn].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return "ok"

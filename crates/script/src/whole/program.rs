@@ -83,6 +83,7 @@ fn line_of(conn: ConnName, call: &Call, octets: &[u8]) -> Result<String, StackEr
         Call::Close => format!("close {name} 0\n"),
         Call::Abort => format!("close {name} 1\n"),
         Call::Set(option, value) => format!("set {name} {} {value}\n", option_name(*option)),
+        Call::AtMark(_) => format!("mark {name}\n"),
         Call::ErrorIs(_) => format!("error {name}\n"),
         Call::State(_) | Call::Info(..) => {
             return Err(StackError(format!("the program cannot do {call:?}")));

@@ -1,12 +1,33 @@
-//! Memory: what an arena has given out is held by exactly one flow, and at the end all of it has come back.
+//! Memory: what an arena has given out is held by exactly one flow, a channel's slots by the flows that use them, an anchor
+//! by who was not told that it is free; and at the end all of it has come back.
 
 use crate::node::{Node, Session};
+use std::collections::BTreeSet;
 use toe_base::SessionId;
 
 /// At any moment.
 pub fn counts_agree(node: &Node) -> Result<(), String> {
     node.engine.audit_memory()?;
-    node.engine.audit_listeners()
+    node.engine.audit_listeners()?;
+    node.engine.audit_channels()?;
+    let (channels, open) = (node.engine.channel_count(), node.memory.channels.len());
+    if channels != open {
+        return Err(format!("{channels} channels, but {open} have memory"));
+    }
+    free_anchors_are_free(node)
+}
+
+/// No program has a descriptor of an anchor that the engine has given back.
+fn free_anchors_are_free(node: &Node) -> Result<(), String> {
+    let free: BTreeSet<u32> = node.sessions.iter().flat_map(|s| &s.free_anchors).map(|a| a.0).collect();
+    for session in &node.sessions {
+        let sockets = session.sockets.iter().filter(|s| !s.closed).map(|s| s.anchor);
+        let listeners = session.listeners.iter().filter(|l| !l.closed).map(|l| l.anchor);
+        if let Some(anchor) = sockets.chain(listeners).find(|anchor| free.contains(&anchor.0)) {
+            return Err(format!("{anchor:?} of session {} is said to be free", session.id.0));
+        }
+    }
+    Ok(())
 }
 
 /// When every program has let go of everything and time has passed.

@@ -1,5 +1,5 @@
 //! What programs do with their sockets, operation by operation, on two engines and over loopback, while links lose and
-//! delay. Afterwards nothing is lost any more, and all that was sent must arrive.
+//! delay, with Fast Open or without. Afterwards nothing is lost any more, and all that was sent must arrive.
 
 use super::{ENGINE, Octets, play, step_us};
 use crate::checkers::Failure;
@@ -8,14 +8,19 @@ use crate::swarm::{EngineSpec, LinkFaults};
 use crate::tally::Tallies;
 use crate::world::{What, World};
 use toe_abi::entry::{Command, FlowOption};
+use toe_engine::{FastOpenMode, TcpConfig};
 
 /// Connections of one run.
 const CONNS_MAX: usize = 6;
 /// Octets that a socket sends in one run.
 const OCTETS_MAX: u64 = 200_000;
 
-/// No connection gives up before.
-const PATIENCE_US: u64 = 60_000_000;
+/// No connection gives up when less is lost: one that its program has closed sends its FIN once more after 51 s, and not
+/// again (a retransmission time-out of 0.2 s, doubled eight times).
+const PATIENCE_US: u64 = 50_000_000;
+
+/// Connections that a listener takes by Fast Open, where there is that.
+const FAST_OPEN_LIMIT: u32 = 4;
 
 /// A side does what it is told and nothing else.
 const BY_HAND: Plan = Plan { by_hand: true, ..PLAIN };
@@ -32,8 +37,15 @@ pub fn run(data: &[u8]) -> Tallies {
         takes_partial: shape & 8 != 0,
         ..ENGINE
     };
-    play(vec![ENGINE, second], 0, |world| {
+    let is_fast = shape & 16 != 0;
+    let fast_open = if is_fast { FastOpenMode::Both } else { ENGINE.tcp.fast_open };
+    let of = |engine: EngineSpec| EngineSpec { tcp: TcpConfig { fast_open, ..engine.tcp }, ..engine };
+    play(vec![of(ENGINE), of(second)], 0, |world| {
         world.set_up_sessions();
+        let listeners = world.nodes.iter_mut().flat_map(|node| &mut node.sessions);
+        for listening in listeners.flat_map(|session| &mut session.listeners).filter(|_| is_fast) {
+            listening.fast_open = FAST_OPEN_LIMIT;
+        }
         world.conns.excuses.lossy = true;
         world.conns.excuses.crowded = true;
         while !octets.is_empty() {
@@ -51,7 +63,7 @@ fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
     match what & 0xf {
         0 | 1 => {
             if world.conns.list.len() < CONNS_MAX {
-                connect(world, node, session, which);
+                connect(world, (node, session), which, what & 0x10 != 0);
             }
         }
         2..=4 => send(world, (node, session, socket), u32::from(octets.u16()) << (what >> 6), what),
@@ -98,25 +110,14 @@ fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn connect(world: &mut World, node: usize, session: usize, which: u8) {
+fn connect(world: &mut World, (node, session): (usize, usize), which: u8, fast: bool) {
     let server = if which & 0x80 != 0 { node } else { 1 - node };
     let server_session = usize::from(which >> 6 & 1);
-    world.add_connection(Conn {
-        client: (node, session),
-        server: (server, 7000 + server_session as u16),
-        server_session,
-        local: server == node,
-        v6: false,
-        from_port: 0,
-        fast: false,
-        plans: [BY_HAND; 2],
-        start_us: world.now_us,
-        opened: [false; 2],
-        done: [false; 2],
-        was_reset: false,
-        accepts: 0,
-        excuse: None,
-    });
+    let place = (server, 7000 + server_session as u16);
+    // What it will send, or never: its SYN waits for that.
+    let client = if fast { Plan { octets: OCTETS_MAX, ..BY_HAND } } else { BY_HAND };
+    let conn = Conn::new((node, session), place, server_session, [client, BY_HAND], world.now_us);
+    world.add_connection(Conn { local: server == node, fast, ..conn });
 }
 
 type Which = (usize, usize, usize);

@@ -5,6 +5,8 @@ use crate::program::plan::{self, Conn, Gate, Plan};
 use crate::random::{Draws, Random};
 use crate::swarm::{Bottleneck, EngineSpec, Fault, Swarm};
 use crate::tally::{Tallies, Tally};
+use crate::wider::fast_open_mode;
+use toe_engine::FastOpenMode;
 
 /// Connections of one run, at most.
 const CONNECTIONS_MAX: u32 = 16;
@@ -24,6 +26,7 @@ pub struct LinuxSpec {
     pub mtu: u32,
     /// `tcp_rmem` and `tcp_wmem`, their largest.
     pub memory: u32,
+    pub fast_open: FastOpenMode,
 }
 
 /// All of it.
@@ -38,6 +41,7 @@ impl Choice {
     pub fn of(seed: u64, only: Option<Fault>) -> Choice {
         let mut swarm = Swarm::choose(seed, only);
         let random = &mut Random::new(seed, Draws::Linux);
+        let fast_open = &mut Random::new(seed, Draws::LinuxFastOpen);
         let linux = LinuxSpec {
             sack: !random.one_in(4),
             timestamps: !random.one_in(4),
@@ -46,8 +50,11 @@ impl Choice {
             reno: random.one_in(3),
             mtu: random.pick(&[1500, 1500, 1280, 576, 9000]),
             memory: random.pick(&[65_536, 1 << 20, 6 << 20]),
+            fast_open: fast_open_mode(fast_open),
         };
         swarm.faults.retain(|fault| !NOT_HERE.contains(fault));
+        swarm.wider.fast_open_percent = fast_open.pick(&[0, 50, 100, 100]);
+        swarm.engines[0].tcp.fast_open = fast_open_mode(fast_open);
         let engine = EngineSpec { hostile: 0, flows_max: 256, ..swarm.engines[0] };
         // As a wire: whole frames with their checksums.
         let behind_tap =
@@ -70,6 +77,7 @@ impl Choice {
     /// The connections: each has Linux at one end.
     pub fn plan(&self, programs: &mut Random, tallies: &mut Tallies) -> Vec<Conn> {
         let random = &mut Random::new(self.seed ^ 1, Draws::Linux);
+        let fast_open = &mut Random::new(self.seed ^ 1, Draws::LinuxFastOpen);
         (0..self.swarm.connections)
             .map(|_| {
                 let mut plans = plan::choose(programs, &self.swarm, tallies);
@@ -84,22 +92,8 @@ impl Choice {
                 let span = (self.swarm.safety_us / 2) as u32;
                 let start_us = if self.swarm.storm { 1000 } else { 1000 + u64::from(random.below(span)) };
                 tallies.add(Tally::Connections);
-                Conn {
-                    client,
-                    server,
-                    server_session,
-                    local: false,
-                    v6: false,
-                    from_port: 0,
-                    fast: false,
-                    plans,
-                    start_us,
-                    opened: [false; 2],
-                    done: [false; 2],
-                    was_reset: false,
-                    accepts: 0,
-                    excuse: None,
-                }
+                let fast = fast_open.below(100) < self.swarm.wider.fast_open_percent;
+                Conn { fast, ..Conn::new(client, server, server_session, plans, start_us) }
             })
             .collect()
     }

@@ -23,13 +23,18 @@ impl Far {
     /// Moves this thread into a namespace of its own.
     pub(super) fn open(choice: &Choice) -> Result<Far, StackError> {
         enter_alone()?;
-        let LinuxSpec { sack, timestamps, window_scaling, ecn, mtu, memory, .. } = choice.linux;
+        let LinuxSpec { sack, timestamps, window_scaling, ecn, mtu, memory, fast_open, .. } = choice.linux;
         let flag = |on: bool| if on { "1" } else { "0" };
         sysctl("ipv4/tcp_no_metrics_save", "1")?;
         sysctl("ipv4/tcp_sack", flag(sack))?;
         sysctl("ipv4/tcp_timestamps", flag(timestamps))?;
         sysctl("ipv4/tcp_window_scaling", flag(window_scaling))?;
         sysctl("ipv4/tcp_ecn", flag(ecn))?;
+        // 0x400: each listener takes connections so.
+        let fast_open = u32::from(fast_open.client()) + if fast_open.server() { 0x402 } else { 0 };
+        sysctl("ipv4/tcp_fastopen", &fast_open.to_string())?;
+        // What these links lose is no reason to try it no more.
+        sysctl("ipv4/tcp_fastopen_blackhole_timeout_sec", "0")?;
         sysctl("ipv4/tcp_rmem", &format!("4096 {} {memory}", memory.min(131_072)))?;
         sysctl("ipv4/tcp_wmem", &format!("4096 {} {memory}", memory.min(131_072)))?;
         let spec = PortSpec { driver: Driver::Tap, interface: LINK.to_owned(), vlan: None, faults: None };

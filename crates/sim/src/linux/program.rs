@@ -19,6 +19,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use toe_abi::errno::Errno;
+use toe_script::linux::MSG_FASTOPEN;
 use toe_script::stack::StackError;
 
 /// Where they listen.
@@ -31,6 +32,8 @@ pub(super) struct Programs {
     listener: OwnedFd,
     sockets: Vec<Socket>,
     congestion: &'static str,
+    /// Linux connects by Fast Open.
+    opens_fast: bool,
 }
 
 struct Socket {
@@ -60,7 +63,8 @@ impl Programs {
         let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
         rustix::net::bind(&listener, &at).map_err(failed("binding"))?;
         rustix::net::listen(&listener, 1024).map_err(failed("listening"))?;
-        Ok(Programs { listener, sockets: Vec::new(), congestion })
+        let opens_fast = choice.linux.fast_open.client();
+        Ok(Programs { listener, sockets: Vec::new(), congestion, opens_fast })
     }
 
     /// Waits until a frame or a socket has something, or so long.
@@ -115,10 +119,7 @@ impl Programs {
         event(world, Some(conn), "connect", format_args!("{to} from {own}"));
         let mut socket = Socket::new(fd, sends);
         socket.set_options(world)?;
-        match rustix::net::connect(socket.fd.as_ref().ok_or_else(gone)?, &to) {
-            Ok(()) | Err(SysErrno::INPROGRESS) => {}
-            Err(error) => socket.breaks(world, error),
-        }
+        socket.begin(world, &to, self.opens_fast)?;
         self.sockets.push(socket);
         Ok(())
     }
@@ -139,6 +140,16 @@ impl Programs {
                 world.tallies.add(Tally::Strangers);
                 continue;
             };
+            let times = world.conns.list[conn as usize].accepts;
+            world.conns.list[conn as usize].accepts += 1;
+            if times > 0 {
+                // Nothing comes of a SYN that came again.
+                if world.sequences.may_come_again(way, times).is_none() {
+                    let what = format!("connection {conn} was accepted again");
+                    world.verdict.fail(Checker::Streams, what);
+                }
+                continue;
+            }
             event(world, Some(conn), "accept", format_args!("{peer}"));
             let mut socket = Socket::new(fd, StreamId { conn, side: 1 });
             socket.open = true;
@@ -200,6 +211,33 @@ impl Socket {
         }
         if let Some(window) = plan.window_max {
             sockopt::set_socket_recv_buffer_size(fd, window as usize).map_err(&set)?;
+        }
+        Ok(())
+    }
+
+    /// Connects, with the first octets in the SYN if that is wanted and Linux knows the server.
+    fn begin(&mut self, world: &mut World, to: &SocketAddr, opens_fast: bool) -> Result<()> {
+        let plan = self.plan(world);
+        let fd = self.fd.as_ref().ok_or_else(gone)?;
+        let len = plan.may_send(self.progress()).min(u64::from(plan.chunk_max)) as usize;
+        let is_fast = opens_fast && len > 0 && world.conns.list[self.sends.conn as usize].fast;
+        let result = if is_fast {
+            let mut bytes = vec![0; len];
+            self.sends.fill(0, &mut bytes);
+            let flags = SendFlags::from_bits_retain(MSG_FASTOPEN) | SendFlags::NOSIGNAL;
+            rustix::net::sendto(fd, &bytes, flags, to)
+        } else {
+            rustix::net::connect(fd, to).map(|()| 0)
+        };
+        match result {
+            Ok(0) | Err(SysErrno::INPROGRESS) => {}
+            Ok(taken) => {
+                self.handed = taken as u64;
+                world.streams.handed(self.sends, taken as u32);
+                world.tallies.add(Tally::FastOpens);
+                event(world, Some(self.sends.conn), "send", format_args!("{taken} before the handshake"));
+            }
+            Err(error) => self.breaks(world, error),
         }
         Ok(())
     }

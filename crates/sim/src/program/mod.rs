@@ -5,6 +5,7 @@
 
 mod pass;
 pub mod plan;
+mod sharing;
 pub mod socket;
 
 use crate::checkers::sequence::Sequences;
@@ -34,6 +35,8 @@ pub struct Cx<'a> {
     /// The engine's clock.
     pub clock: Instant,
     pub node: usize,
+    /// The program's number there.
+    pub session: usize,
     pub engine: &'a mut Engine,
     pub memory: &'a mut Memory,
     pub conns: &'a mut Conns,
@@ -79,7 +82,7 @@ impl Session {
     pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32, fast: u32) {
         let anchor = self.take_anchor(cx.engine);
         let number = self.listeners.len() as u32;
-        self.listeners.push(Listening { port, anchor, id: None, fast_open: fast, closed: false });
+        self.listeners.push(Listening { fast_open: fast, ..Listening::new(port, anchor) });
         let local = SocketAddr::from((at, port)).into();
         let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
         cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog} fast {fast}"));
@@ -151,6 +154,8 @@ impl Session {
             // Octets of these programs go through the engine all the same.
             Completion::ChannelClosed { .. } | Completion::Direct { .. } | Completion::Moved { .. } => {}
             Completion::Yield { flow } => self.give_up(cx, flow),
+            Completion::ConnectionsWait { listener } => self.asks(cx, listener, true),
+            Completion::NothingWaits { listener, .. } => self.asks(cx, listener, false),
             _ => {
                 let Some(at) = flow_of(&completion).and_then(|flow| self.socket_of(flow)) else {
                     let what = isolation::unknown_name(self.id, &completion);
@@ -204,15 +209,15 @@ impl Session {
         flow: FlowId,
         ends: Option<(SocketAddr, SocketAddr)>,
     ) {
-        match self.listeners.iter().find(|l| l.id == Some(listener)) {
-            Some(listening) if listening.closed => {
+        match self.listening(listener).copied() {
+            Some(listening) if listening.closed && !listening.left => {
                 // What it is told of the connection is of no interest any more.
                 self.by_id.insert(flow.raw(), self.sockets.len());
                 self.sockets.push(Socket::gone(flow));
                 return;
             }
-            Some(_) => {}
-            None => {
+            Some(listening) if !listening.left => {}
+            _ => {
                 let what = isolation::unknown_name(self.id, &listener);
                 cx.verdict.check(Checker::Isolation, what);
                 return;
@@ -227,7 +232,10 @@ impl Session {
         let again = way.zip(conn).and_then(|(way, conn)| came_again(cx, way, conn));
         let socket = match (conn, again) {
             (Some(conn), Some(syn_text)) => Socket::again(StreamId { conn, side: 0 }, anchor, syn_text),
-            (Some(conn), None) => Socket::accepted(StreamId { conn, side: 1 }, anchor, way),
+            (Some(conn), None) => {
+                cx.conns.list[conn as usize].server_session = cx.session;
+                Socket::accepted(StreamId { conn, side: 1 }, anchor, way)
+            }
             (None, _) => {
                 cx.tallies.add(Tally::Strangers);
                 Socket::stranger(anchor)
@@ -247,6 +255,7 @@ impl Session {
             self.greet(cx, at);
         }
         self.step(cx, at);
+        self.ask_again(cx, listener);
     }
 
     /// Sockets that wanted send memory try again.

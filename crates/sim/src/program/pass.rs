@@ -19,9 +19,7 @@ impl World {
     /// Some program hands one of its sockets to another one.
     pub fn pass_some_socket(&mut self, at: usize) {
         let Some(from) = self.some_session(at) else { return };
-        let passable = |s: &crate::program::socket::Socket| s.open && s.is_held() && s.stream().is_some();
-        let sockets = &self.nodes[at].sessions[from].sockets;
-        let held: Vec<usize> = (0..sockets.len()).filter(|i| passable(&sockets[*i])).collect();
+        let held = self.nodes[at].sessions[from].passable();
         if let Some(socket) = (!held.is_empty()).then(|| self.wider.pick(&held)) {
             self.pass_socket(at, from, socket);
         }
@@ -29,9 +27,10 @@ impl World {
 
     /// One of the other programs claims it, or, when it is nobody's, any.
     pub fn pass_socket(&mut self, at: usize, from: usize, socket: usize) {
-        let adrift = self.nodes[at].sessions[from].sockets[socket].adrift;
         let sessions = &self.nodes[at].sessions;
-        if !adrift && !sessions[from].sockets[socket].is_held() {
+        let of = &sessions[from].sockets[socket];
+        let adrift = of.adrift && !of.closed;
+        if !adrift && !of.is_held() {
             return;
         }
         let others: Vec<usize> = (0..sessions.len())
@@ -55,6 +54,7 @@ impl World {
             // Its owner is to give it up first, or there is no room now.
             Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
             Err(Errno::ENOMEM) if adrift => self.pass_again(at, from, socket),
+            Err(Errno::ENOENT) if adrift => self.ended_adrift(at, from, socket),
             _ => {}
         }
     }
@@ -62,6 +62,11 @@ impl World {
     fn pass_again(&mut self, node: usize, session: usize, socket: usize) {
         let again = Mishap::PassesAgain { node, session, socket };
         self.schedule(self.now_us + AGAIN_US, What::Fault(again));
+    }
+
+    /// The connection ended while it was nobody's: its program sees that when it looks at the descriptor.
+    fn ended_adrift(&mut self, at: usize, from: usize, socket: usize) {
+        self.with_session(at, from, |session, cx| session.hears_of_reset(cx, socket, Errno::ECONNRESET));
     }
 
     fn hand_over(&mut self, at: usize, (from, socket): (usize, usize), to: usize, flow: FlowId) {
@@ -78,12 +83,8 @@ impl World {
         session.sockets.push(passed.claimed(flow, is_connecting));
         if let Some(id) = stream {
             let conn = &mut self.conns.list[id.conn as usize];
-            if id.side == 0 {
-                conn.client = (at, to);
-                conn.opened[0] |= !is_connecting;
-            } else {
-                conn.server_session = to;
-            }
+            conn.set_program(id.side, (at, to));
+            conn.opened[0] |= id.side == 0 && !is_connecting;
         }
         self.schedule(self.now_us, What::Step { node: at, session: to, socket: number });
     }

@@ -158,8 +158,43 @@ pub struct Excuses {
 }
 
 impl Conn {
+    /// One that nothing has happened to yet: over the links, by IPv4, from any port, with a handshake first.
+    pub fn new(
+        client: (usize, usize),
+        server: (usize, u16),
+        server_session: usize,
+        plans: [Plan; 2],
+        start_us: u64,
+    ) -> Conn {
+        Conn {
+            client,
+            server,
+            server_session,
+            local: false,
+            v6: false,
+            from_port: 0,
+            fast: false,
+            plans,
+            start_us,
+            opened: [false; 2],
+            done: [false; 2],
+            was_reset: false,
+            accepts: 0,
+            excuse: None,
+        }
+    }
+
     pub fn is_complete(&self) -> bool {
         self.done == [true, true]
+    }
+
+    /// One of its ends is another program's from now on.
+    pub fn set_program(&mut self, side: u8, to: (usize, usize)) {
+        if side == 0 {
+            self.client = to;
+        } else {
+            self.server_session = to.1;
+        }
     }
 
     /// Whether an error that an end was told of needs somebody who caused it.

@@ -189,17 +189,19 @@ impl Session {
                     cx.verdict.check(Checker::Streams, found);
                 }
             }
-            Completion::Reset { errno, .. } => {
-                socket.error = Some(errno);
-                self.free_blocks(cx, at, u32::MAX);
-                self.was_reset(cx, at, errno);
-            }
+            Completion::Reset { errno, .. } => self.hears_of_reset(cx, at, errno),
             Completion::Urgent { .. } => cx.tallies.add(Tally::UrgentTold),
             other => {
                 let found = isolation::unknown_name(self.id, &other);
                 cx.verdict.check(Checker::Isolation, found);
             }
         }
+    }
+
+    pub(super) fn hears_of_reset(&mut self, cx: &mut Cx<'_>, at: usize, errno: Errno) {
+        self.sockets[at].error = Some(errno);
+        self.free_blocks(cx, at, u32::MAX);
+        self.was_reset(cx, at, errno);
     }
 
     pub(super) fn connect_failed(&mut self, cx: &mut Cx<'_>, at: usize, errno: Errno) {
@@ -332,6 +334,8 @@ impl Session {
             if left == 0 || socket.shut || socket.error.is_some() || full {
                 return;
             }
+            // What came again has nothing to say.
+            let (Some(id), Some(flow)) = (socket.sends, socket.id) else { return };
             let len = if left < 1000 { left } else { cx.random.between(left / 4, left) };
             let Some(block) = self.send_arena.alloc(len) else {
                 if !std::mem::replace(&mut socket.is_hungry, true) {
@@ -339,7 +343,6 @@ impl Session {
                 }
                 return;
             };
-            let (Some(id), Some(flow)) = (socket.sends, socket.id) else { return };
             id.fill(socket.handed, cx.memory.program_view(self.id, block.offset, len));
             socket.handed += u64::from(len);
             socket.blocks.push_back((block, len));

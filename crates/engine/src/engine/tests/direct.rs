@@ -1,6 +1,6 @@
 //! Connections between two sessions leave the engine: which, when, and what becomes of them when somebody lets go.
 
-use super::fake_channels::{FakeChannels, serve_channels};
+use super::fake_channels::FakeChannels;
 use crate::flow::tcp::open::TcpConfig;
 use crate::{Claimed, Counter, Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
@@ -56,7 +56,21 @@ impl HostSide for Hosts {
         self.told[session.index()].push_back(completion);
         true
     }
-    serve_channels!();
+    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
+        self.channels.open(channel, ends)
+    }
+    fn close_channel(&mut self, channel: ChannelId) {
+        self.channels.close(channel);
+    }
+    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
+        self.channels.reset(channel, slot);
+    }
+    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, _gone: bool) -> bool {
+        self.channels.end(channel, slot, side)
+    }
+    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
+        self.channels.is_done(channel, slot, side)
+    }
 }
 
 /// One engine and the processes on it, whose program is the test.
@@ -126,7 +140,7 @@ impl Machine {
             + self.engine.poll_completions(&mut self.hosts)
             > 0
         {}
-        self.engine.check_channels();
+        self.engine.audit_channels().unwrap();
         self.engine.audit_memory().unwrap();
     }
 

@@ -60,36 +60,3 @@ impl FakeChannels {
         self.lines.get(&(id, slot)).is_none_or(|lines| lines[side.index()].done)
     }
 }
-
-/// The part of [`crate::HostSide`] that is about channels, over a field `channels`.
-macro_rules! serve_channels {
-    () => {
-        fn open_channel(&mut self, channel: toe_base::ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
-            self.channels.open(channel, ends)
-        }
-        fn close_channel(&mut self, channel: toe_base::ChannelId) {
-            self.channels.close(channel);
-        }
-        fn channel_reset(&mut self, channel: toe_base::ChannelId, slot: u32) {
-            self.channels.reset(channel, slot);
-        }
-        fn channel_end(
-            &mut self,
-            channel: toe_base::ChannelId,
-            slot: u32,
-            side: toe_abi::channel::Side,
-            _gone: bool,
-        ) -> bool {
-            self.channels.end(channel, slot, side)
-        }
-        fn channel_is_done(
-            &self,
-            channel: toe_base::ChannelId,
-            slot: u32,
-            side: toe_abi::channel::Side,
-        ) -> bool {
-            self.channels.is_done(channel, slot, side)
-        }
-    };
-}
-pub(super) use serve_channels;

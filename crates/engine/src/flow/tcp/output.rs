@@ -296,15 +296,20 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
-    // As many segments as the link cuts, of which each has the options: without them one more octet would fit.
-    let segments = unit_max / u32::from(flow.snd.mss).max(1);
-    let unit_max = if is_urgent && !flow.is_local() { mss } else { unit_max.min((segments * mss).max(mss)) };
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
     let outstanding = flow.outstanding();
     let window_left = flow.snd.wnd.octets().saturating_sub(outstanding);
     let path_left = path_left(flow, shape.now);
-    let len = queued.min(window_left).min(path_left).min(unit_max);
-    let tail = len % mss;
+    let may_go = queued.min(window_left).min(path_left);
+    let len = if may_go < mss {
+        may_go
+    } else if is_urgent && !flow.is_local() {
+        mss
+    } else {
+        may_go.min(whole_unit(flow, unit_max, mss))
+    };
+    // What fits one segment needs no division.
+    let tail = if len < mss { len } else { len % mss };
     if len == 0 || tail == 0 {
         return len;
     }
@@ -319,6 +324,12 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
         (corked || nagle) && !flow.snd.fin_queued
     };
     if hold_tail { len - tail } else { len }
+}
+
+/// As many segments as the link cuts, of which each has the options: without them one more octet would fit.
+fn whole_unit(flow: &Flow, unit_max: u32, mss: u32) -> u32 {
+    let segments = unit_max / u32::from(flow.snd.mss).max(1);
+    unit_max.min((segments * mss).max(mss))
 }
 
 fn data_segment(flow: &Flow, shape: &Shape, seq: SeqNum, len: u32, again: bool) -> TxSegment {
