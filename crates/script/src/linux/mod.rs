@@ -92,6 +92,7 @@ pub(crate) fn call_until(
         let in_vain = match (&outcome, call) {
             (Outcome::Nothing, _) => wants_something,
             (Outcome::State(got), Call::State(want)) => got != want,
+            (Outcome::Error(got), Call::ErrorIs(want)) => got.is_ok() && !want.is_ok(),
             _ => false,
         };
         if !in_vain || start.elapsed() >= CALL_WAIT {

@@ -474,6 +474,7 @@ impl Crowd {
                 return;
             }
             Completion::Urgent { .. } => panic!("nobody sends anything urgent"),
+            Completion::SoftError { .. } => panic!("nobody asked for it"),
             Completion::Moved { .. } | Completion::ChannelClosed { .. } | Completion::Direct { .. } => return,
             Completion::OfferChannel { channel } => {
                 // Some hosts take none.

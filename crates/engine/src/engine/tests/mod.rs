@@ -21,6 +21,7 @@ mod recovery;
 mod sessions;
 mod shared;
 mod shared_address;
+mod soft_errors;
 mod swarm;
 mod tcp_report;
 mod transfer;
