@@ -5,6 +5,7 @@
 
 use crate::capture::Seen;
 use crate::session::{Sessions, Slot};
+use core::sync::atomic::AtomicU8;
 use toe_abi::capture::Program;
 use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
@@ -96,6 +97,10 @@ impl HostSide for Sessions {
         if let (Some(source), Some(target)) = (self.region(from.0), self.region(to.0)) {
             let _ = Region::copy_between(source, from.1, target, to.1, len);
         }
+    }
+
+    fn lend(&self, session: SessionId, offset: u64, len: u32) -> Option<&[AtomicU8]> {
+        self.region(session)?.lend(offset, len as usize).ok()
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {

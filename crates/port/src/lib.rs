@@ -7,6 +7,7 @@
 
 mod batch;
 pub mod fault;
+mod gather;
 pub mod memory;
 mod netdev;
 mod open;

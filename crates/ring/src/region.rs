@@ -9,7 +9,7 @@
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, Result};
@@ -139,7 +139,7 @@ impl Region {
     /// For the child of a fork, whose parent's regions would take up its address space.
     ///
     /// # Safety
-    /// No other thread is in a method of the region or a clone.
+    /// No other thread is in a method of the region or a clone, and nobody holds what [`Region::lend`] gave.
     pub unsafe fn abandon(&self) {
         if self.mapping.usable.swap(0, Ordering::Relaxed) == 0 {
             return;
@@ -188,6 +188,16 @@ impl Region {
         // copies twice. What is read is checked by whoever uses it, as data from outside.
         unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         Ok(())
+    }
+
+    /// The octets of a range, for a system call to read. Whoever loads them finds what the other side wrote last.
+    pub fn lend(&self, offset: u64, len: usize) -> core::result::Result<&[AtomicU8], OutOfRange> {
+        let start = self.at(offset, len)?;
+        // SAFETY: needed to hand the octets on without a copy. `start` is good for `len` octets (checked above), the
+        // mapping outlives the borrow of `self`, an octet needs no alignment, and atomics may change under a shared
+        // reference. This process copies plain octets over them only by other methods of the region, of whose effect on
+        // a concurrent access `read` speaks.
+        Ok(unsafe { core::slice::from_raw_parts(start.cast::<AtomicU8>().cast_const(), len) })
     }
 
     /// Copies `len` octets from one region to another, or within one; ranges may overlap.

@@ -1,6 +1,8 @@
 //! What a link says of itself and of each frame: the contract between ports (which implement it) and the engine
 //! (which uses it). The fields are those of the virtio-net header (virtio 1.2 section 5.1.6), less its encoding.
 
+use core::sync::atomic::AtomicU8;
+
 /// Hardware address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MacAddr(pub [u8; 6]);
@@ -70,4 +72,10 @@ pub trait FrameSink {
     fn frame(&mut self, len: usize) -> Option<&mut [u8]>;
     /// Hands over the frame that the last [`FrameSink::frame`] gave.
     fn commit(&mut self, offload: TxOffload);
+    /// Sends the frame that `head` and then `tail` make, now and behind all that was committed before, without a copy
+    /// of `tail` on the way: memory that another process may be writing, so it is for the kernel to read, once.
+    /// `false`: it was not sent, because this sink cannot or has no room; [`FrameSink::frame`] takes it, or says so.
+    fn gather(&mut self, _head: &[u8], _tail: &[&[AtomicU8]], _offload: TxOffload) -> bool {
+        false
+    }
 }

@@ -76,12 +76,18 @@ impl Envelope {
 impl<'a> FrameBuilder<'a> {
     /// Fills the Ethernet and IP headers of `frame`, whose length says how long the packet is.
     pub fn ip(frame: &'a mut [u8], envelope: &Envelope, protocol: Protocol) -> FrameBuilder<'a> {
+        let len = frame.len();
+        FrameBuilder::head(frame, len, envelope, protocol)
+    }
+
+    /// The same for the beginning of a frame that is `len` octets long in all.
+    pub fn head(frame: &'a mut [u8], len: usize, envelope: &Envelope, protocol: Protocol) -> FrameBuilder<'a> {
         let transport_at = envelope.headers_len();
         let ip_at = envelope.hop.header_len();
         let (src, dst) = (envelope.from, envelope.to);
         let ethertype = match (src.to_v4(), dst.to_v4()) {
             (Some(src), Some(dst)) => {
-                let total_len = (frame.len() - ip_at) as u16;
+                let total_len = (len - ip_at) as u16;
                 ipv4_header(envelope, src, dst, protocol, total_len).emit(&mut frame[ip_at..]);
                 EtherType::Ipv4
             }
@@ -93,7 +99,7 @@ impl<'a> FrameBuilder<'a> {
                     hop_limit: envelope.ttl,
                     traffic_class: envelope.traffic_class,
                     flow_label: 0,
-                    payload_len: (frame.len() - transport_at) as u16,
+                    payload_len: (len - transport_at) as u16,
                 };
                 ip.emit(&mut frame[ip_at..]);
                 EtherType::Ipv6

@@ -13,7 +13,7 @@ pub struct Extent {
 }
 
 /// Places in a queue: what the contract allows the owner, and one for what an earlier owner left behind.
-const PLACES: usize = SEND_EXTENTS_MAX + 1;
+pub const PIECES_MAX: usize = SEND_EXTENTS_MAX + 1;
 /// Most octets in a queue: positions in it stay far from half of the sequence space.
 const QUEUE_MAX: u32 = 1 << 30;
 
@@ -21,7 +21,7 @@ const QUEUE_MAX: u32 = 1 << 30;
 /// data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendQueue {
-    extents: [Extent; PLACES],
+    extents: [Extent; PIECES_MAX],
     count: u8,
     len: u32,
 }
@@ -29,7 +29,7 @@ pub struct SendQueue {
 /// The pieces of a payload, in stream order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pieces {
-    extents: [Extent; PLACES],
+    extents: [Extent; PIECES_MAX],
     count: u8,
 }
 

@@ -8,6 +8,7 @@ pub mod channels;
 pub mod session;
 
 use crate::work::Sighting;
+use core::sync::atomic::AtomicU8;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -22,6 +23,13 @@ pub trait HostSide {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]);
     fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]);
     fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32);
+    /// The octets where they are, for a link that takes them from there ([`FrameSink::gather`]); a driver without
+    /// shared memory lends none.
+    ///
+    /// [`FrameSink::gather`]: toe_wire::link::FrameSink::gather
+    fn lend(&self, _session: SessionId, _offset: u64, _len: u32) -> Option<&[AtomicU8]> {
+        None
+    }
     /// What is in the range means nothing to anybody any more: its pages may go back to the system.
     fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) {}
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);

@@ -10,6 +10,7 @@ mod sys;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
@@ -17,6 +18,7 @@ use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 use self::ring::{Next, RxRing};
 use crate::batch::{TxQueue, is_link_gone};
+use crate::gather;
 use crate::netdev::{CARRIER_WAIT, NetDevices};
 use crate::open::OpenError;
 use crate::port::{Port, PortCounter, PortCounters};
@@ -282,5 +284,11 @@ impl FrameSink for PacketPort {
 
     fn commit(&mut self, offload: TxOffload) {
         self.queue.commit(offload, &mut self.counters);
+    }
+
+    fn gather(&mut self, head: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
+        // What waits goes first. An error is met again, and told, by the next flush.
+        let _ = self.flush();
+        gather::send(self.socket.as_fd(), &self.queue, &mut self.counters, (head, tail), offload)
     }
 }

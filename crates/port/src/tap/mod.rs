@@ -12,12 +12,14 @@ mod sys;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
 use toe_base::limits::{FRAME_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 use crate::batch::{TxQueue, is_link_gone};
+use crate::gather;
 use crate::netdev::{CARRIER_WAIT, NetDevices};
 use crate::open::OpenError;
 use crate::place;
@@ -220,6 +222,12 @@ impl FrameSink for TapPort {
 
     fn commit(&mut self, offload: TxOffload) {
         self.queue.commit(offload, &mut self.counters);
+    }
+
+    fn gather(&mut self, head: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
+        // What waits goes first. An error is met again, and told, by the next flush.
+        let _ = self.flush();
+        gather::send(self.device.as_fd(), &self.queue, &mut self.counters, (head, tail), offload)
     }
 }
 

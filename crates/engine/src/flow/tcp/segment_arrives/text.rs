@@ -43,8 +43,10 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
         flow.rcv.fin = Some(end);
     }
     if segment.len > 0 && !first.before(last) {
-        // Wholly old, or wholly beyond the window (a window probe): tell the peer where we stand.
+        // Wholly old, or wholly beyond the window (a window probe): tell the peer where we stand. It has taken our ACK
+        // or its segment for lost, so its window is small now: it needs each ACK.
         flow.rcv.ack_now = true;
+        flow.rcv.quick_acks = QUICK_ACKS;
         note_duplicate(flow, cx.held, start, end);
         return Step::Continue;
     }
