@@ -88,7 +88,13 @@ mod tests {
         let frame = (&b"head"[..], &[&tail[..]][..]);
         assert!(!send(writer.as_fd(), &queue, &mut counters, frame, TxOffload::default()));
         let many = [&tail[..]; PIECES_MAX];
-        assert!(!send(writer.as_fd(), &TxQueue::new(), &mut counters, (b"head", &many), TxOffload::default()));
+        assert!(!send(
+            writer.as_fd(),
+            &TxQueue::new(),
+            &mut counters,
+            (b"head", &many),
+            TxOffload::default()
+        ));
         let (reader, _writer) = io::pipe().expect("a pipe");
         assert!(!send(reader.as_fd(), &TxQueue::new(), &mut counters, frame, TxOffload::default()));
         assert_eq!(counters, PortCounters::default());

@@ -81,7 +81,12 @@ impl<'a> FrameBuilder<'a> {
     }
 
     /// The same for the beginning of a frame that is `len` octets long in all.
-    pub fn head(frame: &'a mut [u8], len: usize, envelope: &Envelope, protocol: Protocol) -> FrameBuilder<'a> {
+    pub fn head(
+        frame: &'a mut [u8],
+        len: usize,
+        envelope: &Envelope,
+        protocol: Protocol,
+    ) -> FrameBuilder<'a> {
         let transport_at = envelope.headers_len();
         let ip_at = envelope.hop.header_len();
         let (src, dst) = (envelope.from, envelope.to);

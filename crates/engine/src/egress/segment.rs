@@ -106,7 +106,13 @@ pub fn emit<H: HostSide>(
 
 /// All headers of a frame of `frame_len` octets, into its beginning; with the pseudo-header's sum if the link is to do
 /// the rest of the checksum.
-fn emit_headers(frame: &mut [u8], frame_len: usize, envelope: &Envelope, tcp: &TcpRepr, with_pseudo_sum: bool) {
+fn emit_headers(
+    frame: &mut [u8],
+    frame_len: usize,
+    envelope: &Envelope,
+    tcp: &TcpRepr,
+    with_pseudo_sum: bool,
+) {
     let mut builder = FrameBuilder::head(frame, frame_len, envelope, Protocol::Tcp);
     let transport = builder.transport();
     tcp.emit(transport);
@@ -127,7 +133,9 @@ fn gather<H: HostSide>(
     let mut tail: [&[AtomicU8]; PIECES_MAX] = [&[]; PIECES_MAX];
     let mut count = 0;
     for piece in payload.iter() {
-        let Some(octets) = host.lend(piece.session, piece.range.offset, piece.range.len) else { return false };
+        let Some(octets) = host.lend(piece.session, piece.range.offset, piece.range.len) else {
+            return false;
+        };
         tail[count] = octets;
         count += 1;
     }
