@@ -111,7 +111,11 @@ pub struct FlowInfo {
     pub local: WireAddr,
     pub remote: WireAddr,
     /// Largest segment payload towards the peer, in octets; with [`FLOW_WAITS_FOR_DATA`] those that fit the SYN.
-    pub mss: u32,
+    pub mss: u16,
+    /// The soft error that was noted last, 0: none since the peer was last heard to have got something; and how many were
+    /// noted, modulo 256.
+    pub soft_error: u8,
+    pub soft_errors: u8,
     /// Smoothed round-trip time and its variation, in µs.
     pub srtt_us: u32,
     pub rttvar_us: u32,

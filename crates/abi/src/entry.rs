@@ -168,6 +168,9 @@ pub enum FlowOption {
     TrafficClass,
     /// TTL or hop limit, 1 to 255; another number changes nothing (IP_TTL, IPV6_UNICAST_HOPS).
     HopLimit,
+    /// 0: soft errors are only noted in the flow's information. Not 0: those that ICMP tells come as
+    /// [`Completion::SoftError`] instead; 2: so do retransmissions beyond R1 (IP_RECVERR, IPV6_RECVERR).
+    SoftErrors,
 }
 
 impl FlowOption {
@@ -186,6 +189,7 @@ impl FlowOption {
             FlowOption::MaxPacingRate => 11,
             FlowOption::TrafficClass => 12,
             FlowOption::HopLimit => 13,
+            FlowOption::SoftErrors => 14,
         }
     }
 
@@ -204,6 +208,7 @@ impl FlowOption {
             11 => FlowOption::MaxPacingRate,
             12 => FlowOption::TrafficClass,
             13 => FlowOption::HopLimit,
+            14 => FlowOption::SoftErrors,
             _ => return None,
         })
     }
@@ -388,6 +393,9 @@ pub enum Completion {
     /// The peer has something urgent: the octet that comes after `ahead` more than have been announced by `Data` so far
     /// (RFC 9293 section 3.8.5, read as RFC 6093 says hosts do).
     Urgent { flow: FlowId, ahead: u32 },
+    /// Something hinders the connection, which goes on all the same (RFC 9293 section 3.9.1.8); the program wanted to hear of
+    /// it ([`FlowOption::SoftErrors`]).
+    SoftError { flow: FlowId, errno: Errno },
 }
 
 const CPL_COMMAND_RESULT: u8 = 0x41;
@@ -406,6 +414,7 @@ const CPL_ANCHOR_FREE: u8 = 0x4d;
 const CPL_CONNECTIONS_WAIT: u8 = 0x4e;
 const CPL_NOTHING_WAITS: u8 = 0x4f;
 const CPL_URGENT: u8 = 0x50;
+const CPL_SOFT_ERROR: u8 = 0x51;
 const FLAG_ANSWER: u8 = 1;
 
 impl Completion {
@@ -442,6 +451,7 @@ impl Completion {
                 RawEntry::new(CPL_NOTHING_WAITS, if answer { FLAG_ANSWER } else { 0 }, 0, listener.0.raw(), 0)
             }
             Completion::Urgent { flow, ahead } => RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), ahead as u64),
+            Completion::SoftError { flow, errno } => RawEntry::new(CPL_SOFT_ERROR, 0, errno.0, flow.raw(), 0),
         }
     }
 
@@ -480,6 +490,7 @@ impl Completion {
                 answer: raw.flags() & FLAG_ANSWER != 0,
             },
             CPL_URGENT => Completion::Urgent { flow, ahead: raw.word1 as u32 },
+            CPL_SOFT_ERROR => Completion::SoftError { flow, errno },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -218,6 +218,8 @@ fn records() {
         local,
         remote,
         mss,
+        soft_error,
+        soft_errors,
         srtt_us,
         rttvar_us,
         cwnd,

@@ -30,6 +30,7 @@ toe_base::counters! {
         PathMtuLowered = "path_mtu_lowered",
         Reassembled = "reassembled",
         DropBadAddress = "drop_bad_source_address",
+        WindowScaleTooLarge = "window_scale_too_large",
         DropNoFlow = "drop_no_flow",
         DropUnacceptable = "drop_unacceptable_segment",
         DropOldTimestamp = "drop_old_timestamp",

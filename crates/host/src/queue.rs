@@ -439,6 +439,7 @@ impl Queue {
                 self.catch_up(flow);
                 self.with_flow(flow, |_, stream| stream.on_urgent(ahead));
             }
+            Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),
             Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
             Completion::OfferChannel { .. }
             | Completion::Direct { .. }

@@ -2,12 +2,12 @@
 
 mod fake;
 
-use fake::{Engine, until};
+use fake::{Connection, Engine, until};
 use std::time::Duration;
 use toe::socket::{FastOpen, RecvFlags, Shutdown};
 use toe::{Stack, fd_table};
 use toe_abi::command::FLOW_SYN_DATA;
-use toe_abi::entry::{Command, Completion, ReceiveCredit};
+use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit};
 use toe_abi::errno::Errno;
 
 const IN: u32 = libc::EPOLLIN as u32;
@@ -15,6 +15,12 @@ const OUT: u32 = libc::EPOLLOUT as u32;
 const ERR: u32 = libc::EPOLLERR as u32;
 const HUP: u32 = libc::EPOLLHUP as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+
+fn so_error(c: &Connection) -> i32 {
+    let mut out = [0; 4];
+    assert_eq!(c.socket.get_option(libc::SOL_SOCKET, libc::SO_ERROR, &mut out), Ok(4));
+    i32::from_ne_bytes(out)
+}
 
 #[test]
 fn recv_gives_what_is_there_and_credits_it() {
@@ -194,6 +200,76 @@ fn tcp_info_tells_that_the_syn_had_octets() {
     assert_eq!(options(), 0);
     engine.change_info(c.flow, |info| info.flags = FLOW_SYN_DATA);
     assert_eq!(options(), 32, "TCPI_OPT_SYN_DATA");
+}
+
+#[test]
+fn a_soft_error_that_was_asked_for_is_told_once_and_ends_nothing() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let soft = |errno| engine.post(c.queue_set, Completion::SoftError { flow: c.flow, errno });
+    soft(Errno::EHOSTUNREACH);
+    assert_eq!(c.ready(), OUT | ERR);
+    assert_eq!(c.recv(1), Err(Errno::EHOSTUNREACH));
+    assert_eq!((c.ready(), c.recv(1)), (OUT, Err(Errno::EAGAIN)));
+    soft(Errno::ENETUNREACH);
+    soft(Errno::EPROTO);
+    assert_eq!(c.send(b"x"), Err(Errno::EPROTO), "the last one");
+    assert_eq!((c.ready(), c.send(b"x")), (OUT, Ok(1)));
+    soft(Errno::ETIMEDOUT);
+    assert_eq!(so_error(&c), i32::from(Errno::ETIMEDOUT.0));
+    assert_eq!((c.ready(), so_error(&c)), (OUT, 0));
+}
+
+#[test]
+fn octets_that_came_are_read_before_a_soft_error() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    engine.data(c.queue_set, c.flow, b"abc");
+    engine.post(c.queue_set, Completion::SoftError { flow: c.flow, errno: Errno::EHOSTUNREACH });
+    assert_eq!(c.ready(), IN | OUT | ERR);
+    assert_eq!(c.recv(10), Ok(b"abc".to_vec()));
+    assert_eq!(c.recv(10), Err(Errno::EHOSTUNREACH));
+    assert_eq!(c.recv(10), Err(Errno::EAGAIN));
+}
+
+#[test]
+fn a_soft_error_that_is_only_noted_is_told_by_so_error_alone_and_once() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let note = |errno: Errno, count| {
+        engine.change_info(c.flow, |info| {
+            (info.soft_error, info.soft_errors) = (errno.0 as u8, count);
+        });
+    };
+    note(Errno::EHOSTUNREACH, 1);
+    assert_eq!((c.ready(), c.recv(1), c.send(b"x")), (OUT, Err(Errno::EAGAIN), Ok(1)));
+    assert_eq!((so_error(&c), so_error(&c)), (i32::from(Errno::EHOSTUNREACH.0), 0));
+    note(Errno::EHOSTUNREACH, 2);
+    assert_eq!((so_error(&c), so_error(&c)), (i32::from(Errno::EHOSTUNREACH.0), 0), "a second one");
+    note(Errno::OK, 3);
+    assert_eq!(so_error(&c), 0, "overcome before it was asked for");
+}
+
+#[test]
+fn the_engine_is_told_of_the_option_of_the_connection_s_own_ip() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let set = |level, name, value: i32| c.socket.set_option(level, name, &value.to_ne_bytes());
+    let get = |level, name| {
+        let mut out = [0; 4];
+        assert_eq!(c.socket.get_option(level, name, &mut out), Ok(4));
+        i32::from_ne_bytes(out)
+    };
+    assert_eq!(get(libc::IPPROTO_IP, libc::IP_RECVERR), 0);
+    for (value, told) in [(7, 1), (2, 2), (0, 0)] {
+        assert_eq!(set(libc::IPPROTO_IP, libc::IP_RECVERR, value), Ok(()));
+        let option = FlowOption::SoftErrors;
+        assert_eq!(engine.command().1, Command::SetOption { flow: c.flow, option, value: told });
+        assert_eq!(get(libc::IPPROTO_IP, libc::IP_RECVERR), told as i32);
+    }
+    assert_eq!(set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1), Ok(()));
+    assert_eq!(get(libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 1);
+    assert_eq!(engine.try_command(0), None, "the connection is of IPv4");
 }
 
 #[test]

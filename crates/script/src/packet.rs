@@ -179,12 +179,11 @@ impl Segment {
     }
 }
 
-/// "Destination unreachable" for a segment that the stack sent (RFC 792): its IP header and eight octets.
-pub fn unreachable(code: u8, next_hop_mtu: u16, ports: (u16, u16), seq: u32) -> Vec<u8> {
+/// An ICMP error about a segment that the stack sent (RFC 792): its IP header and eight octets.
+pub fn icmp_error(icmp: IcmpRepr, ports: (u16, u16), seq: u32) -> Vec<u8> {
     let quoted = Segment { ttl: 60, dont_fragment: true, ..Segment::default() };
     let mut ip = quoted.ip_header(Protocol::Tcp, 1500);
     (ip.src, ip.dst) = (STACK_ADDR, FAR_ADDR);
-    let icmp = IcmpRepr::DestinationUnreachable { code, next_hop_mtu };
     let mut message = vec![0; icmp.header_len() + IP_LEN + 8];
     let at = icmp.header_len();
     ip.emit(&mut message[at..at + IP_LEN]);

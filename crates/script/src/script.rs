@@ -1,6 +1,7 @@
 //! A script as data: what the parser makes and the runner goes through. The language is in docs/packet-scripts.md.
 
 use std::path::PathBuf;
+use toe_wire::icmp::IcmpRepr;
 
 /// One file: one behaviour.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +139,7 @@ pub enum Packet {
     Segment(Box<SegmentSpec>),
     /// An ICMP error that quotes a segment of the stack with this sequence number.
     Icmp {
-        code: u8,
-        mtu: u16,
+        error: IcmpRepr,
         quoted_seq: i64,
     },
 }
@@ -363,6 +363,7 @@ pub enum SocketOption {
     UserTimeoutMs,
     ReceiveBuffer,
     TimeToLive,
+    ReceiveErrors,
 }
 
 /// What a stack can be asked of a connection.

@@ -148,6 +148,8 @@ const GROUPS: [(Replayed, &[Replayed]); 2] = [
             replayed(libc::IPPROTO_IP, libc::IP_TTL),
             replayed(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
             replayed(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+            replayed(libc::IPPROTO_IP, libc::IP_RECVERR),
+            replayed(libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
         ],
     ),
     (
@@ -307,6 +309,7 @@ mod tests {
         let of_ip = option_kind(libc::IPPROTO_IP, libc::IP_TOS);
         assert!(matches!(of_ip, OptionKind::Replay(_)));
         assert_eq!(option_kind(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS), of_ip);
+        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_RECVERR), of_ip);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 13] = [
+const FLOW_OPTIONS: [FlowOption; 14] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -32,6 +32,7 @@ const FLOW_OPTIONS: [FlowOption; 13] = [
     FlowOption::MaxPacingRate,
     FlowOption::TrafficClass,
     FlowOption::HopLimit,
+    FlowOption::SoftErrors,
 ];
 
 pub fn commands() -> Vec<Command> {
@@ -86,6 +87,7 @@ pub fn completions() -> Vec<Completion> {
         Completion::NothingWaits { listener: LISTENER, answer: false },
         Completion::NothingWaits { listener: LISTENER, answer: true },
         Completion::Urgent { flow: FLOW, ahead: 0x0403_0201 },
+        Completion::SoftError { flow: FLOW, errno: Errno::EHOSTUNREACH },
     ]
 }
 
@@ -181,6 +183,8 @@ pub fn flow_info() -> FlowInfo {
         local: ADDR4,
         remote: ADDR6,
         mss: 1460,
+        soft_error: Errno::EHOSTUNREACH.0 as u8,
+        soft_errors: 2,
         srtt_us: 0x0001_0203,
         rttvar_us: 0x0004_0506,
         cwnd: 0x0708_090a,

@@ -44,6 +44,7 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
         options: TcpOptions {
             mss: segment.mss,
             window_scale: segment.window_scale,
+            is_scale_too_large: false,
             timestamps: segment.timestamps.map(|(value, echo)| Timestamps { value, echo }),
             sack_permitted: segment.sack_permitted,
             sack: segment.sack,

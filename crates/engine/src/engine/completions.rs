@@ -21,7 +21,8 @@ pub(super) fn has_something(flow: &Flow) -> bool {
             || report.connected.is_some()
             || report.direct
             || report.urgent.is_some()
-            || report.state != flow.conn.state
+            || report.soft_error.is_some()
+            || is_info_old(flow)
             || report.sent > 0
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
@@ -96,7 +97,7 @@ impl Engine {
             return false;
         }
         let id = owner.flow_id;
-        if flow.report.state != flow.conn.state {
+        if is_info_old(flow) {
             self.tell_flow_info(idx, host);
         }
         let flow = self.flows.get_mut(idx);
@@ -129,6 +130,12 @@ impl Engine {
             }
             flow.report.sent = 0;
         }
+        if let Some(errno) = flow.report.soft_error {
+            if !flow.conn.app_closed && !post(Completion::SoftError { flow: id, errno }) {
+                return false;
+            }
+            flow.report.soft_error = None;
+        }
         if flow.report.peer_closed && !flow.report.peer_closed_told {
             if !flow.conn.app_closed && !post(Completion::PeerClosed { flow: id }) {
                 return false;
@@ -148,6 +155,7 @@ impl Engine {
     pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.conn.state;
+        flow.report.shown_error = flow.snd.soft_error;
         let owner = flow.conn.owner;
         if owner.is_nobody() {
             return;
@@ -156,7 +164,9 @@ impl Engine {
         let info = FlowInfo {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
-            mss: u32::from(if waits { flow.fast_open.room } else { flow.snd.mss }),
+            mss: if waits { flow.fast_open.room } else { flow.snd.mss },
+            soft_error: flow.snd.soft_error.errno.0 as u8,
+            soft_errors: flow.snd.soft_error.count,
             srtt_us: flow.rtt.srtt_us,
             rttvar_us: flow.rtt.rttvar_us,
             cwnd: flow.cc.cwnd,
@@ -171,6 +181,11 @@ impl Engine {
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }
+}
+
+/// Whether the flow information record shows what is no longer so, of what a program must not find old.
+fn is_info_old(flow: &Flow) -> bool {
+    flow.report.state != flow.conn.state || flow.report.shown_error != flow.snd.soft_error
 }
 
 /// Whether a SYN is to have the octets that the program sends first.

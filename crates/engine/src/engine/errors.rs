@@ -5,8 +5,8 @@ use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::flow::record::Flow;
 use crate::flow::tcp::output::options_len;
-use crate::flow::tcp::path_mtu;
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{path_mtu, soft_error};
 use crate::work::{IcmpError, Trouble};
 use toe_base::Instant;
 use toe_wire::tcp::HEADER_LEN;
@@ -19,7 +19,7 @@ const PLATEAUS: [u32; 7] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006];
 impl Engine {
     /// Anybody can send such a message, so only one about something that is on its way counts (RFC 5927 section 4.1), and
     /// none ends an established connection: what RFC 1122 section 4.2.3.9 calls a hard error is taken for a soft one
-    /// (RFC 5927 section 5.2, as Linux does).
+    /// (RFC 5927 section 5.2, as Linux does), of which the program hears ([`soft_error`]).
     pub(super) fn icmp_error(&mut self, now: Instant, error: &IcmpError) {
         let Some(idx) = self.index.get(&error.key) else {
             self.counters.add(Counter::IcmpErrorsStray);
@@ -27,7 +27,7 @@ impl Engine {
         };
         let flow = self.flows.get_mut(idx);
         let is_on_its_way = error.seq.at_or_after(flow.snd.una) && error.seq.before(flow.snd.nxt);
-        if !is_on_its_way {
+        if !is_on_its_way && !is_keepalive_probe(flow, error) {
             self.counters.add(Counter::IcmpErrorsStray);
             return;
         }
@@ -36,7 +36,10 @@ impl Engine {
                 self.counters.add(Counter::IcmpErrors);
                 self.closed(idx, errno);
             }
-            Trouble::Unreachable(_) => self.counters.add(Counter::IcmpErrors),
+            Trouble::Unreachable(errno) => {
+                self.counters.add(Counter::IcmpErrors);
+                soft_error::arrived(flow, errno);
+            }
             Trouble::TooBig { mtu } => {
                 let before = flow.snd.mss;
                 let mss = payload_within(flow, mtu, error.datagram_len);
@@ -47,6 +50,11 @@ impl Engine {
         }
         self.after(idx);
     }
+}
+
+/// Whether the message is about a keepalive probe that has no answer yet: that has a number before the window.
+fn is_keepalive_probe(flow: &Flow, error: &IcmpError) -> bool {
+    flow.timers.probes_sent > 0 && error.seq == flow.snd.una.minus(1)
 }
 
 /// Octets of payload in packets of `mtu` octets; 0: a router did not say how large they may be, only that `datagram_len` is too

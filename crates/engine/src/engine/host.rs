@@ -13,6 +13,7 @@ use crate::flow::tcp::congestion::{self, AlgorithmName};
 use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
+use crate::flow::tcp::soft_error::Hears;
 use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
@@ -556,6 +557,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
                 options.hop_limit = limit;
             }
         }
+        FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(flow, now);

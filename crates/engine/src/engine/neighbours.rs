@@ -6,6 +6,7 @@ use crate::control::arp::NEIGHBOURS_MAX;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::flow::tcp::soft_error;
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Arrival, ControlFrame, NeighbourMessage, Path};
 use toe_abi::errno::Errno;
@@ -157,18 +158,18 @@ impl Engine {
         }
     }
 
-    /// Connects that wait for a neighbour that does not answer fail; established flows go on trying.
+    /// Connects that wait for a neighbour that does not answer fail; established flows go on trying, and those with something on
+    /// its way have a soft error.
     pub(super) fn neighbour_lost(&mut self, path: Path) {
-        let waiting: Vec<FlowIdx> = self
-            .flows
-            .indices()
-            .filter(|idx| {
-                let conn = &self.flows.get(*idx).conn;
-                conn.path == path && conn.state == TcpState::SynSent
-            })
-            .collect();
+        let waiting: Vec<FlowIdx> =
+            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
         for idx in waiting {
-            self.closed(idx, Errno::EHOSTUNREACH);
+            let flow = self.flows.get_mut(idx);
+            match flow.conn.state {
+                TcpState::SynSent => self.closed(idx, Errno::EHOSTUNREACH),
+                _ if flow.outstanding() > 0 => soft_error::arrived(flow, Errno::EHOSTUNREACH),
+                _ => continue,
+            }
             self.after(idx);
         }
     }

@@ -64,8 +64,11 @@ impl Engine {
 
     fn arrived<H: HostSide>(&mut self, now: Instant, port: PortId, arrived: Arrived<'_>, host: &mut H) {
         match arrived {
-            Arrived::Tcp { from_mac, key, segment, is_marked, payload } => {
+            Arrived::Tcp { from_mac, key, segment, is_marked, is_scale_too_large, payload } => {
                 self.counters.add(Counter::RxSegments);
+                if is_scale_too_large {
+                    self.counters.add(Counter::WindowScaleTooLarge);
+                }
                 let known = self.index.get(&key);
                 let path = match known {
                     // It has its path already, and keeps it while routes do not change.

@@ -47,6 +47,8 @@ pub enum Arrived<'a> {
         segment: Segment,
         /// It came through a congested queue (CE, RFC 3168 section 5).
         is_marked: bool,
+        /// A SYN's window scale counts as less than it says.
+        is_scale_too_large: bool,
         payload: &'a [u8],
     },
     /// Well-formed, and nothing that the engine answers.
@@ -224,5 +226,7 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
         len: text.len() as u32,
     };
     let is_marked = arrival.traffic_class & ECN_MASK == CE;
-    Ok(Arrived::Tcp { from_mac: arrival.from_mac, key, segment, is_marked, payload: text })
+    let is_scale_too_large = segment.syn && header.options.is_scale_too_large;
+    let from_mac = arrival.from_mac;
+    Ok(Arrived::Tcp { from_mac, key, segment, is_marked, is_scale_too_large, payload: text })
 }

@@ -382,7 +382,8 @@ pub extern "C" fn toe_getpeername(fd: c_int, addr: *mut sockaddr, len: *mut sock
 
 /// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
 /// doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
-/// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482). Does not block.
+/// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482), IP_RECVERR and IPV6_RECVERR (2: retransmissions that reach R1 of RFC
+/// 9293 section 3.8.3 are told, too, by ETIMEDOUT). Does not block.
 ///
 /// Returns 0, or -1 with errno: ENOPROTOOPT: unknown; EINVAL: bad length or value; EDOM: bad time; EBADF, ENOTSOCK,
 /// EFAULT.

@@ -49,7 +49,7 @@ const REMEMBERED_DEFAULTS: [((i32, i32), i32); 3] = [
 const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
 /// Options that the engine acts on, with Linux's default.
-const OFFLOADED: [(i32, i32, FlowOption, u32); 11] = [
+const OFFLOADED: [(i32, i32, FlowOption, u32); 13] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, FlowOption::KeepAlive, 0),
@@ -61,11 +61,16 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 11] = [
     (libc::IPPROTO_IP, libc::IP_TTL, FlowOption::HopLimit, HOP_LIMIT),
     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, FlowOption::TrafficClass, 0),
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, FlowOption::HopLimit, HOP_LIMIT),
+    (libc::IPPROTO_IP, libc::IP_RECVERR, FlowOption::SoftErrors, 0),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, FlowOption::SoftErrors, 0),
 ];
 /// TTL and hop limit of a connection that says nothing.
 const HOP_LIMIT: u32 = 64;
 /// The part of IP_TOS that is not the program's: ECN.
 const ECN_BITS: u32 = 0b11;
+/// IP_RECVERR and IPV6_RECVERR of a program that also wants to hear of retransmissions that reach R1 (RFC 9293 section
+/// 3.8.3). To Linux it is as 1, which is all that a program says that knows nothing of this.
+const RECVERR_AND_R1: u32 = 2;
 
 /// States of connections, by Linux's numbers.
 pub(super) const SYN_RECV: u8 = 3;
@@ -124,8 +129,8 @@ impl Settings {
     /// Tells a new stream, and the engine, of everything that was set before there was one.
     pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
         let flow = stream.flow;
-        for ((_, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
-            if let Some(value) = value.filter(|value| value != default) {
+        for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
+            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
                 io.command(Command::SetOption { flow, option: *option, value });
             }
         }
@@ -199,6 +204,7 @@ fn offloaded_value(option: FlowOption, default: u32, value: i32) -> Result<u32, 
         (FlowOption::HopLimit, _) => Err(Errno::EINVAL),
         (FlowOption::UserTimeoutMs, Ok(value)) => Ok(value),
         (FlowOption::UserTimeoutMs, _) => Err(Errno::EINVAL),
+        (FlowOption::SoftErrors, Ok(RECVERR_AND_R1)) => Ok(RECVERR_AND_R1),
         _ if default == 0 => Ok(u32::from(value != 0)),
         (_, Ok(value @ 1..)) => Ok(value),
         _ => Err(Errno::EINVAL),
@@ -235,7 +241,7 @@ impl Socket {
                 let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
                 self.settings.lock().receive_window = Some(window);
                 self.with_stream(|_, stream, _| stream.set_window(window));
-                self.tell_engine(FlowOption::ReceiveWindowMax, window);
+                self.tell_engine(level, FlowOption::ReceiveWindowMax, window);
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
                 let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
@@ -258,12 +264,12 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
                 let number = congestion_number(value)?;
                 self.settings.lock().congestion = Some(number);
-                self.tell_engine(FlowOption::Congestion, number.into());
+                self.tell_engine(level, FlowOption::Congestion, number.into());
             }
             (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
                 let rate = pacing_rate(value)?;
                 self.settings.lock().max_pacing = Some(rate);
-                self.tell_engine(FlowOption::MaxPacingRate, pacing_entry(rate));
+                self.tell_engine(level, FlowOption::MaxPacingRate, pacing_entry(rate));
             }
             _ => return self.set_int_option(level, name, int(value)?),
         }
@@ -276,7 +282,7 @@ impl Socket {
             let (_, _, option, default) = OFFLOADED[at];
             let value = offloaded_value(option, default, value)?;
             self.settings.lock().offloaded[at] = Some(value);
-            self.tell_engine(option, value);
+            self.tell_engine(level, option, value);
             return Ok(());
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
@@ -326,9 +332,9 @@ impl Socket {
         }
     }
 
-    fn tell_engine(&self, option: FlowOption, value: u32) {
+    fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
-            if !stream.let_go {
+            if !stream.let_go && stream.heeds(level) {
                 io.command(Command::SetOption { flow: stream.flow, option, value });
             }
         });
@@ -337,7 +343,7 @@ impl Socket {
     /// `getsockopt`: writes the value as the C call has it and returns its length (cut to `out`).
     pub fn get_option(&'static self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
         let int = match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => i32::from(self.take_error().0),
+            (libc::SOL_SOCKET, libc::SO_ERROR) => i32::from(self.socket_error().0),
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
             (libc::SOL_SOCKET, libc::SO_DOMAIN) if self.is_inet6() => libc::AF_INET6,
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
@@ -353,7 +359,7 @@ impl Socket {
                 now.or(self.settings.lock().send_limit).unwrap_or(crate::send_memory::SEND_LIMIT_INITIAL)
                     as i32
             }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.flow_info().map_or(536, |info| info.mss as i32),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.flow_info().map_or(536, |info| info.mss.into()),
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(self.get_linger(out)),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(get_timeval(&self.receive_timeout, out)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(get_timeval(&self.send_timeout, out)),
@@ -363,6 +369,17 @@ impl Socket {
             _ => self.get_int_option(level, name)?,
         };
         Ok(put(out, &int.to_ne_bytes()))
+    }
+
+    /// SO_ERROR: the error that waits, or else what is known to hinder the connection; either once.
+    fn socket_error(&'static self) -> Errno {
+        let waits = self.take_error();
+        if !waits.is_ok() {
+            return waits;
+        }
+        let noted =
+            self.flow_info().and_then(|info| self.peek_stream(|stream| stream.take_noted_error(&info)));
+        noted.unwrap_or(Errno::OK)
     }
 
     fn get_int_option(&self, level: i32, name: i32) -> Result<i32, Errno> {
@@ -430,18 +447,18 @@ impl Socket {
         const SND_CWND: usize = 80;
         const ADVMSS: usize = 84;
         const TOTAL_RETRANS: usize = 100;
-        let mss = info.mss.max(1);
+        let mss = u32::from(info.mss);
         let unsent = self.with_stream(|io, stream, _| stream.outstanding(io)).unwrap_or(0);
         out[OPTIONS] = tcpi_options(info.flags);
         out[0] = if self.kind() == Kind::Listener { 10 } else { self.state() };
         for (at, value) in [
-            (SND_MSS, info.mss),
-            (RCV_MSS, info.mss),
-            (UNACKED, unsent.div_ceil(mss)),
+            (SND_MSS, mss),
+            (RCV_MSS, mss),
+            (UNACKED, unsent.div_ceil(mss.max(1))),
             (RTT, info.srtt_us),
             (RTTVAR, info.rttvar_us),
-            (SND_CWND, info.cwnd / mss),
-            (ADVMSS, info.mss),
+            (SND_CWND, info.cwnd / mss.max(1)),
+            (ADVMSS, mss),
             (TOTAL_RETRANS, info.retransmits),
         ] {
             out[at..at + 4].copy_from_slice(&value.to_ne_bytes());

@@ -335,7 +335,7 @@ impl Engine {
     }
 
     /// The same, with octets for the SYN, which has room for so many; 0: the engine has no cookie.
-    pub fn connecting_by(&self, fast: FastOpen, syn_room: u32) -> Connection {
+    pub fn connecting_by(&self, fast: FastOpen, syn_room: u16) -> Connection {
         let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
             .expect("an anchor");
         let remote: SocketAddr = "10.0.0.2:80".parse().expect("an address");

@@ -28,6 +28,8 @@ struct Socket {
     /// How the connect ended.
     connected: Option<Errno>,
     error: Errno,
+    /// How many soft errors had been noted when SO_ERROR last told one.
+    noted_errors_told: u8,
     is_eof: bool,
     is_reset: bool,
     is_shut: bool,
@@ -153,6 +155,14 @@ impl Program {
                     socket.error = errno;
                 }
             }
+            Completion::SoftError { flow, errno } => {
+                if let Some(socket) = {
+                    let at = of(flow, self);
+                    self.sockets.get_mut(at)
+                } {
+                    socket.error = errno;
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -188,10 +198,24 @@ impl Program {
                 let socket = &self.sockets[at];
                 Outcome::Number(i64::from(socket.urgent == Some(socket.read)))
             }
-            Call::ErrorIs(_) => Outcome::Error(core::mem::take(&mut self.sockets[at].error)),
+            Call::ErrorIs(_) => Outcome::Error(self.take_error(cx, at)),
             Call::State(_) => Outcome::State(state(cx.engine, conn)),
             Call::Info(name, _) => Outcome::Number(number_of(&report(cx.engine, at)?, *name)),
         })
+    }
+
+    /// SO_ERROR: the error that waits, or else a soft one that has not been told.
+    fn take_error(&mut self, cx: &mut Cx<'_>, at: usize) -> Errno {
+        let socket = &mut self.sockets[at];
+        let info = socket.flow.and_then(|flow| cx.memory.infos.get(&flow.slot()));
+        let noted = info.filter(|info| !socket.is_reset && info.soft_errors != socket.noted_errors_told);
+        match (core::mem::take(&mut socket.error), noted) {
+            (Errno::OK, Some(info)) if info.soft_error != 0 => {
+                socket.noted_errors_told = info.soft_errors;
+                Errno(info.soft_error.into())
+            }
+            (error, _) => error,
+        }
     }
 
     fn flow(&self, at: usize) -> Result<FlowId, StackError> {
@@ -230,7 +254,7 @@ impl Program {
         if outcome != Outcome::Done || info.is_none_or(|info| info.flags & FLOW_WAITS_FOR_DATA == 0) {
             return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
         }
-        let room = info.map_or(0, |info| info.mss as usize).min(octets.len());
+        let room = info.map_or(0, |info| usize::from(info.mss)).min(octets.len());
         self.send(cx, at, &octets[..room], false, false)?;
         Ok(Outcome::Number(room as i64))
     }
@@ -297,7 +321,7 @@ impl Program {
     ) -> Result<Outcome, StackError> {
         let flow = self.flow(at)?;
         let socket = &mut self.sockets[at];
-        if socket.is_shut || socket.is_reset {
+        if socket.is_shut || socket.is_reset || !socket.error.is_ok() {
             let error = core::mem::take(&mut socket.error);
             return Ok(Outcome::Error(if error.is_ok() { Errno::EPIPE } else { error }));
         }
@@ -384,6 +408,7 @@ impl Program {
             SocketOption::UserTimeoutMs => FlowOption::UserTimeoutMs,
             SocketOption::ReceiveBuffer => FlowOption::ReceiveWindowMax,
             SocketOption::TimeToLive => FlowOption::HopLimit,
+            SocketOption::ReceiveErrors => FlowOption::SoftErrors,
         };
         match self.flow(at) {
             Ok(flow) => self.command(cx, Command::SetOption { flow, option, value }, &[])?,

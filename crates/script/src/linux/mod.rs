@@ -95,6 +95,7 @@ pub(crate) fn call_until(
             (Outcome::Nothing, _) => wants_something,
             (Outcome::State(got), Call::State(want)) => got != want,
             (Outcome::Number(got), Call::AtMark(want)) => *got != i64::from(*want),
+            (Outcome::Error(got), Call::ErrorIs(want)) => got.is_ok() && !want.is_ok(),
             _ => false,
         };
         if !in_vain || start.elapsed() >= CALL_WAIT {

@@ -224,6 +224,7 @@ fn set(socket: &OwnedFd, option: SocketOption, value: u32) -> Result<()> {
         SocketOption::UserTimeoutMs => sockopt::set_tcp_user_timeout(socket, value),
         SocketOption::ReceiveBuffer => sockopt::set_socket_recv_buffer_size(socket, value as usize),
         SocketOption::TimeToLive => sockopt::set_ip_ttl(socket, value),
+        SocketOption::ReceiveErrors => set_recverr(socket, value != 0),
     }
     .map_err(failed("setting an option"))
 }
@@ -240,6 +241,12 @@ fn is_at_mark(socket: &OwnedFd) -> Result<bool> {
         b"0" => Ok(false),
         _ => Err(StackError(format!("SIOCATMARK: {}", String::from_utf8_lossy(&output.stderr)))),
     }
+}
+
+/// IP_RECVERR, which rustix does not name.
+fn set_recverr(socket: &OwnedFd, on: bool) -> rustix::io::Result<()> {
+    nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::Ipv4RecvErr, &on)
+        .map_err(|error| rustix::io::Errno::from_raw_os_error(error as i32))
 }
 
 /// The state of a connection, which the program may not have any more.

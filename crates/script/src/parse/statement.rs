@@ -7,6 +7,7 @@ use crate::script::{
     When,
 };
 use toe_abi::errno::Errno;
+use toe_wire::icmp::{CODE_FRAGMENTATION_NEEDED, IcmpRepr};
 
 const TIME: &str = "a time such as 40ms, 1.5s or 0.04";
 const STATEMENTS: &str = "a statement (inject, expect, allow, quiet, open, listen, connect, connected, accept, send, read, \
@@ -122,21 +123,26 @@ fn check_exact(words: &Words<'_>, spec: &SegmentSpec) -> Result<(), Wrong> {
 }
 
 fn icmp(words: &mut Words<'_>) -> Result<Packet, Wrong> {
-    let code = words.read("net, host, port, admin or too-big", |word| {
+    let unreachable = |code| IcmpRepr::DestinationUnreachable { code, next_hop_mtu: 0 };
+    let mut error = words.read("net, host, port, admin, too-big, time-exceeded or parameter", |word| {
         Some(match word {
-            "net" => 0,
-            "host" => 1,
-            "port" => 3,
-            "too-big" => 4,
-            "admin" => 13,
+            "net" => unreachable(0),
+            "host" => unreachable(1),
+            "port" => unreachable(3),
+            "too-big" => unreachable(CODE_FRAGMENTATION_NEEDED),
+            "admin" => unreachable(13),
+            "time-exceeded" => IcmpRepr::TimeExceeded { code: 0 },
+            "parameter" => IcmpRepr::ParameterProblem { code: 0, pointer: 0 },
             _ => return None,
         })
     })?;
-    let mtu = if code == 4 { words.number("the next hop's MTU")? } else { 0 };
+    if let IcmpRepr::DestinationUnreachable { code: CODE_FRAGMENTATION_NEEDED, next_hop_mtu } = &mut error {
+        *next_hop_mtu = words.number("the next hop's MTU")?;
+    }
     if !words.take("quoting") {
         return words.wrong("`quoting` and a sequence number of the stack");
     }
-    Ok(Packet::Icmp { code, mtu, quoted_seq: words.number("a sequence number")? })
+    Ok(Packet::Icmp { error, quoted_seq: words.number("a sequence number")? })
 }
 
 fn open(words: &mut Words<'_>) -> Result<Open, Wrong> {
@@ -255,7 +261,7 @@ fn on_off(word: &str) -> Option<u32> {
 }
 
 const OPTIONS_EXPECTED: &str =
-    "nodelay, cork, keepalive, keepidle, keepintvl, keepcnt, user-timeout (in ms) or rcvbuf";
+    "nodelay, cork, keepalive, keepidle, keepintvl, keepcnt, user-timeout (in ms), rcvbuf, ttl or recverr";
 
 fn option(word: &str) -> Option<SocketOption> {
     Some(match word {
@@ -268,6 +274,7 @@ fn option(word: &str) -> Option<SocketOption> {
         "user-timeout" => SocketOption::UserTimeoutMs,
         "rcvbuf" => SocketOption::ReceiveBuffer,
         "ttl" => SocketOption::TimeToLive,
+        "recverr" => SocketOption::ReceiveErrors,
         _ => return None,
     })
 }

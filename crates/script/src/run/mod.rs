@@ -7,7 +7,7 @@ mod failure;
 
 pub use failure::Failure;
 
-use crate::packet::{FAR_ADDR, Segment, unreachable};
+use crate::packet::{FAR_ADDR, Segment, icmp_error};
 use crate::parse::errno_name;
 use crate::pattern::{self, Stream};
 use crate::script::{
@@ -253,10 +253,10 @@ impl Run<'_> {
                 let text = conn.describe_injected(&segment);
                 (segment.to_datagram(&spec.raw_options, spec.bad_checksum), text)
             }
-            Packet::Icmp { code, mtu, quoted_seq } => {
+            Packet::Icmp { error, quoted_seq } => {
                 let ports = (conn.stack_port, far_port(name));
-                let bytes = unreachable(*code, *mtu, ports, conn.stack_seq(*quoted_seq));
-                (bytes, format!("icmp unreachable {code} from {FAR_ADDR}, quoting {quoted_seq}"))
+                let bytes = icmp_error(*error, ports, conn.stack_seq(*quoted_seq));
+                (bytes, format!("icmp {error:?} from {FAR_ADDR}, quoting {quoted_seq}"))
             }
         };
         let now = self.stack.now_us();

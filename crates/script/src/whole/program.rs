@@ -102,6 +102,7 @@ const fn option_name(option: SocketOption) -> &'static str {
         SocketOption::UserTimeoutMs => "user-timeout",
         SocketOption::ReceiveBuffer => "rcvbuf",
         SocketOption::TimeToLive => "ttl",
+        SocketOption::ReceiveErrors => "recverr",
     }
 }
 

@@ -199,7 +199,7 @@ impl Conn {
 
     /// Whether an error that an end was told of needs somebody who caused it.
     pub fn is_explained(&self, connecting: bool, errno: Errno, excuses: &Excuses) -> bool {
-        let timed_out = errno == Errno::ETIMEDOUT;
+        let timed_out = errno == Errno::ETIMEDOUT || !connecting && is_soft(errno);
         // Whom the peer had sent FIN before is told so by EPIPE.
         let reset = errno == Errno::ECONNRESET || errno == Errno::EPIPE;
         let restless = excuses.jumps && (timed_out || reset) || excuses.forgetful && reset;
@@ -218,6 +218,11 @@ impl Conn {
             && (excuses.crowded && (timed_out || errno == Errno::ENOBUFS)
                 || excuses.lossy && errno == Errno::EHOSTUNREACH)
     }
+}
+
+/// Told in the place of ETIMEDOUT: the neighbour on the way was silent, too.
+pub fn is_soft(errno: Errno) -> bool {
+    errno == Errno::EHOSTUNREACH
 }
 
 /// Sends nothing, reads at once, ends when the peer has.

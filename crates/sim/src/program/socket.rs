@@ -6,7 +6,7 @@ use crate::memory::SPOILT;
 use crate::node::Session;
 use crate::pattern::StreamId;
 use crate::program::Cx;
-use crate::program::plan::{Due, Plan, Progress};
+use crate::program::plan::{Due, Plan, Progress, is_soft};
 use crate::tally::Tally;
 use std::collections::VecDeque;
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
@@ -228,7 +228,7 @@ impl Session {
         }
         // Early, and nothing but the SYN ever came.
         let is_unheard = socket.way.is_some_and(|way| cx.sequences.is_unheard(way.back()));
-        let gave_up = matches!(errno, Errno::ETIMEDOUT | Errno::ECONNRESET);
+        let gave_up = matches!(errno, Errno::ETIMEDOUT | Errno::ECONNRESET) || is_soft(errno);
         if !(is_unheard && excuses.lossy && gave_up || conn.is_explained(false, errno, &excuses)) {
             let what = format!("{id:?} was reset, {errno:?}, but nobody has ended it so");
             cx.verdict.fail(Checker::Streams, what);

@@ -153,7 +153,6 @@ fn without_effect(level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> 
                 | libc::IPV6_RECVPKTINFO
                 | libc::IPV6_RECVTCLASS
                 | libc::IPV6_RECVHOPLIMIT
-                | libc::IPV6_RECVERR
         ),
         libc::IPPROTO_TCP => {
             matches!(
@@ -265,8 +264,7 @@ fn as_plain_socket(level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize
             | libc::IPV6_FREEBIND
             | libc::IPV6_RECVPKTINFO
             | libc::IPV6_RECVTCLASS
-            | libc::IPV6_RECVHOPLIMIT
-            | libc::IPV6_RECVERR,
+            | libc::IPV6_RECVHOPLIMIT,
         ) => 0,
         (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => 64,
         (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => libc::IPV6_PMTUDISC_WANT,

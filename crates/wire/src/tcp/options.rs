@@ -2,7 +2,7 @@
 //! acknowledgement (RFC 2018), Fast Open (RFC 7413). Others are skipped.
 
 use toe_base::SeqNum;
-use toe_base::window::WindowScale;
+use toe_base::window::{WINDOW_SCALE_MAX, WindowScale};
 
 use crate::ParseError;
 
@@ -125,6 +125,8 @@ impl core::fmt::Debug for FastOpenCookie {
 pub struct TcpOptions {
     pub mss: Option<u16>,
     pub window_scale: Option<WindowScale>,
+    /// That was above 14 (RFC 7323 section 2.3). Never emitted.
+    pub is_scale_too_large: bool,
     pub timestamps: Option<Timestamps>,
     pub sack_permitted: bool,
     pub sack: SackBlocks,
@@ -157,7 +159,10 @@ impl TcpOptions {
     fn take(&mut self, kind: u8, body: &[u8]) {
         match (kind, body) {
             (MSS, [a, b]) => self.mss = Some(u16::from_be_bytes([*a, *b])),
-            (WINDOW_SCALE, [shift]) => self.window_scale = Some(WindowScale::from_option(*shift)),
+            (WINDOW_SCALE, [shift]) => {
+                self.window_scale = Some(WindowScale::from_option(*shift));
+                self.is_scale_too_large = *shift > WINDOW_SCALE_MAX;
+            }
             (SACK_PERMITTED, []) => self.sack_permitted = true,
             (SACK, body) if body.len().is_multiple_of(8) => {
                 self.sack = SackBlocks::NONE;
@@ -279,6 +284,7 @@ pub(super) mod tests {
                 TcpOptions {
                     mss,
                     window_scale: scale.map(WindowScale::from_option),
+                    is_scale_too_large: false,
                     timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
                     sack_permitted,
                     sack,
@@ -343,5 +349,8 @@ pub(super) mod tests {
     fn an_oversized_window_scale_counts_as_fourteen() {
         let parsed = TcpOptions::parse(&[WINDOW_SCALE, 3, 255]).expect("well formed");
         assert_eq!(parsed.window_scale.map(WindowScale::shift), Some(14));
+        assert!(parsed.is_scale_too_large);
+        let largest = TcpOptions::parse(&[WINDOW_SCALE, 3, 14]).expect("well formed");
+        assert!(!largest.is_scale_too_large);
     }
 }

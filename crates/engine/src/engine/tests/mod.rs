@@ -19,6 +19,7 @@ mod recovery;
 mod sessions;
 mod shared;
 mod shared_address;
+mod soft_errors;
 mod tcp_report;
 mod transfer;
 mod troubles;

@@ -15,12 +15,12 @@ use toe_wire::{Protocol, eth};
 const PORT: PortId = PortId(0);
 
 /// The first frame of A's that carries at least `len` octets of a segment of this connection.
-fn frame_of_a(world: &World, len: usize) -> Vec<u8> {
+pub(super) fn frame_of_a(world: &World, len: usize) -> Vec<u8> {
     let of_a = world.log.iter().rev().filter(|(_, from, _)| *from == A);
     of_a.map(|(_, _, frame)| frame).find(|frame| frame.len() >= len).expect("A sent it").clone()
 }
 
-fn gets(world: &mut World, side: usize, frame: &[u8]) {
+pub(super) fn gets(world: &mut World, side: usize, frame: &[u8]) {
     let (now, side) = (world.now, &mut world.sides[side]);
     side.engine.handle_frame(now, PORT, frame, RxOffload::default(), &mut side.memory);
 }
@@ -65,7 +65,7 @@ fn cut_v6(frame: &[u8], len: usize) -> Vec<Vec<u8>> {
 }
 
 /// A world in which B has not got what A has just sent to it.
-fn lost_on_the_way(at: SocketAddr, data: &[u8]) -> (World, (usize, usize)) {
+pub(super) fn lost_on_the_way(at: SocketAddr, data: &[u8]) -> (World, (usize, usize)) {
     let mut world = World::with_caps(LinkCaps::default());
     let conns = world.connected_to(at);
     world.unplugged = true;
@@ -170,7 +170,7 @@ fn error_about(frame: &[u8], v4: IcmpRepr, v6: Icmpv6Repr) -> Vec<u8> {
     out
 }
 
-fn unreachable(frame: &[u8], code: u8, code_v6: u8) -> Vec<u8> {
+pub(super) fn unreachable(frame: &[u8], code: u8, code_v6: u8) -> Vec<u8> {
     let v4 = IcmpRepr::DestinationUnreachable { code, next_hop_mtu: 0 };
     error_about(frame, v4, Icmpv6Repr::DestinationUnreachable { code: code_v6 })
 }

@@ -106,6 +106,24 @@ fn a_connect_fails_when_the_kernel_says_that_nobody_answers() {
 }
 
 #[test]
+fn what_is_on_its_way_to_a_neighbour_that_is_gone_has_a_soft_error() {
+    let mut world = world();
+    know_a(&mut world);
+    let (_, b) = connected(&mut world);
+    let noted = |w: &World| w.sides[B].memory.infos.last().map(|info| Errno(info.soft_error.into()));
+    world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+    world.run_ms(0);
+    assert_eq!(noted(&world), Some(Errno::OK), "nothing is on its way");
+    know_a(&mut world);
+    world.unplugged = true;
+    world.sides[B].send(world.now, b, &pattern(10, 1));
+    world.run_ms(10);
+    world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+    world.run_ms(0);
+    assert_eq!((noted(&world), world.sides[B].conns[b].errno), (Some(Errno::EHOSTUNREACH), None));
+}
+
+#[test]
 fn a_doubtful_neighbour_is_used_and_asked_about_and_another_mac_is_followed() {
     let mut world = world();
     know_a(&mut world);

@@ -113,6 +113,7 @@ pub(super) struct Conn {
     pub(super) unread: VecDeque<MemRange>,
     pub(super) eof: bool,
     pub(super) errno: Option<Errno>,
+    pub(super) soft_errors: Vec<Errno>,
     pub(super) moved: bool,
     pub(super) sent: u64,
     pub(super) acked: u64,
@@ -331,6 +332,7 @@ impl Side {
             Completion::Sent { flow, len } => self.conn_by_id(flow).acked += u64::from(len),
             Completion::PeerClosed { flow } => self.conn_by_id(flow).eof = true,
             Completion::Reset { flow, errno } => self.conn_by_id(flow).errno = Some(errno),
+            Completion::SoftError { flow, errno } => self.conn_by_id(flow).soft_errors.push(errno),
             Completion::Moved { flow } => self.conn_by_id(flow).moved = true,
             Completion::AnchorFree { .. } => {}
             other => panic!("no channels in this world: {other:?}"),

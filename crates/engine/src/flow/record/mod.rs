@@ -19,6 +19,7 @@ use crate::flow::reassembly::{Reassembly, SeqRange};
 use crate::flow::receive_buffer::ReceiveBuffer;
 use crate::flow::scoreboard::Scoreboard;
 use crate::flow::send_queue::SendQueue;
+use crate::flow::tcp::soft_error::{Hears, Noted};
 use crate::flow::tcp::state::TcpState;
 use crate::work::{Owner, Path};
 use toe_abi::channel::Side;
@@ -212,6 +213,7 @@ pub struct SendSequence {
     pub probe: bool,
     /// A keepalive probe is to be sent now.
     pub keepalive_probe: bool,
+    pub soft_error: Noted,
 }
 
 /// Receive sequence space.
@@ -325,9 +327,10 @@ pub struct Options {
     /// Diffserv field in its place in the octet, and TTL or hop limit, of what is sent.
     pub traffic_class: u8,
     pub hop_limit: u8,
+    pub soft_errors: Hears,
 }
 
-/// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, peer closed,
+/// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, soft error, peer closed,
 /// reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -341,8 +344,10 @@ pub struct Report {
     pub sent_behind: u32,
     /// The urgent octet.
     pub urgent: Option<SeqNum>,
-    /// The state that the flow information record shows.
+    pub soft_error: Option<Errno>,
+    /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
+    pub shown_error: Noted,
     pub peer_closed: bool,
     pub peer_closed_told: bool,
     pub reset: Option<Errno>,
@@ -420,6 +425,7 @@ impl Default for Options {
             receive_shut: false,
             traffic_class: 0,
             hop_limit: crate::work::TTL,
+            soft_errors: Hears::None,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | marks instead of losses | [`ecn`] |
 //! | octets in the SYN | [`fast_open`] |
 //! | the largest segment that gets through | [`path_mtu`] |
+//! | trouble that does not end a connection | [`soft_error`] |
 //!
 //! Nothing here touches a port, a ring, the flow table or another flow.
 
@@ -28,6 +29,7 @@ pub mod rate;
 pub mod recovery;
 pub mod rtt;
 pub mod segment_arrives;
+pub mod soft_error;
 pub mod state;
 pub mod timeout;
 

@@ -4,7 +4,7 @@ use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, RoundTrip};
 use crate::flow::scoreboard::SentPool;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{path_mtu, rack, recovery};
+use crate::flow::tcp::{path_mtu, rack, recovery, soft_error};
 use crate::work::FlowEvent;
 use toe_abi::errno::Errno;
 use toe_base::Instant;
@@ -17,7 +17,7 @@ pub const FIN_WAIT_2_US: u64 = 60_000_000;
 /// (tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for so long.
 const SYN_RETRIES: u8 = 7;
 const SYN_ACK_RETRIES: u8 = 5;
-/// Time-outs after which the path is looked at: R1 of RFC 9293 section 3.8.3.
+/// Time-outs after which the path is looked at, and whoever asked is told: R1 of RFC 9293 section 3.8.3.
 pub const PATH_RETRIES: u8 = 3;
 /// Time-outs until data is given up: R2 of RFC 9293 section 3.8.3 is at least 100 s; Linux: tcp_retries2.
 const DATA_RETRIES: u8 = 15;
@@ -104,6 +104,7 @@ fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
     flow.rtt.timeouts = flow.rtt.timeouts.saturating_add(1);
     path_mtu::timed_out(flow, now);
+    soft_error::timed_out(flow);
     flow.timers.retransmit = now.after_us(retransmit_us(flow));
     FlowEvent::None
 }
@@ -198,5 +199,6 @@ pub fn rearm_keepalive(flow: &mut Flow, now: Instant) {
 fn give_up(flow: &mut Flow) -> FlowEvent {
     let reset = flow.conn.state.is_synchronized();
     flow.conn.state = TcpState::Closed;
-    if reset { FlowEvent::Abort(Errno::ETIMEDOUT) } else { FlowEvent::Closed(Errno::ETIMEDOUT) }
+    let errno = soft_error::reason_to_give_up(flow);
+    if reset { FlowEvent::Abort(errno) } else { FlowEvent::Closed(errno) }
 }

@@ -7,7 +7,7 @@ use toe_abi::command::{FLOW_WAITS_FOR_DATA, FlowInfo};
 
 /// Octets that fit a SYN that waits for them; 0: it does not wait.
 pub(super) fn syn_room(info: &FlowInfo) -> u32 {
-    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss } else { 0 }
+    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss.into() } else { 0 }
 }
 
 impl Stream {

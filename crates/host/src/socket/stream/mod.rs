@@ -15,6 +15,7 @@
 
 mod fast_open;
 mod recv;
+mod soft_error;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
@@ -88,6 +89,7 @@ pub struct Manner {
     write_shut: bool,
     low_water: usize,
     error: Errno,
+    noted_errors_told: u8,
 }
 
 /// A connection.
@@ -125,6 +127,8 @@ pub struct Stream {
     draining: bool,
     /// What SO_ERROR says.
     error: Errno,
+    /// How many of the errors that the engine noted (modulo 256) had come when SO_ERROR last told one.
+    noted_errors_told: u8,
     pub urgent: Urgent,
     /// Fewer unread octets than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
@@ -158,6 +162,7 @@ impl Stream {
             starved: false,
             draining: false,
             error: Errno::OK,
+            noted_errors_told: 0,
             urgent: Urgent::default(),
             low_water: 1,
             read_shut: false,
@@ -298,6 +303,15 @@ impl Stream {
     pub fn read_addrs(&mut self, info: &FlowInfo) {
         self.send.set_round_trip(info.srtt_us);
         self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
+    }
+
+    /// Whether options of this level concern it: those of IP are for connections of its own version.
+    pub fn heeds(&self, level: i32) -> bool {
+        self.addrs.is_none_or(|(_, remote)| match level {
+            libc::IPPROTO_IP => remote.is_ipv4(),
+            libc::IPPROTO_IPV6 => remote.is_ipv6(),
+            _ => true,
+        })
     }
 
     /// What `connect` returns now, `None` while it is under way.
@@ -566,6 +580,7 @@ impl Stream {
             write_shut: self.write_shut,
             low_water: self.low_water,
             error: self.error,
+            noted_errors_told: self.noted_errors_told,
         }
     }
 
@@ -575,5 +590,6 @@ impl Stream {
         self.write_shut |= manner.write_shut;
         self.low_water = manner.low_water;
         self.error = manner.error;
+        self.noted_errors_told = manner.noted_errors_told;
     }
 }

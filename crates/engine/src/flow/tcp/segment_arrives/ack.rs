@@ -5,7 +5,7 @@ use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::recovery::{self, AckNews};
 use crate::flow::tcp::state::{TcpEvent, TcpState};
-use crate::flow::tcp::{RxContext, rack, timeout};
+use crate::flow::tcp::{RxContext, rack, soft_error, timeout};
 use crate::work::{FlowEvent, Segment};
 use toe_base::limits::WINDOW_MAX;
 use toe_base::window::WindowScale;
@@ -76,6 +76,7 @@ pub(super) fn process_stray<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segme
 
 /// `ack` is at `snd.una` or between it and `snd.nxt`.
 fn acknowledge<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment, ack: SeqNum) {
+    soft_error::overcome(flow);
     let is_duplicate = is_duplicate(flow, segment, ack);
     let (probing, backoff) = (!flow.timers.persist.is_far_future(), flow.rtt.backoff);
     let mut news = sack::take(flow, cx.sent, cx.now, segment, ack);
