@@ -154,6 +154,7 @@ impl World {
             jumps: swarm.driver.clock_jumps > 0,
             crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
+            meddled: swarm.meddling.garbage_ppm > 0,
         }
     }
 

@@ -25,6 +25,8 @@ const MINUTE_US: u64 = 60_000_000;
 /// The sizes that are told apart; a peer's counts as the largest that is not larger. Those of PPPoE, of a tunnel, and of
 /// Ethernet with and without jumbo frames are among them.
 const MSS_TABLE: [u16; 8] = [88, 536, 1220, 1300, 1440, 1452, 1460, 8960];
+/// What a peer may send before it hears more than a SYN-ACK: the window of that.
+const AHEAD_MAX: u32 = 1 << 16;
 const LOW_MASK: u32 = 0x00ff_ffff;
 /// The MSS's place in the table.
 const INDEX_MASK: u32 = 0b111;
@@ -53,14 +55,26 @@ pub fn check(
     now: Instant,
 ) -> Option<u16> {
     let number = cookie.raw().wrapping_sub(plain_hash(secret, key)).wrapping_sub(peer_seq.raw());
-    let minute = minute_of(now);
-    let age = minute.wrapping_sub(number >> 24) & 0xff;
+    let (minute, age) = (minute_of(now), age_of(number, now));
     if age >= MINUTES {
         return None;
     }
     let index = number & INDEX_MASK;
     let low = low_bits(secret, key, (minute.wrapping_sub(age), peer_seq, index));
     (number & LOW_MASK == low).then(|| MSS_TABLE[index as usize])
+}
+
+/// Whether `cookie` may be one although the peer's SYN had not the number before `seq`: what follows the ACK that brings a
+/// cookie back has a later one, and may overtake that ACK. Of segments that have nothing to do with a cookie one in a
+/// hundred passes.
+pub fn may_follow(secret: &[u8; 16], key: &FlowKey, seq: SeqNum, cookie: SeqNum, now: Instant) -> bool {
+    let number = cookie.raw().wrapping_sub(plain_hash(secret, key)).wrapping_sub(seq.raw());
+    [number, number.wrapping_add(AHEAD_MAX)].into_iter().any(|number| age_of(number, now) < MINUTES)
+}
+
+/// Minutes since a cookie without its plain hash and the peer's number was made, were it one.
+fn age_of(number: u32, now: Instant) -> u32 {
+    minute_of(now).wrapping_sub(number >> 24) & 0xff
 }
 
 fn minute_of(now: Instant) -> u32 {
@@ -171,6 +185,20 @@ mod tests {
 
     fn at(secs: u64) -> Instant {
         Instant::from_micros(1_000_000 * secs)
+    }
+
+    #[test]
+    fn what_follows_a_cookie_is_told_from_most_that_does_not() {
+        for ahead in [1, 1000, 65_535] {
+            let cookie = make(&SECRET, &key(1), PEER, 1460, at(59));
+            assert!(may_follow(&SECRET, &key(1), PEER.plus(ahead), cookie, at(60)), "{ahead}");
+            assert!(!may_follow(&SECRET, &key(1), PEER.plus(ahead), cookie, at(180)), "too old");
+        }
+        let strangers = (0..10_000u32).filter(|n| {
+            let cookie = SeqNum::new(n.wrapping_mul(0x9e37_79b9));
+            may_follow(&SECRET, &key(2), PEER, cookie, at(59))
+        });
+        assert!(strangers.count() < 200);
     }
 
     #[test]

@@ -100,8 +100,6 @@ pub struct Listener {
     pub handed: u32,
     /// Until then an ACK may bring a cookie back.
     pub cookies_until: Instant,
-    /// Until then one may do so again for which there was no place.
-    pub turned_away_until: Instant,
     pub fast_open: FastOpenQueue,
 }
 
@@ -268,7 +266,6 @@ impl Listeners {
             line: VecDeque::new(),
             handed: 0,
             cookies_until: Instant::ZERO,
-            turned_away_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
         };
         self.records[slot] = Some(listener);

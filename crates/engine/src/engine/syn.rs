@@ -205,17 +205,16 @@ impl Engine {
         let is_too_many = listener.is_full() && !self.has_room_for_half_open(listener);
         let Some((irs, mss)) = self.read_cookie(now, work, ack.minus(1)) else {
             self.counters.add(Counter::CookiesBad);
-            // What follows an ACK that was turned away is no stranger's: once its peer repeats that ACK, it has a place.
-            return now < listener.turned_away_until;
+            // What follows an ACK that is still to come, or was turned away, is no stranger's: its peer sends it again.
+            let (secret, number) = (&self.config.secret, ack.minus(1));
+            return !self.spent_cookies.is_spent(secret, &work.key, number)
+                && cookie::may_follow(secret, &work.key, segment.seq, number, now);
         };
         self.counters.add(Counter::CookiesGood);
         let ends = (ack.minus(1), irs, mss);
         let made = (!is_too_many).then(|| self.open_by_cookie(now, listener_idx, work, ends));
         let Some(idx) = made.flatten() else {
             self.counters.add(Counter::DropAcceptQueueFull);
-            if let Some(listener) = self.listeners.get_mut(listener_idx) {
-                listener.turned_away_until = listener.cookies_until;
-            }
             return true;
         };
         // Its peer may have nothing to send: without a place in the line it would never be heard of again.

@@ -155,6 +155,8 @@ pub struct Excuses {
     pub crowded: bool,
     /// The table is so small that TIME_WAIT is cut short.
     pub forgetful: bool,
+    /// Strangers on the path send what is nearly right.
+    pub meddled: bool,
 }
 
 impl Conn {
@@ -212,6 +214,11 @@ impl Conn {
         }
         // The handshake's last segment was lost, and again all that the server sent to learn of it.
         if excuses.lossy && !self.opened[1] && reset {
+            return true;
+        }
+        // A stranger's SYN within the window ends a handshake, and its last segment finds nobody (RFC 9293 section
+        // 3.10.7.4, fourth step).
+        if excuses.meddled && !self.opened[1] && reset {
             return true;
         }
         connecting

@@ -15,6 +15,9 @@ use toe_base::arena::Block;
 use toe_base::limits::SEND_EXTENTS_MAX;
 use toe_base::{AnchorHandle, FlowId};
 
+/// No engine gives up earlier what a program has left for a peer whose window is closed: twelve probes, ever less often.
+const ORPHAN_PATIENCE_MIN_US: u64 = 300_000_000;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Socket {
@@ -228,8 +231,15 @@ impl Session {
         }
         // Early, and nothing but the SYN ever came.
         let is_unheard = socket.way.is_some_and(|way| cx.sequences.is_unheard(way.back()));
+        // Its peer's program is gone, and it reads so slowly that the engine there has waited long enough.
+        let is_forsaken = conn.done[usize::from(1 - id.side)]
+            && errno == Errno::ECONNRESET
+            && cx.now_us >= ORPHAN_PATIENCE_MIN_US;
         let gave_up = matches!(errno, Errno::ETIMEDOUT | Errno::ECONNRESET) || is_soft(errno);
-        if !(is_unheard && excuses.lossy && gave_up || conn.is_explained(false, errno, &excuses)) {
+        if !(is_unheard && excuses.lossy && gave_up
+            || is_forsaken
+            || conn.is_explained(false, errno, &excuses))
+        {
             let what = format!("{id:?} was reset, {errno:?}, but nobody has ended it so");
             cx.verdict.fail(Checker::Streams, what);
         }

@@ -253,6 +253,21 @@ fn a_cookie_that_finds_no_place_is_not_answered_with_a_reset_and_may_come_again(
     world.sides[B].engine.audit_listeners().expect("counts agree");
 }
 
+/// The ACK that brings the cookie back is still under way when what was sent behind it comes. Found by toe-sim, seed
+/// 973171.
+#[test]
+fn what_overtakes_the_answer_to_a_cookie_is_not_refused() {
+    let mut world = flooded(200);
+    let syn = Stray::syn(70_001);
+    let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    let ack = ack_of(&syn, &answer);
+    let behind = Stray { seq: ack.seq.wrapping_add(2456), ..ack };
+    assert!(stray(&mut world, &behind).is_empty(), "no reset");
+    assert!(stray(&mut world, &ack).is_empty(), "nor for the ACK itself");
+    report(&world, B);
+    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+}
+
 #[test]
 fn resets_for_strangers_are_limited() {
     let mut world = World::new();
