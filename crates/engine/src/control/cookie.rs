@@ -138,30 +138,34 @@ impl Offer {
 /// hand the program octets that it has had. (Linux remembers none of them, and is open to this.)
 #[derive(Debug)]
 pub struct SpentCookies {
-    /// A mark's low bits say where it stands; a newer one takes the place of an older.
-    marks: Box<[u64; SPENT_MAX]>,
+    /// A mark's low bits say in which set it stands; the newest comes first, and the oldest of the set goes.
+    sets: Box<[[u64; SET_LEN]; SETS]>,
 }
 
-/// In a flood real peers are few; of those, so many are safe at a time.
-const SPENT_MAX: usize = 2048;
+/// In a flood real peers are few; of those, two thousand are safe at a time: one engine in a thousand then has a set with more
+/// of them than places.
+const SETS: usize = 256;
+const SET_LEN: usize = 24;
 /// 2^64 divided by the golden ratio: neighbouring cookies stand far apart.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Default for SpentCookies {
     fn default() -> SpentCookies {
-        SpentCookies { marks: Box::new([0; SPENT_MAX]) }
+        SpentCookies { sets: Box::new([[0; SET_LEN]; SETS]) }
     }
 }
 
 impl SpentCookies {
     pub fn spend(&mut self, secret: &[u8; 16], key: &FlowKey, cookie: SeqNum) {
         let mark = SpentCookies::mark(secret, key, cookie);
-        self.marks[mark as usize % SPENT_MAX] = mark;
+        let set = &mut self.sets[mark as usize % SETS];
+        set.rotate_right(1);
+        set[0] = mark;
     }
 
     pub fn is_spent(&self, secret: &[u8; 16], key: &FlowKey, cookie: SeqNum) -> bool {
         let mark = SpentCookies::mark(secret, key, cookie);
-        self.marks[mark as usize % SPENT_MAX] == mark
+        self.sets[mark as usize % SETS].contains(&mark)
     }
 
     /// The minute is in the cookie, so that it is never the same again.
@@ -242,6 +246,18 @@ mod tests {
         assert!(!spent.is_spent(&SECRET, &key(2), cookie), "another port");
         let next = make(&SECRET, &key(1), PEER.plus(7), 1460, at(10));
         assert!(!spent.is_spent(&SECRET, &key(1), next), "the next one of the same port");
+    }
+
+    /// Found by toe-sim, seed 973171: another cookie had taken the place, and a copy of the ACK made a second connection.
+    #[test]
+    fn two_thousand_spent_cookies_are_known() {
+        let mut spent = SpentCookies::default();
+        let cookies: Vec<_> =
+            (1..=2000).map(|port| (port, make(&SECRET, &key(port), PEER, 1460, at(10)))).collect();
+        for (port, cookie) in &cookies {
+            spent.spend(&SECRET, &key(*port), *cookie);
+        }
+        assert!(cookies.iter().all(|(port, cookie)| spent.is_spent(&SECRET, &key(*port), *cookie)));
     }
 
     #[test]
