@@ -118,10 +118,15 @@ def measure_all(chosen, args):
         args.capture.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         futures = {pool.submit(one, job, budget, args.capture): job for job in jobs}
-        for number, future in enumerate(concurrent.futures.as_completed(futures), 1):
-            cell, kind, seed = futures[future]
-            results[futures[future]] = found = future.result()
-            print(f"{number}/{len(jobs)} {cell.name()} {kind} seed {seed}: {table.short(found)}", file=sys.stderr)
+        try:
+            for number, future in enumerate(concurrent.futures.as_completed(futures), 1):
+                cell, kind, seed = futures[future]
+                results[futures[future]] = found = future.result()
+                print(f"{number}/{len(jobs)} {cell.name()} {kind} seed {seed}: {table.short(found)}", file=sys.stderr)
+        except KeyboardInterrupt:
+            # Those that run come to their end; the rest need not begin.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [row(cell, results, args.seeds) for cell in chosen]
 
 
