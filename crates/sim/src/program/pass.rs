@@ -2,6 +2,7 @@
 //! the connection uses a channel its owner is asked to give it up first.
 
 use crate::node::{QS, Session};
+use crate::pattern::StreamId;
 use crate::program::Cx;
 use crate::run::Mishap;
 use crate::tally::Tally;
@@ -53,10 +54,23 @@ impl World {
             Ok(Claimed::Flow(flow)) => self.hand_over(at, (from, socket), to, flow),
             // Its owner is to give it up first, or there is no room now.
             Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
-            Err(Errno::ENOMEM) if adrift => self.pass_again(at, from, socket),
+            Err(Errno::ENOMEM) if adrift => match stream.filter(|id| self.is_too_large_to_pass(*id)) {
+                Some(id) => {
+                    let why = "more was unread than a session has memory for";
+                    self.conns.list[id.conn as usize].excuse.get_or_insert(why);
+                }
+                None => self.pass_again(at, from, socket),
+            },
             Err(Errno::ENOENT) if adrift => self.ended_adrift(at, from, socket),
             _ => {}
         }
+    }
+
+    /// Whether what one end has sent and the other has not read, who is `reader`, has no place in a session at all. While nobody
+    /// has the reader's end the engine's own memory takes it, which is larger.
+    fn is_too_large_to_pass(&self, reader: StreamId) -> bool {
+        let sent = self.streams.get(StreamId { conn: reader.conn, side: 1 - reader.side });
+        (sent.handed - sent.read).next_power_of_two() > self.swarm.receive_len
     }
 
     fn pass_again(&mut self, node: usize, session: usize, socket: usize) {
