@@ -155,6 +155,7 @@ impl World {
             crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
             meddled: swarm.meddling.garbage_ppm > 0,
+            scarce: on(Fault::LittleMemory),
         }
     }
 

@@ -280,11 +280,11 @@ impl Sequences {
         half.delivered_max = half.delivered_max.later(tcp.seq_end());
         half.syn.delivered += u32::from(header.flags.syn());
         let (scale, offered) = (half.scale, half.scale_offered);
-        let Some(back) = self.halves.get_mut(&tcp.way.back()) else { return };
         let Some(ack) = header.ack else { return };
-        if ack.before(back.iss) || ack.after(back.sent_max) {
-            return;
-        }
+        // Of two answers to a SYN either may be the one that is acknowledged.
+        let answers = [self.halves.get_mut(&tcp.way.back()), self.other_answers.get_mut(&tcp.way.back())];
+        let is_of = |back: &&mut Half| ack.at_or_after(back.iss) && ack.at_or_before(back.sent_max);
+        let Some(back) = answers.into_iter().flatten().find(is_of) else { return };
         // The window of a SYN is never scaled; one side's scale counts only when both have offered one.
         let shift = if header.flags.syn() || !offered || !back.scale_offered { 0 } else { scale };
         let edge = ack.plus(u32::from(header.window.0) << shift);

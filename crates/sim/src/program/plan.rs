@@ -157,6 +157,8 @@ pub struct Excuses {
     pub forgetful: bool,
     /// Strangers on the path send what is nearly right.
     pub meddled: bool,
+    /// A session's memory may be full for long: what arrives is dropped.
+    pub scarce: bool,
 }
 
 impl Conn {

@@ -15,8 +15,10 @@ use toe_base::arena::Block;
 use toe_base::limits::SEND_EXTENTS_MAX;
 use toe_base::{AnchorHandle, FlowId};
 
-/// No engine gives up earlier what a program has left for a peer whose window is closed: twelve probes, ever less often.
+/// No engine gives up earlier what a program has left: when the peer's window is closed, after twelve probes, ever less often;
+/// when nothing is acknowledged, after eight retransmissions.
 const ORPHAN_PATIENCE_MIN_US: u64 = 300_000_000;
+const ORPHAN_PATIENCE_UNHEARD_MIN_US: u64 = 100_000_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -231,10 +233,12 @@ impl Session {
         }
         // Early, and nothing but the SYN ever came.
         let is_unheard = socket.way.is_some_and(|way| cx.sequences.is_unheard(way.back()));
-        // Its peer's program is gone, and it reads so slowly that the engine there has waited long enough.
-        let is_forsaken = conn.done[usize::from(1 - id.side)]
-            && errno == Errno::ECONNRESET
-            && cx.now_us >= ORPHAN_PATIENCE_MIN_US;
+        // Its peer's program is gone, and it reads so slowly, or its session has had no memory for so long, that the engine
+        // there has waited long enough.
+        let patience_us =
+            if excuses.scarce { ORPHAN_PATIENCE_UNHEARD_MIN_US } else { ORPHAN_PATIENCE_MIN_US };
+        let is_forsaken =
+            conn.done[usize::from(1 - id.side)] && errno == Errno::ECONNRESET && cx.now_us >= patience_us;
         let gave_up = matches!(errno, Errno::ETIMEDOUT | Errno::ECONNRESET) || is_soft(errno);
         if !(is_unheard && excuses.lossy && gave_up
             || is_forsaken
