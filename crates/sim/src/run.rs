@@ -231,7 +231,7 @@ impl World {
                 self.nodes[at].engine.rebuild_derived();
             }
             Mishap::Passes => self.pass_some_socket(at),
-            Mishap::PassesAgain { node, session, socket } => self.pass_socket(node, session, socket),
+            Mishap::PassesAgain { node, session, socket } => self.pass_socket_again(node, session, socket),
             Mishap::Shares => self.share_something(at),
             Mishap::ComesBack { node, session, anchor } => self.hold_listener(node, session, anchor),
             Mishap::PathMtu => self.change_mtu(at),

@@ -26,17 +26,34 @@ impl World {
         }
     }
 
+    /// The same once more, because there was no room or its owner was asked to give it up. Should whoever asked have died, the
+    /// owner gives it up all the same, and is then the one to take it back.
+    pub fn pass_socket_again(&mut self, at: usize, from: usize, socket: usize) {
+        let of = &self.nodes[at].sessions[from].sockets[socket];
+        if of.is_held() && !of.adrift && self.takers(at, from, false).is_empty() {
+            self.pass_again(at, from, socket);
+        } else {
+            self.pass_socket(at, from, socket);
+        }
+    }
+
+    /// The sessions that a socket may go to.
+    fn takers(&self, at: usize, from: usize, adrift: bool) -> Vec<usize> {
+        let sessions = &self.nodes[at].sessions;
+        (0..sessions.len())
+            .filter(|s| sessions[*s].alive && !sessions[*s].is_hostile() && (adrift || *s != from))
+            .collect()
+    }
+
     /// One of the other programs claims it, or, when it is nobody's, any.
-    pub fn pass_socket(&mut self, at: usize, from: usize, socket: usize) {
+    fn pass_socket(&mut self, at: usize, from: usize, socket: usize) {
         let sessions = &self.nodes[at].sessions;
         let of = &sessions[from].sockets[socket];
         let adrift = of.adrift && !of.closed;
         if !adrift && !of.is_held() {
             return;
         }
-        let others: Vec<usize> = (0..sessions.len())
-            .filter(|s| sessions[*s].alive && !sessions[*s].is_hostile() && (adrift || *s != from))
-            .collect();
+        let others = self.takers(at, from, adrift);
         if others.is_empty() {
             return;
         }
