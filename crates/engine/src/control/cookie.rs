@@ -198,6 +198,11 @@ mod tests {
             assert!(may_follow(&SECRET, &key(1), PEER.plus(ahead), cookie, at(60)), "{ahead}");
             assert!(!may_follow(&SECRET, &key(1), PEER.plus(ahead), cookie, at(180)), "too old");
         }
+        // Where the sum of hash and number crosses into the next minute's, too.
+        for port in 1..5_000 {
+            let cookie = make(&SECRET, &key(port), PEER, 1460, at(59));
+            assert!(may_follow(&SECRET, &key(port), PEER.plus(65_536), cookie, at(60)), "{port}");
+        }
         let strangers = (0..10_000u32).filter(|n| {
             let cookie = SeqNum::new(n.wrapping_mul(0x9e37_79b9));
             may_follow(&SECRET, &key(2), PEER, cookie, at(59))
