@@ -47,6 +47,25 @@ id!(
     ChannelId(u32)
 );
 
+id!(
+    /// A network namespace, by the number that the kernel gives it (Linux: SO_NETNS_COOKIE) and gives no other.
+    NetNs(u64)
+);
+
+/// Who a session belongs to, as the kernel says it: what is charged to whom, and whose names are whose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Cred {
+    pub uid: u32,
+    pub netns: NetNs,
+}
+
+impl Cred {
+    /// A user of the namespace that [`NetNs::default`] names.
+    pub const fn of_user(uid: u32) -> Cred {
+        Cred { uid, netns: NetNs(0) }
+    }
+}
+
 /// What a host calls one of its flows: the slot in the *session's own* flow table and how often that slot has been
 /// reused. A host can name only its own slots, so ownership needs no second check; the generation makes an entry
 /// that arrives after the slot was reused fall flat.

@@ -14,6 +14,8 @@ pub mod time;
 pub mod window;
 
 pub use addr::{Addr, Endpoint};
-pub use id::{AnchorHandle, ChannelId, FlowId, FlowIdx, ListenerId, PortId, QueueSetId, SessionId};
+pub use id::{
+    AnchorHandle, ChannelId, Cred, FlowId, FlowIdx, ListenerId, NetNs, PortId, QueueSetId, SessionId,
+};
 pub use seq::SeqNum;
 pub use time::Instant;

@@ -8,15 +8,15 @@ use crate::connections::Packet;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::session::{Peer, Session};
-use crate::sys::netns_cookie;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use crate::sys::netns_of;
+use rustix::net::{SocketType, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, Endpoint, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Cred, Endpoint, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
 use toe_ring::{EngineQueueSet, irq_pair};
@@ -164,9 +164,11 @@ impl Daemon {
             }
             return Err(Errno::EACCES);
         }
+        // The kernel makes this end of the connection in the namespace of the other one.
+        let netns = connection.netns().ok_or(Errno::EINVAL)?;
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
-        let Some(id) = self.engine.open_session(uid, layout) else {
+        let Some(id) = self.engine.open_session(Cred { uid, netns }, layout) else {
             self.counts.attach_refused += 1;
             if self.log_limit.allows(now) {
                 tracing::warn!(pid, uid, "host refused: the engine has no free session");
@@ -277,14 +279,15 @@ impl Daemon {
         let v6_only = local.is_ipv6() && sockopt::ipv6_v6only(&twin) != Ok(false);
         let local = Endpoint::from(local);
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
-        let is_here = is_in_own_namespace(&twin);
+        let netns = netns_of(&twin).ok_or(Errno::EINVAL)?;
+        let is_here = netns == self.engine.config().netns;
         if local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
             return Err(Errno::EACCES);
         }
         let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;
         let shares_port = sockopt::socket_reuseport(&twin).unwrap_or(false);
         let listens = sockopt::socket_acceptconn(&twin).unwrap_or(false);
-        let twin = Twin { local, v6_only, identity, shares_port, is_here, listens };
+        let twin = Twin { local, v6_only, identity, shares_port, netns, listens };
         Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
     }
 
@@ -422,17 +425,4 @@ fn program_of(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = name.trim_end_matches('\n');
     if name.is_empty() { "?".to_owned() } else { name.to_owned() }
-}
-
-/// Whether a socket belongs to the engine's own network namespace. A kernel that cannot say gets no benefit of doubt.
-fn is_in_own_namespace(socket: &OwnedFd) -> bool {
-    let own = rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    );
-    let Ok(own) = own else { return false };
-    let theirs = netns_cookie(socket);
-    theirs.is_some() && theirs == netns_cookie(&own)
 }

@@ -4,6 +4,7 @@
 //! closed, and a host that does not read its answers is dropped. What messages mean is in `attach`.
 
 use crate::poller::{Poller, Token};
+use crate::sys::netns_of;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -12,7 +13,7 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::{DESCRIPTORS_MAX, Message};
-use toe_base::SessionId;
+use toe_base::{NetNs, SessionId};
 use zerocopy::IntoBytes;
 
 /// Connections at once, and at once of one user, so that one user cannot keep the others out.
@@ -45,6 +46,11 @@ pub enum Packet {
 }
 
 impl Connection {
+    /// The network namespace of the host's end.
+    pub fn netns(&self) -> Option<NetNs> {
+        netns_of(&self.socket)
+    }
+
     /// The next packet, without waiting.
     pub fn receive(&self) -> Packet {
         let mut octets = [0; PACKET_LEN];

@@ -152,8 +152,9 @@ impl Daemon {
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
         let direct = config.direct;
+        let netns = crate::sys::own_netns()?;
         let mut engine =
-            Engine::new(EngineConfig { direct, tcp: config.tcp, ..EngineConfig::with_secret(secret) });
+            Engine::new(EngineConfig { netns, direct, tcp: config.tcp, ..EngineConfig::with_secret(secret) });
         if config.local {
             engine.add_local();
         }

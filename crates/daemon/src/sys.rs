@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 use nix::libc;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd};
+use toe_base::NetNs;
 
 /// Which network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14); `None` when the kernel cannot say.
-pub(crate) fn netns_cookie(socket: impl AsFd) -> Option<u64> {
+pub(crate) fn netns_of(socket: impl AsFd) -> Option<NetNs> {
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
     // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the
@@ -20,7 +22,14 @@ pub(crate) fn netns_cookie(socket: impl AsFd) -> Option<u64> {
             &raw mut len,
         )
     };
-    (done == 0 && len as usize == size_of::<u64>()).then_some(cookie)
+    (done == 0 && len as usize == size_of::<u64>()).then_some(NetNs(cookie))
+}
+
+/// The network namespace that this process opens its links in.
+pub(crate) fn own_netns() -> std::io::Result<NetNs> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    netns_of(&socket).ok_or_else(|| std::io::Error::other("the kernel is older than Linux 5.14"))
 }
 
 /// Closes every descriptor but the three standard ones. Whoever starts an engine in the background may leak
@@ -55,8 +64,8 @@ mod tests {
     #[test]
     fn sockets_of_one_namespace_have_one_cookie() {
         let socket = || std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
-        assert!(netns_cookie(socket()).is_some());
-        assert_eq!(netns_cookie(socket()), netns_cookie(socket()));
-        assert_eq!(netns_cookie(std::io::stdin()), None);
+        assert!(netns_of(socket()).is_some());
+        assert_eq!(netns_of(socket()), netns_of(socket()));
+        assert_eq!(netns_of(std::io::stdin()), None);
     }
 }

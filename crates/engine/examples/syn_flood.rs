@@ -92,7 +92,7 @@ fn listening_engine() -> (Engine, PortId) {
     };
     let port = engine.add_port(link);
     engine.add_addr(port, Addr::v4(ENGINE.0.into()), 24);
-    let session = engine.open_session(0, LAYOUT).expect("a first session");
+    let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
     engine.add_queue_set(session).expect("a first queue set");
     let anchor = engine.take_anchor(session).0;
     let local = std::net::SocketAddr::from((ENGINE.0, 80)).into();

@@ -58,7 +58,7 @@ impl Target {
             v6_only: false,
             identity: TWIN,
             shares_port: false,
-            is_here: true,
+            netns: toe_base::NetNs(0),
             listens: true,
         };
         let twin = node.engine.add_twin(session, twin);

@@ -103,7 +103,8 @@ impl Node {
         secret: [u8; 16],
         random: Random,
     ) -> Node {
-        let config = EngineConfig { secret, flows_max: spec.flows_max, direct: spec.direct, tcp: spec.tcp };
+        let (flows_max, direct, tcp) = (spec.flows_max, spec.direct, spec.tcp);
+        let config = EngineConfig { flows_max, direct, tcp, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
         let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
         let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
@@ -144,7 +145,7 @@ impl Node {
             receive_len: swarm.receive_len,
             send_len: swarm.send_len,
         };
-        let id = self.engine.open_session(0, layout)?;
+        let id = self.engine.open_session(toe_base::Cred::default(), layout)?;
         if id.index() >= crate::memory::SESSIONS_MAX {
             self.engine.close_session(Instant::ZERO, id, &mut self.memory);
             self.engine.forget_session(id);

@@ -3,7 +3,7 @@
 use super::fast_open::FastOpenQueue;
 use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
-use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 
 /// The place of a listener's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,8 +44,8 @@ pub struct Twin {
     pub identity: u64,
     /// Others may be bound to the same port (SO_REUSEPORT).
     pub shares_port: bool,
-    /// It is of the engine's own network namespace: nobody else there has its address and port.
-    pub is_here: bool,
+    /// Where nobody else has its address and port.
+    pub netns: NetNs,
     /// It listens. While it does nobody else can, whatever options either has (of those that do not, SO_REUSEADDR lets
     /// several have one port).
     pub listens: bool,
@@ -58,7 +58,7 @@ impl Twin {
         let covers = held.addr == local.addr
             || held.addr == local.addr.unspecified()
             || held.addr == Addr::UNSPECIFIED_V6 && !self.v6_only;
-        self.is_here && self.listens && held.port == local.port && covers
+        self.listens && held.port == local.port && covers
     }
 }
 
@@ -359,7 +359,7 @@ mod tests {
         let mut listeners = Listeners::default();
         let local = at([0; 4], 80);
         let twin =
-            Twin { local, v6_only: false, identity: 7, shares_port: true, is_here: true, listens: true };
+            Twin { local, v6_only: false, identity: 7, shares_port: true, netns: NetNs(0), listens: true };
         let evidence = Evidence { twin: Some(twin), uid: 10 };
         let mut open = |ip, anchor| listeners.open((at(ip, 80), false), 5, AnchorHandle(anchor), evidence);
         let any = open([0; 4], 1).expect("free");
@@ -422,7 +422,7 @@ mod tests {
                     v6_only: false,
                     identity,
                     shares_port,
-                    is_here: true,
+                    netns: NetNs(0),
                     listens: true,
                 }),
                 uid,
@@ -456,7 +456,7 @@ mod tests {
             v6_only: false,
             identity: 7,
             shares_port: true,
-            is_here: true,
+            netns: NetNs(0),
             listens: true,
         };
         let evidence = Evidence { twin: Some(twin), uid: 10 };
@@ -497,29 +497,28 @@ mod tests {
 
     #[test]
     fn a_twin_holds_what_the_kernel_gives_it() {
-        let twin = |local: Endpoint, is_here| Twin {
+        let twin = |local: Endpoint| Twin {
             local,
             v6_only: false,
             identity: 7,
             shares_port: false,
-            is_here,
+            netns: NetNs(0),
             listens: true,
         };
         let v4 = |ip: [u8; 4]| at(ip, 80);
         let (any, one, other) = (at([0; 4], 80), at([10, 0, 0, 2], 80), at([10, 0, 0, 3], 80));
-        assert!(twin(v4([0; 4]), true).holds(any) && twin(v4([0; 4]), true).holds(one));
-        assert!(twin(v4([10, 0, 0, 2]), true).holds(one));
-        assert!(!twin(v4([10, 0, 0, 2]), true).holds(any), "somebody else may have the other addresses");
-        assert!(!twin(v4([10, 0, 0, 2]), true).holds(other));
-        assert!(!twin(v4([0; 4]), true).holds(at([10, 0, 0, 2], 81)));
-        assert!(!twin(v4([0; 4]), false).holds(one), "of a namespace of its own");
-        let dual = twin(Endpoint::new(Addr::UNSPECIFIED_V6, 80), true);
+        assert!(twin(v4([0; 4])).holds(any) && twin(v4([0; 4])).holds(one));
+        assert!(twin(v4([10, 0, 0, 2])).holds(one));
+        assert!(!twin(v4([10, 0, 0, 2])).holds(any), "somebody else may have the other addresses");
+        assert!(!twin(v4([10, 0, 0, 2])).holds(other));
+        assert!(!twin(v4([0; 4])).holds(at([10, 0, 0, 2], 81)));
+        let dual = twin(Endpoint::new(Addr::UNSPECIFIED_V6, 80));
         assert!(dual.holds(any) && dual.holds(one) && dual.holds(dual.local));
         assert!(dual.holds(Endpoint::new(Addr::LOCALHOST_V6, 80)));
         let v6_only = Twin { v6_only: true, ..dual };
         assert!(!v6_only.holds(one) && v6_only.holds(dual.local));
-        assert!(!twin(any, true).holds(dual.local), "somebody else may have IPv6");
-        let bound = Twin { listens: false, ..twin(v4([0; 4]), true) };
+        assert!(!twin(any).holds(dual.local), "somebody else may have IPv6");
+        let bound = Twin { listens: false, ..twin(v4([0; 4])) };
         assert!(!bound.holds(one), "another may be bound there, and listen");
     }
 

@@ -86,7 +86,7 @@ impl Engine {
 
     /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
     fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
-        let uid = |id| self.sessions.get(id).map(|session| session.uid);
+        let uid = |id| self.sessions.get(id).map(|session| session.cred.uid);
         match (uid(a), uid(b)) {
             (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
             _ => false,

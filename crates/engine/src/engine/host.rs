@@ -237,13 +237,13 @@ impl Engine {
         let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
         let twin = record.twins.get(args.twin as usize).filter(|_| args.twin != NO_HANDLE);
         let vouched = twin.is_some_and(|twin| twin.local.port == local.port);
-        if local.port < PRIVILEGED && record.uid != 0 && !vouched {
+        if local.port < PRIVILEGED && record.cred.uid != 0 && !vouched {
             return Err(Errno::EACCES);
         }
         // A twin that is bound to another port is no evidence for this one.
-        let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.uid };
+        let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.cred.uid };
         // Where the kernel has the address too, the port is whose the kernel says.
-        let holds_port = twin.is_some_and(|twin| twin.holds(local));
+        let holds_port = twin.is_some_and(|twin| twin.netns == self.config.netns && twin.holds(local));
         if self.routes.is_shared(local.addr) && !holds_port {
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -416,7 +416,7 @@ impl Engine {
             _ => source,
         };
         let port = asked.map_or(0, |local| local.port);
-        let uid = self.sessions.get(owner.session).map_or(u32::MAX, |session| session.uid);
+        let uid = self.sessions.get(owner.session).map_or(u32::MAX, |session| session.cred.uid);
         if (1..PRIVILEGED).contains(&port) && uid != 0 && self.is_shared(path) {
             // The kernel knows whether the program may, and does it.
             return Err(Errno::EACCES);

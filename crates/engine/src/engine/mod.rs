@@ -64,7 +64,7 @@ use crate::work::{ControlFrame, Link, Path, Segment};
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
-use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, PortId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, Cred, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
 
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
@@ -83,6 +83,8 @@ const TCP_LEN: u32 = toe_wire::tcp::HEADER_LEN as u32;
 pub struct EngineConfig {
     /// Random; initial sequence numbers, ports and hash tables are keyed with it.
     pub secret: [u8; 16],
+    /// The network namespace of its links.
+    pub netns: NetNs,
     /// Connections that the engine can have at one time.
     pub flows_max: usize,
     /// Octets of local connections may go through channels, past the engine.
@@ -95,6 +97,7 @@ impl EngineConfig {
     pub const fn with_secret(secret: [u8; 16]) -> EngineConfig {
         EngineConfig {
             secret,
+            netns: NetNs(0),
             flows_max: FLOWS_MAX,
             direct: true,
             tcp: TcpConfig {
@@ -237,8 +240,8 @@ impl Engine {
     }
 
     /// A process attached. `None` when there are too many.
-    pub fn open_session(&mut self, uid: u32, layout: RegionLayout) -> Option<SessionId> {
-        self.sessions.open(uid, layout)
+    pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
+        self.sessions.open(cred, layout)
     }
 
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {

@@ -7,7 +7,7 @@ use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
-use toe_base::{FlowId, FlowIdx, ListenerId, QueueSetId, SessionId};
+use toe_base::{Cred, FlowId, FlowIdx, ListenerId, QueueSetId, SessionId};
 
 /// Slots under generation-checked ids: what a session calls its flows or listeners.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub const ANSWERS_MAX: usize = 8192;
 /// One session.
 #[derive(Debug)]
 pub struct Session {
-    pub uid: u32,
+    pub cred: Cred,
     pub layout: RegionLayout,
     /// Cleared when the process is gone; the record stays until nothing refers to the region.
     pub open: bool,
@@ -100,12 +100,12 @@ const TWINS_MAX: usize = 4096;
 impl Sessions {
     pub fn new(staging_len: u64) -> Sessions {
         let layout = RegionLayout { queue_sets: 0, flows: 0, receive_len: 0, send_len: 0 };
-        let mut staging = Session::new(0, layout);
+        let mut staging = Session::new(Cred::default(), layout);
         staging.arena = Arena::new(0, staging_len);
         Sessions { table: vec![Some(staging)] }
     }
 
-    pub fn open(&mut self, uid: u32, layout: RegionLayout) -> Option<SessionId> {
+    pub fn open(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
         let at = match self.table.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.table.len() < SESSIONS_MAX => {
@@ -114,7 +114,7 @@ impl Sessions {
             }
             None => return None,
         };
-        self.table[at] = Some(Session::new(uid, layout));
+        self.table[at] = Some(Session::new(cred, layout));
         Some(SessionId(at as u16))
     }
 
@@ -161,9 +161,9 @@ impl Sessions {
 }
 
 impl Session {
-    fn new(uid: u32, layout: RegionLayout) -> Session {
+    fn new(cred: Cred, layout: RegionLayout) -> Session {
         Session {
-            uid,
+            cred,
             layout,
             open: true,
             queue_sets: 0,

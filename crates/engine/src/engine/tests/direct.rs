@@ -11,7 +11,7 @@ use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 use zerocopy::IntoBytes;
 
 const QS: QueueSetId = QueueSetId(0);
@@ -89,6 +89,7 @@ impl Machine {
     fn new(server_uid: u32) -> Machine {
         let mut engine = Engine::new(EngineConfig {
             secret: [9; 16],
+            netns: NetNs(0),
             flows_max: 128,
             direct: true,
             tcp: TcpConfig::default(),
@@ -120,7 +121,7 @@ impl Machine {
     }
 
     fn attach(&mut self, uid: u32) -> SessionId {
-        let session = self.engine.open_session(uid, LAYOUT).expect("room");
+        let session = self.engine.open_session(toe_base::Cred::of_user(uid), LAYOUT).expect("room");
         self.engine.add_queue_set(session).expect("room");
         self.hosts.open(session, LAYOUT.len());
         session

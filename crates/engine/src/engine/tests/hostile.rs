@@ -91,7 +91,8 @@ fn random_entries_fence_only_who_wrote_them() {
     for round in 0..rounds() {
         let side = &mut world.sides[B];
         let session = *attached.get_or_insert_with(|| {
-            let session = side.engine.open_session(1000, super::world::LAYOUT).expect("room");
+            let session =
+                side.engine.open_session(toe_base::Cred::of_user(1000), super::world::LAYOUT).expect("room");
             side.engine.add_queue_set(session).expect("room");
             session
         });

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
-use toe_base::{FlowId, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 use zerocopy::IntoBytes;
 
 const QS: QueueSetId = QueueSetId(0);
@@ -70,12 +70,13 @@ impl Ends {
     fn connected() -> (Ends, FlowId, FlowId) {
         let mut engine = Engine::new(EngineConfig {
             secret: [3; 16],
+            netns: NetNs(0),
             flows_max: 8,
             direct: true,
             tcp: TcpConfig::default(),
         });
         engine.add_local();
-        let session = engine.open_session(0, LAYOUT).expect("room");
+        let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let mut ends = Ends { engine, host: Pretence::default(), session, now: Instant::from_millis(1) };
         let at: SocketAddr = "127.0.0.1:80".parse().expect("an address");

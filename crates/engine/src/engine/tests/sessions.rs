@@ -10,7 +10,7 @@ use toe_base::{FlowId, QueueSetId, SessionId};
 /// A second session on B's engine.
 pub(super) fn second_session(world: &mut World) -> SessionId {
     let side = &mut world.sides[B];
-    let session = side.engine.open_session(1000, LAYOUT).expect("room");
+    let session = side.engine.open_session(toe_base::Cred::of_user(1000), LAYOUT).expect("room");
     side.engine.add_queue_set(session).expect("room");
     session
 }
@@ -185,7 +185,7 @@ fn a_privileged_port_needs_root_or_the_kernels_word() {
             v6_only: false,
             identity: 1,
             shares_port: false,
-            is_here: true,
+            netns: toe_base::NetNs(0),
             listens: true,
         },
     );

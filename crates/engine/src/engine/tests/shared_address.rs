@@ -41,8 +41,14 @@ fn world() -> World {
 fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
     let (now, side) = (world.now, &mut world.sides[B]);
     let identity = u64::from(at.port());
-    let twin =
-        Twin { local: at.into(), v6_only: false, identity, shares_port: false, is_here: true, listens: true };
+    let twin = Twin {
+        local: at.into(),
+        v6_only: false,
+        identity,
+        shares_port: false,
+        netns: toe_base::NetNs(0),
+        listens: true,
+    };
     let twin = side.engine.add_twin(side.session, twin);
     side.listen_with(now, at, twin).expect("listens")
 }
@@ -320,11 +326,11 @@ fn only_who_holds_the_port_in_the_kernel_is_served_there() {
         v6_only: false,
         identity: 1,
         shares_port: false,
-        is_here: true,
+        netns: toe_base::NetNs(0),
         listens: true,
     };
     for (bad, why) in [
-        (Twin { is_here: false, ..good }, "of another namespace"),
+        (Twin { netns: toe_base::NetNs(7), ..good }, "of another namespace"),
         (Twin { listens: false, ..good }, "bound, as others may be"),
     ] {
         let twin = side.engine.add_twin(side.session, bad);

@@ -99,7 +99,7 @@ fn what_the_last_holder_had_not_been_told_the_next_one_hears() {
     world.sides[A].memory.ring_len = 100;
     let side = &mut world.sides[A];
     let anchor = side.conns[a].anchor;
-    let next = side.engine.open_session(1000, LAYOUT).expect("room");
+    let next = side.engine.open_session(toe_base::Cred::of_user(1000), LAYOUT).expect("room");
     side.engine.add_queue_set(next).expect("room");
     let claimed = side.engine.claim(world.now, next, QueueSetId(0), 9, anchor, &mut side.memory);
     let Ok(Claimed::Flow(flow)) = claimed else { panic!("{claimed:?}") };

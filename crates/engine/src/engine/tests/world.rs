@@ -14,7 +14,7 @@ use toe_abi::command::{
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId};
 use toe_wire::icmpv6::link_local_of;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
@@ -145,6 +145,7 @@ impl Side {
     pub(super) fn new(number: u8, caps: LinkCaps) -> Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
+            netns: NetNs(0),
             flows_max: 256,
             direct: true,
             // Listeners have to ask for it all the same.
@@ -156,7 +157,7 @@ impl Side {
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
         engine.add_addr(port, Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64);
         engine.add_addr(port, link_local_of(link.mac, link.zone), 64);
-        let session = engine.open_session(0, LAYOUT).expect("room");
+        let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory { ring_len: 64, ..Memory::default() };
         Side {
