@@ -34,8 +34,8 @@ pub enum Request {
     /// `room`: octets that the host can map, 0: no limit; the region is made smaller for it.
     /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the session's directory of anchors].
     Hello { room: u64 },
-    /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [reading end of the interrupt
-    /// pipe].
+    /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [the interrupt's
+    /// receiving socket].
     AddQueueSet,
     /// Make `count` more anchors in the session's directory. Answer: [`Reply::Anchors`].
     TakeAnchors { count: u32 },
@@ -48,7 +48,7 @@ pub enum Request {
     /// Completions of a claimed flow go to queue set `queue_set`.
     Claim { queue_set: u8, fd: u32 },
     /// Fetch a channel that [`crate::entry::Completion::OfferChannel`] named. Answer: [`Reply::Channel`] with descriptors
-    /// [the channel's memory, writing end of the other side's interrupt pipe].
+    /// [the channel's memory, a sending end of the other side's interrupt].
     OpenChannel { channel: u32 },
     /// Give a flow back to the engine: whoever shows its anchor next, be it the same session, gets it. With descriptor
     /// [memory that holds `unread` octets] when the program has received octets through a channel that it has not

@@ -19,7 +19,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, Endpoint, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
-use toe_ring::{EngineQueueSet, irq_pair};
+use toe_ring::EngineQueueSet;
 
 /// Looks at a host that is in the middle of something with a flow that it has to let go of: some tens of µs. It copies at
 /// most what a window holds; if its thread stands still meanwhile, the claim comes again.
@@ -226,15 +226,16 @@ impl Daemon {
 
     fn add_queue_set(&mut self, place: u32) -> Answer {
         let id = self.session_of(place)?;
-        let (sender, receiver) = irq_pair().map_err(|_| Errno::EMFILE)?;
+        let (line, receiver) = self.irq_names.interrupt().map_err(|_| Errno::EMFILE)?;
+        crate::sys::refuse_descriptors(&receiver);
         let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
         let next = session.queue_sets.len();
         let index = u8::try_from(next).map_err(|_| Errno::ENOBUFS)?;
         if u32::from(index) >= session.layout.queue_sets {
             return Err(Errno::ENOBUFS);
         }
-        let queue_set = EngineQueueSet::new(&session.region, &session.layout, index, sender)
-            .map_err(|_| Errno::ENOBUFS)?;
+        let queue_set =
+            EngineQueueSet::new(&session.region, &session.layout, index, line).map_err(|_| Errno::ENOBUFS)?;
         match self.engine.add_queue_set(id) {
             Some(QueueSetId(given)) if given == index => session.queue_sets.push(queue_set),
             _ => return Err(Errno::ENOBUFS),

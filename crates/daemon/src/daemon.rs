@@ -9,6 +9,7 @@ use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::fence::LogLimit;
+use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::load::Meter;
 use crate::poller::{Poller, Token};
@@ -93,6 +94,7 @@ pub struct Daemon {
     /// Set once there are links whose interfaces the kernel may change.
     pub(crate) kernel: Option<Follower>,
     pub(crate) anchors: Anchors,
+    pub(crate) irq_names: IrqNames,
     /// Anchors that were just closed, kept between rounds for its memory.
     pub(crate) closed_anchors: Vec<AnchorHandle>,
     /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
@@ -175,6 +177,7 @@ impl Daemon {
             ports: Ports::default(),
             kernel: None,
             anchors,
+            irq_names: IrqNames::new()?,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),
             unread_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,

@@ -133,7 +133,11 @@ impl HostSide for Sessions {
     }
 
     fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
-        self.channels.open(channel, ends)
+        // Who may send interrupts to another's host could send it descriptors beside them, and it would close what it
+        // never asked for.
+        let uid = |(id, _): (SessionId, QueueSetId)| self.get(id).map(|session| session.peer.uid);
+        let is_safe = self.interrupts_carry_nothing || uid(ends[0]) == uid(ends[1]);
+        is_safe && self.channels.open(channel, ends)
     }
 
     fn close_channel(&mut self, channel: ChannelId) {

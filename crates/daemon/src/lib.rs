@@ -19,6 +19,7 @@ pub mod cores;
 pub mod daemon;
 pub mod fence;
 pub mod host_side;
+pub mod irq_names;
 pub mod kernel;
 pub mod load;
 pub mod log;

@@ -158,6 +158,8 @@ pub struct Sessions {
     moderated: Vec<(SessionId, u8)>,
     pub(crate) channels: Channels,
     pub(crate) captures: Captures,
+    /// The kernel keeps descriptors out of interrupts (Linux 6.16).
+    pub(crate) interrupts_carry_nothing: bool,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -175,6 +177,7 @@ impl Sessions {
             moderated: Vec::new(),
             channels: Channels::default(),
             captures: Captures::default(),
+            interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
             faults: Vec::new(),
         })
     }

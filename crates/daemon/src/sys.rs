@@ -25,6 +25,25 @@ pub(crate) fn netns_of(socket: impl AsFd) -> Option<NetNs> {
     (done == 0 && len as usize == size_of::<u64>()).then_some(NetNs(cookie))
 }
 
+/// Whoever sends to this Unix socket, or connects to it, can send no descriptors from now on (SO_PASSRIGHTS, Linux 6.16), so that
+/// who receives has none to close. `false`: the kernel is older.
+pub(crate) fn refuse_descriptors(socket: impl AsFd) -> bool {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let off: libc::c_int = 0;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the call,
+    // and the value is a local of the length that is given.
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), len) };
+    done == 0
+}
+
+/// Whether [`refuse_descriptors`] works here.
+pub(crate) fn can_refuse_descriptors() -> bool {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    socket.is_ok_and(refuse_descriptors)
+}
+
 /// The network namespace that this process opens its links in.
 pub(crate) fn own_netns() -> std::io::Result<NetNs> {
     let socket =

@@ -8,8 +8,8 @@
 //! direction sets the bit and gets the count of octets whose entries are in the ring or will be in a moment. So all agree
 //! on how much went through the channel, whoever it was that ended it and whenever.
 //!
-//! **Sleeping.** As in [`crate::irq`]: store `armed`, fence, look again, sleep on the queue set's interrupt pipe; the
-//! other end stores entries, fence, looks at `armed`, writes the pipe.
+//! **Sleeping.** As in [`crate::irq`]: store `armed`, fence, look again, sleep on the queue set's interrupt; the
+//! other end stores entries, fence, looks at `armed`, sends an interrupt.
 
 use crate::engine_cursor::{EngineConsumer, EngineProducer, PushError};
 use crate::irq::{IrqSender, Signal};
@@ -148,7 +148,7 @@ pub struct ChannelEnd {
 }
 
 impl ChannelEnd {
-    /// End `side` of the channel in `memory`; `wake` is the writing end of the other side's interrupt pipe.
+    /// End `side` of the channel in `memory`; `wake` is a sending end of the other side's interrupt.
     pub fn new(
         memory: ChannelMemory,
         side: Side,

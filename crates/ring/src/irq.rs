@@ -1,17 +1,20 @@
-//! Engine wakes host: the `IRQ_ARMED` register of a queue set, and a pipe.
+//! Engine wakes host: the `IRQ_ARMED` register of a queue set, and a socket for datagrams.
 //!
 //! | engine | host |
 //! |---|---|
 //! | 1. store completions (release) | 1. store `IRQ_ARMED` = 1 |
 //! | 2. fence, sequentially consistent | 2. fence, sequentially consistent |
-//! | 3. load `IRQ_ARMED`; 1 and an interrupt due: store 0, write the pipe | 3. look at `cpl` again; empty: sleep |
+//! | 3. load `IRQ_ARMED`; 1 and an interrupt due: store 0, send a datagram | 3. look at `cpl` again; empty: sleep |
 //!
 //! The reasoning is that of [`crate::doorbell`]. The engine stores 0 *before* it writes, so whatever it clears is
-//! followed by a wake-up; the host makes the pipe quiet *before* it arms, never between arming and sleeping.
+//! followed by a wake-up; the host takes the datagrams *before* it arms, never between arming and sleeping.
 //!
-//! Why a pipe and not an eventfd: both holders of an eventfd share one set of flags and one count. A hostile host
-//! could make it blocking and full, and the engine's next write would never return (a write has no "do not wait" of
-//! its own, as a read has). The ends of a pipe have flags of their own.
+//! Why datagrams. Both holders of an eventfd share one set of flags and one count: a hostile host could make it blocking
+//! and full, and the engine's next write would never return. A pipe has one lock for both ends, and a reader holds it
+//! while the kernel copies to his memory, which he can let wait for ever (memory whose pages come from a file system or
+//! a userfaultfd of his): then a writer waits for that lock, non-blocking or not. Who sends a datagram takes no lock that
+//! a receiver holds while he copies, shares no flags with him, and gets no SIGPIPE when he is gone. Each sender has a
+//! socket of his own, so what one does to his (shut it down, fill it) is nothing to the others.
 //!
 //! Used by the daemon ([`EngineIrq`]) and the host library ([`HostIrq`]).
 
@@ -20,20 +23,34 @@ use crate::region::Region;
 use crate::sync::{Ordering, Words, fence};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, Result};
-use rustix::pipe::PipeFlags;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::path::PathBuf;
 use toe_abi::attach::FenceReason;
 use toe_abi::register::{HostRegisters, IrqMode};
 use toe_base::Instant;
 
-/// Interrupts not yet taken that a pipe remembers. One would do.
-const PIPE_OCTETS: usize = 4096;
+/// Datagrams that one drain takes: more than the kernel keeps for a receiver (net.unix.max_dgram_qlen, 10 unless set otherwise).
+const DRAIN_MAX: usize = 64;
 
-/// A new interrupt pipe: the engine's end, and the one for the host (sent beside `Reply::QueueSet`).
-pub fn irq_pair() -> Result<(IrqSender, OwnedFd)> {
-    let (host_end, engine_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // One page instead of sixteen; a refusal changes nothing.
-    let _ = rustix::pipe::fcntl_setpipe_size(&engine_end, PIPE_OCTETS);
-    Ok((IrqSender(engine_end), host_end))
+fn datagram_socket() -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+}
+
+/// A new interrupt: the engine's end, and the receiving socket for the host (sent beside `Reply::QueueSet`).
+///
+/// `name` is what the receiving socket is bound to as long as the engine's end lives. It must lie in a directory into
+/// which only the engine can reach: whoever reaches it can interrupt the host.
+pub fn irq_pair(name: PathBuf) -> Result<(IrqLine, OwnedFd)> {
+    let host_end = datagram_socket()?;
+    rustix::net::bind(&host_end, &SocketAddrUnix::new(&name)?)?;
+    match IrqSender::to(&name) {
+        Ok(sender) => Ok((IrqLine { sender, name }, host_end)),
+        Err(errno) => {
+            let _ = rustix::fs::unlink(&name);
+            Err(errno)
+        }
+    }
 }
 
 /// Wakes the host.
@@ -41,7 +58,7 @@ pub trait Signal {
     fn signal(&self);
 }
 
-/// The engine's end of an interrupt pipe. The process must ignore SIGPIPE, as Rust programs do unless told otherwise.
+/// A sending end of an interrupt.
 #[derive(Debug)]
 pub struct IrqSender(OwnedFd);
 
@@ -52,35 +69,60 @@ impl From<OwnedFd> for IrqSender {
 }
 
 impl IrqSender {
-    /// Another writing end of the same pipe, with flags of its own, for a process that is to wake the host as well: what
-    /// it does to its end does not touch this one.
-    pub fn reopen(&self) -> Result<OwnedFd> {
-        use rustix::fs::{Mode, OFlags};
-        let path = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&self.0));
-        rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    fn to(name: &std::path::Path) -> Result<IrqSender> {
+        let socket = datagram_socket()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(name)?)?;
+        Ok(IrqSender(socket))
     }
 }
 
 impl Signal for IrqSender {
-    /// Never blocks. A full pipe is readable anyway; a host that is gone needs no interrupt.
+    /// Never blocks and raises no signal. A receiver that is full is readable anyway; one that is gone needs no interrupt.
+    ///
+    /// By write(2), which programs that filter their system calls still may.
     fn signal(&self) {
         let _ = rustix::io::write(&self.0, &[1]);
     }
 }
 
-/// The host's end of an interrupt pipe: readable once an interrupt came.
+/// The engine's end of an interrupt.
+#[derive(Debug)]
+pub struct IrqLine {
+    sender: IrqSender,
+    name: PathBuf,
+}
+
+impl IrqLine {
+    /// A sending end for a process that is to wake the host as well: what it does to its own does not touch this one.
+    pub fn another(&self) -> Result<OwnedFd> {
+        IrqSender::to(&self.name).map(|sender| sender.0)
+    }
+}
+
+impl Signal for IrqLine {
+    fn signal(&self) {
+        self.sender.signal();
+    }
+}
+
+impl Drop for IrqLine {
+    fn drop(&mut self) {
+        // If it stays, its directory goes with the engine.
+        let _ = rustix::fs::unlink(&self.name);
+    }
+}
+
+/// The host's end of an interrupt: readable once one came.
 #[derive(Debug)]
 pub struct IrqReceiver(OwnedFd);
 
 impl IrqReceiver {
     /// Makes it quiet; `true` when there had been an interrupt. Does not block.
     pub fn drain(&self) -> Result<bool> {
-        let mut octets = [0; 64];
         let mut any = false;
         // Bounded: what is left over makes the next sleep a short one.
-        for _ in 0..PIPE_OCTETS / octets.len() {
-            match rustix::io::read(&self.0, &mut octets) {
-                Ok(n) if n < octets.len() => return Ok(any || n > 0),
+        for _ in 0..DRAIN_MAX {
+            match rustix::io::read(&self.0, &mut [0; 1]) {
                 Ok(_) => any = true,
                 Err(Errno::AGAIN) => return Ok(any),
                 Err(errno) => return Err(errno),
@@ -146,7 +188,7 @@ impl<M: Words, R> HostIrq<M, R> {
 
 /// The engine's side.
 #[derive(Debug)]
-pub struct EngineIrq<M = Region, S = IrqSender> {
+pub struct EngineIrq<M = Region, S = IrqLine> {
     memory: M,
     registers: u64,
     sender: S,
@@ -154,8 +196,8 @@ pub struct EngineIrq<M = Region, S = IrqSender> {
 }
 
 impl<M> EngineIrq<M> {
-    /// The pipe's writing end.
-    pub fn sender(&self) -> &IrqSender {
+    /// Where it is sent from.
+    pub fn line(&self) -> &IrqLine {
         &self.sender
     }
 }

@@ -33,7 +33,7 @@ pub use channel::{ChannelEnd, ChannelMemory, Frozen};
 pub use doorbell::{EngineDoorbell, EngineSleep, EventFd, HostDoorbell};
 pub use engine_cursor::{EngineConsumer, EngineProducer, PushError};
 pub use host_cursor::{Full, HostConsumer, HostProducer};
-pub use irq::{EngineIrq, HostIrq, IrqReceiver, IrqSender, irq_pair};
+pub use irq::{EngineIrq, HostIrq, IrqLine, IrqReceiver, IrqSender, irq_pair};
 pub use moderation::{IrqSettings, Moderation};
 pub use queue_set::{EngineQueueSet, HostQueueSet};
 pub use region::{OutOfRange, Region};

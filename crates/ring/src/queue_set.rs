@@ -5,7 +5,7 @@
 
 use crate::engine_cursor::{EngineConsumer, EngineProducer, PushError};
 use crate::host_cursor::{Full, HostConsumer, HostProducer};
-use crate::irq::{EngineIrq, HostIrq, IrqSender};
+use crate::irq::{EngineIrq, HostIrq, IrqLine};
 use crate::region::{OutOfRange, Region};
 use crate::sync::{Ordering, Words, fence};
 use rustix::fd::OwnedFd;
@@ -181,12 +181,7 @@ pub struct EngineQueueSet {
 }
 
 impl EngineQueueSet {
-    pub fn new(
-        region: &Region,
-        layout: &RegionLayout,
-        index: u8,
-        irq: IrqSender,
-    ) -> Result<Self, OutOfRange> {
+    pub fn new(region: &Region, layout: &RegionLayout, index: u8, irq: IrqLine) -> Result<Self, OutOfRange> {
         let place = Place::new(layout, index)?;
         let consumer = |ring, entries, register| {
             EngineConsumer::new(region.clone(), place.base + ring, entries, place.engine_registers + register)
@@ -290,10 +285,10 @@ impl EngineQueueSet {
         self.irq.posted(now, posted, full)
     }
 
-    /// A writing end of the interrupt pipe for another session, which wakes this host itself (see
+    /// A sending end of the interrupt for another session, which wakes this host itself (see
     /// [`crate::channel`]).
     pub fn waker(&self) -> rustix::io::Result<OwnedFd> {
-        self.irq.sender().reopen()
+        self.irq.line().another()
     }
 
     /// Interrupts that a moderated host is owed by `now`.

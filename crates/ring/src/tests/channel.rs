@@ -2,7 +2,7 @@
 
 use super::Random;
 use crate::channel::{ChannelEnd, ChannelMemory, Frozen};
-use crate::irq::{IrqReceiver, irq_pair};
+use crate::irq::IrqReceiver;
 use crate::region::Region;
 use crate::sync::{Ordering, Words};
 use rustix::fd::AsFd;
@@ -18,10 +18,10 @@ const GENERATION: u16 = 3;
 /// Both ends, each over a mapping of its own, and what wakes them.
 fn ends() -> ([ChannelEnd; 2], [IrqReceiver; 2]) {
     let (_engine, file) = ChannelMemory::create().unwrap();
-    let (to_zero, wakes_zero) = irq_pair().unwrap();
-    let (to_one, wakes_one) = irq_pair().unwrap();
+    let (to_zero, wakes_zero) = super::interrupt();
+    let (to_one, wakes_one) = super::interrupt();
     let end = |side, wake| ChannelEnd::new(ChannelMemory::map(&file).unwrap(), side, wake).unwrap();
-    let ends = [end(Side::Zero, to_one.reopen().unwrap()), end(Side::One, to_zero.reopen().unwrap())];
+    let ends = [end(Side::Zero, to_one.another().unwrap()), end(Side::One, to_zero.another().unwrap())];
     (ends, [IrqReceiver::from(wakes_zero), IrqReceiver::from(wakes_one)])
 }
 
@@ -160,8 +160,8 @@ fn ends_once(round: u64) -> ([ChannelEnd; 2], u64) {
         }
         engine.reset(SLOT);
         let end = |side| {
-            let (wake, _) = irq_pair().unwrap();
-            let wake = wake.reopen().unwrap();
+            let (line, _receiver) = super::interrupt();
+            let wake = line.another().unwrap();
             ChannelEnd::new(ChannelMemory::map(file.as_fd()).unwrap(), side, wake).unwrap()
         };
         ([end(Side::Zero), end(Side::One)], round)
@@ -244,15 +244,19 @@ fn an_end_is_woken_once_for_each_time_that_it_asked() {
 }
 
 #[test]
-fn what_a_peer_does_to_its_writing_end_does_not_touch_the_engines() {
-    let (sender, receiver) = irq_pair().unwrap();
-    let theirs = sender.reopen().unwrap();
+fn what_a_peer_does_to_its_sending_end_does_not_touch_the_engines() {
+    let (sender, receiver) = super::interrupt();
+    let theirs = sender.another().unwrap();
     rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
-    // Full: a blocking writing end would wait here.
+    // Full: a blocking sender would wait here.
     for _ in 0..10_000 {
         crate::irq::Signal::signal(&sender);
     }
-    assert_eq!(IrqReceiver::from(receiver).drain(), Ok(true));
+    let receiver = IrqReceiver::from(receiver);
+    assert_eq!(receiver.drain(), Ok(true));
+    rustix::net::shutdown(&theirs, rustix::net::Shutdown::Both).unwrap();
+    crate::irq::Signal::signal(&sender);
+    assert_eq!(receiver.drain(), Ok(true));
 }
 
 #[test]

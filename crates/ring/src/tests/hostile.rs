@@ -3,7 +3,6 @@
 
 use super::Random;
 use crate::engine_cursor::{EngineProducer, PushError};
-use crate::irq::irq_pair;
 use crate::queue_set::EngineQueueSet;
 use crate::region::Region;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ const CPL_HEAD: u64 = BASE + QueueSetLayout::HOST_REGISTERS + HostRegisters::CPL
 
 fn engine_side() -> (Region, EngineQueueSet) {
     let (region, _file) = Region::create_for(&LAYOUT, 1).unwrap();
-    let (sender, _receiver) = irq_pair().unwrap();
+    let (sender, _receiver) = super::interrupt();
     let queue_set = EngineQueueSet::new(&region, &LAYOUT, 0, sender).unwrap();
     (region, queue_set)
 }

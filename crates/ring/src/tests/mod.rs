@@ -17,6 +17,15 @@ mod ring;
 #[cfg(not(loom))]
 mod wake;
 
+/// An interrupt whose name nobody else of this process has.
+#[cfg(not(loom))]
+fn interrupt() -> (crate::irq::IrqLine, rustix::fd::OwnedFd) {
+    static MADE: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+    let number = MADE.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    let name = format!("toe-ring-test-{}-{number}", std::process::id());
+    crate::irq::irq_pair(std::env::temp_dir().join(name)).unwrap()
+}
+
 /// A small seeded generator (splitmix64), so that a failing run can be had again.
 #[cfg(not(loom))]
 struct Random(u64);

@@ -1,6 +1,5 @@
 //! A whole queue set, host's side to engine's side and back, in memory mapped twice.
 
-use crate::irq::irq_pair;
 use crate::moderation::IrqSettings;
 use crate::queue_set::{EngineQueueSet, HostQueueSet};
 use crate::region::{OutOfRange, Region};
@@ -19,7 +18,7 @@ const FLOW: FlowId = FlowId::new(3, 1);
 fn pair(index: u8) -> (HostQueueSet, EngineQueueSet) {
     let (region, file) = Region::create_for(&LAYOUT, 1).unwrap();
     let host_region = Region::map(&file, LAYOUT.len()).unwrap();
-    let (sender, receiver) = irq_pair().unwrap();
+    let (sender, receiver) = super::interrupt();
     let engine = EngineQueueSet::new(&region, &LAYOUT, index, sender).unwrap();
     let host = HostQueueSet::new(&host_region, &LAYOUT, index, receiver).unwrap();
     (host, engine)
@@ -151,7 +150,7 @@ fn a_moderated_host_is_interrupted_by_count_or_by_time() {
 fn a_queue_set_that_the_region_lacks_is_refused() {
     let (region, _file) = Region::create_for(&LAYOUT, 1).unwrap();
     let make = |layout: &RegionLayout, index| {
-        HostQueueSet::new(&region, layout, index, irq_pair().unwrap().1).map(|_| ())
+        HostQueueSet::new(&region, layout, index, super::interrupt().1).map(|_| ())
     };
     assert_eq!(make(&LAYOUT, 1), Ok(()));
     assert_eq!(make(&LAYOUT, 2), Err(OutOfRange));
