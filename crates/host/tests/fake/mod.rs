@@ -477,11 +477,12 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 Reply::Welcome { session: session as u16, layout: LAYOUT }
             }
             Request::AddQueueSet => {
-                let session = &mut shared.sessions[mine.expect("Hello came first")];
-                let index = session.queue_sets.len() as u8;
-                let (sender, receiver) = irq_pair().expect("a pipe");
-                let queue =
-                    EngineQueueSet::new(&session.region, &LAYOUT, index, sender).expect("a queue set");
+                let session_number = mine.expect("Hello came first");
+                let index = shared.sessions[session_number].queue_sets.len() as u8;
+                let name = shared.anchors.join(format!("interrupt-{session_number}-{index}"));
+                let (line, receiver) = irq_pair(name).expect("a socket");
+                let session = &mut shared.sessions[session_number];
+                let queue = EngineQueueSet::new(&session.region, &LAYOUT, index, line).expect("a queue set");
                 session.queue_sets.push(queue);
                 fds.insert(0, receiver);
                 Reply::QueueSet { index }
