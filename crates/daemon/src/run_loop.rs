@@ -20,13 +20,9 @@ const TICK_US: u64 = 100;
 const LOCAL_PER_ROUND: usize = 512;
 /// Rounds that an ending engine gives itself to tell its peers.
 const FAREWELL_ROUNDS: usize = 64;
-/// Connections accepted before anything else gets its turn.
-const ACCEPTS_PER_TURN: usize = 32;
 /// Anchors looked after in one turn, and when the next turn comes at the latest.
 const DOUBTS_PER_TURN: usize = 64;
 const DOUBTS_AGAIN_US: u64 = 100;
-/// How long accepting rests when there are no descriptors.
-const ACCEPT_AGAIN_AFTER_US: u64 = 100_000;
 
 impl Daemon {
     /// Works until the engine is told to stop.
@@ -93,7 +89,7 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.steer(now);
+        self.steer();
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         let neighbours = self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
@@ -160,7 +156,7 @@ impl Daemon {
     fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
         for &token in tokens {
             match token {
-                Token::Listener => self.accept(now),
+                Token::Porter => self.serve_porter(now),
                 Token::Signal => self.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
                 Token::Port(place) => {
@@ -168,19 +164,15 @@ impl Daemon {
                         slot.stir();
                     }
                 }
-                Token::Connection(place) => self.serve_connection(now, place),
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),
-                Token::Anchors => self.take_closed_anchors(now),
+                Token::Anchors(id) => self.take_closed_anchors(now, id),
                 Token::Kernel => self.follow(now),
             }
         }
         self.resolve_doubts(now);
         if self.follow_later_at() <= now {
             self.follow_later(now);
-        }
-        if self.accept_again_at.is_some_and(|at| at <= now) {
-            self.resume_accepting();
         }
         self.fence_faults(now);
         self.forget_unread();
@@ -196,7 +188,6 @@ impl Daemon {
             .min(doubts_again)
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
-            .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))
             .min(self.follow_later_at())
     }
 
@@ -332,10 +323,10 @@ impl Daemon {
         }
     }
 
-    fn take_closed_anchors(&mut self, now: Instant) {
+    fn take_closed_anchors(&mut self, now: Instant, id: u32) {
         let mut closed = std::mem::take(&mut self.closed_anchors);
         closed.clear();
-        self.anchors.take_closed(&mut closed);
+        self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
         self.take_all_entries(now);
         for anchor in closed.drain(..) {
@@ -374,29 +365,6 @@ impl Daemon {
         self.owner = None;
         if self.stop == Stop::No {
             self.stop = Stop::WhenUnused;
-        }
-    }
-
-    fn accept(&mut self, now: Instant) {
-        let Some(listener) = &self.listener else { return };
-        for _ in 0..ACCEPTS_PER_TURN {
-            if !self.connections.accept(listener, &self.poller) {
-                break;
-            }
-        }
-        if self.connections.take_exhausted() {
-            // The listener would report without end what cannot be taken.
-            self.poller.remove(listener);
-            self.accept_again_at = Some(now.after_us(ACCEPT_AGAIN_AFTER_US));
-        }
-    }
-
-    fn resume_accepting(&mut self) {
-        self.accept_again_at = None;
-        if let Some(listener) = &self.listener
-            && let Err(error) = self.poller.add(listener, Token::Listener)
-        {
-            tracing::error!(%error, "the control socket cannot be watched; nobody can attach any more");
         }
     }
 }

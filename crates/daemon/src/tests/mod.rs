@@ -12,6 +12,8 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// A directory that goes with the test.
 #[derive(Debug)]
@@ -47,8 +49,27 @@ pub(crate) fn daemon_with(line: &str) -> Daemon {
     Daemon::new(&config, [7; 16]).expect("a daemon")
 }
 
-/// Rounds and looks outside until nothing moves any more.
+/// Works until nothing moves any more and nobody of the porter's has anything left to do.
 pub(crate) fn settle(daemon: &mut Daemon) {
+    let began = std::time::Instant::now();
+    loop {
+        let dealings = daemon.porter.dealings();
+        let settled = daemon.porter.settle();
+        while settled.recv_timeout(Duration::from_micros(20)) == Err(RecvTimeoutError::Timeout) {
+            let now = daemon.clock.now();
+            daemon.round(now);
+            daemon.tick(now).expect("a look outside");
+            assert!(began.elapsed() < Duration::from_secs(60), "the porter never comes to rest");
+        }
+        come_to_rest(daemon);
+        if daemon.porter.dealings() == dealings {
+            return;
+        }
+    }
+}
+
+/// Rounds and looks outside until nothing moves any more.
+pub(crate) fn come_to_rest(daemon: &mut Daemon) {
     let mut quiet = 0;
     for _ in 0..100_000 {
         let now = daemon.clock.now();
