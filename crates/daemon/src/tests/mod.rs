@@ -5,7 +5,9 @@ mod capture;
 mod direct;
 mod fake_host;
 mod follow;
+mod fuse;
 mod hostile;
+mod porter;
 mod transfer;
 
 use crate::config::Config;
@@ -65,6 +67,16 @@ pub(crate) fn settle(daemon: &mut Daemon) {
         if daemon.porter.dealings() == dealings {
             return;
         }
+    }
+}
+
+/// Works until `is_so`, which the porter may be about to make true while one of its threads stands still.
+pub(crate) fn until(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        come_to_rest(daemon);
+        std::thread::yield_now();
+        assert!(began.elapsed() < Duration::from_secs(60), "in vain: {what}");
     }
 }
 
