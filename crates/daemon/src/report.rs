@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use toe_abi::report::{PortReport, SessionReport, SocketReport, SocketsReport, StatusReport, UserReport};
+use toe_base::NetNs;
 use toe_engine::SocketView;
 use toe_port::PortCounter;
 
@@ -22,6 +23,7 @@ impl Daemon {
                     id: id.0,
                     pid: session.peer.pid,
                     uid: session.peer.uid,
+                    netns: self.netns_report(self.engine.netns_of_session(id)),
                     program: session.peer.program.clone(),
                     flows: view.flows,
                     listeners: view.listeners,
@@ -64,6 +66,7 @@ impl Daemon {
             Some(UserReport { program: peer.program.clone(), pid: peer.pid, fd })
         });
         SocketReport {
+            netns: self.netns_report(view.netns),
             state: view.state.to_owned(),
             local: address(view.local),
             remote: address(view.remote),
@@ -76,6 +79,11 @@ impl Daemon {
             },
             tcp: view.tcp.clone(),
         }
+    }
+
+    /// A namespace by its cookie; none is the engine's own.
+    fn netns_report(&self, netns: NetNs) -> Option<u64> {
+        (netns != self.engine.config().netns).then_some(netns.0)
     }
 
     /// Everything that is counted anywhere and is not zero.

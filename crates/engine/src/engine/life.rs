@@ -29,6 +29,7 @@ impl Engine {
         let idx = idx?;
         flow.conn.indexed = true;
         self.index.insert(flow.conn.key, idx);
+        self.names.scopes.hold(flow.conn.key.scope);
         *self.flows.get_mut(idx) = flow;
         self.steer_flow(idx);
         Some(idx)
@@ -246,6 +247,7 @@ impl Engine {
         flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
+        self.names.scopes.release(flow.conn.key.scope);
         let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
@@ -355,6 +357,7 @@ impl Engine {
             self.hand_out(now, idx, host);
         }
         self.leave_channels(session, host);
+        self.forget_twins(session);
         self.anchors.forget_session(session);
     }
 
@@ -424,8 +427,10 @@ impl Engine {
 
     /// Frees the id of a drained session.
     pub fn forget_session(&mut self, session: SessionId) {
-        if self.session_drained(session) {
-            self.sessions.forget(session);
+        if self.session_drained(session)
+            && let Some(record) = self.sessions.forget(session)
+        {
+            self.names.scopes.release(record.scope);
         }
     }
 

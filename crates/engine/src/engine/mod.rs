@@ -1,7 +1,7 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them), [`names`] (whose addresses and ports are),
 //! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
@@ -20,6 +20,7 @@ mod fast_open;
 mod host;
 mod leftovers;
 mod life;
+mod names;
 mod neighbours;
 mod receive;
 mod report;
@@ -38,7 +39,8 @@ pub use report::{SessionView, SocketView};
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
-use crate::control::listen::{Listeners, Twin};
+use crate::control::listen::Listeners;
+use crate::control::names::Names;
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
@@ -141,6 +143,7 @@ pub struct Engine {
     /// Sessions with answers that wait for room.
     answering: VecDeque<SessionId>,
     listeners: Listeners,
+    names: Names,
     sessions: Sessions,
     anchors: Anchors,
     channels: Channels,
@@ -179,6 +182,7 @@ impl Engine {
             reports: ReadyList::new(config.flows_max),
             answering: VecDeque::new(),
             listeners: Listeners::default(),
+            names: Names::new(config.netns),
             sessions: Sessions::new(STAGING_LEN),
             anchors: Anchors::default(),
             channels: Channels::default(),
@@ -241,7 +245,12 @@ impl Engine {
 
     /// A process attached. `None` when there are too many.
     pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
-        self.sessions.open(cred, layout)
+        let scope = self.names.scopes.enter(cred.netns)?;
+        let opened = self.sessions.open(cred, scope, layout);
+        if opened.is_none() {
+            self.names.scopes.release(scope);
+        }
+        opened
     }
 
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
@@ -267,11 +276,6 @@ impl Engine {
     /// Its handle, once for each anchor that stands for nothing any more.
     pub fn poll_released_anchor(&mut self) -> Option<AnchorHandle> {
         self.anchors.poll_released()
-    }
-
-    /// The session showed a kernel socket; the answer is its handle.
-    pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> u32 {
-        self.sessions.get_mut(session).map_or(toe_abi::command::NO_HANDLE, |s| s.add_twin(twin))
     }
 
     // ---- shared by the files of this folder ----

@@ -1,7 +1,8 @@
 //! Sessions: one attached process each, its memory and what it may name.
 
 use crate::control::listen::ListenerIdx;
-use crate::control::listen::Twin;
+use crate::control::names::Twin;
+use crate::flow::key::Scope;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
@@ -60,6 +61,13 @@ impl<T: Copy> Slots<T> {
         self.used == 0
     }
 
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> Vec<(FlowId, T)> {
+        let ids = self.slots.iter().enumerate().filter(|(_, (_, value))| value.is_some());
+        let ids: Vec<_> = ids.map(|(slot, (generation, _))| FlowId::new(slot as u32, *generation)).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
+    }
+
     pub fn values(&self) -> impl Iterator<Item = T> + '_ {
         self.slots.iter().filter_map(|(_, v)| *v)
     }
@@ -72,14 +80,16 @@ pub const ANSWERS_MAX: usize = 8192;
 #[derive(Debug)]
 pub struct Session {
     pub cred: Cred,
+    /// Its network namespace, by the engine's number.
+    pub scope: Scope,
     pub layout: RegionLayout,
     /// Cleared when the process is gone; the record stays until nothing refers to the region.
     pub open: bool,
     pub queue_sets: u8,
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
-    /// Kernel sockets shown as evidence of a bound address.
-    pub twins: Vec<Twin>,
+    /// Kernel sockets shown as evidence of a bound address that no command has named yet.
+    pub twins: Slots<Twin>,
     /// The receive part of the region.
     pub arena: Arena,
     /// Answers and notices that belong to no live flow.
@@ -94,18 +104,18 @@ pub struct Sessions {
     table: Vec<Option<Session>>,
 }
 
-/// Kernel sockets that one session may have shown.
-const TWINS_MAX: usize = 4096;
+/// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
+const TWINS_MAX: u32 = 1024;
 
 impl Sessions {
     pub fn new(staging_len: u64) -> Sessions {
         let layout = RegionLayout { queue_sets: 0, flows: 0, receive_len: 0, send_len: 0 };
-        let mut staging = Session::new(Cred::default(), layout);
+        let mut staging = Session::new(Cred::default(), Scope::OWN, layout);
         staging.arena = Arena::new(0, staging_len);
         Sessions { table: vec![Some(staging)] }
     }
 
-    pub fn open(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
+    pub fn open(&mut self, cred: Cred, scope: Scope, layout: RegionLayout) -> Option<SessionId> {
         let at = match self.table.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.table.len() < SESSIONS_MAX => {
@@ -114,7 +124,7 @@ impl Sessions {
             }
             None => return None,
         };
-        self.table[at] = Some(Session::new(cred, layout));
+        self.table[at] = Some(Session::new(cred, scope, layout));
         Some(SessionId(at as u16))
     }
 
@@ -147,12 +157,8 @@ impl Sessions {
         answers.is_some_and(|a| a.len() > ANSWERS_MAX)
     }
 
-    pub fn forget(&mut self, id: SessionId) {
-        if id.0 != 0
-            && let Some(slot) = self.table.get_mut(id.index())
-        {
-            *slot = None;
-        }
+    pub fn forget(&mut self, id: SessionId) -> Option<Session> {
+        self.table.get_mut(id.index()).filter(|_| id.0 != 0)?.take()
     }
 
     pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
@@ -161,15 +167,16 @@ impl Sessions {
 }
 
 impl Session {
-    fn new(cred: Cred, layout: RegionLayout) -> Session {
+    fn new(cred: Cred, scope: Scope, layout: RegionLayout) -> Session {
         Session {
             cred,
+            scope,
             layout,
             open: true,
             queue_sets: 0,
             flows: Slots::new(layout.flows),
             listeners: Slots::new(SESSION_LISTENERS_MAX as u32),
-            twins: Vec::new(),
+            twins: Slots::new(TWINS_MAX),
             arena: Arena::new(layout.receive_offset(), layout.receive_len),
             answers: Vec::new(),
             pins: 0,
@@ -183,16 +190,6 @@ impl Session {
         self.queue_sets += 1;
         self.answers.push(VecDeque::new());
         Some(QueueSetId(self.queue_sets - 1))
-    }
-
-    pub fn add_twin(&mut self, twin: Twin) -> u32 {
-        if self.twins.len() < TWINS_MAX {
-            self.twins.push(twin);
-            return self.twins.len() as u32 - 1;
-        }
-        let at = self.twins.len() - 1;
-        self.twins[at] = twin;
-        at as u32
     }
 
     /// The listener's record behind the session's name for it.
