@@ -10,5 +10,6 @@ pub mod receive_buffer;
 pub mod record;
 pub mod scoreboard;
 pub mod send_queue;
+mod stretches;
 pub mod table;
 pub mod tcp;

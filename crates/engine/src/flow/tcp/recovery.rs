@@ -285,7 +285,7 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
         flow.board.mark_lost(pool, |_| true);
         return;
     }
-    if flow.board.ranges(pool).first().is_some_and(|r| r.fate == Fate::Sacked) {
+    if flow.board.first(pool).is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
         flow.board.unmark_sacked(pool);
     }
