@@ -41,6 +41,7 @@ use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
 use crate::control::listen::Listeners;
 use crate::control::names::Names;
+use crate::control::port_choice::PortCounters;
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
@@ -151,7 +152,7 @@ pub struct Engine {
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
     time_wait: ReadyList,
-    next_port: u32,
+    port_counters: PortCounters,
     shared: Shared,
     fragments: Fragments,
     /// Connections that ever came in at listeners.
@@ -188,7 +189,7 @@ impl Engine {
             channels: Channels::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
-            next_port: 0,
+            port_counters: PortCounters::default(),
             shared: Shared::default(),
             fragments: Fragments::default(),
             arrivals: 0,

@@ -146,12 +146,12 @@ impl Engine {
     /// A free 4-tuple with one of the ports that the kernel keeps.
     pub(super) fn choose_reserved(
         &mut self,
-        offset: u32,
+        hash: u64,
         source: Addr,
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
-        self.next_port = self.next_port.wrapping_add(1);
-        let from = offset.wrapping_add(self.next_port) as usize;
+        let from = self.port_counters.begin(hash) as usize;
+        self.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
         let found = self.shared.candidates(from).find(free).map(key);
