@@ -86,6 +86,7 @@ toe_base::counters! {
         FenceBadIrqMode = "fence_bad_irq_mode",
         FenceUnknownHandle = "fence_unknown_handle",
         FenceCompletionOverflow = "fence_completion_overflow",
+        FenceMemoryLost = "fence_memory_lost",
     }
 }
 
@@ -106,6 +107,7 @@ impl Counter {
             FenceReason::BadIrqMode => Counter::FenceBadIrqMode,
             FenceReason::UnknownHandle => Counter::FenceUnknownHandle,
             FenceReason::CompletionOverflow => Counter::FenceCompletionOverflow,
+            FenceReason::MemoryLost => Counter::FenceMemoryLost,
         }
     }
 }

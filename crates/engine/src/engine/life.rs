@@ -447,7 +447,9 @@ impl Engine {
         let Some(record) = self.sessions.get(session) else { return };
         let flows: Vec<FlowIdx> = record.flows.values().collect();
         for idx in flows {
-            if self.flows.is_used(idx) && self.flows.get(idx).conn.accepted {
+            // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
+            let is_whole = reason != FenceReason::MemoryLost;
+            if self.flows.is_used(idx) && (self.flows.get(idx).conn.accepted || !is_whole) {
                 self.app_close(now, idx, true, host);
             }
         }
