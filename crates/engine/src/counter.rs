@@ -37,6 +37,8 @@ toe_base::counters! {
         DropNoTimestamp = "drop_no_timestamp",
         DropNoMemory = "drop_no_receive_memory",
         DropReassemblyFull = "drop_reassembly_full",
+        PrunedOutOfOrder = "pruned_out_of_order",
+        CollapsedWindows = "collapsed_windows",
         DropAcceptQueueFull = "drop_accept_queue_full",
         DropBacklogFull = "drop_backlog_full",
         DropFlowTableFull = "drop_flow_table_full",

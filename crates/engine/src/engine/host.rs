@@ -129,9 +129,12 @@ impl Engine {
         if flow.conn.app_closed {
             return Ok(());
         }
-        let arena = self.sessions.arena(flow.receive.session);
+        let memory = flow.receive.session;
+        let arena = self.sessions.arena(memory);
         flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
-        credit_given(flow, now, credit.len);
+        let pressure = self.pressure(memory);
+        let flow = self.flows.get_mut(idx);
+        credit_given(flow, now, credit.len, pressure);
         let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
         flow.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);

@@ -1,8 +1,9 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them), [`names`] (whose addresses and ports are),
-//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
+//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! [`names`] (whose addresses and ports are), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
+//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
@@ -22,6 +23,7 @@ mod leftovers;
 mod life;
 mod names;
 mod neighbours;
+mod pressure;
 mod receive;
 mod report;
 mod shared;
@@ -61,6 +63,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
 use crate::hostif::session::Sessions;
+use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::{ControlFrame, Link, Path, Segment};
@@ -141,6 +144,8 @@ pub struct Engine {
     local_control: VecDeque<(FlowKey, Segment)>,
     /// Flows with something to tell their owner.
     reports: ReadyList,
+    /// Flows with receive memory to spare.
+    hoards: Hoards,
     /// Sessions with answers that wait for room.
     answering: VecDeque<SessionId>,
     listeners: Listeners,
@@ -181,6 +186,7 @@ impl Engine {
             ready_local: ReadyList::new(config.flows_max),
             local_control: VecDeque::new(),
             reports: ReadyList::new(config.flows_max),
+            hoards: Hoards::new(config.flows_max),
             answering: VecDeque::new(),
             listeners: Listeners::default(),
             names: Names::new(config.netns),
@@ -287,6 +293,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
+        self.note_hoard(idx);
         self.count_leftover(idx);
         let flow = self.flows.get(idx);
         self.wheel.set(idx, flow.timers.earliest());

@@ -5,6 +5,7 @@
 pub mod key;
 pub mod limit;
 pub mod pool;
+pub mod pressure;
 pub mod reassembly;
 pub mod receive_buffer;
 pub mod record;
