@@ -51,6 +51,7 @@ toe_base::counters! {
         OrphansReset = "orphans_reset",
         TimeWaitEvicted = "time_wait_evicted",
         TimeWaitReused = "time_wait_reused",
+        TimeWaitResets = "time_wait_resets_ignored",
         CookiesSent = "syn_cookies_sent",
         CookiesGood = "syn_cookies_received",
         CookiesBad = "syn_cookies_failed",

@@ -111,6 +111,7 @@ impl EngineConfig {
                 ecn: EcnMode::Accept,
                 fast_open: FastOpenMode::Client,
                 syn_cookies: SynCookies::Overflow,
+                rfc1337: false,
             },
         }
     }

@@ -219,6 +219,7 @@ impl Engine {
             sent: &mut self.sent,
             held: &mut self.held,
             ecn: self.config.tcp.ecn,
+            rfc1337: self.config.tcp.rfc1337,
             host,
             counters: &mut self.counters,
             challenges: &mut self.challenge_limit,

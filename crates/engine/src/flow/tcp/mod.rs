@@ -57,6 +57,8 @@ pub struct RxContext<'a, H> {
     /// What came out of order, of all flows.
     pub held: &'a mut HeldPool,
     pub ecn: EcnMode,
+    /// A reset does not end TIME_WAIT.
+    pub rfc1337: bool,
     pub host: &'a mut H,
     pub counters: &'a mut Counters,
     /// Of challenge ACKs, all connections together.
