@@ -1,0 +1,67 @@
+"""Descriptors that wait when they are closed or looked at, given to the engine in every way that there is."""
+
+import os
+
+from descriptors import Fuse, Linger
+from interface import (CLAIM, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session, name_of)
+from names import give_up_root
+from talk import hold, say
+
+# Requests that are no requests, before the one that counts: until the engine has answered them all, our own copy of the
+# descriptor is closed, and the engine's is the last.
+PREFACE = 64
+UNKNOWN = 0x7F
+
+KINDS = {
+    "show-twin": (SHOW_TWIN, []),
+    "recognise": (RECOGNISE, []),
+    "claim": (CLAIM, [0, 3]),
+    "relinquish": (RELINQUISH, [0, 4096]),
+}
+
+
+def give(control, how, make, keep):
+    kind, args = KINDS.get(how, (SHOW_TWIN, []))
+    fd = make()
+    for _ in range(PREFACE):
+        control.say(UNKNOWN)
+    if how == "in-flight":
+        control.socket.send(b"no message")
+    try:
+        control.say(kind, args, [fd])
+        say("given", how)
+    except OSError as error:
+        say("not given", how, name_of(error.errno))
+    if not keep:
+        os.close(fd)
+
+
+def stuck(path, what, *hows):
+    """Gives one descriptor in each of these ways, each over a connection of its own."""
+    if what == "fuse":
+        source = Fuse(os.path.join(os.environ["TOE_ATTACKER_DIR"], "silent"))
+        give_up_root()
+    else:
+        source = Linger()
+    held = []
+    for how in hows:
+        if how in ("no-hello", "in-flight"):
+            control = Control(path)
+        else:
+            try:
+                session = Session(path)
+                control = session.control
+                held.append(session)
+            except Refused as error:
+                say("hello refused", error)
+                control = Control(path)
+        held.append(control)
+        # A file of FUSE is flushed at each close, so ours stays open.
+        give(control, how, source.make, keep=what == "fuse")
+    say("done", len(hows))
+    hold()
+    # What is ours would wait as the engine's does.
+    os._exit(0)
+
+
+ATTACKS = (stuck,)
