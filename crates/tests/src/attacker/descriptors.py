@@ -1,10 +1,11 @@
 """Descriptors whose last close, or whose stat, waits for as long as the attacker likes."""
 
 import ctypes
+import errno
+import mmap
 import os
 import socket
 import struct
-import threading
 
 # Seconds that a close may wait.
 LINGER = 3600
@@ -36,37 +37,43 @@ class Linger:
 
 
 class Fuse:
-    """Files of a file system that does not answer: `getattr` and `flush` wait. Needs root and a mount namespace of its own
-    to be made; the user whose program it becomes afterwards has no right at all."""
+    """Files of a file system that does not answer: `getattr`, `flush` and `read` wait, the last for whoever touches memory
+    that is mapped from it. Needs root and a mount namespace of its own to be made; the user whose program it becomes
+    afterwards has no right at all. The file system is a process of its own: when it ends, and its files with it, whoever
+    waits is let go, us included."""
 
-    INIT, OPEN, GETATTR, STATFS, RELEASE, FLUSH, OPENDIR = 26, 14, 3, 17, 18, 25, 27
+    INIT, OPEN, GETATTR, READ, RELEASE, FLUSH = 26, 14, 3, 15, 18, 25
 
     def __init__(self, point):
-        self.fd = os.open("/dev/fuse", os.O_RDWR)
-        self.path, self.silent = point, False
+        self.path, self.flag = point, mmap.mmap(-1, mmap.PAGESIZE)
         with open(point, "w", encoding="ascii"):
             pass
-        options = f"fd={self.fd},rootmode=100000,user_id=0,group_id=0,allow_other".encode()
+        fd = os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={fd},rootmode=100000,user_id=0,group_id=0,allow_other".encode()
         if LIBC.mount(b"toe", point.encode(), b"fuse", 0, options) != 0:
             raise OSError(ctypes.get_errno(), "mount of a FUSE file")
-        threading.Thread(target=self.serve, daemon=True).start()
+        if os.fork() == 0:
+            self.serve(fd)
+        os.close(fd)
 
-    def serve(self):
+    def silence(self, on):
+        self.flag[0] = on
+
+    def serve(self, fd):
         while True:
             try:
-                request = os.read(self.fd, 1 << 17)
-            except OSError:
-                return
-            _, opcode, unique = struct.unpack_from("<IIQ", request)
-            if self.silent and opcode in (self.GETATTR, self.FLUSH):
+                request = os.read(fd, 1 << 17)
+                _, opcode, unique = struct.unpack_from("<IIQ", request)
+                if self.flag[0] and opcode in (self.GETATTR, self.FLUSH, self.READ):
+                    continue
+                body = self.answer(opcode)
+                head = struct.pack("<IiQ", 16 + len(body or b""), 0 if body is not None else -errno.ENOSYS, unique)
+                os.write(fd, head + (body or b""))
+            except FileNotFoundError:
+                # Whoever asked waits no more.
                 continue
-            body = self.answer(opcode)
-            error = 0 if body is not None else -38
-            body = body or b""
-            try:
-                os.write(self.fd, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
             except OSError:
-                pass
+                os._exit(0)
 
     def answer(self, opcode):
         if opcode == self.INIT:
@@ -75,14 +82,14 @@ class Fuse:
             return struct.pack("<QII", 1, 0, 0)
         if opcode == self.GETATTR:
             # Good for no time at all, so that each stat asks again.
-            return struct.pack("<QII6Q3I7I", 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 4096, 0)
+            return struct.pack("<QII6Q3I7I", 0, 0, 0, 1, 4096, 8, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 4096, 0)
         if opcode in (self.RELEASE, self.FLUSH):
             return b""
         return None
 
     def make(self):
         """An open file; from here on the file system keeps silent."""
-        self.silent = False
+        self.silence(False)
         fd = os.open(self.path, os.O_RDWR)
-        self.silent = True
+        self.silence(True)
         return fd

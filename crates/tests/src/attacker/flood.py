@@ -176,29 +176,41 @@ def crowd(path, host, port, count="28232"):
     rounds(step)
 
 
-def close_listeners(path, host, count="16000"):
-    """Listeners that come and go beside many connections."""
-    crowded = Session(path)
-    made, _ = fill_flows(crowded, host, [9000 + n for n in range(8)], int(count))
+def close_listeners(path, host, count="30000"):
+    """Listeners that come and go, many at a time, beside as many connections as two sessions have."""
+    descriptors()
+    crowded = [Session(path) for _ in range(2)]
+    ports = [9000 + n for n in range(8)]
+    made = sum(fill_flows(session, host, ports, int(count))[0] for session in crowded)
     session = Session(path)
-    twin = bound(("127.0.0.1", 0))
-    twin.listen()
-    at = twin.getsockname()
-    handle = session.show(twin)
+    twins = [bound(("127.0.0.1", 0)) for _ in range(64)]
+    for twin in twins:
+        twin.listen()
+    places = [(twin.getsockname(), session.show(twin)) for twin in twins]
     say("flooding", made, "connections")
     queue = session.queues[0]
 
     def step():
-        anchor = session.anchor()
-        queue.command(LISTEN, 1, args=listen_args(*at, 4, anchor, handle))
-        listened = session.result(1)
-        if listened[0] == 0:
-            os.close(session.open_anchor(anchor))
-            queue.command(CLOSE_LISTENER, listened[1], flags=1)
-        else:
-            session.free.append(anchor)
-        session.told.clear()
-        return 1
+        anchors = {}
+        for token, (at, handle) in enumerate(places):
+            anchors[token] = session.anchor()
+            queue.command(LISTEN, token, args=listen_args(*at, 4, anchors[token], handle))
+        results = []
+
+        def look():
+            while (entry := queue.pop()) is not None:
+                if entry[0] == RESULT:
+                    results.append(entry)
+            return len(results) == len(places)
+
+        until(look)
+        for entry in results:
+            if entry[2] == 0:
+                os.close(session.open_anchor(anchors[entry[3]]))
+                queue.command(CLOSE_LISTENER, entry[4] & 0xFFFFFFFF, flags=1)
+            else:
+                session.free.append(anchors[entry[3]])
+        return len(results)
 
     rounds(step)
 
@@ -222,7 +234,6 @@ def full_rings(path, count="150", results="6000"):
     def step():
         for session in held:
             session.ring()
-        time.sleep(0.001)
         return 1
 
     rounds(step)

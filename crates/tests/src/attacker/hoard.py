@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 from interface import (ACCEPT, ACCEPT_CREDIT, ACCEPTED, ADD_QUEUE_SET, CONNECT, CONNECTED, CONNECTIONS_WAIT, HELLO, LISTEN,
                        RESULT, SENT, TAKE_CONNECTION, Control, Refused, Session, connect_args, listen_args, name_of, until)
@@ -122,88 +123,80 @@ def flows(path, count, host):
 class Unread:
     """A session that connects to itself and leaves what it is sent where it is."""
 
+    # More than any window that opens to a program that reads nothing.
     SIZE = 1 << 20
+    # What such a window takes.
+    WINDOW = 1 << 18
 
     def __init__(self, path, accepts):
-        self.session = Session(path)
-        self.accepts, self.sent, self.flows, self.kept = accepts, 0, [], []
-        session = self.session
-        session.memory[session.send_at : session.send_at + self.SIZE] = bytes(self.SIZE)
-        self.port = None
+        self.session, self.accepts = Session(path), accepts
+        self.sent, self.asked, self.answered, self.kept = 0, 0, 0, []
 
     def listen(self):
         session = self.session
         twin = socket.socket()
         twin.bind(("127.0.0.1", 0))
-        port = twin.getsockname()[1]
         twin.listen()
         self.kept.append(twin)
         anchor = session.anchor()
-        session.token += 1
-        args = listen_args("127.0.0.1", port, 4096, anchor, session.show(twin))
-        session.queues[0].command(LISTEN, session.token, args=args)
-        number, listener = session.result(session.token)
+        args = listen_args("127.0.0.1", twin.getsockname()[1], 4096, anchor, session.show(twin))
+        session.queues[0].command(LISTEN, 0, args=args)
+        number, listener = session.result(0)
         if number:
             raise OSError(number, name_of(number))
         self.kept.append(session.open_anchor(anchor))
         if self.accepts:
             session.queues[0].command(ACCEPT_CREDIT, listener, 4096)
-        self.port = port
+        return twin.getsockname()
 
-    def open_flows(self, count):
-        session, open_now = self.session, 0
-        for _ in range(count):
-            try:
-                flow, anchor = session.connect(("127.0.0.1", self.port))
-            except OSError:
-                break
-            self.kept.append(anchor)
-            open_now += 1
-        until(lambda: self.turn() is not None and len(self.flows) >= open_now, 5.0)
+    def fill(self, wanted):
+        """Opens connections until so much has been sent, or no more is taken."""
+        session, to = self.session, self.listen()
+        most = wanted // self.WINDOW + 1
+        last = time.monotonic()
+        while self.sent < wanted and time.monotonic() - last < 1.0:
+            if self.asked < most and self.asked - self.answered < BATCH and session.queues[0].cmd.room() > 8:
+                self.asked += 1
+                args = connect_args(to, ("", 0), session.anchor())
+                session.queues[0].command(CONNECT, self.asked, args=args)
+            elif not until(self.turn, 0.02):
+                continue
+            last = time.monotonic() if self.turn() else last
 
     def turn(self):
-        """What came; each octet that was taken by the engine is counted."""
-        session, before = self.session, self.sent
+        """What came; how much was taken of what was sent, or 1 for anything else."""
+        session, count = self.session, 0
         while (entry := session.next()) is not None:
-            if entry[0] == ACCEPTED:
+            count += 1
+            if entry[0] == ACCEPTED and self.accepts:
                 anchor = session.anchor()
                 session.queues[0].command(ACCEPT, entry[4] & 0xFFFFFFFF, anchor | 9 << 32)
                 self.kept.append(session.open_anchor(anchor))
             elif entry[0] == CONNECTIONS_WAIT and self.accepts:
                 session.queues[0].command(TAKE_CONNECTION, entry[3])
+            elif entry[0] == RESULT:
+                self.answered += 1
             elif entry[0] == CONNECTED and entry[2] == 0:
-                self.flows.append(entry[3])
+                session.send_range(entry[3], session.send_at, self.SIZE)
             elif entry[0] == SENT:
                 self.sent += entry[4] & 0xFFFFFFFF
-        return self.sent - before
+        return count
 
 
-def memory(path, count, per_session="256", mode="unread"):
+def memory(path, count, per_session="250", mode="unread"):
     """Octets in so many sessions' memory (or, `staging`, the engine's own) that nobody reads."""
     descriptors()
-    total, held = 0, []
+    total, held, last = 0, [], "ok"
     for _ in range(int(count)):
         try:
             unread = Unread(path, mode == "unread")
             held.append(unread)
-            unread.listen()
+            unread.fill(int(per_session) << 20)
         except (Refused, OSError) as error:
-            say("stopped by", error)
-            break
-        wanted = int(per_session) << 20
-        unread.open_flows(max(1, wanted >> (22 if mode == "unread" else 18)))
-        for _ in range(16):
-            for flow in unread.flows:
-                for _ in range(4):
-                    unread.session.send_range(flow, unread.session.send_at, Unread.SIZE)
-            before = unread.sent
-            until(unread.turn, 0.5)
-            while until(unread.turn, 0.05):
-                pass
-            if unread.sent == before or unread.sent >= wanted:
-                break
-        total += unread.sent
-    say("hoarded", total >> 20, "MiB unread", len(held), "sessions")
+            last = str(error)
+        total = sum(unread.sent for unread in held)
+    connections = sum(unread.answered for unread in held)
+    say("hoarded", total >> 20, "MiB unread in", connections, "connections of", len(held), "sessions;", last)
     hold()
 
 

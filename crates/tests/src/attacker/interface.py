@@ -106,13 +106,12 @@ class Ring:
     """The end of `cmd`, `snd` or `rcv` that a host has."""
 
     def __init__(self, session, base, queue):
-        self.memory, self.queue, self.size = session.memory, base + queue, ENTRIES[queue]
-        self.head_at = base + ENGINE_REGISTERS + HEADS[queue]
+        self.words, self.queue, self.size = session.words, (base + queue) // 8, ENTRIES[queue]
+        self.registers, self.head_at = session.registers, (base + ENGINE_REGISTERS + HEADS[queue]) // 4
         self.tail = 0
 
     def room(self):
-        head = struct.unpack_from("<I", self.memory, self.head_at)[0]
-        return self.size - ((self.tail - head) & 0xFFFFFFFF)
+        return self.size - ((self.tail - self.registers[self.head_at]) & 0xFFFFFFFF)
 
     def place(self):
         return self.tail % self.size
@@ -120,9 +119,10 @@ class Ring:
     def push(self, kind, number=0, word1=0, small=0, flags=0):
         epoch = 1 if (self.tail // self.size) % 2 == 0 else 0
         word0 = kind | epoch << 8 | flags << 9 | small << 16 | (number & 0xFFFFFFFF) << 32
-        at = self.queue + 16 * self.place()
-        struct.pack_into("<Q", self.memory, at + 8, word1)
-        struct.pack_into("<Q", self.memory, at, word0)
+        at = self.queue + 2 * self.place()
+        # In this order, each whole.
+        self.words[at + 1] = word1
+        self.words[at] = word0
         self.tail = (self.tail + 1) & 0xFFFFFFFF
 
 
@@ -136,7 +136,7 @@ class QueueSet:
         self.taken = 0
 
     def register(self, offset, value):
-        struct.pack_into("<I", self.session.memory, self.base + HOST_REGISTERS + offset, value)
+        self.session.registers[(self.base + HOST_REGISTERS + offset) // 4] = value
 
     def command(self, kind, number=0, word1=0, small=0, flags=0, args=None):
         """Publishes a command, waiting for room; False when there is none for too long."""
@@ -151,8 +151,8 @@ class QueueSet:
 
     def pop(self):
         """The next completion as (type, flags, small, id, word 1), or None."""
-        at = self.base + CPL + 16 * (self.taken % ENTRIES[CPL])
-        word0, word1 = struct.unpack_from("<QQ", self.session.memory, at)
+        at = (self.base + CPL) // 8 + 2 * (self.taken % ENTRIES[CPL])
+        word0, word1 = self.session.words[at], self.session.words[at + 1]
         due = 1 if (self.taken // ENTRIES[CPL]) % 2 == 0 else 0
         if (word0 >> 8) & 1 != due:
             return None
@@ -190,7 +190,9 @@ class Session:
         region, self.bell, self.anchors_dir = fds
         self.memory = mmap.mmap(region, os.fstat(region).st_size)
         os.close(region)
-        self.send_at = struct.unpack_from("<Q", self.memory, 40)[0]
+        # Words are stored whole, as processors do and `struct` does not.
+        self.words, self.registers = (memoryview(self.memory).cast(width) for width in "QI")
+        self.send_at = self.words[5]
         self.queues = [self.add_queue_set() for _ in range(queue_sets)]
         self.free, self.token, self.told = [], 0, []
 
@@ -205,7 +207,7 @@ class Session:
         return QueueSet(self, words[0], fds[0])
 
     def fenced(self):
-        return struct.unpack_from("<I", self.memory, 60)[0]
+        return self.registers[15]
 
     def take_anchors(self, count=ANCHORS_AT_ONCE):
         _, words, _ = self.control.ask(TAKE_ANCHORS, [count])

@@ -136,6 +136,7 @@ def listen(path, at, kind="none", twin_at="", argument=""):
         say("listening")
     except OSError as error:
         say("refused", name_of(error.errno))
+    say("decided")
     serve(session)
 
 
@@ -153,6 +154,7 @@ def stale(path, at):
         say("listening")
     except OSError as error:
         say("refused", name_of(error.errno))
+    say("decided")
     serve(session)
 
 
@@ -187,6 +189,7 @@ def connect(path, local, remote, kind="none", twin_at=""):
         say("connecting")
     except OSError as error:
         say("refused", name_of(error.errno))
+    say("decided")
     serve(session)
 
 
@@ -201,6 +204,24 @@ def connect_all(path, local, host, first, count):
             name = name_of(error.errno)
             refused[name] = refused.get(name, 0) + 1
     say("connecting", len(held), "refused", *sorted(refused.items()))
+    serve(session)
+
+
+def connect_through(path, local, remote):
+    """Connects from `local` to a client's own port, at which it listens first: inside an engine nobody is connected to where
+    nobody listens."""
+    session = Session(path)
+    held = []
+    for what, attempt in (
+        ("listening", lambda: session.listen(*endpoint(remote))),
+        ("connecting", lambda: session.connect(endpoint(remote), endpoint(local))),
+    ):
+        try:
+            held.append(attempt())
+            say(what)
+        except OSError as error:
+            say("refused", name_of(error.errno))
+    say("decided")
     serve(session)
 
 
@@ -225,4 +246,4 @@ def reach(path, remote, octets="ping"):
     return hold()
 
 
-ATTACKS = (listen, stale, stale_listener, connect, connect_all, reach)
+ATTACKS = (listen, stale, stale_listener, connect, connect_all, connect_through, reach)

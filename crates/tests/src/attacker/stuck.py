@@ -1,9 +1,11 @@
 """Descriptors that wait when they are closed or looked at, given to the engine in every way that there is."""
 
+import mmap
 import os
+import threading
 
 from descriptors import Fuse, Linger
-from interface import (CLAIM, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session, name_of)
+from interface import (CLAIM, IRQ_ARMED, IRQ_MODE, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session, name_of)
 from names import give_up_root
 from talk import hold, say
 
@@ -64,4 +66,29 @@ def stuck(path, what, *hows):
     os._exit(0)
 
 
-ATTACKS = (stuck,)
+def held_interrupts(path, count="4"):
+    """Takes interrupts into memory that waits when it is written, and asks for more."""
+    silent = Fuse(os.path.join(os.environ["TOE_ATTACKER_DIR"], "silent"))
+    fd = silent.make()
+    silent.silence(False)
+    memories = [mmap.mmap(fd, 4096) for _ in range(int(count))]
+    silent.silence(True)
+    give_up_root()
+    sessions = [Session(path) for _ in memories]
+    for session, memory in zip(sessions, memories):
+        queue = session.queues[0]
+        os.set_blocking(queue.irq, True)
+        threading.Thread(target=os.readv, args=(queue.irq, [memory]), daemon=True).start()
+        for _ in range(8):
+            queue.register(IRQ_MODE, 0)
+            queue.register(IRQ_ARMED, 1)
+            try:
+                session.connect(("192.0.2.1", 9))
+            except OSError:
+                pass
+    say("done", len(sessions))
+    hold()
+    os._exit(0)
+
+
+ATTACKS = (stuck, held_interrupts)

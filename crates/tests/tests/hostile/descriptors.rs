@@ -77,6 +77,15 @@ fn a_user_who_may_not_attach() {
     neighbour.goes_on("a user outside");
 }
 
+/// Interrupts that are taken into memory of a file system that does not answer.
+#[test]
+fn interrupts_that_are_held_up() {
+    let mut scene = Scene::new();
+    let _attack = scene.attacks.begun(&scene.lab, As::Demoted(MALLORY), &["held-interrupts"], "done");
+    scene.neighbour.goes_on("interrupts that are held up");
+    scene.engine_is_sound();
+}
+
 /// Many stuck descriptors of one user, and another user of the engine goes on as the neighbour does.
 #[test]
 fn many_at_once() {

@@ -16,7 +16,7 @@ pub fn all() -> Vec<(&'static str, Vec<String>)> {
         ("take-anchors", words(&["150"])),
         ("claims", words(&[&at, "64"])),
         ("crowd", words(&["10.77.0.50", "9", "28232"])),
-        ("close-listeners", words(&["10.77.0.50", "16000"])),
+        ("close-listeners", words(&["10.77.0.50", "30000"])),
         ("full-rings", words(&["150"])),
         ("opens", words(&["2"])),
         ("doorbells", words(&["8"])),

@@ -40,7 +40,7 @@ fn a_listener_of_another_namespace_is_not_reached() {
         &scene.lab,
         As::Contained(MALLORY),
         &["listen", "127.0.0.1:7555", "bound", "0.0.0.0:7555"],
-        "ed",
+        "decided",
     );
     let client = On::Engine(&scene.engine).peer(&scene.lab, "talk", &["127.0.0.1", "7555"]);
     let said = client.wait(SOON).output;
