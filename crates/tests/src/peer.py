@@ -2,12 +2,15 @@
 output what it sees, a line at a time. They are ordinary programs: which stack they use is decided from outside."""
 
 import errno
+import fcntl
 import hashlib
 import http.server
 import os
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 
@@ -151,6 +154,29 @@ def slow_server(port):
 
     while True:
         threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+
+def shared_slow_server(port):
+    """Takes no connection, and a child process could as well: nobody has them but the stack."""
+    listener = socket.create_server(("0.0.0.0", int(port)), backlog=64)
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    say("listening", listener.fileno())
+    sys.stdin.read()
+
+
+def push(host, port, length):
+    """Sends so many octets to whoever listens, and says when his stack has taken the last of them."""
+    conn = socket.create_connection((host, int(port)), 20)
+    conn.settimeout(20)
+    conn.sendall(bytes(int(length)))
+    end = time.monotonic() + 30
+    left = int(length)
+    while left and time.monotonic() < end:
+        time.sleep(0.001)
+        left = struct.unpack("i", fcntl.ioctl(conn, termios.TIOCOUTQ, bytes(4)))[0]
+    say("left", left)
 
 
 def patient(host, port, first):
@@ -359,7 +385,7 @@ def name_of(error):
     return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_at_device, slow_server, patient, senders, deaf,
+ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_at_device, slow_server, shared_slow_server, push, patient, senders, deaf,
          echo_alone, talk, churn, two_stacks, exchanges, from_ports, hold, listen6, inetd)
 
 if __name__ == "__main__":

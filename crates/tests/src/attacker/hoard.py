@@ -1,6 +1,7 @@
 """Taking as much as one can get of what the engine has for everybody."""
 
 import os
+import select
 import socket
 import time
 
@@ -33,7 +34,7 @@ def sessions(path, count):
                 queue_sets += 1
         except (Refused, OSError):
             pass
-    say("hoarded", len(held), "sessions", queue_sets, "queue sets;", last)
+    say("hoarded", len(held), "sessions with", queue_sets, "queue sets;", last)
     hold()
 
 
@@ -46,23 +47,25 @@ def controls(path, count):
             held.append(Control(path))
     except OSError as error:
         say("stopped by", name_of(error.errno))
-    say("hoarded", len(held), "connections")
+    # Those that the engine has closed at once are none.
+    closed = [control for control in held if select.select([control.socket], [], [], 0)[0]]
+    say("hoarded", len(held) - len(closed), "connections without a session")
     hold()
 
 
 def anchors(path, count):
     """All the anchors that so many sessions can have."""
     descriptors()
-    held, taken = [], 0
+    held, taken, last = [], 0, "ok"
     for _ in range(int(count)):
         try:
             session = Session(path)
             held.append(session)
             while True:
                 taken += session.take_anchors()
-        except (Refused, OSError):
-            continue
-    say("hoarded", taken, "anchors", len(held), "sessions")
+        except (Refused, OSError) as error:
+            last = str(error)
+    say("hoarded", taken, "anchors of", len(held), "sessions;", last)
     hold()
 
 
@@ -78,7 +81,9 @@ def fill_flows(session, host, ports, most):
                 try:
                     session.take_anchors()
                 except Refused as error:
-                    last, limit = error.errno, asked
+                    # Perhaps only until those under way have been answered.
+                    if answered == asked:
+                        last, limit = error.errno, asked
                     break
             anchor = session.free.pop()
             args = connect_args((host, ports[asked % len(ports)]), ("", 0), anchor)
@@ -116,7 +121,7 @@ def flows(path, count, host):
         ports = [10000 + 16 * number + n for n in range(16)]
         made, last = fill_flows(session, host, ports, 32768)
         total += made
-    say("hoarded", total, "connections", len(held), "sessions;", name_of(last))
+    say("hoarded", total, "connections of", len(held), "sessions;", name_of(last))
     hold()
 
 

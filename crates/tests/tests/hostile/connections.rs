@@ -17,14 +17,18 @@ const COUNT: u16 = 16;
 fn silence(lab: &Lab, verb: &str) {
     let last = FIRST + COUNT - 1;
     let ports = format!("{FIRST}-{last}");
-    must(lab.ip(Side::Client, &["rule", verb, "priority", "100", "ipproto", "tcp", "sport", &ports, "blackhole"]));
+    must(lab.ip(
+        Side::Client,
+        &["rule", verb, "priority", "100", "ipproto", "tcp", "sport", &ports, "blackhole"],
+    ));
 }
 
 /// Connections come to `port` after an attacker has connected from there to where they come from.
 fn all_reach_the_victim(lab: &Lab, attacks: &Attacks, port: u16) {
     silence(lab, "add");
     let (at, first, count) = (format!("{ENGINE_ADDR}:{port}"), FIRST.to_string(), COUNT.to_string());
-    let attack = attacks.begun(lab, As::User(MALLORY), &["connect-all", &at, PEER_ADDR, &first, &count], "connecting");
+    let attack =
+        attacks.begun(lab, As::User(MALLORY), &["connect-all", &at, PEER_ADDR, &first, &count], "connecting");
     println!("the attack: {}", attack.output().trim());
     silence(lab, "del");
     let clients = CLIENT.peer(lab, "from-ports", &[ENGINE_ADDR, &port.to_string(), &first, &count]);
@@ -65,7 +69,10 @@ fn of_the_kernels_listener_at_a_shared_address() {
 #[test]
 fn of_a_listener_inside() {
     let lab = Lab::new();
-    let settings: Vec<&str> = ["--syn-cookies", "off", "--port", "local"].into_iter().chain(everybody(&lab).iter().copied()).collect();
+    let settings: Vec<&str> = ["--syn-cookies", "off", "--port", "local"]
+        .into_iter()
+        .chain(everybody(&lab).iter().copied())
+        .collect();
     let engine = Engine::on_link_with(&lab, &settings);
     let mut victim = listening(On::Engine(&engine).peer(&lab, "slow-server", &["7080"]));
     engine.wait_for_listener(7080);

@@ -69,7 +69,8 @@ fn a_user_who_may_not_attach() {
     let engine = toe_tests::engine::Engine::on_link_with(&lab, &["--port", "local", "--allow-uid", "0"]);
     let mut neighbour = Neighbour::of(&lab, &engine);
     let attacks = Attacks::on(&lab, &engine);
-    let mut attack = attacks.begin(&lab, As::User(MALLORY), "stuck", &["linger", "show-twin", "no-hello", "in-flight"]);
+    let mut attack =
+        attacks.begin(&lab, As::User(MALLORY), "stuck", &["linger", "show-twin", "no-hello", "in-flight"]);
     // Or cannot even reach the socket.
     toe_tests::wait::until_true("the attack is under way", SOON, || {
         !attack.is_running() || attack.output().contains("done 3")
@@ -92,12 +93,17 @@ fn many_at_once() {
     let mut scene = Scene::new();
     let _attack: Vec<_> = (0..4)
         .map(|n| {
-            let hows = ["stuck", "linger", "show-twin", "recognise", "claim", "relinquish", "no-hello", "in-flight"];
+            let hows =
+                ["stuck", "linger", "show-twin", "recognise", "claim", "relinquish", "no-hello", "in-flight"];
             scene.attacks.begun(&scene.lab, As::User(MALLORY + 10 * n), &hows, "done 6")
         })
         .collect();
     scene.neighbour.goes_on("24 stuck descriptors");
-    let again = scene::listening(toe_tests::tools::On::Engine(&scene.engine).peer(&scene.lab, "echo-many", &["7001"]));
+    let again = scene::listening(toe_tests::tools::On::Engine(&scene.engine).peer(
+        &scene.lab,
+        "echo-many",
+        &["7001"],
+    ));
     scene.engine.wait_for_listener(7001);
     drop(again);
 }

@@ -3,7 +3,7 @@
 
 use crate::floods;
 use crate::quotas::silent;
-use crate::scene::Scene;
+use crate::scene::{Scene, number};
 use std::time::Duration;
 use toe_tests::attacker::{As, MALLORY};
 use toe_tests::child::Program;
@@ -56,18 +56,27 @@ fn attacks() -> Vec<Vec<String>> {
         &["memory", "5", "250"],
     ];
     let hoards = hoards.into_iter().map(|words| words.iter().map(|&word| word.to_owned()).collect());
-    let floods = floods::all().into_iter().map(|(name, args)| std::iter::once(name.to_owned()).chain(args).collect());
+    let floods =
+        floods::all().into_iter().map(|(name, args)| std::iter::once(name.to_owned()).chain(args).collect());
     floods.chain(hoards).collect()
 }
 
 fn measure(words: &[String], seconds: u64) -> [Row; 2] {
     let scene = Scene::new();
     silent(&scene);
-    let mut server = On::Engine(&scene.engine).command(&scene.lab, &scene.lab.program("toe-load").to_string_lossy());
+    let mut server =
+        On::Engine(&scene.engine).command(&scene.lab, &scene.lab.program("toe-load").to_string_lossy());
     let mut server = Program::spawn("serve", server.args(["serve", "--listen", &format!("0.0.0.0:{PORT}")]));
     server.wait_for_line("ready", SOON);
     let (p50, p99, rate) = exchanges(&scene, (seconds / 4).max(2)).expect("undisturbed exchanges");
-    let quiet = Row { attack: "none".to_owned(), p50_us: p50, p99_us: p99, rate, growth: 1.0, attacker: String::new() };
+    let quiet = Row {
+        attack: "none".to_owned(),
+        p50_us: p50,
+        p99_us: p99,
+        rate,
+        growth: 1.0,
+        attacker: String::new(),
+    };
     let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
     let mut attack = scene.attacks.begin(&scene.lab, As::User(MALLORY), &words[0], &args);
     let hoards = ["sessions", "controls", "flows", "anchors", "memory"].contains(&words[0].as_str());
@@ -80,12 +89,11 @@ fn measure(words: &[String], seconds: u64) -> [Row; 2] {
     [quiet, Row { attack: words[0].clone(), p50_us, p99_us, rate, growth: p99_us / p99, attacker: said }]
 }
 
-/// `TOE_HOSTILE_SECONDS` of each attack (60), those whose names `TOE_HOSTILE_ONLY` lists or all; JSON goes to
-/// `TOE_HOSTILE_JSON`.
+/// `TOE_HOSTILE_SECONDS` of each attack, those whose names `TOE_HOSTILE_ONLY` lists or all; JSON goes to `TOE_HOSTILE_JSON`.
+/// Nothing is measured unless it is said for how long.
 #[test]
-#[ignore = "takes a quarter of an hour: scripts/hostile-figures.sh"]
 fn figures() {
-    let seconds = std::env::var("TOE_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let Some(seconds) = number("TOE_HOSTILE_SECONDS") else { return };
     let only = std::env::var("TOE_HOSTILE_ONLY").unwrap_or_default();
     println!("{:<18} {:>10} {:>10} {:>10} {:>7}  attacker", "attack", "p50 us", "p99 us", "per s", "growth");
     let mut rows = Vec::new();

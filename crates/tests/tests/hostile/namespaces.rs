@@ -44,7 +44,11 @@ fn a_listener_of_another_namespace_is_not_reached() {
     );
     let client = On::Engine(&scene.engine).peer(&scene.lab, "talk", &["127.0.0.1", "7555"]);
     let said = client.wait(SOON).output;
-    println!("the attack: {}; the client: {}", attack.output().trim(), said.lines().last().unwrap_or_default());
+    println!(
+        "the attack: {}; the client: {}",
+        attack.output().trim(),
+        said.lines().last().unwrap_or_default()
+    );
     assert!(said.contains("ConnectionRefusedError"), "{said}");
     assert!(!attack.output().contains("took"), "{}", attack.output());
 }
@@ -54,7 +58,8 @@ fn first_line(mut attack: toe_tests::child::Program) -> String {
     let words = ["reached", "refused", "failed", "connected", "Error"];
     let (line, _) = toe_tests::wait::until("the attack says something", SOON * 2, || {
         let output = attack.output();
-        let line = output.lines().find(|line| words.iter().any(|word| line.contains(word))).map(str::to_owned);
+        let line =
+            output.lines().find(|line| words.iter().any(|word| line.contains(word))).map(str::to_owned);
         line.or_else(|| (!attack.is_running()).then_some(output))
     });
     line

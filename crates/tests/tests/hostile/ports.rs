@@ -63,8 +63,12 @@ fn a_more_exact_address_with_a_twin_of_another_namespace() {
     engine.wait_for_listener(8080);
     let at = format!("{ENGINE_ADDR}:8080");
     for address in [at.as_str(), "127.0.0.1:8080"] {
-        let attack =
-            attacks.begun(&lab, As::Contained(MALLORY), &["listen", address, "bound", "0.0.0.0:8080"], "decided");
+        let attack = attacks.begun(
+            &lab,
+            As::Contained(MALLORY),
+            &["listen", address, "bound", "0.0.0.0:8080"],
+            "decided",
+        );
         println!("at {address}: {}", attack.output().trim());
         answers(CLIENT, &lab, ENGINE_ADDR, "8080", &attack);
         answers(On::Engine(&engine), &lab, "127.0.0.1", "8080", &attack);
@@ -88,7 +92,8 @@ fn a_twin_that_is_closed() {
 #[test]
 fn a_listener_whose_twin_is_closed() {
     let (lab, engine, attacks) = scene();
-    let mut attack = attacks.begun(&lab, As::User(MALLORY), &["stale-listener", "127.0.0.1:5434"], "listening");
+    let mut attack =
+        attacks.begun(&lab, As::User(MALLORY), &["stale-listener", "127.0.0.1:5434"], "listening");
     attack.tell("go on");
     attack.wait_for_line("closed the twin", SOON);
     let _service = listening(BESIDE.peer(&lab, "echo-many", &["5434", "127.0.0.1"]));
@@ -125,8 +130,12 @@ fn a_twin_of_one_device() {
 #[test]
 fn an_accepted_connection_as_twin() {
     let (lab, engine, attacks) = scene();
-    let attack =
-        attacks.begun(&lab, As::Demoted(MALLORY), &["listen", "0.0.0.0:80", "accepted", "0.0.0.0:80", "127.0.0.1"], "decided");
+    let attack = attacks.begun(
+        &lab,
+        As::Demoted(MALLORY),
+        &["listen", "0.0.0.0:80", "accepted", "0.0.0.0:80", "127.0.0.1"],
+        "decided",
+    );
     println!("the attack: {}", attack.output().trim());
     let _victim = listening(On::Engine(&engine).peer(&lab, "echo-many", &["80"]));
     engine.wait_for_listener(80);
@@ -138,8 +147,12 @@ fn an_accepted_connection_as_twin() {
 fn a_connected_and_a_disconnected_socket_as_twin() {
     let (lab, _engine, attacks) = scene();
     for kind in ["connected", "disconnected"] {
-        let attack =
-            attacks.begun(&lab, As::User(MALLORY), &["listen", "0.0.0.0:8090", kind, "127.0.0.1:8090"], "decided");
+        let attack = attacks.begun(
+            &lab,
+            As::User(MALLORY),
+            &["listen", "0.0.0.0:8090", kind, "127.0.0.1:8090"],
+            "decided",
+        );
         println!("{kind}: {}", attack.output().trim());
         assert!(!listens(&attack), "{kind}: {}", attack.output());
     }

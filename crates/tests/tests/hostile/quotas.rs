@@ -3,19 +3,28 @@
 use crate::scene::{CLIENT, Scene, listening};
 use toe_tests::attacker::{ALICE, As, MALLORY};
 use toe_tests::child::Program;
-use toe_tests::lab::{PEER_ADDR, Side};
+use toe_tests::lab::{ENGINE_ADDR, PEER_ADDR, Side};
 use toe_tests::must;
+use toe_tests::tools::On;
 use toe_tests::wait::SOON;
 
 /// An address in the client's namespace that is there and does not answer.
 const SILENT: &str = "10.77.0.50";
 /// Octets of shared memory that an engine may be charged with beside two users' unread data.
 const MEMORY_MAX: u64 = 700 << 20;
+/// What one user may have of two things that cost the engine something and bring nobody anything.
+const ANCHORS_MAX: u64 = 10_000;
+const CONTROLS_MAX: u64 = 3000;
 
 /// Makes [`SILENT`]: its neighbours find it, and nothing comes from it.
 pub fn silent(scene: &Scene) {
     must(scene.lab.ip(Side::Client, &["addr", "add", &format!("{SILENT}/24"), "dev", "toe0"]));
-    must(scene.lab.ip(Side::Client, &["rule", "add", "priority", "90", "from", SILENT, "ipproto", "tcp", "blackhole"]));
+    must(
+        scene.lab.ip(
+            Side::Client,
+            &["rule", "add", "priority", "90", "from", SILENT, "ipproto", "tcp", "blackhole"],
+        ),
+    );
 }
 
 /// Another user attaches, connects and transfers.
@@ -51,7 +60,8 @@ fn sessions() {
 
 #[test]
 fn connections_to_the_engine_without_a_session() {
-    leaves_room(&["controls", "3000"]);
+    let (_scene, attack) = leaves_room(&["controls", "3000"]);
+    assert!(number_after(&attack, "hoarded") < CONTROLS_MAX, "{}", attack.output());
 }
 
 #[test]
@@ -59,10 +69,12 @@ fn connections() {
     leaves_room(&["flows", "3", SILENT]);
 }
 
+/// An anchor is for a connection; one user does not get tens of thousands for none.
 #[test]
 fn anchors() {
-    let (scene, _attack) = leaves_room(&["anchors", "4"]);
-    println!("anchors taken: {} KiB resident", resident(scene.engine.pid(), "VmRSS") >> 10);
+    let (scene, attack) = leaves_room(&["anchors", "4"]);
+    println!("{} KiB resident", resident(scene.engine.pid(), "VmRSS") >> 10);
+    assert!(number_after(&attack, "hoarded") < ANCHORS_MAX, "{}", attack.output());
 }
 
 /// The memory that the engine is charged with stays below a bound, whatever is sent to programs that do not read.
@@ -74,11 +86,24 @@ fn receive_memory() {
     assert!(used < MEMORY_MAX, "{} MiB: {}", used >> 20, attack.output());
 }
 
-/// The memory of connections that nobody has accepted is everybody's.
+/// The memory of connections that nobody has taken is the engine's own, and everybody's: one user does not get it all.
 #[test]
 fn memory_of_connections_that_wait() {
     let (scene, attack) = leaves_room(&["memory", "3", "250", "staging"]);
-    println!("{}: {} MiB", attack.output().trim(), resident(scene.engine.pid(), "RssShmem") >> 20);
+    println!("{} MiB of shared memory", resident(scene.engine.pid(), "RssShmem") >> 20);
+    let _victim = listening(On::Engine(&scene.engine).peer(&scene.lab, "shared-slow-server", &["7300"]));
+    scene.engine.wait_for_listener(7300);
+    let pushed = CLIENT.peer(&scene.lab, "push", &[ENGINE_ADDR, "7300", "32768"]).wait(SOON * 3);
+    let said = pushed.expect_success("push");
+    println!("of another user's 32768 octets that wait: {}", said.trim());
+    assert!(said.contains("left 0"), "{said}: {}", attack.output());
+}
+
+/// The number that follows a word of what an attack said.
+fn number_after(attack: &Program, word: &str) -> u64 {
+    let output = attack.output();
+    let after = output.split_once(word).and_then(|(_, rest)| rest.split_whitespace().next());
+    after.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("a number after {word}: {output}"))
 }
 
 /// A line of `/proc/PID/status` in octets.

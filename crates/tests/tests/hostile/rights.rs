@@ -101,5 +101,9 @@ fn nobody_else_attaches_unless_told() {
     let said = child::Program::wait(attacks.begin(&lab, As::User(MALLORY), "reach", &["127.0.0.1:1"]), SOON);
     println!("another user: {}", said.output.lines().last().unwrap_or_default());
     assert!(!said.status.success(), "{}", said.output);
-    assert!(said.output.contains("PermissionError") || said.output.contains("Refused: EACCES"), "{}", said.output);
+    assert!(
+        said.output.contains("PermissionError") || said.output.contains("Refused: EACCES"),
+        "{}",
+        said.output
+    );
 }

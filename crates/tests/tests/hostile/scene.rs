@@ -36,6 +36,11 @@ pub fn everybody(lab: &Lab) -> &'static [&'static str] {
     if knows { &["--allow-all"] } else { &[] }
 }
 
+/// A number that an environment variable gives.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
+}
+
 /// A program that listens, once it does.
 pub fn listening(mut program: Program) -> Program {
     program.wait_for_line("listening", SOON);

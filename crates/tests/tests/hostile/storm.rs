@@ -3,7 +3,7 @@
 //! `TOE_STORM_SEED`.
 
 use crate::quotas::resident;
-use crate::scene::Scene;
+use crate::scene::{Scene, number};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use toe_tests::attacker::As;
 use toe_tests::child::Program;
@@ -18,10 +18,6 @@ const SECONDS_DEFAULT: u64 = 10;
 const MEMORY_MAX: u64 = 2 << 30;
 /// Where the bulk transfer and the exchanges go.
 const PORT: &str = "7200";
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
-}
 
 /// A client of `toe-load`, which checks each octet that comes back.
 fn load(scene: &Scene, mode: &[&str], seconds: u64) -> Program {
@@ -45,7 +41,8 @@ fn rates(scene: &Scene, seconds: u64, look: &mut dyn FnMut()) -> (f64, f64) {
     });
     let rate = |program: Program| {
         let output = program.wait(SOON).expect_success("toe-load");
-        let report: serde_json::Value = serde_json::from_str(output.trim()).unwrap_or_else(|_| panic!("{output}"));
+        let report: serde_json::Value =
+            serde_json::from_str(output.trim()).unwrap_or_else(|_| panic!("{output}"));
         report["rate"].as_f64().expect("a rate")
     };
     let mut rates = programs.into_iter().map(rate);
@@ -56,11 +53,13 @@ fn rates(scene: &Scene, seconds: u64, look: &mut dyn FnMut()) -> (f64, f64) {
 #[test]
 fn four_users_and_a_stranger() {
     let seconds = number("TOE_STORM_SECONDS").unwrap_or(SECONDS_DEFAULT);
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos().into());
+    let clock =
+        || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos().into());
     let seed = number("TOE_STORM_SEED").unwrap_or_else(clock);
     println!("TOE_STORM_SEED={seed} TOE_STORM_SECONDS={seconds}");
     let mut scene = Scene::new();
-    let mut server = On::Engine(&scene.engine).command(&scene.lab, &scene.lab.program("toe-load").to_string_lossy());
+    let mut server =
+        On::Engine(&scene.engine).command(&scene.lab, &scene.lab.program("toe-load").to_string_lossy());
     let mut server = Program::spawn("serve", server.args(["serve", "--listen", &format!("0.0.0.0:{PORT}")]));
     server.wait_for_line("ready", SOON);
     let quiet = rates(&scene, seconds.min(60) / 2 + 1, &mut || ());
@@ -72,8 +71,8 @@ fn four_users_and_a_stranger() {
             scene.attacks.begun(&scene.lab, who, &["storm", &seed, "2"], "storming")
         })
         .collect();
-    let stranger =
-        ["wire-forged", "toe0", "10.77.0.66", &format!("{ENGINE_ADDR}:{PORT}"), &seed.to_string()].map(str::to_owned);
+    let stranger = ["wire-forged", "toe0", "10.77.0.66", &format!("{ENGINE_ADDR}:{PORT}"), &seed.to_string()]
+        .map(str::to_owned);
     let words: Vec<&str> = stranger.iter().map(String::as_str).collect();
     attacks.push(scene.attacks.begun(&scene.lab, As::Root(Side::Client), &words, "flooding"));
 

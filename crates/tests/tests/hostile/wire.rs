@@ -18,7 +18,8 @@ fn is_harmless(role: &str, attack: &[&str]) {
     let _victim = listening(On::Engine(&scene.engine).peer(&scene.lab, role, &["7100"]));
     scene.engine.wait_for_listener(7100);
     let at = format!("{ENGINE_ADDR}:7100");
-    let words: Vec<&str> = [attack[0], "toe0", STRANGER, &at].into_iter().chain(attack[1..].iter().copied()).collect();
+    let words: Vec<&str> =
+        [attack[0], "toe0", STRANGER, &at].into_iter().chain(attack[1..].iter().copied()).collect();
     let mut flood = scene.attacks.begun(&scene.lab, As::Root(Side::Client), &words, "flooding");
     if attack[0] != "wire-unread" {
         flood.wait_for_line("rounds", SOON * 2);
