@@ -1,20 +1,17 @@
 """Random hostile things, the same for the same seed as far as one process is concerned: what a user could do who knows
 the interface and means harm. `storm` begins such processes and kills them at any moment."""
 
-import mmap
 import os
 import random
 import select
 import signal
 import socket
-import struct
+import subprocess
 import sys
-import time
 
 from descriptors import Linger
-from interface import (ADD_QUEUE_SET, ARGS, BUSY, CLAIM, CMD, CONNECT, CPL, ENTRIES, HOST_REGISTERS, LISTEN, NO_HANDLE, RCV,
-                       SHOW_TWIN, SND, TAKE_ANCHORS, Control, Refused, Session, connect_args, listen_args)
-from names import bound, make_twin
+from interface import ARGS, BUSY, CLAIM, CONNECT, LISTEN, NO_HANDLE, SHOW_TWIN, Control, Refused, Session, connect_args, listen_args
+from names import make_twin
 from talk import descriptors, say
 
 # Sessions that one process has at once.
@@ -51,7 +48,7 @@ class Chaos:
         if kind == 3:
             return os.eventfd(0)
         if kind == 4:
-            return select.epoll().fileno() if False else os.dup(0)
+            return os.dup(0)
         if kind == 5:
             a, b = socket.socketpair()
             b.close()
@@ -239,8 +236,6 @@ def storm(path, seed, children="2"):
 
 def own_network():
     """In a network namespace of our own the loopback interface is down at first."""
-    import subprocess
-
     subprocess.run(["ip", "link", "set", "lo", "up"], stderr=subprocess.DEVNULL, check=False)
 
 

@@ -1,17 +1,15 @@
 """Asking without end for what costs the engine time, from as many sessions as one gets."""
 
 import os
-import select
 import struct
 import sys
 import time
 
 from hoard import fill_flows
-from interface import (BUSY, CAPTURE, CLAIM, CLOSE_LISTENER, CONNECT, CONNECTED, HELLO, LISTEN, NO_HANDLE, RECOGNISE,
-                       REPORT, RESULT, SHOW_TWIN, TAKE_ANCHORS, Control, Refused, Session, connect_args, listen_args,
-                       until)
+from interface import (BUSY, CAPTURE, CLAIM, CLOSE_LISTENER, CONNECT, CONNECTED, HELLO, LISTEN, REPORT, RESULT, TAKE_ANCHORS,
+                       Control, Refused, Session, connect_args, listen_args, readable, until)
 from names import bound, endpoint
-from talk import descriptors, hold, say
+from talk import descriptors, say
 
 # Requests that one connection has under way.
 DEPTH = 16
@@ -20,7 +18,7 @@ TELL_EVERY = 64
 
 
 def ended():
-    return bool(select.select([sys.stdin], [], [], 0)[0])
+    return bool(readable(sys.stdin))
 
 
 def attach(path, count):
@@ -90,7 +88,7 @@ def take_anchors(path, count="150"):
         done = 0
         for control in list(held):
             try:
-                while select.select([control.socket], [], [], 0)[0]:
+                while readable(control.socket):
                     under_way[control] -= 1
                     done += 1
                     control.hear()

@@ -1,12 +1,11 @@
 """Taking as much as one can get of what the engine has for everybody."""
 
 import os
-import select
 import socket
 import time
 
 from interface import (ACCEPT, ACCEPT_CREDIT, ACCEPTED, ADD_QUEUE_SET, CONNECT, CONNECTED, CONNECTIONS_WAIT, HELLO, LISTEN,
-                       RESULT, SENT, TAKE_CONNECTION, Control, Refused, Session, connect_args, listen_args, name_of, until)
+                       RESULT, SENT, TAKE_CONNECTION, Control, Refused, Session, connect_args, listen_args, name_of, readable, until)
 from talk import descriptors, hold, say
 
 # Connections that may be under way at once in the completion ring.
@@ -48,7 +47,7 @@ def controls(path, count):
     except OSError as error:
         say("stopped by", name_of(error.errno))
     # Those that the engine has closed at once are none.
-    closed = [control for control in held if select.select([control.socket], [], [], 0)[0]]
+    closed = readable(*(control.socket for control in held))
     say("hoarded", len(held) - len(closed), "connections without a session")
     hold()
 

@@ -59,6 +59,15 @@ def until(look, limit=PATIENCE):
         time.sleep(0.0005)
 
 
+def readable(*files):
+    """Those of these files that can be read without waiting, whatever their numbers are."""
+    poll = select.poll()
+    by_number = {file.fileno(): file for file in files}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(0)]
+
+
 class Control:
     """A connection to an engine's socket."""
 
@@ -89,7 +98,7 @@ class Control:
     def drop_answers(self):
         """Takes the answers that are there; gives how many were."""
         count = 0
-        while select.select([self.socket], [], [], 0)[0]:
+        while readable(self.socket):
             try:
                 for fd in self.hear()[2]:
                     os.close(fd)
@@ -137,6 +146,9 @@ class QueueSet:
 
     def register(self, offset, value):
         self.session.registers[(self.base + HOST_REGISTERS + offset) // 4] = value
+
+    def irq_given(self):
+        return self.session.registers[(self.base + HOST_REGISTERS + IRQ_ARMED) // 4] == 0
 
     def command(self, kind, number=0, word1=0, small=0, flags=0, args=None):
         """Publishes a command, waiting for room; False when there is none for too long."""

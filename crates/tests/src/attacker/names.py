@@ -2,14 +2,13 @@
 
 import ctypes
 import os
-import select
 import socket
 import struct
 import sys
 import time
 
 from interface import (ACCEPT, ACCEPTED, CONNECTED, CONNECTIONS_WAIT, DATA, NO_HANDLE, PEER_CLOSED, RESET,
-                       TAKE_CONNECTION, Refused, Session, name_of)
+                       TAKE_CONNECTION, Refused, Session, name_of, readable)
 from talk import hold, say
 
 SO_BINDTODEVICE = 25
@@ -112,7 +111,7 @@ class Impostor:
 def serve(session):
     """Plays the impostor until the input ends."""
     impostor = Impostor(session)
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while not readable(sys.stdin):
         if not impostor.turn():
             time.sleep(0.0005)
 

@@ -5,7 +5,8 @@ import os
 import threading
 
 from descriptors import Fuse, Linger
-from interface import (CLAIM, IRQ_ARMED, IRQ_MODE, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session, name_of)
+from interface import (CLAIM, CONNECT, IRQ_ARMED, IRQ_MODE, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session,
+                       connect_args, name_of, until)
 from names import give_up_root
 from talk import hold, say
 
@@ -75,17 +76,18 @@ def held_interrupts(path, count="4"):
     silent.silence(True)
     give_up_root()
     sessions = [Session(path) for _ in memories]
+    for session in sessions:
+        session.take_anchors()
     for session, memory in zip(sessions, memories):
         queue = session.queues[0]
         os.set_blocking(queue.irq, True)
         threading.Thread(target=os.readv, args=(queue.irq, [memory]), daemon=True).start()
-        for _ in range(8):
+        for token in range(8):
             queue.register(IRQ_MODE, 0)
             queue.register(IRQ_ARMED, 1)
-            try:
-                session.connect(("192.0.2.1", 9))
-            except OSError:
-                pass
+            # Refused at once, which is something to tell; the engine clears the register before it gives the interrupt.
+            queue.command(CONNECT, token, args=connect_args(("192.0.2.1", 9), ("", 0), session.anchor()))
+            until(lambda at=queue: at.irq_given(), 0.2)
     say("done", len(sessions))
     hold()
     os._exit(0)

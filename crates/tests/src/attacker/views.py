@@ -3,9 +3,8 @@
 import mmap
 import os
 import socket
-import sys
 
-from interface import CAPTURE, HELLO, MAGIC, REPORT, SHOW_TWIN, STOP, STOP_WHEN_UNUSED, Control, Refused
+from interface import CAPTURE, REPORT, STOP, STOP_WHEN_UNUSED, Control, Refused
 from talk import hold, say
 
 

@@ -6,11 +6,10 @@ import select
 import socket
 import struct
 import sys
-import threading
 import time
 
 from names import endpoint
-from talk import hold, say
+from talk import say
 
 OUR_MAC = b"\x02\x00\x00\x00\x66\x66"
 ETH_IP, ETH_ARP = 0x0800, 0x0806
