@@ -304,4 +304,11 @@ def hellos(path, count="32"):
     rounds(step)
 
 
-ATTACKS = (take_anchors, reports, captures, claims, crowd, close_listeners, full_rings, opens, doorbells, full_bells, hellos)
+def spin(_):
+    """Asks the engine for nothing and leaves no core alone: what any program of this machine may do, to compare with."""
+    say("flooding", 1, "process")
+    rounds(lambda: sum(1 for _ in range(1000)))
+
+
+ATTACKS = (spin, take_anchors, reports, captures, claims, crowd, close_listeners, full_rings, opens, doorbells, full_bells,
+           hellos)

@@ -46,7 +46,7 @@ fn exchanges(scene: &Scene, seconds: u64) -> Option<(f64, f64, f64)> {
     Some((latency["p50"].as_f64()?, latency["p99"].as_f64()?, report["rate"].as_f64()?))
 }
 
-/// The attacks of floods and hoards by name.
+/// The attacks of floods and hoards by name, after a program that only takes a core.
 fn attacks() -> Vec<Vec<String>> {
     let hoards: [&[&str]; 5] = [
         &["sessions", "300"],
@@ -58,7 +58,7 @@ fn attacks() -> Vec<Vec<String>> {
     let hoards = hoards.into_iter().map(|words| words.iter().map(|&word| word.to_owned()).collect());
     let floods =
         floods::all().into_iter().map(|(name, args)| std::iter::once(name.to_owned()).chain(args).collect());
-    floods.chain(hoards).collect()
+    std::iter::once(vec!["spin".to_owned()]).chain(floods).chain(hoards).collect()
 }
 
 fn measure(words: &[String], seconds: u64) -> [Row; 2] {

@@ -5,7 +5,7 @@
 use crate::quotas::silent;
 use crate::scene::Scene;
 use toe_tests::attacker::{As, MALLORY};
-use toe_tests::lab::{ENGINE_ADDR, Side};
+use toe_tests::lab::ENGINE_ADDR;
 use toe_tests::wait::SOON;
 
 /// The attacks by name, with what is asked for as arguments.
@@ -39,7 +39,6 @@ fn is_harmless(name: &str) {
     assert!(attack.is_running(), "{}", attack.output());
     println!("{name}: {}", attack.output().lines().last().unwrap_or_default());
     scene.engine_is_sound();
-    let _ = Side::Server;
 }
 
 #[test]

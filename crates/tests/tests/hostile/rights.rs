@@ -5,7 +5,7 @@ use toe_tests::attacker::{As, Attacks, MALLORY};
 use toe_tests::child;
 use toe_tests::engine::Engine;
 use toe_tests::lab::{Lab, Side};
-use toe_tests::wait::SOON;
+use toe_tests::wait::{self, SOON};
 
 /// `/proc/PID/status` by name.
 fn status(pid: u32) -> BTreeMap<String, String> {
@@ -98,12 +98,9 @@ fn nobody_else_attaches_unless_told() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     let attacks = Attacks::on(&lab, &engine);
-    let said = child::Program::wait(attacks.begin(&lab, As::User(MALLORY), "reach", &["127.0.0.1:1"]), SOON);
-    println!("another user: {}", said.output.lines().last().unwrap_or_default());
-    assert!(!said.status.success(), "{}", said.output);
-    assert!(
-        said.output.contains("PermissionError") || said.output.contains("Refused: EACCES"),
-        "{}",
-        said.output
-    );
+    let mut attack = attacks.begin(&lab, As::User(MALLORY), "reach", &["127.0.0.1:1"]);
+    wait::until_true("the answer", SOON, || !attack.is_running() || attack.output().contains("refused"));
+    let said = attack.output();
+    println!("another user: {}", said.lines().last().unwrap_or_default());
+    assert!(said.contains("PermissionError") || said.contains("Refused: EACCES"), "{said}");
 }

@@ -3,7 +3,6 @@
 use crate::scene::{self, Scene};
 use toe_tests::attacker::{As, MALLORY};
 use toe_tests::lab::{Lab, Side};
-use toe_tests::wait::SOON;
 
 /// Sockets, programs, peers and numbers of processes are their users' own business.
 #[test]
@@ -33,5 +32,4 @@ fn stop_and_capture_are_the_owners() {
         drop(engine);
     }
     assert!(engine_lives.iter().all(|(_, refused)| *refused), "{engine_lives:?}");
-    let _ = SOON;
 }
