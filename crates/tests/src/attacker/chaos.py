@@ -24,7 +24,7 @@ HOSTS = ("127.0.0.1", "10.77.0.2", "10.77.0.1", "0.0.0.0", "10.78.0.2", "")
 class Chaos:
     def __init__(self, path, seed):
         self.path, self.random = path, random.Random(seed)
-        self.sessions, self.anchors, self.twins = [], [], []
+        self.sessions, self.anchors, self.twins, self.handles = [], [], [], {}
         self.linger = None
         try:
             self.linger = Linger()
@@ -97,12 +97,16 @@ class Chaos:
             ring.push(kind, number, word, self.random.getrandbits(16), self.random.getrandbits(7))
         session.ring()
 
+    def handle(self, session):
+        """One that was shown, or any other."""
+        return self.random.choice((NO_HANDLE, 0, 1, *self.handles.get(session, [])[-4:]))
+
     def address(self):
         return self.random.choice(HOSTS), self.random.choice(PORTS)
 
     def args(self, session):
         anchor = self.random.choice((0, 1, NO_HANDLE, *session.free[:8]))
-        twin = self.random.choice((NO_HANDLE, 0, 1, 2))
+        twin = self.handle(session)
         if self.random.random() < 0.5:
             args = listen_args(*self.address(), self.random.choice((0, 5, 1 << 31)), anchor, twin)
         else:
@@ -115,8 +119,7 @@ class Chaos:
     def listen(self):
         session = self.session()
         queue = session.queues[0]
-        handle = self.random.choice((NO_HANDLE, 0, 1))
-        args = listen_args(*self.address(), 16, session.anchor(), handle)
+        args = listen_args(*self.address(), 16, session.anchor(), self.handle(session))
         if queue.cmd.room():
             queue.command(LISTEN, 1, args=args)
 
@@ -125,7 +128,7 @@ class Chaos:
         queue = session.queues[0]
         for _ in range(self.random.choice((1, 1, 32))):
             if queue.cmd.room():
-                args = connect_args(self.address(), self.address(), session.anchor())
+                args = connect_args(self.address(), self.address(), session.anchor(), self.handle(session))
                 queue.command(CONNECT, 2, args=args)
 
     def twin(self):
@@ -134,8 +137,7 @@ class Chaos:
         kind = self.random.choice(("bound", "reuseaddr", "reuseport", "connected", "disconnected", "accepted"))
         twin, held = make_twin(kind, ("127.0.0.1" if host != "0.0.0.0" else host, port), "")
         self.twins += [twin, *held]
-        session.control.say(SHOW_TWIN, [], [twin.fileno()])
-        session.control.hear()
+        self.handles.setdefault(session, []).append(session.control.ask(SHOW_TWIN, [], [twin.fileno()])[1][0])
         while len(self.twins) > 32:
             self.twins.pop(0).close()
 

@@ -182,24 +182,23 @@ def close_listeners(path, host, count="30000"):
     made = sum(fill_flows(session, host, ports, int(count))[0] for session in crowded)
     session = Session(path)
     twins = [bound(("127.0.0.1", 0)) for _ in range(64)]
-    for twin in twins:
-        twin.listen()
-    places = [(twin.getsockname(), session.show(twin)) for twin in twins]
     say("flooding", made, "connections")
     queue = session.queues[0]
 
     def step():
         anchors = {}
-        for token, (at, handle) in enumerate(places):
+        for token, twin in enumerate(twins):
             anchors[token] = session.anchor()
-            queue.command(LISTEN, token, args=listen_args(*at, 4, anchors[token], handle))
+            # A handle is for one command.
+            args = listen_args(*twin.getsockname(), 4, anchors[token], session.show(twin))
+            queue.command(LISTEN, token, args=args)
         results = []
 
         def look():
             while (entry := queue.pop()) is not None:
                 if entry[0] == RESULT:
                     results.append(entry)
-            return len(results) == len(places)
+            return len(results) == len(twins)
 
         until(look)
         for entry in results:

@@ -22,11 +22,15 @@ def endpoint(text):
     return host, int(port)
 
 
-def bound(at, reuse=()):
+def bound(at, reuse=(), device="", listens=True):
     sock = socket.socket()
     for option in reuse:
         sock.setsockopt(socket.SOL_SOCKET, option, 1)
+    if device:
+        sock.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, device.encode())
     sock.bind(at)
+    if listens:
+        sock.listen()
     return sock
 
 
@@ -34,19 +38,17 @@ def make_twin(kind, at, argument):
     """A kernel socket that is to vouch for the port of `at`; what must stay open for it comes along."""
     if kind == "bound":
         return bound(at), []
+    if kind == "not-listening":
+        return bound(at, listens=False), []
     if kind == "reuseaddr":
-        return bound(at, [socket.SO_REUSEADDR]), []
+        return bound(at, [socket.SO_REUSEADDR], listens=False), []
     if kind == "reuseport":
         return bound(at, [SO_REUSEPORT]), []
     if kind == "device":
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, argument.encode())
-        sock.bind(at)
-        return sock, []
+        return bound(at, device=argument), []
     if kind == "accepted":
         # A connection that came in at the port: from a listener that somebody else handed us, or was ours once.
         listener = bound(at, [socket.SO_REUSEADDR])
-        listener.listen()
         client = socket.create_connection((argument or at[0], at[1]))
         sock = listener.accept()[0]
         listener.close()
@@ -54,7 +56,7 @@ def make_twin(kind, at, argument):
         return sock, [client]
     if kind in ("connected", "disconnected"):
         there = socket.create_server((argument or "127.0.0.1", 0))
-        sock = bound(at)
+        sock = bound(at, listens=False)
         sock.connect(there.getsockname())
         if kind == "disconnected":
             disconnect(sock)
@@ -162,7 +164,6 @@ def stale_listener(path, at):
     at = endpoint(at)
     session = Session(path)
     twin = bound(at)
-    twin.listen()
     held = session.listen(*at, session.show(twin))
     say("listening")
     sys.stdin.readline()
