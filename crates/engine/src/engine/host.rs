@@ -398,32 +398,13 @@ impl Engine {
         if remote.port == 0 {
             return Err(Errno::ECONNREFUSED);
         }
-        let record = self.sessions.get(owner.session).ok_or(Errno::EBADF)?;
-        let (scope, cred) = (record.scope, record.cred);
+        let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
         let (path, source) =
             self.path_to(scope, remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
         let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
-        let source = match asked {
-            Some(local) if !local.addr.is_unspecified() => {
-                if !self.has_addr(scope, local.addr) {
-                    return Err(Errno::EADDRNOTAVAIL);
-                }
-                if local.addr.is_v4() != remote.addr.is_v4() {
-                    return Err(Errno::ENETUNREACH);
-                }
-                local.addr
-            }
-            _ => source,
-        };
-        let port = asked.map_or(0, |local| local.port);
-        if port != 0 {
-            let local = Endpoint { addr: source, port };
-            names::require(shown, cred.netns, local, Purpose::Connect)?;
-            if self.listeners.others_listen_at(scope, local, cred.uid) {
-                return Err(Errno::EADDRINUSE);
-            }
-        }
-        let name = FlowKey { local: Endpoint { addr: source, port }, remote, scope };
+        let local = self.local_name(owner.session, shown, asked, source)?;
+        let port = local.port;
+        let name = FlowKey { local, remote, scope };
         let key = self.choose_key(now, path, name)?;
         if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
             return Err(Errno::ENOBUFS);
@@ -457,6 +438,33 @@ impl Engine {
         }
         self.after(idx);
         Ok(flow_id)
+    }
+
+    /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
+    fn local_name(
+        &self,
+        session: SessionId,
+        shown: Option<Twin>,
+        asked: Option<Endpoint>,
+        source: Addr,
+    ) -> Result<Endpoint, Errno> {
+        let Some(asked) = asked else { return Ok(Endpoint { addr: source, port: 0 }) };
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let any = asked.addr.is_unspecified();
+        let local = if any { asked.at(source) } else { asked };
+        if !any && !self.has_addr(record.scope, local.addr) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if local.addr.is_v4() != source.is_v4() {
+            return Err(Errno::ENETUNREACH);
+        }
+        if local.port != 0 {
+            names::require(shown, record.cred.netns, local, Purpose::Connect)?;
+            if self.listeners.others_listen_at(record.scope, local, record.cred.uid) {
+                return Err(Errno::EADDRINUSE);
+            }
+        }
+        Ok(local)
     }
 
     /// The addresses of a connection are known at once, though it is not established.

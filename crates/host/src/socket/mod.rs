@@ -575,11 +575,6 @@ impl Socket {
         self.peek_stream(|stream| stream.put_error(errno));
     }
 
-    /// The address that a native socket is bound to.
-    pub fn set_local(&self, local: SocketAddr) {
-        self.settings.lock().local = Some(local);
-    }
-
     fn timeout(cell: &AtomicU64) -> Option<Duration> {
         match cell.load(Ordering::Relaxed) {
             0 => None,

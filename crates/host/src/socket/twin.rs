@@ -44,6 +44,11 @@ pub(super) fn listen(local: SocketAddr) -> Result<(sys::Fd, SocketAddr), Errno> 
 }
 
 impl Socket {
+    /// The address that a native socket is to have.
+    pub fn set_local(&self, local: SocketAddr) {
+        self.settings.lock().local = Some(local);
+    }
+
     /// Keeps the kernel socket that has this native socket's name.
     pub(super) fn keep_twin(&self, twin: sys::Fd) {
         let twin = sys::move_to_high(twin);
