@@ -155,7 +155,7 @@ impl Rests {
         self.by_identity.remove(&identity).unwrap_or_default()
     }
 
-    /// All of them, for audits.
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (u64, Rest)> + '_ {
         self.by_identity.iter().flat_map(|(identity, rests)| rests.iter().map(|rest| (*identity, *rest)))
     }
