@@ -4,11 +4,11 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::counter::Counter;
-use crate::flow::record::Flow;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::users::Resource;
 use crate::work::{Claimed, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Completion, MemRange};
@@ -258,6 +258,9 @@ impl Engine {
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
+        if self.may_own(idx, holder.session).is_err() {
+            return false;
+        }
         let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
             return false;
         };
@@ -328,17 +331,11 @@ impl Engine {
         for anchor in listener.anchors() {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        let knows_it = |flow: &Flow| flow.conn.came_in == Some(idx) || flow.fast_open.pending_at == Some(idx);
-        let its: Vec<FlowIdx> = self.flows.indices().filter(|f| knows_it(self.flows.get(*f))).collect();
-        for flow in its {
-            let record = self.flows.get_mut(flow);
-            // There is no queue any more that would count it.
-            record.fast_open.pending_at = record.fast_open.pending_at.filter(|known| *known != idx);
-            if record.conn.came_in == Some(idx) {
-                self.forget_in_listener(flow);
-                self.flows.get_mut(flow).conn.came_in = None;
-                self.app_close(now, flow, true, host);
-            }
+        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
+        while let Some(flow) = self.came_in.pop(idx.slot()) {
+            self.forget_in_listener(flow);
+            self.flows.get_mut(flow).conn.came_in = None;
+            self.app_close(now, flow, true, host);
         }
     }
 
@@ -375,18 +372,14 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        let mine: Vec<FlowIdx> = record.flows.values().collect();
+        let mine: Vec<FlowIdx> = self.came_in.iter(idx.slot()).filter(|f| self.was_handed(*f, session, id)).collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
             anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
             listener.drop_holders(|h| h.session == session && h.id == id);
         }
         for flow in mine {
-            let conn = &self.flows.get(flow).conn;
-            if conn.came_in != Some(idx) || conn.handed_to != id {
-                continue;
-            }
-            if conn.listener.is_none() {
+            if self.flows.get(flow).conn.listener.is_none() {
                 // It has ended, and this session will not ask for it any more.
                 self.app_close(now, flow, true, host);
                 continue;
@@ -410,6 +403,12 @@ impl Engine {
             }
         }
         self.hand_out(now, idx, host);
+    }
+
+    /// Whether the flow was handed to a session by this name of its listener.
+    fn was_handed(&self, idx: FlowIdx, session: SessionId, id: ListenerId) -> bool {
+        let conn = &self.flows.get(idx).conn;
+        conn.owner.session == session && conn.handed_to == id
     }
 
     /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is
@@ -508,6 +507,7 @@ impl Engine {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
+        self.may_own(idx, owner.session)?;
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
@@ -549,7 +549,8 @@ impl Engine {
         if !queue.uses_other_than(SessionId(0)) {
             return true;
         }
-        let Some(block) = self.sessions.arena(SessionId(0)).alloc(queue.len()) else { return false };
+        let user = flow.conn.user;
+        let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
         let mut at = block.offset;
         for piece in queue.pieces(0, queue.len()).iter() {
             host.copy((piece.session, piece.range.offset), (SessionId(0), at), piece.range.len);
@@ -566,7 +567,7 @@ impl Engine {
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         flow.conn.staged = Some(block);
         if let Some(block) = old_block {
-            self.sessions.arena(SessionId(0)).free(block);
+            self.sessions.arena(SessionId(0), user).free(block);
         }
         true
     }

@@ -17,6 +17,8 @@ use crate::flow::tcp::soft_error::Hears;
 use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::outbox::Place;
+use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
@@ -130,7 +132,7 @@ impl Engine {
         if flow.conn.app_closed {
             return Ok(());
         }
-        let arena = self.sessions.arena(flow.receive.session);
+        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
         flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         credit_given(flow, now, credit.len);
         let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
@@ -194,9 +196,7 @@ impl Engine {
         let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
         if let Some(answers) = record.answers.get_mut(queue_set.index()) {
             answers.push_back(completion);
-            if !self.answering.contains(&session) {
-                self.answering.push_back(session);
-            }
+            self.outbox.note(Place::of(session, queue_set));
         }
     }
 
@@ -250,7 +250,10 @@ impl Engine {
         if holds_port && !self.shared.has_room_for_listener() {
             return Err(Errno::ENOBUFS);
         }
+        let user = record.user;
+        self.sessions.users().may_take(user, Resource::Listeners, 1)?;
         let idx = self.listeners.open((local, v6_only), args.backlog, anchor, evidence)?;
+        self.charge_listener(idx, user);
         if holds_port {
             self.steer_listener(idx);
         }
@@ -334,6 +337,8 @@ impl Engine {
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;
         flow.conn.came_in = None;
+        self.came_in.remove(idx);
+        let flow = self.flows.get_mut(idx);
         flow.conn.owner.fd = fd;
         let came_in = flow.conn.listener.take();
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
@@ -436,7 +441,9 @@ impl Engine {
             tcp: self.config.tcp,
             now,
         };
-        let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
+        let mut flow = open::active(&params);
+        flow.conn.user = self.sessions.user_of(owner.session);
+        let idx = self.insert_flow(flow)?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);
             return Err(Errno::EMFILE);

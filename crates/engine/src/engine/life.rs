@@ -8,6 +8,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{self, output, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{FlowEvent, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
@@ -15,23 +16,34 @@ use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
 
 impl Engine {
-    /// Puts a new connection into the table. When it is full, the oldest in TIME_WAIT makes room.
-    pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Option<FlowIdx> {
-        let mut idx = self.flows.alloc();
-        while idx.is_none() {
+    /// Puts a new connection of `flow.conn.user` into the table. When it is full, the oldest in TIME_WAIT makes room.
+    pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Result<FlowIdx, Errno> {
+        let user = flow.conn.user;
+        let may = self.sessions.users().may_take(user, Resource::Flows, 1);
+        may.map_err(|refused| self.refuse(user, Resource::Flows, refused))?;
+        let idx = self.alloc_flow().ok_or(Errno::ENOBUFS)?;
+        self.sessions.users_mut().add(user, Resource::Flows, 1);
+        flow.conn.indexed = true;
+        if let Some(listener) = flow.conn.came_in {
+            self.came_in.push(listener.slot(), idx);
+        }
+        self.index.insert(flow.conn.key, idx);
+        *self.flows.get_mut(idx) = flow;
+        self.steer_flow(idx);
+        Ok(idx)
+    }
+
+    fn alloc_flow(&mut self) -> Option<FlowIdx> {
+        loop {
+            if let Some(idx) = self.flows.alloc() {
+                return Some(idx);
+            }
             let Some(oldest) = self.time_wait.pop() else {
                 self.counters.add(Counter::DropFlowTableFull);
                 return None;
             };
             self.evict(oldest);
-            idx = self.flows.alloc();
         }
-        let idx = idx?;
-        flow.conn.indexed = true;
-        self.index.insert(flow.conn.key, idx);
-        *self.flows.get_mut(idx) = flow;
-        self.steer_flow(idx);
-        Some(idx)
     }
 
     /// Segments for this connection are for nobody any more.
@@ -133,7 +145,7 @@ impl Engine {
         let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.conn.app_closed || nobody_reads || all_read {
-            let arena = self.sessions.arena(flow.receive.session);
+            let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
             flow.receive.release(arena);
         }
     }
@@ -173,7 +185,7 @@ impl Engine {
             }
         }
         let flow = self.flows.get_mut(idx);
-        let arena = self.sessions.arena(flow.receive.session);
+        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
         flow.receive.release(arena);
         if untold && !flow.send_queue.uses(flow.conn.owner.session) {
             // Its owner never heard of it, and need not hear of its end.
@@ -189,7 +201,7 @@ impl Engine {
             && !flow.send_queue.uses(SessionId(0))
         {
             flow.conn.staged = None;
-            self.sessions.arena(SessionId(0)).free(block);
+            self.sessions.arena(SessionId(0), flow.conn.user).free(block);
         }
         let flow = self.flows.get_mut(idx);
         if let Some(session) = flow.conn.pinned
@@ -219,6 +231,7 @@ impl Engine {
         flow.report.sent_behind = 0;
         flow.conn.asked_to_yield = false;
         flow.conn.leaving = false;
+        self.outbox.remove(idx);
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);
         }
@@ -246,7 +259,7 @@ impl Engine {
         flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
-        let arena = self.sessions.arena(flow.receive.session);
+        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
         if indexed {
@@ -257,6 +270,8 @@ impl Engine {
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
         self.uncount_leftover(idx);
+        self.came_in.remove(idx);
+        self.charge_flow_to(idx, UserIdx::NOBODY);
         self.flows.free(idx);
     }
 
@@ -302,7 +317,7 @@ impl Engine {
             Some(AnchorTarget::Unused(_)) => return self.anchors.note_closed_early(anchor),
             None => return,
         }
-        if let Some((home, queue_set)) = self.anchors.closed(anchor) {
+        if let Some((home, queue_set)) = self.forget_anchor(anchor) {
             self.answer(home, queue_set, Completion::AnchorFree { anchor });
         }
     }
@@ -355,7 +370,9 @@ impl Engine {
             self.hand_out(now, idx, host);
         }
         self.leave_channels(session, host);
-        self.anchors.forget_session(session);
+        let forgotten = self.anchors.forget_session(session);
+        let user = self.sessions.user_of(session);
+        self.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
     }
 
     /// Takes a flow from a session that is going away.
@@ -413,8 +430,11 @@ impl Engine {
         }
         let (data_nxt, from) = (flow.data_nxt(), flow.receive.session);
         let held = flow.held.ranges(&self.held);
-        let Some((from, to_arena)) = self.sessions.two_arenas(from, to) else { return false };
-        flow.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
+        let user = flow.conn.user;
+        let moved = self.sessions.with_two_arenas((from, to), user, |from, to_arena| {
+            flow.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
+        });
+        moved.unwrap_or(false)
     }
 
     /// Whether a closed session's region may be unmapped and its id given out again.
@@ -452,5 +472,6 @@ impl Engine {
     /// Makes `owner` the flow's owner.
     pub(super) fn own(&mut self, idx: FlowIdx, owner: Owner) {
         self.flows.get_mut(idx).conn.owner = owner;
+        self.charge_flow_to(idx, self.sessions.user_of(owner.session));
     }
 }

@@ -206,7 +206,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
-            arena: self.sessions.arena(flow.receive.session),
+            arena: self.sessions.arena(flow.receive.session, flow.conn.user),
             sent: &mut self.sent,
             held: &mut self.held,
             ecn: self.config.tcp.ecn,

@@ -7,6 +7,7 @@ use crate::control::route::{KernelRoute, Route};
 use crate::control::steer::SteerChange;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::hostif::users::Resource;
 use crate::work::{Link, Path};
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
@@ -216,7 +217,9 @@ impl Engine {
 
     /// A listener was opened and nobody holds it.
     pub(super) fn close_unheld(&mut self, idx: ListenerIdx) {
-        if let Some(listener) = self.listeners.close(idx).filter(|listener| listener.is_steered) {
+        let Some(listener) = self.listeners.close(idx) else { return };
+        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
+        if listener.is_steered {
             self.stop_steering_listener(listener.local);
         }
     }
