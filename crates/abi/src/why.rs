@@ -129,6 +129,8 @@ reasons! {
     Signals = 29, "signals are asked for (O_ASYNC, F_SETOWN), and only the kernel's stack sends them",
         "wait by poll or epoll, or ask for signals after connect() or listen()";
     ShutBefore = 30, "shutdown() was called before connect() or listen()", "";
+    OverQuota = 31, "this user has his share of the engine's sessions, connections, listeners or memory",
+        "see `toe status`; end what is not needed, or raise the limits in [quota]";
 }
 
 /// What is written of one descriptor.

@@ -56,14 +56,8 @@ impl Room {
 impl Arena {
     /// An arena over `len` octets from `base`; both are multiples of the largest block or `len` is cut down to one.
     pub fn new(base: u64, len: u64) -> Arena {
-        let mut arena = Arena {
-            base,
-            len: 0,
-            free: Default::default(),
-            used: 0,
-            touched: 0,
-            room: Room::UNLIMITED,
-        };
+        let mut arena =
+            Arena { base, len: 0, free: Default::default(), used: 0, touched: 0, room: Room::UNLIMITED };
         let mut at = 0;
         for order in (ORDER_MIN..=ORDER_MAX).rev() {
             let size = 1u64 << order;
@@ -218,7 +212,11 @@ mod tests {
         assert_eq!(arena.trim(1 << 30).1, 0);
         arena.free(blocks[0]);
         arena.free(blocks[2]);
-        assert_eq!(arena.trim(1 << 20), ((1 << 30) + (2 << 20), 1 << 20), "no more at once than is asked for");
+        assert_eq!(
+            arena.trim(1 << 20),
+            ((1 << 30) + (2 << 20), 1 << 20),
+            "no more at once than is asked for"
+        );
         assert_eq!((arena.trim(u64::MAX).1, arena.touched()), (2 << 20, 0));
     }
 

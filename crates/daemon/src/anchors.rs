@@ -20,11 +20,8 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use toe_base::limits::{SESSION_FLOWS_MAX, SESSION_LISTENERS_MAX};
 use toe_base::{AnchorHandle, SessionId};
 
-/// Anchors that one session may have. It needs one a flow and one a listener, and some in hand.
-const SESSION_ANCHORS_MAX: u32 = (SESSION_FLOWS_MAX + SESSION_LISTENERS_MAX) as u32 + 64;
 /// Octets of reports taken at once: some hundred.
 const REPORTS_LEN: usize = 16 << 10;
 /// Closed anchors that are told in one turn; the rest is reported again.
@@ -122,12 +119,6 @@ impl Anchors {
                 Err(errno.into())
             }
         }
-    }
-
-    /// Whether `session` may make another one.
-    pub fn may_add(&self, session: SessionId) -> bool {
-        let home = self.sessions.get(&session).and_then(|id| self.homes.get(id));
-        home.is_some_and(|home| home.anchors < SESSION_ANCHORS_MAX)
     }
 
     /// Makes an anchor for `session`.
@@ -516,6 +507,5 @@ mod tests {
         assert!(world.anchors.remove_name(AnchorHandle(1)));
         assert_eq!(world.closed(), [AnchorHandle(1)]);
         assert_eq!(charged(&world), 1);
-        assert!(world.anchors.may_add(SESSION) && !world.anchors.may_add(SessionId(4)));
     }
 }

@@ -21,9 +21,9 @@ use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
 use toe_ring::EngineQueueSet;
 
-/// Looks at a host that is in the middle of something with a flow that it has to let go of: some tens of µs. It copies at
-/// most what a window holds; if its thread stands still meanwhile, the claim comes again.
-const BUSY_LOOKS: u32 = 1000;
+/// Looks at a host that is in the middle of something with a flow that it has to let go of: a fraction of a µs. Most often it
+/// is not; if it is, it may stand still, and the claim comes again.
+const BUSY_LOOKS: u32 = 16;
 
 /// Requests answered for one connection before others get their turn.
 const REQUESTS_PER_TURN: usize = 16;
@@ -168,6 +168,13 @@ impl Daemon {
         let netns = connection.netns().ok_or(Errno::EINVAL)?;
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
+        if let Err(errno) = self.engine.may_open_session(uid) {
+            self.counts.attach_refused += 1;
+            if self.log_limit.allows(now) {
+                tracing::warn!(pid, uid, "host refused: its user has his share of sessions; see [quota]");
+            }
+            return Err(errno);
+        }
         let Some(id) = self.engine.open_session(Cred { uid, netns }, layout) else {
             self.counts.attach_refused += 1;
             if self.log_limit.allows(now) {
@@ -217,6 +224,7 @@ impl Daemon {
             program = peer.program,
             "session open"
         );
+        self.budget.add(session.peer.uid, id);
         self.sessions.insert(id, session);
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
@@ -250,7 +258,12 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let (mut first, mut made) = (0, 0);
-        while made < count && self.anchors.may_add(id) {
+        let mut refused = Errno::EMFILE;
+        while made < count {
+            if let Err(errno) = self.engine.may_take_anchor(id) {
+                refused = errno;
+                break;
+            }
             let handle = self.engine.take_anchor(id);
             if made == 0 {
                 first = handle.0;
@@ -263,7 +276,7 @@ impl Daemon {
             made += 1;
         }
         if made == 0 {
-            return Err(Errno::EMFILE);
+            return Err(refused);
         }
         Ok((Reply::Anchors { first, count: made }, Vec::new()))
     }
@@ -307,7 +320,8 @@ impl Daemon {
         let anchor = self.anchors.recognise(&shown).ok_or(Errno::ENOENT)?;
         self.make_holder_let_go(id, anchor)?;
         // What the last holder has published must count before the flow changes hands.
-        self.take_all_entries(now);
+        self.catch_up_at(now, &[anchor]);
+        self.catch_up(now, id);
         let session_lives = self.sessions.get(id).is_some();
         if !session_lives {
             return Err(Errno::EINVAL);
@@ -316,7 +330,10 @@ impl Daemon {
         self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow) => {
-                let kept = self.unread.remove(&anchor);
+                let kept = self.unread.remove(&anchor).map(|(kept, payer)| {
+                    self.engine.give_unread(payer);
+                    kept
+                });
                 let unread = kept.as_ref().map_or(0, |kept| kept.len);
                 let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread };
                 Ok((reply, kept.map(|kept| kept.memory).into_iter().collect()))
@@ -370,22 +387,25 @@ impl Daemon {
             0 => None,
             len => Some(Unread::check(memory.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?),
         };
-        if unread.is_some() && self.unread.len() >= self.unread_max {
-            return Err(Errno::EMFILE);
-        }
         // What it has published about the flow counts before it gives it up.
-        self.take_all_entries(now);
-        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions)?;
-        if let Some(unread) = unread {
-            self.unread.insert(anchor, unread);
+        self.catch_up(now, id);
+        let payer = unread.is_some().then(|| self.engine.take_unread(id)).transpose()?;
+        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions);
+        if let (Err(_), Some(payer)) = (anchor, payer) {
+            self.engine.give_unread(payer);
         }
+        let kept = unread.zip(payer).and_then(|kept| self.unread.insert(anchor.ok()?, kept));
+        if let Some((_, payer)) = kept {
+            self.engine.give_unread(payer);
+        }
+        anchor?;
         Ok((Reply::Done, Vec::new()))
     }
 
     /// What the session has published so far counts before its listeners and flows change.
     fn share(&mut self, now: Instant, place: u32) -> Answer {
         let id = self.session_of(place)?;
-        self.take_all_entries(now);
+        self.catch_up(now, id);
         self.engine.share(now, id, &mut self.sessions)?;
         Ok((Reply::Done, Vec::new()))
     }

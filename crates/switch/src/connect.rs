@@ -291,6 +291,7 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
     Stack::get_or_why(engine).map_err(|error| match error {
         Errno::EPROTO | Errno::EACCES | Errno::EPERM => Reason::AttachRefused,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
+        Errno::EDQUOT => Reason::OverQuota,
         _ => Reason::NoEngine,
     })
 }
@@ -303,6 +304,7 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
         Errno::EADDRNOTAVAIL => Reason::NotEngineAddress,
         Errno::EADDRINUSE => Reason::AddressInUse,
         Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,
+        Errno::EDQUOT => Reason::OverQuota,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
         _ => Reason::EngineRefused,
     }
@@ -581,5 +583,6 @@ mod tests {
         assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
         assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
         assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);
+        assert_eq!(reason_of(Errno::EDQUOT, far), Reason::OverQuota);
     }
 }

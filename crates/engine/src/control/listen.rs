@@ -9,7 +9,7 @@ use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, NetNs
 
 /// The place of a listener's record, and which use of that it is: one that has gone is not taken for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListenerIdx(u32);
+pub struct ListenerIdx(pub(crate) u32);
 
 /// Bits of a [`ListenerIdx`] that are the place.
 const SLOT_BITS: u32 = LISTENERS_MAX.trailing_zeros();
@@ -300,7 +300,8 @@ impl Listeners {
     /// Removes a listener and returns its record.
     pub fn close(&mut self, idx: ListenerIdx) -> Option<Listener> {
         let listener = self.slot_mut(idx)?.listener.take()?;
-        self.slots[idx.slot() as usize].generation = (idx.0 >> SLOT_BITS).wrapping_add(1) << SLOT_BITS >> SLOT_BITS;
+        self.slots[idx.slot() as usize].generation =
+            (idx.0 >> SLOT_BITS).wrapping_add(1) << SLOT_BITS >> SLOT_BITS;
         self.free.push(idx.slot());
         self.due.remove(&(listener.tell_all_at, idx));
         self.by_addr.remove(&listener.local);

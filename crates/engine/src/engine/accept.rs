@@ -372,7 +372,8 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        let mine: Vec<FlowIdx> = self.came_in.iter(idx.slot()).filter(|f| self.was_handed(*f, session, id)).collect();
+        let mine: Vec<FlowIdx> =
+            self.came_in.iter(idx.slot()).filter(|f| self.was_handed(*f, session, id)).collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
             anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
@@ -434,6 +435,25 @@ impl Engine {
             self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
         Some((owner.session, owner.queue_set))
+    }
+
+    /// Adds to `sessions` those whose entries may be about what an anchor stands for, each once.
+    pub fn sessions_at(&self, anchor: AnchorHandle, sessions: &mut Vec<SessionId>) {
+        let mut add = |session: SessionId| {
+            if session.0 != 0 && !sessions.contains(&session) {
+                sessions.push(session);
+            }
+        };
+        match self.anchors.get(anchor) {
+            // A command under way may bind it.
+            Some(AnchorTarget::Unused(session)) => add(session),
+            Some(AnchorTarget::Flow(idx)) => add(self.flows.get(idx).conn.owner.session),
+            Some(AnchorTarget::Listener(idx)) => {
+                let listener = self.listeners.get(idx);
+                listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));
+            }
+            Some(AnchorTarget::Nothing) | None => {}
+        }
     }
 
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data

@@ -44,7 +44,8 @@ impl Engine {
 
     /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows.
     fn tell_queue_set<H: HostSide>(&mut self, place: Place, host: &mut H) -> usize {
-        let answers = self.sessions.get_mut(place.session()).and_then(|s| s.answers.get_mut(place.queue_set().index()));
+        let answers =
+            self.sessions.get_mut(place.session()).and_then(|s| s.answers.get_mut(place.queue_set().index()));
         if answers.is_some_and(|answers| !post_all(answers, place, host)) {
             self.outbox.stall(place);
             return 0;

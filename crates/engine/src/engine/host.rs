@@ -4,6 +4,7 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
+use crate::control::ephemeral;
 use crate::control::listen::{CREDIT_MAX, Evidence, Holder};
 use crate::control::route::Route;
 use crate::counter::Counter;
@@ -283,9 +284,9 @@ impl Engine {
 
     fn free_listen_port(&mut self, ip: Addr) -> Option<u16> {
         let count = EPHEMERAL.end - EPHEMERAL.start;
-        for _ in 0..count {
+        for at in ephemeral::places(0, self.next_port, count.into()) {
             self.next_port = self.next_port.wrapping_add(1);
-            let port = EPHEMERAL.start + (self.next_port % u32::from(count)) as u16;
+            let port = EPHEMERAL.start + at as u16;
             if self.listeners.find(Endpoint::new(ip, port)).is_none() {
                 return Some(port);
             }
@@ -516,8 +517,7 @@ impl Engine {
             return self.choose_reserved(offset, source, remote);
         }
         let mut in_time_wait = None;
-        for _ in 0..count {
-            let at = offset.wrapping_add(self.next_port) % count;
+        for at in ephemeral::places(offset, self.next_port, count) {
             self.next_port = self.next_port.wrapping_add(1);
             let key = key(EPHEMERAL.start + at as u16);
             // A port that somebody listens at is theirs; and a connection of a socket with itself would need one record

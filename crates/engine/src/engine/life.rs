@@ -15,6 +15,19 @@ use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
 
+/// Connections that closed sessions give up in one step: some tens of µs.
+const LEAVES_AT_ONCE: usize = 128;
+
+/// A session that is closed and gives up what it had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closing {
+    session: SessionId,
+    /// It was fenced.
+    resets: bool,
+    /// The place of its next flow.
+    next: usize,
+}
+
 impl Engine {
     /// Puts a new connection of `flow.conn.user` into the table. When it is full, the oldest in TIME_WAIT makes room.
     pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Result<FlowIdx, Errno> {
@@ -348,21 +361,54 @@ impl Engine {
     }
 
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
-    /// anchor, not with the session.
+    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
     pub fn close_session<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
+        self.begin_closing(now, session, false, host);
+    }
+
+    /// The same; `resets`: the connections that its program has had end with RST, at once.
+    fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: bool, host: &mut H) {
         let Some(record) = self.sessions.get_mut(session) else { return };
         if session.0 == 0 || !record.open {
             return;
         }
         record.open = false;
+        record.leaving = true;
         for answers in &mut record.answers {
             answers.clear();
         }
-        let flows: Vec<FlowIdx> = record.flows.values().collect();
-        let listeners: Vec<_> = record.listeners.values().collect();
-        for idx in flows {
-            self.leave_flow(now, idx, session, host);
+        self.closing.push_back(Closing { session, resets, next: 0 });
+        self.poll_closing(now, host);
+    }
+
+    /// Takes some more of their connections from sessions that are closed. Returns how many.
+    pub fn poll_closing<H: HostSide>(&mut self, now: Instant, host: &mut H) -> usize {
+        for done in 0..LEAVES_AT_ONCE {
+            let Some(Closing { session, resets, next }) = self.closing.front().copied() else { return done };
+            let found = self.sessions.get(session).and_then(|record| record.flows.next_from(next));
+            let Some((next, idx)) = found else {
+                self.closing.pop_front();
+                self.end_closing(now, session, host);
+                continue;
+            };
+            if let Some(closing) = self.closing.front_mut() {
+                closing.next = next;
+            }
+            if resets && self.flows.get(idx).conn.accepted {
+                self.app_close(now, idx, true, host);
+            }
+            if self.flows.is_used(idx) && self.flows.get(idx).conn.owner.session == session {
+                self.leave_flow(now, idx, session, host);
+            }
         }
+        LEAVES_AT_ONCE
+    }
+
+    /// The session has no connections any more.
+    fn end_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        record.leaving = false;
+        let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
             if let Some(listener) = self.listeners.get_mut(idx) {
                 listener.drop_holders(|holder| holder.session == session);
@@ -459,14 +505,7 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::of_fence(reason));
-        let Some(record) = self.sessions.get(session) else { return };
-        let flows: Vec<FlowIdx> = record.flows.values().collect();
-        for idx in flows {
-            if self.flows.is_used(idx) && self.flows.get(idx).conn.accepted {
-                self.app_close(now, idx, true, host);
-            }
-        }
-        self.close_session(now, session, host);
+        self.begin_closing(now, session, true, host);
     }
 
     /// Makes `owner` the flow's owner.

@@ -8,7 +8,7 @@
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
-//! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
+//! `poll_closing`, `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
 mod audit;
@@ -147,6 +147,8 @@ pub struct Engine {
     /// Who has something to be told.
     outbox: Outbox,
     listeners: Listeners,
+    /// Closed sessions that have something still.
+    closing: VecDeque<life::Closing>,
     /// By the listener's slot: the connections that came in there and that no program has taken.
     came_in: FlowLists,
     sessions: Sessions,
@@ -188,6 +190,7 @@ impl Engine {
             local_control: VecDeque::new(),
             outbox: Outbox::new(config.flows_max),
             listeners: Listeners::default(),
+            closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
             sessions: Sessions::new(STAGING_LEN, quotas),
             anchors: Anchors::default(),

@@ -20,7 +20,9 @@ impl Engine {
     pub fn may_open_session(&mut self, uid: u32) -> Result<(), Errno> {
         let users = self.sessions.users_mut();
         let user = users.idx(uid);
-        users.may_enter(uid, Resource::Sessions).map_err(|refused| self.refuse(user, Resource::Sessions, refused))
+        users
+            .may_enter(uid, Resource::Sessions)
+            .map_err(|refused| self.refuse(user, Resource::Sessions, refused))
     }
 
     /// Whether a session may have another anchor: one for each of its flows and listeners, and some in hand.
@@ -58,6 +60,11 @@ impl Engine {
         true
     }
 
+    /// Whether pages wait for [`Engine::poll_trim`].
+    pub fn has_trims(&self) -> bool {
+        self.sessions.has_trims()
+    }
+
     /// Counts a refusal; the error that says so.
     pub(super) fn refuse(&mut self, user: UserIdx, resource: Resource, refused: Refused) -> Errno {
         self.sessions.users_mut().note_refused(user, resource);
@@ -73,7 +80,9 @@ impl Engine {
 
     /// The listener is charged to who opened it; one that was there is already.
     pub(super) fn charge_listener(&mut self, idx: ListenerIdx, user: UserIdx) {
-        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.user == UserIdx::NOBODY) else { return };
+        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.user == UserIdx::NOBODY) else {
+            return;
+        };
         listener.user = user;
         self.sessions.users_mut().add(user, Resource::Listeners, 1);
     }

@@ -159,10 +159,9 @@ impl Engine {
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
         self.next_port = self.next_port.wrapping_add(1);
-        let from = offset.wrapping_add(self.next_port) as usize;
         let key = |port| FlowKey { local: Endpoint::new(source, port), remote };
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
-        let found = self.shared.candidates(from).find(free).map(key);
+        let found = self.shared.candidates(offset, self.next_port).find(free).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }

@@ -53,6 +53,12 @@ impl<T: Copy> Slots<T> {
         entry.1.take()
     }
 
+    /// The first value in a place from `from` on, and the place behind it.
+    pub fn next_from(&self, from: usize) -> Option<(usize, T)> {
+        let mut slots = self.slots.iter().enumerate().skip(from);
+        slots.find_map(|(at, (_, value))| Some((at + 1, (*value)?)))
+    }
+
     pub fn len(&self) -> u32 {
         self.used
     }
@@ -78,6 +84,8 @@ pub struct Session {
     pub layout: RegionLayout,
     /// Cleared when the process is gone; the record stays until nothing refers to the region.
     pub open: bool,
+    /// Closed, and what it had is being given up.
+    pub leaving: bool,
     pub queue_sets: u8,
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
@@ -268,6 +276,10 @@ impl Sessions {
         (len > 0).then_some((id, at, len))
     }
 
+    pub fn has_trims(&self) -> bool {
+        !self.trims.is_empty()
+    }
+
     /// Whether a queue set leaves so many answers untaken that no more may be added to them.
     pub fn answers_are_full(&self, id: SessionId, queue_set: QueueSetId) -> bool {
         let answers = self.get(id).and_then(|s| s.answers.get(queue_set.index()));
@@ -297,6 +309,7 @@ impl Session {
             user,
             layout,
             open: true,
+            leaving: false,
             queue_sets: 0,
             flows: Slots::new(layout.flows),
             listeners: Slots::new(SESSION_LISTENERS_MAX as u32),
@@ -335,6 +348,6 @@ impl Session {
 
     /// Closed, and nothing of the engine refers to its region any more.
     pub fn is_drained(&self) -> bool {
-        !self.open && self.arena.used() == 0 && self.pins == 0
+        !self.open && !self.leaving && self.arena.used() == 0 && self.pins == 0
     }
 }

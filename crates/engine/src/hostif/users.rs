@@ -2,9 +2,10 @@
 //!
 //! The rule is that of switches whose ports share one memory (Choudhury and Hahne, "Dynamic Queue Length Thresholds for
 //! Shared-Memory Packet Switches", 1998): a user may take one more while he has less than [`ALPHA`] times what is free.
-//! Alone he gets eight ninths of everything. Two get eight seventeenths each. However many there are, something is free
-//! for the one who comes next, and what he may take he need not ask back from anybody. Beside that there are caps from the
-//! configuration. Every check and every count takes the same few steps, however many users there are.
+//! Alone he gets eight ninths, two get eight seventeenths each. What one leaves the next is a ninth, which a few users who
+//! want everything use up, so that a part ([`RESERVE_ONE_IN`]) is kept for those who have little: who has less than
+//! [`SMALL_ONE_IN`] gets it from there. Beside that there are caps from the configuration. Every check and every count takes
+//! the same few steps, however many users there are.
 //!
 //! Plain values. The engine asks before it gives something out, and says when it has come back; a user's record goes with
 //! the last thing that he has.
@@ -15,6 +16,11 @@ use toe_base::limits::{FLOWS_MAX, LISTENERS_MAX, SESSIONS_MAX};
 
 /// How many times what is free one user may have.
 pub const ALPHA: u64 = 8;
+
+/// Of everything, the part that is kept for users who have little, and how much of all is little. Of what there is less of
+/// than that there is no such part.
+const RESERVE_ONE_IN: u64 = 16;
+const SMALL_ONE_IN: u64 = 256;
 
 /// What there is a limited amount of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -233,9 +239,13 @@ impl Users {
         if user == UserIdx::NOBODY {
             return free;
         }
+        let small = limit.total / SMALL_ONE_IN;
+        let reserve = if small > 0 { limit.total / RESERVE_ONE_IN } else { 0 };
+        let shared = free.saturating_sub(reserve);
         // The largest n for which the last of them is still taken with less than ALPHA times what is free then.
-        let by_rule = (ALPHA * free).saturating_sub(used).div_ceil(ALPHA + 1);
-        by_rule.min(free).min(limit.user.saturating_sub(used))
+        let by_rule = (ALPHA * shared).saturating_sub(used).div_ceil(ALPHA + 1).min(shared);
+        let of_reserve = small.saturating_sub(used).min(free);
+        by_rule.max(of_reserve).min(limit.user.saturating_sub(used))
     }
 
     /// Whether the user may take `n` more.
@@ -338,15 +348,15 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_gets_eight_ninths_and_a_newcomer_always_something() {
-        let mut users = users(900, u64::MAX);
+    fn one_alone_gets_eight_ninths_and_a_newcomer_something_after_many_who_want_everything() {
+        let mut users = users(960, u64::MAX);
         let greedy = users.enter(1, Resource::Sessions).expect("room");
         assert_eq!(take_all(&mut users, greedy), 800);
-        let mut last = u64::MAX;
-        for uid in 2..6 {
+        let mut last = 800;
+        for uid in 2..20 {
             let next = users.enter(uid, Resource::Sessions).expect("room");
             let got = take_all(&mut users, next);
-            assert!(got > 0 && got < last, "user {uid} got {got}");
+            assert!(got >= 3 && got <= last, "user {uid} got {got}");
             last = got;
         }
         // Who is beyond his share gets nothing more until others have given something back.
@@ -365,17 +375,19 @@ mod tests {
             if users.take(b, Resource::Flows, 1).is_err() {
                 let _ = users.take(a, Resource::Flows, 1);
             }
-            if users.get(a).map(|a| a.used(Resource::Flows)) <= users.get(b).map(|b| b.used(Resource::Flows)) {
+            if users.get(a).map(|a| a.used(Resource::Flows)) <= users.get(b).map(|b| b.used(Resource::Flows))
+            {
                 break;
             }
         }
+        while take_all(&mut users, a).min(1) + take_all(&mut users, b).min(1) > 0 {}
         let used = [a, b].map(|user| users.get(user).expect("there").used(Resource::Flows));
-        assert!(used[0].abs_diff(used[1]) <= 2 && used[0] >= 790, "{used:?}");
+        assert!(used[0].abs_diff(used[1]) <= 10 && used[0] >= 740, "{used:?}");
     }
 
     #[test]
     fn many_at_once_are_what_as_many_one_by_one_are() {
-        for total in [1, 4, 9, 10, 100, 1000] {
+        for total in [1, 4, 9, 10, 100, 300, 1000, 5000] {
             for n in 1..40 {
                 let (mut single, mut many) = (users(total, u64::MAX), users(total, u64::MAX));
                 let (one, all) = (single.enter(1, Resource::Sessions), many.enter(1, Resource::Sessions));

@@ -103,7 +103,7 @@ impl FlowLists {
 
     /// Those in a list, in its order.
     pub fn iter(&self, list: u32) -> impl Iterator<Item = FlowIdx> + '_ {
-        let after = |at: &u32| Some(self.links[*at as usize].next);
+        let after = |at: &u32| self.links.get(*at as usize).map(|link| link.next);
         core::iter::successors(Some(self.head(list)), after).take_while(|at| *at != NONE).map(FlowIdx)
     }
 

@@ -15,6 +15,7 @@ mod leftovers;
 mod long_stream;
 mod path_mtu;
 mod pieces;
+mod quota;
 mod recovery;
 mod sessions;
 mod shared;
