@@ -118,7 +118,7 @@ impl Daemon {
         self.next_tick = now.after_us(TICK_US);
         let mut tokens = std::mem::take(&mut self.tokens);
         let looked = self.poller.wait(Some(Duration::ZERO), &mut tokens);
-        self.handle_events(now, &tokens);
+        self.handle_events(now, &tokens, false);
         let happened = !tokens.is_empty();
         self.tokens = tokens;
         self.sessions.doze(now);
@@ -152,7 +152,7 @@ impl Daemon {
         self.sessions.end_sleep(sleep);
         let now = self.clock.now();
         self.next_tick = now.after_us(TICK_US);
-        self.handle_events(now, &tokens);
+        self.handle_events(now, &tokens, timeout != Some(Duration::ZERO));
         self.tokens = tokens;
         looked
     }
@@ -164,8 +164,8 @@ impl Daemon {
         }
     }
 
-    /// Handles what has happened outside the rings.
-    fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
+    /// Handles what has happened outside the rings; `slept`: the engine was asleep until then.
+    fn handle_events(&mut self, now: Instant, tokens: &[Token], slept: bool) {
         for &token in tokens {
             match token {
                 Token::Listener => self.accept(now),
@@ -178,7 +178,7 @@ impl Daemon {
                 }
                 Token::Connection(place) => self.serve_in_turn(now, place),
                 Token::Process(id) => self.end_session(now, id, "process ended"),
-                Token::Doorbell(id) => self.wake(now, id),
+                Token::Doorbell(id) => self.wake(now, id, slept),
                 Token::Anchors => self.take_closed_anchors(now),
                 Token::Kernel => self.follow(now),
             }
@@ -420,12 +420,13 @@ impl Daemon {
         }
     }
 
-    fn wake(&mut self, now: Instant, id: SessionId) {
+    /// A doorbell was rung. One that gets the engine up for nothing again and again is not heard for a while.
+    pub(crate) fn wake(&mut self, now: Instant, id: SessionId, slept: bool) {
         if let Some(session) = self.sessions.get_mut(id) {
             // An eventfd that cannot be read is the host's doing and the host's loss: it stays readable only while
             // that process lives, and costs wake-ups, nothing more.
             let _ = session.doorbell.drain();
-            let idle = !session.has_work() && session.full == 0;
+            let idle = slept && !session.has_work() && session.full == 0;
             session.stir(now);
             if idle && session.rings_too_often(now) {
                 self.poller.remove(&session.doorbell);

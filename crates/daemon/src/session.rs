@@ -120,8 +120,8 @@ impl Session {
         }
     }
 
-    /// The doorbell was rung, and there was nothing. Whether that happens so often that it is better not to listen for a while:
-    /// each time the engine may have been woken for it.
+    /// The doorbell woke the engine, and there was nothing. Whether that happens so often that it is better not to listen for a
+    /// while.
     pub fn rings_too_often(&mut self, now: Instant) -> bool {
         let (rings, since) = &mut self.vain_rings;
         if now.since_us(*since) > VAIN_RINGS_US {

@@ -7,6 +7,7 @@ mod fake_host;
 mod follow;
 mod hostile;
 mod transfer;
+mod turns;
 
 use crate::config::Config;
 use crate::daemon::Daemon;
