@@ -160,6 +160,8 @@ pub struct Engine {
     time_wait: ReadyList,
     next_port: u32,
     shared: Shared,
+    /// By their own port: connections over ports that share the kernel's address.
+    shared_flows: FlowLists,
     fragments: Fragments,
     /// Connections that ever came in at listeners.
     arrivals: u64,
@@ -199,6 +201,7 @@ impl Engine {
             time_wait: ReadyList::new(config.flows_max),
             next_port: 0,
             shared: Shared::default(),
+            shared_flows: FlowLists::new(config.flows_max),
             fragments: Fragments::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
