@@ -124,7 +124,11 @@ impl Client {
             beside.push(SendAncillaryMessage::ScmRights(&shown));
         }
         let iov = [IoSlice::new(message.as_bytes())];
-        rustix::net::sendmsg(&self.socket, &iov, &mut beside, SendFlags::NOSIGNAL).map_err(broken)?;
+        match rustix::net::sendmsg(&self.socket, &iov, &mut beside, SendFlags::NOSIGNAL) {
+            // An engine that turns this user away has said why before it was asked.
+            Ok(_) | Err(OsError::PIPE) => {}
+            Err(error) => return Err(broken(error)),
+        }
         let mut octets = [0; size_of::<Message>() + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -35,10 +35,19 @@ pub fn stop(args: &Args) -> Result<u8, Failure> {
     }];
     let limit = Timespec { tv_sec: GONE_WITHIN_SECS, tv_nsec: 0 };
     match rustix::event::poll(&mut fds, Some(&limit)) {
+        // Its links and its name are free: what is left is a thread that waits for a program in its descriptor's close.
+        Ok(0) if has_hung_up(&client) => Ok(0),
         Ok(0) => Err(Failure::new(format!(
             "the engine has not ended within {GONE_WITHIN_SECS} s; see its log, or end it with kill -9"
         ))),
         Ok(_) => Ok(0),
         Err(error) => Err(Failure::new(format!("cannot wait for the engine's end: {error}"))),
     }
+}
+
+/// Whether the engine has ended the connection, which is the last thing that it does.
+fn has_hung_up(client: &Client) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(client.socket(), PollFlags::empty())];
+    let looked = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    looked.is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }

@@ -11,15 +11,21 @@
 //! is when nobody has it open, whatever anybody does.
 //!
 //! The kernel keeps a limited number of reports (fs.inotify.max_queued_events) and says when it lost some. Then every
-//! anchor in use is in doubt, and is looked after one by one. Called by `attach`, `daemon` and the run loop.
+//! anchor of the user whose reports they were is in doubt, and is looked after one by one: each user's come by an inotify
+//! instance of his own, as long as there are instances (fs.inotify.max_user_instances); the rest shares one.
+//!
+//! Directories are made by the users' threads of the porter ([`AnchorMaker`]), and taken notice of, watched and removed
+//! by the engine's. Called by `attach`, `daemon` and the run loop.
 
 use crate::anchor_root::AnchorRoot;
+use crate::poller::{Poller, Token};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use toe_base::{AnchorHandle, SessionId};
 
 /// Octets of reports taken at once: some hundred.
@@ -31,14 +37,64 @@ const HOME_MODE: Mode = Mode::from_raw_mode(0o711);
 const ANCHOR_MODE: Mode = Mode::from_raw_mode(0o555);
 
 /// What the kernel calls a descriptor's object: device and inode number.
-type Identity = (u64, u64);
+pub type Identity = (u64, u64);
 /// A session's directory. A session's number is given again; this one is not.
-type HomeId = u64;
+pub type HomeId = u64;
+/// The place of an inotify instance.
+type ReportsId = usize;
+/// The instance of those users for whom there is no other.
+const SHARED: ReportsId = 0;
+
+/// Which object a descriptor has open. Asks nobody: what a file system has to ask others for is left as it was.
+pub fn identity_of(fd: impl AsFd) -> std::io::Result<Identity> {
+    identity_at(fd, "", AtFlags::EMPTY_PATH)
+}
+
+fn identity_at(dir: impl AsFd, name: &str, flags: AtFlags) -> std::io::Result<Identity> {
+    let flags = flags | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(dir, name, flags, StatxFlags::TYPE | StatxFlags::INO)?;
+    Ok((rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
+}
+
+/// Makes the directories; used by many threads.
+#[derive(Clone, Debug)]
+pub struct AnchorMaker {
+    root: Arc<OwnedFd>,
+    homes_made: Arc<AtomicU64>,
+}
+
+impl AnchorMaker {
+    /// The directory of a new session, and the descriptor by which its host opens anchors in it.
+    pub fn make_home(&self) -> std::io::Result<(HomeId, OwnedFd)> {
+        let id = self.homes_made.fetch_add(1, Ordering::Relaxed);
+        let name = id.to_string();
+        self.make_dir(&name, HOME_MODE)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&self.root, &*name, flags, Mode::empty()).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&self.root, &*name, AtFlags::REMOVEDIR);
+        })?;
+        Ok((id, dir))
+    }
+
+    /// An anchor in it.
+    pub fn make_anchor(&self, home: HomeId, handle: AnchorHandle) -> std::io::Result<Identity> {
+        let name = format!("{home}/{handle}");
+        self.make_dir(&name, ANCHOR_MODE)?;
+        identity_at(&self.root, &name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Makes a directory with just this mode, whatever the process's mask is.
+    fn make_dir(&self, name: &str, mode: Mode) -> std::io::Result<()> {
+        rustix::fs::mkdirat(&self.root, name, mode)?;
+        Ok(rustix::fs::chmodat(&self.root, name, mode, AtFlags::empty())?)
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     identity: Identity,
     home: HomeId,
+    reports: ReportsId,
     /// Present when it has no name any more and is watched by itself.
     watch: Option<i32>,
     /// In the list of those to be looked after.
@@ -48,6 +104,7 @@ struct Anchor {
 /// The directory of a session's anchors. It stays until the last anchor in it has lost its name.
 #[derive(Debug)]
 struct Home {
+    reports: ReportsId,
     watch: i32,
     /// Anchors made and not gone, with a name or without.
     anchors: u32,
@@ -61,6 +118,21 @@ enum Watched {
     Anchor(AnchorHandle),
 }
 
+/// An inotify instance, and what each of its watches is on.
+#[derive(Debug)]
+struct Reports {
+    inotify: OwnedFd,
+    watched: HashMap<i32, Watched>,
+}
+
+impl Reports {
+    fn open(poller: &Poller, id: ReportsId) -> std::io::Result<Reports> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        poller.add(&inotify, Token::Anchors(id as u32))?;
+        Ok(Reports { inotify, watched: HashMap::new() })
+    }
+}
+
 /// All anchors of the engine.
 #[derive(Debug)]
 pub struct Anchors {
@@ -68,93 +140,123 @@ pub struct Anchors {
     by_identity: HashMap<Identity, AnchorHandle>,
     sessions: HashMap<SessionId, HomeId>,
     homes: HashMap<HomeId, Home>,
-    watched: HashMap<i32, Watched>,
+    /// None is ever closed, which waits for a grace period of the kernel's: the next user gets one that is not used.
+    reports: Vec<Reports>,
+    /// By uid.
+    reports_of: HashMap<u32, ReportsId>,
     /// To be looked after: their session is gone, or reports were lost and with them perhaps theirs.
     doubtful: VecDeque<AnchorHandle>,
-    homes_made: u64,
-    reports: OwnedFd,
     root: AnchorRoot,
+    maker: AnchorMaker,
 }
 
 impl Anchors {
-    pub fn new() -> std::io::Result<Anchors> {
+    pub fn new(poller: &Poller) -> std::io::Result<Anchors> {
+        let root = AnchorRoot::make()?;
+        let maker =
+            AnchorMaker { root: Arc::new(root.dir().try_clone_to_owned()?), homes_made: Arc::default() };
         Ok(Anchors {
             by_handle: HashMap::new(),
             by_identity: HashMap::new(),
             sessions: HashMap::new(),
             homes: HashMap::new(),
-            watched: HashMap::new(),
+            reports: vec![Reports::open(poller, SHARED)?],
+            reports_of: HashMap::new(),
             doubtful: VecDeque::new(),
-            homes_made: 0,
-            reports: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
-            root: AnchorRoot::make()?,
+            root,
+            maker,
         })
     }
 
-    /// Readable when anchors may have been closed: then [`Anchors::take_closed`] tells which.
-    pub fn reports(&self) -> BorrowedFd<'_> {
-        self.reports.as_fd()
+    pub fn maker(&self) -> AnchorMaker {
+        self.maker.clone()
     }
 
-    /// Makes the directory of a new session; returns the descriptor by which its host opens anchors.
-    pub fn open_home(&mut self, session: SessionId) -> std::io::Result<OwnedFd> {
-        let id = self.homes_made;
-        self.homes_made += 1;
-        let name = id.to_string();
-        self.make_dir(&name, HOME_MODE)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(self.root.dir(), &*name, flags, Mode::empty()).and_then(|dir| {
-            let path = self.root.path_to(&name);
-            Ok((dir, inotify::add_watch(&self.reports, path, WatchFlags::CLOSE_NOWRITE)?))
+    /// The inotify instance of a user who has none yet: one that nobody uses, a new one, or the shared one.
+    fn reports_for(&mut self, poller: &Poller, uid: u32) -> ReportsId {
+        if let Some(&id) = self.reports_of.get(&uid) {
+            return id;
+        }
+        let unused = (SHARED + 1..self.reports.len()).find(|&id| self.reports[id].watched.is_empty());
+        let id = unused.or_else(|| {
+            let id = self.reports.len();
+            // Refused by fs.inotify.max_user_instances.
+            self.reports.push(Reports::open(poller, id).ok()?);
+            Some(id)
         });
-        match opened {
-            Ok((dir, watch)) => {
-                self.watched.insert(watch, Watched::Home(id));
-                self.homes.insert(id, Home { watch, anchors: 0, named: 0, open: true });
-                self.sessions.insert(session, id);
-                Ok(dir)
-            }
-            Err(errno) => {
-                self.remove_dir(&name);
-                Err(errno.into())
-            }
-        }
+        let Some(id) = id else { return SHARED };
+        self.reports_of.retain(|_, of_another| *of_another != id);
+        self.reports_of.insert(uid, id);
+        id
     }
 
-    /// Makes an anchor for `session`.
-    pub fn add(&mut self, session: SessionId, handle: AnchorHandle) -> std::io::Result<()> {
-        let id = *self.sessions.get(&session).ok_or(Errno::BADF)?;
-        let name = format!("{id}/{handle}");
-        self.make_dir(&name, ANCHOR_MODE)?;
-        let stat = rustix::fs::statat(self.root.dir(), &*name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let identity = (stat.st_dev, stat.st_ino);
-        if let Some(home) = self.homes.get_mut(&id) {
-            home.anchors += 1;
-            home.named += 1;
-        }
-        self.by_handle.insert(handle, Anchor { identity, home: id, watch: None, doubted: false });
-        self.by_identity.insert(identity, handle);
+    /// A user's new session has this directory.
+    pub fn open_home(
+        &mut self,
+        poller: &Poller,
+        session: SessionId,
+        uid: u32,
+        id: HomeId,
+    ) -> std::io::Result<()> {
+        let reports = self.reports_for(poller, uid);
+        let path = self.root.path_to(&id.to_string());
+        let watch = inotify::add_watch(&self.reports[reports].inotify, path, WatchFlags::CLOSE_NOWRITE)?;
+        self.reports[reports].watched.insert(watch, Watched::Home(id));
+        self.homes.insert(id, Home { reports, watch, anchors: 0, named: 0, open: true });
+        self.sessions.insert(session, id);
         Ok(())
     }
 
-    /// The anchor that `fd` has open, if it is one.
-    pub fn recognise(&self, fd: impl AsFd) -> Option<AnchorHandle> {
-        let stat = rustix::fs::fstat(fd).ok()?;
-        self.by_identity.get(&(stat.st_dev, stat.st_ino)).copied()
+    /// Removes the directory of a session that did not come about.
+    pub fn remove_home(&mut self, id: HomeId) {
+        self.remove_dir(&id.to_string());
     }
 
-    /// Adds anchors to `closed` that nobody has open any more; when there are many, not all of them at once.
-    pub fn take_closed(&mut self, closed: &mut Vec<AnchorHandle>) {
+    pub fn home_of(&self, session: SessionId) -> Option<HomeId> {
+        self.sessions.get(&session).copied()
+    }
+
+    /// An anchor was made in the directory `id`, which is a session's.
+    pub fn add(&mut self, id: HomeId, handle: AnchorHandle, identity: Identity) {
+        let Some(home) = self.homes.get_mut(&id) else { return };
+        home.anchors += 1;
+        home.named += 1;
+        let anchor = Anchor { identity, home: id, reports: home.reports, watch: None, doubted: false };
+        self.by_handle.insert(handle, anchor);
+        self.by_identity.insert(identity, handle);
+    }
+
+    /// Anchors were made in the directory `id` while its session ended.
+    pub fn remove_late(&mut self, id: HomeId, handles: impl Iterator<Item = AnchorHandle>) {
+        for handle in handles {
+            self.remove_dir(&format!("{id}/{handle}"));
+        }
+        // What else is in it is removed by itself, and the directory after it.
+        if !self.homes.contains_key(&id) {
+            self.remove_home(id);
+        }
+    }
+
+    /// The anchor that is this object, if it is one.
+    pub fn recognise(&self, object: Identity) -> Option<AnchorHandle> {
+        self.by_identity.get(&object).copied()
+    }
+
+    /// Adds anchors to `closed` that nobody has open any more, as the instance `id` reports them; when there are many, not
+    /// all of them at once.
+    pub fn take_closed(&mut self, id: u32, closed: &mut Vec<AnchorHandle>) {
+        let id = id as ReportsId;
+        let Some(reports) = self.reports.get_mut(id) else { return };
         let mut buffer = [const { MaybeUninit::uninit() }; REPORTS_LEN];
         let mut lost = false;
         while closed.len() < CLOSED_PER_TURN {
-            let mut reader = inotify::Reader::new(&self.reports, &mut buffer);
+            let mut reader = inotify::Reader::new(&reports.inotify, &mut buffer);
             // An error means that there is no more.
             let Ok(mut report) = reader.next() else { break };
             loop {
                 let kind = report.events();
                 lost |= kind.contains(ReadFlags::QUEUE_OVERFLOW);
-                match self.watched.get(&report.wd()) {
+                match reports.watched.get(&report.wd()) {
                     Some(&Watched::Home(id)) if kind.contains(ReadFlags::CLOSE_NOWRITE) => {
                         let name = report.file_name().and_then(|name| name.to_str().ok());
                         let handle = name.and_then(|name| name.parse().ok()).map(AnchorHandle);
@@ -164,7 +266,7 @@ impl Anchors {
                         closed.extend(handle.filter(is_named));
                     }
                     Some(&Watched::Anchor(handle)) if kind.contains(ReadFlags::DELETE_SELF) => {
-                        self.watched.remove(&report.wd());
+                        reports.watched.remove(&report.wd());
                         closed.push(handle);
                     }
                     _ => {}
@@ -177,16 +279,17 @@ impl Anchors {
             }
         }
         if lost {
-            self.recover(closed);
+            self.recover(id, closed);
         }
     }
 
     /// Reports were lost. Of the anchors without names the kernel says which it still watches; the others are in doubt.
-    fn recover(&mut self, closed: &mut Vec<AnchorHandle>) {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.reports.as_raw_fd()));
+    fn recover(&mut self, id: ReportsId, closed: &mut Vec<AnchorHandle>) {
+        let Some(reports) = self.reports.get_mut(id) else { return };
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", reports.inotify.as_raw_fd()));
         let info = info.unwrap_or_default();
         let live: HashSet<i32> = info.lines().filter_map(watch_in).collect();
-        for (&handle, anchor) in &mut self.by_handle {
+        for (&handle, anchor) in self.by_handle.iter_mut().filter(|(_, anchor)| anchor.reports == id) {
             match anchor.watch {
                 None if anchor.doubted => {}
                 None => {
@@ -196,7 +299,7 @@ impl Anchors {
                 // Some watch there is, that of a home at least; without any, nothing was told.
                 Some(watch) if !live.is_empty() && !live.contains(&watch) => {
                     // It may also have been reported after all.
-                    if self.watched.remove(&watch).is_some() {
+                    if reports.watched.remove(&watch).is_some() {
                         closed.push(handle);
                     }
                 }
@@ -241,11 +344,12 @@ impl Anchors {
         };
         let (home, name) = (anchor.home, format!("{}/{handle}", anchor.home));
         let flags = WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR;
-        let Ok(watch) = inotify::add_watch(&self.reports, self.root.path_to(&name), flags) else {
+        let Some(reports) = self.reports.get_mut(anchor.reports) else { return false };
+        let Ok(watch) = inotify::add_watch(&reports.inotify, self.root.path_to(&name), flags) else {
             return false;
         };
         anchor.watch = Some(watch);
-        self.watched.insert(watch, Watched::Anchor(handle));
+        reports.watched.insert(watch, Watched::Anchor(handle));
         self.remove_dir(&name);
         self.lost_name(home);
         true
@@ -292,8 +396,10 @@ impl Anchors {
         if self.homes.get(&id).is_some_and(|home| !home.open && home.named == 0)
             && let Some(home) = self.homes.remove(&id)
         {
-            self.watched.remove(&home.watch);
-            let _ = inotify::remove_watch(&self.reports, home.watch);
+            if let Some(reports) = self.reports.get_mut(home.reports) {
+                reports.watched.remove(&home.watch);
+                let _ = inotify::remove_watch(&reports.inotify, home.watch);
+            }
             self.remove_dir(&id.to_string());
         }
     }
@@ -319,12 +425,6 @@ impl Anchors {
         self.by_handle.len()
     }
 
-    /// Makes a directory with just this mode, whatever the process's mask is.
-    fn make_dir(&self, name: &str, mode: Mode) -> std::io::Result<()> {
-        rustix::fs::mkdirat(self.root.dir(), name, mode)?;
-        Ok(rustix::fs::chmodat(self.root.dir(), name, mode, AtFlags::empty())?)
-    }
-
     /// If something of root's hinders it, it stays until the engine ends.
     fn remove_dir(&self, name: &str) {
         let _ = rustix::fs::unlinkat(self.root.dir(), name, AtFlags::REMOVEDIR);
@@ -340,6 +440,7 @@ fn watch_in(line: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
 
     #[test]
     fn the_kernel_writes_watches_in_hexadecimal() {
@@ -348,20 +449,24 @@ mod tests {
     }
 
     const SESSION: SessionId = SessionId(3);
+    const USER: u32 = 1000;
 
     struct World {
         anchors: Anchors,
+        poller: Poller,
         home: OwnedFd,
     }
 
     impl World {
         fn new(handles: std::ops::Range<u32>) -> World {
-            let mut anchors = Anchors::new().expect("anchors");
-            let home = anchors.open_home(SESSION).expect("a home");
-            for handle in handles {
-                anchors.add(SESSION, AnchorHandle(handle)).expect("added");
-            }
-            World { anchors, home }
+            let poller = Poller::new().expect("epoll");
+            let mut anchors = Anchors::new(&poller).expect("anchors");
+            let home = settle_in(&mut anchors, &poller, SESSION, USER, handles);
+            World { anchors, poller, home }
+        }
+
+        fn recognise(&self, fd: impl AsFd) -> Option<AnchorHandle> {
+            self.anchors.recognise(identity_of(fd).expect("an identity"))
         }
 
         fn open(&self, handle: u32) -> OwnedFd {
@@ -371,22 +476,39 @@ mod tests {
 
         fn closed(&mut self) -> Vec<AnchorHandle> {
             let mut closed = Vec::new();
-            self.anchors.take_closed(&mut closed);
+            (0..self.anchors.reports.len() as u32).for_each(|id| self.anchors.take_closed(id, &mut closed));
             closed.iter().for_each(|handle| self.anchors.closed(*handle));
             closed
         }
+    }
+
+    /// A session's directory with anchors, as a user's thread and the engine's make it.
+    fn settle_in(
+        anchors: &mut Anchors,
+        poller: &Poller,
+        session: SessionId,
+        uid: u32,
+        handles: std::ops::Range<u32>,
+    ) -> OwnedFd {
+        let (id, home) = anchors.maker().make_home().expect("a directory");
+        anchors.open_home(poller, session, uid, id).expect("a home");
+        for handle in handles.map(AnchorHandle) {
+            let identity = anchors.maker().make_anchor(id, handle).expect("made");
+            anchors.add(id, handle, identity);
+        }
+        home
     }
 
     #[test]
     fn any_copy_of_an_anchor_is_recognised_and_nothing_else_is() {
         let mut world = World::new(1..3);
         let (a, b) = (world.open(1), world.open(2));
-        assert_eq!(world.anchors.recognise(&a), Some(AnchorHandle(1)));
-        assert_eq!(world.anchors.recognise(b.try_clone().expect("dup")), Some(AnchorHandle(2)));
-        assert_eq!(world.anchors.recognise(std::io::stdin()), None);
-        assert_eq!(world.anchors.recognise(&world.home), None);
+        assert_eq!(world.recognise(&a), Some(AnchorHandle(1)));
+        assert_eq!(world.recognise(b.try_clone().expect("dup")), Some(AnchorHandle(2)));
+        assert_eq!(world.recognise(std::io::stdin()), None);
+        assert_eq!(world.recognise(&world.home), None);
         assert!(world.anchors.remove_name(AnchorHandle(1)));
-        assert_eq!(world.anchors.recognise(&a), Some(AnchorHandle(1)), "also without a name");
+        assert_eq!(world.recognise(&a), Some(AnchorHandle(1)), "also without a name");
         drop(a);
         world.closed();
         assert_eq!(world.anchors.len(), 1, "without a name it is not used again");
@@ -453,7 +575,7 @@ mod tests {
         drop(open);
         assert_eq!(world.closed(), [AnchorHandle(1)]);
         assert!(world.anchors.is_empty());
-        world.anchors.open_home(SESSION).expect("the number is given again");
+        settle_in(&mut world.anchors, &world.poller, SESSION, USER, 0..0);
     }
 
     #[test]
@@ -477,6 +599,30 @@ mod tests {
         assert!(sure.contains(&AnchorHandle(2)) && !sure.contains(&AnchorHandle(3)), "{sure:?}");
         drop(held);
         assert_eq!(world.closed(), [AnchorHandle(3)]);
+    }
+
+    #[test]
+    fn what_one_user_loses_puts_nothing_of_anothers_in_doubt() {
+        let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
+        let limit: u32 = limit.trim().parse().expect("a number");
+        let mut world = World::new(0..3);
+        let (neighbour, next) = (SessionId(4), SessionId(5));
+        let _home = settle_in(&mut world.anchors, &world.poller, neighbour, USER + 1, 10..20);
+        for turn in 0..limit + 2 {
+            drop(world.open(turn % 2));
+        }
+        while !world.closed().is_empty() {}
+        let doubted: Vec<AnchorHandle> = std::iter::from_fn(|| world.anchors.next_doubtful()).collect();
+        assert_eq!(doubted.len(), 3, "{doubted:?}");
+        assert!(doubted.iter().all(|handle| handle.0 < 3), "{doubted:?}");
+        // Who comes when a user's last directory has gone gets his instance.
+        world.anchors.leave_home(neighbour);
+        for handle in 10..20 {
+            world.anchors.remove(AnchorHandle(handle));
+        }
+        let instances = world.anchors.reports.len();
+        let _home = settle_in(&mut world.anchors, &world.poller, next, USER + 2, 20..21);
+        assert_eq!(world.anchors.reports.len(), instances);
     }
 
     #[test]

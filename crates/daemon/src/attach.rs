@@ -1,22 +1,22 @@
 //! What hosts ask over the control socket, and the answers: sessions, queue sets, anchors, evidence, claims.
 //!
 //! A host may be of another version, broken or hostile. Each request gets exactly one answer; whatever is no message
-//! ends its connection. Called by the run loop when a connection is readable.
+//! ends its connection. What a request rests on the [porter](crate::porter) has found out, so that nothing here touches
+//! a descriptor of a program's. Called by the run loop when the porter asks.
 
-use crate::channels::{UNREAD_MAX, Unread};
-use crate::connections::Packet;
+use crate::anchors::{HomeId, Identity};
+use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
+use crate::porter::ask::{self, Ask, Evidence, Home, Matter};
 use crate::session::{Peer, Session};
-use crate::sys::netns_of;
-use rustix::net::{SocketType, sockopt};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
-use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, Cred, Endpoint, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::listen::Twin;
 use toe_ring::EngineQueueSet;
@@ -25,8 +25,8 @@ use toe_ring::EngineQueueSet;
 /// is not; if it is, it may stand still, and the claim comes again.
 const BUSY_LOOKS: u32 = 16;
 
-/// Requests answered for one connection before others get their turn.
-const REQUESTS_PER_TURN: usize = 16;
+/// Asks of the porter answered before anything else gets its turn.
+const ASKS_PER_TURN: usize = 64;
 /// Ports below this belong to root (and to whoever root lets bind them).
 const FIRST_FREE_PORT: u16 = 1024;
 
@@ -34,49 +34,124 @@ const FIRST_FREE_PORT: u16 = 1024;
 pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Daemon {
-    /// Answers what waits at a connection, up to a bound; the rest is reported again.
-    pub(crate) fn serve_connection(&mut self, now: Instant, place: u32) {
-        for _ in 0..REQUESTS_PER_TURN {
-            let Some(connection) = self.connections.get(place) else { return };
-            let keep = match connection.receive() {
-                Packet::None => return,
-                Packet::Closed => false,
-                Packet::Message { octets, len, fd } => {
-                    match Message::parse(&octets[..len]).and_then(|m| Request::decode(&m)) {
-                        Ok(request) => self.answer(now, place, request, fd),
-                        Err(bad) => self.answer_bad(now, place, bad),
-                    }
+    /// Answers what the porter's threads ask, up to a bound; the rest is reported again.
+    pub(crate) fn serve_porter(&mut self, now: Instant) {
+        self.porter.hear();
+        for _ in 0..ASKS_PER_TURN {
+            let Some(ask) = self.porter.take() else { return };
+            self.serve_in_turn(now, ask);
+        }
+        self.porter.ring();
+    }
+
+    /// Answers what waited for its user's next turn.
+    pub(crate) fn serve_deferred(&mut self, now: Instant) {
+        for _ in 0..self.deferred.len() {
+            let Some(ask) = self.deferred.pop_front() else { return };
+            self.serve_in_turn(now, ask);
+        }
+    }
+
+    /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
+    /// of a user's is on its way at a time, it overtakes none of his.
+    fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
+        let uid = self.asker(&ask.matter).filter(|uid| self.budget.is_shared_beside(*uid));
+        let Some(uid) = uid else { return self.answer_ask(now, ask) };
+        let may_wait = !matches!(ask.matter, Matter::Close { .. });
+        if may_wait && !self.budget.may_go(uid) {
+            self.deferred.push_back(ask);
+            return;
+        }
+        let before = self.clock.nanos();
+        self.answer_ask(now, ask);
+        self.budget.charge(uid, self.clock.nanos() - before);
+    }
+
+    fn asker(&self, matter: &Matter) -> Option<u32> {
+        let of = |place: &u32| self.connections.get(*place).map(|connection| connection.uid);
+        match matter {
+            Matter::Open(newcomer) => Some(newcomer.uid),
+            Matter::Request { place, .. }
+            | Matter::AnchorsMade { place, .. }
+            | Matter::Bad { place, .. }
+            | Matter::Close { place } => of(place),
+            Matter::TwinsGone(_) => None,
+        }
+    }
+
+    fn answer_ask(&mut self, now: Instant, Ask { matter, answers }: Ask) {
+        let answer = self.attend(now, matter);
+        // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
+        if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
+        {
+            std::mem::forget(answer);
+        }
+    }
+
+    fn attend(&mut self, now: Instant, matter: Matter) -> ask::Answer {
+        match matter {
+            Matter::Open(newcomer) => match self.connections.add(newcomer) {
+                Ok(place) => ask::Answer::Opened { place },
+                Err(socket) => ask::Answer::Closed(Some(socket)),
+            },
+            Matter::Request { place, request: Request::TakeAnchors { count }, .. } => {
+                match self.grant_anchors(place, count) {
+                    Ok((home, first, count)) => ask::Answer::Make { home, first, count },
+                    Err(errno) => self.reply(now, place, Err(errno)),
                 }
-            };
-            if !keep {
-                self.close_connection(now, place);
-                return;
+            }
+            Matter::Request { place, request, evidence } => {
+                let answer = self.execute(now, place, request, evidence);
+                self.reply(now, place, answer)
+            }
+            Matter::AnchorsMade { place, session_home, first, wanted, made } => {
+                let answer = self.anchors_made(now, place, session_home, (first, wanted), &made);
+                self.reply(now, place, answer)
+            }
+            Matter::Bad { place, bad } => {
+                if self.answer_bad(now, place, bad) {
+                    return ask::Answer::Done;
+                }
+                self.end_connection(now, place);
+                ask::Answer::End
+            }
+            Matter::Close { place } => {
+                self.end_connection(now, place);
+                ask::Answer::Closed(self.connections.take(place))
+            }
+            Matter::TwinsGone(gone) => {
+                gone.into_iter().for_each(|identity| self.engine.twin_gone(identity));
+                ask::Answer::Done
             }
         }
     }
 
-    /// Ends a connection and, with it, its session.
-    fn close_connection(&mut self, now: Instant, place: u32) {
-        let Some(connection) = self.connections.close(place) else { return };
+    /// Ends a connection and, with it, its session. The porter closes it.
+    fn end_connection(&mut self, now: Instant, place: u32) {
+        if self.connections.get(place).is_none() {
+            return;
+        }
+        let session = self.connections.end(place);
         self.drop_capture(place);
-        if let Some(id) = connection.session {
+        if let Some(id) = session {
             self.end_session(now, id, "control connection closed");
         }
     }
 
-    /// Answers one request; `false`: the host does not read, and the connection ends.
-    fn answer(&mut self, now: Instant, place: u32, request: Request, fd: Option<OwnedFd>) -> bool {
-        let (reply, fds) = match self.execute(now, place, request, fd) {
+    /// Answers one request. A host that does not read loses its connection.
+    fn reply(&mut self, now: Instant, place: u32, answer: Answer) -> ask::Answer {
+        let (reply, fds) = match answer {
             Ok(answer) => answer,
             Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
         };
-        let Some(connection) = self.connections.get(place) else { return false };
+        let Some(connection) = self.connections.get(place) else { return ask::Answer::End };
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let sent = connection.send(&reply.encode(), &fds);
-        if sent.is_err() {
-            self.counts.unread_answers += 1;
+        if connection.send(&reply.encode(), &fds).is_ok() {
+            return ask::Answer::Done;
         }
-        sent.is_ok()
+        self.counts.unread_answers += 1;
+        self.end_connection(now, place);
+        ask::Answer::End
     }
 
     /// Answers what is no request of this version; `false`: the connection ends.
@@ -116,28 +191,33 @@ impl Daemon {
         }
     }
 
-    fn execute(&mut self, now: Instant, place: u32, request: Request, fd: Option<OwnedFd>) -> Answer {
+    fn execute(&mut self, now: Instant, place: u32, request: Request, evidence: Evidence) -> Answer {
         match request {
-            Request::Hello { room } => self.hello(now, place, room),
+            Request::Hello { room } => {
+                let home = evidence.home()?;
+                let id = home.id;
+                // A refused one has no use for its directory.
+                self.hello(now, place, room, home).inspect_err(|_| self.anchors.remove_home(id))
+            }
             Request::AddQueueSet => self.add_queue_set(place),
-            Request::TakeAnchors { count } => self.take_anchors(place, count),
-            Request::ShowTwin => self.show_twin(place, fd.ok_or(Errno::EBADF)?),
+            Request::TakeAnchors { .. } => Err(Errno::EINVAL),
+            Request::ShowTwin => self.show_twin(place, evidence.twin()?),
             Request::Claim { queue_set, fd: number } => {
-                self.claim(now, place, QueueSetId(queue_set), number, fd.ok_or(Errno::EBADF)?)
+                self.claim(now, place, QueueSetId(queue_set), number, evidence.object()?)
             }
             Request::OpenChannel { channel } => self.open_channel(place, ChannelId(channel)),
             Request::Relinquish { flow, unread } => {
-                self.relinquish(now, place, FlowId::from_raw(flow), unread, fd)
+                self.relinquish(now, place, FlowId::from_raw(flow), unread, evidence)
             }
             Request::Share => self.share(now, place),
             Request::Recognise => {
-                let anchor = self.anchors.recognise(fd.ok_or(Errno::EBADF)?).ok_or(Errno::ENOENT)?;
+                let anchor = self.anchors.recognise(evidence.object()?).ok_or(Errno::ENOENT)?;
                 let listens = self.engine.anchor_listens(anchor);
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
             Request::Report { what } => self.make_report(now, what),
             Request::Capture { snaplen, interface, filter_len } => {
-                self.start_capture(place, (snaplen, interface), filter_len, fd)
+                self.start_capture(place, (snaplen, interface), filter_len, evidence)
             }
             Request::EndCapture => self.end_capture(place),
             Request::Stop => self.stop_at(place, Stop::Now),
@@ -151,21 +231,14 @@ impl Daemon {
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 
-    fn hello(&mut self, now: Instant, place: u32, room: u64) -> Answer {
+    fn hello(&mut self, now: Instant, place: u32, room: u64, home: Home) -> Answer {
         let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
         let (pid, uid) = (connection.pid, connection.uid);
         if connection.session.is_some() {
             return Err(Errno::EALREADY);
         }
-        if !self.policy.may_attach(uid) {
-            self.counts.attach_refused += 1;
-            if self.log_limit.allows(now) {
-                tracing::warn!(pid, uid, "host refused: its user is not among allow_uids");
-            }
-            return Err(Errno::EACCES);
-        }
         // The kernel makes this end of the connection in the namespace of the other one.
-        let netns = connection.netns().ok_or(Errno::EINVAL)?;
+        let netns = connection.netns.ok_or(Errno::EINVAL)?;
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
         if let Err(errno) = self.engine.may_open_session(uid) {
@@ -182,8 +255,7 @@ impl Daemon {
             }
             return Err(Errno::ENOBUFS);
         };
-        let peer = Peer { pid, uid, program: program_of(pid) };
-        match self.open_session(now, id, place, peer, layout) {
+        match self.open_session(now, id, place, home, layout) {
             Ok(fds) => {
                 self.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
@@ -207,15 +279,19 @@ impl Daemon {
         now: Instant,
         id: SessionId,
         place: u32,
-        peer: Peer,
+        home: Home,
         layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 3]> {
-        let (session, [region, bell]) = Session::create(id, layout, peer, place, now)?;
+        let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
+        let peer = Peer { pid: connection.pid, uid: connection.uid, program: connection.program.clone() };
+        let process = connection.process.take();
+        let uid = peer.uid;
+        let (session, [region, bell]) = Session::create(id, layout, (peer, process), place, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;
         }
-        let anchors = self.anchors.open_home(id)?;
+        self.anchors.open_home(&self.poller, id, uid, home.id)?;
         let peer = &session.peer;
         tracing::debug!(
             session = id.0,
@@ -229,7 +305,7 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok([region, bell, anchors])
+        Ok([region, bell, home.dir])
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {
@@ -251,57 +327,69 @@ impl Daemon {
         Ok((Reply::QueueSet { index }, vec![receiver]))
     }
 
-    /// Makes up to `count` anchors, with handles that follow each other.
-    fn take_anchors(&mut self, place: u32, count: u32) -> Answer {
+    /// Handles that follow each other for up to `count` anchors, which the porter makes.
+    fn grant_anchors(&mut self, place: u32, count: u32) -> Result<(HomeId, AnchorHandle, u32), Errno> {
         let id = self.session_of(place)?;
         if count == 0 || count > ANCHORS_AT_ONCE {
             return Err(Errno::EINVAL);
         }
-        let (mut first, mut made) = (0, 0);
-        let mut refused = Errno::EMFILE;
-        while made < count {
-            if let Err(errno) = self.engine.may_take_anchor(id) {
-                refused = errno;
-                break;
+        let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
+        self.engine.may_take_anchor(id)?;
+        let first = self.engine.take_anchor(id);
+        for n in 1..count {
+            if self.engine.may_take_anchor(id).is_err() {
+                return Ok((home, first, n));
             }
             let handle = self.engine.take_anchor(id);
-            if made == 0 {
-                first = handle.0;
-            }
-            let follows = handle.0 == first.wrapping_add(made);
-            if !follows || self.anchors.add(id, handle).is_err() {
+            if handle.0 != first.0.wrapping_add(n) {
                 self.engine.give_up_anchor(handle);
-                break;
+                return Ok((home, first, n));
             }
-            made += 1;
         }
-        if made == 0 {
-            return Err(refused);
+        Ok((home, first, count))
+    }
+
+    /// The porter has made anchors, from the first on.
+    fn anchors_made(
+        &mut self,
+        now: Instant,
+        place: u32,
+        home: HomeId,
+        (first, wanted): (AnchorHandle, u32),
+        made: &[Identity],
+    ) -> Answer {
+        let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
+        let count = made.len() as u32;
+        let lives = self.session_of(place).ok().and_then(|id| self.anchors.home_of(id)) == Some(home);
+        if lives {
+            (0..).zip(made).for_each(|(n, identity)| self.anchors.add(home, handle(n), *identity));
+        } else {
+            self.anchors.remove_late(home, (0..count).map(handle));
         }
-        Ok((Reply::Anchors { first, count: made }, Vec::new()))
+        for handle in (if lives { count } else { 0 }..wanted).map(handle) {
+            // Its session may have guessed the handle and used it already.
+            if self.engine.anchor_stands(handle) {
+                self.engine.share_anchor(handle);
+                self.engine.anchor_closed(now, handle, &mut self.sessions);
+            } else if lives {
+                self.engine.give_up_anchor(handle);
+            }
+        }
+        if !lives || count == 0 {
+            return Err(Errno::EMFILE);
+        }
+        Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
     }
 
     /// Takes the address of a kernel socket as evidence that the host holds the port there.
-    fn show_twin(&mut self, place: u32, twin: OwnedFd) -> Answer {
+    fn show_twin(&mut self, place: u32, twin: Twin) -> Answer {
         let id = self.session_of(place)?;
         let uid = self.connections.get(place).map_or(u32::MAX, |connection| connection.uid);
-        if sockopt::socket_type(&twin) != Ok(SocketType::STREAM) {
-            return Err(Errno::EINVAL);
-        }
-        let local = rustix::net::getsockname(&twin).map_err(|_| Errno::EINVAL)?;
-        let local = SocketAddr::try_from(local).map_err(|_| Errno::EINVAL)?;
-        let v6_only = local.is_ipv6() && sockopt::ipv6_v6only(&twin) != Ok(false);
-        let local = Endpoint::from(local);
         // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
-        let netns = netns_of(&twin).ok_or(Errno::EINVAL)?;
-        let is_here = netns == self.engine.config().netns;
-        if local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
+        let is_here = twin.netns == self.engine.config().netns;
+        if twin.local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
             return Err(Errno::EACCES);
         }
-        let identity = sockopt::socket_cookie(&twin).map_err(|_| Errno::EINVAL)?;
-        let shares_port = sockopt::socket_reuseport(&twin).unwrap_or(false);
-        let listens = sockopt::socket_acceptconn(&twin).unwrap_or(false);
-        let twin = Twin { local, v6_only, identity, shares_port, netns, listens };
         Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
     }
 
@@ -311,13 +399,13 @@ impl Daemon {
         place: u32,
         queue_set: QueueSetId,
         number: u32,
-        shown: OwnedFd,
+        shown: Identity,
     ) -> Answer {
         let id = self.session_of(place)?;
         if !self.sessions.has_queue_set(id, queue_set) {
             return Err(Errno::EINVAL);
         }
-        let anchor = self.anchors.recognise(&shown).ok_or(Errno::ENOENT)?;
+        let anchor = self.anchors.recognise(shown).ok_or(Errno::ENOENT)?;
         self.make_holder_let_go(id, anchor)?;
         // What the last holder has published must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
@@ -377,7 +465,7 @@ impl Daemon {
         place: u32,
         flow: FlowId,
         unread: u32,
-        memory: Option<OwnedFd>,
+        evidence: Evidence,
     ) -> Answer {
         let id = self.session_of(place)?;
         if unread > UNREAD_MAX {
@@ -385,7 +473,7 @@ impl Daemon {
         }
         let unread = match unread {
             0 => None,
-            len => Some(Unread::check(memory.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?),
+            _ => Some(evidence.unread()?),
         };
         // What it has published about the flow counts before it gives it up.
         self.catch_up(now, id);
@@ -439,11 +527,4 @@ impl Daemon {
         }
         Ok((Reply::Done, Vec::new()))
     }
-}
-
-/// The program's name as `ps` shows it.
-fn program_of(pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = name.trim_end_matches('\n');
-    if name.is_empty() { "?".to_owned() } else { name.to_owned() }
 }

@@ -5,8 +5,8 @@
 //! time: what is on its way is bounded by [`PENDING_MAX`].
 
 use crate::attach::Answer;
-use crate::channels::Unread;
 use crate::daemon::Daemon;
+use crate::porter::ask::Evidence;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use toe_abi::attach::Reply;
 use toe_abi::capture::{
-    FILTER_LEN_MAX, Facts, Filter, LOCAL_INTERFACE, Program, Record, RecordKind, SNAPLEN_MAX, text_field,
+    Facts, Filter, LOCAL_INTERFACE, Program, Record, RecordKind, SNAPLEN_MAX, text_field,
 };
 use toe_abi::errno::Errno;
 use toe_base::PortId;
@@ -271,7 +271,7 @@ impl Daemon {
         place: u32,
         (snaplen, interface): (u32, Option<u16>),
         filter_len: u32,
-        text: Option<OwnedFd>,
+        evidence: Evidence,
     ) -> Answer {
         let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
         let (pid, uid) = (connection.pid, connection.uid);
@@ -289,7 +289,7 @@ impl Daemon {
         if captures.running.len() >= CAPTURES_MAX {
             return Err(Errno::ENOBUFS);
         }
-        let filter = read_filter(filter_len, text)?;
+        let filter = if filter_len == 0 { Filter::All } else { evidence.filter()? };
         let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
         let writer = Writer::start(ours).map_err(|_| Errno::ENOMEM)?;
         let capture = Capture { place, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
@@ -316,20 +316,6 @@ impl Daemon {
         }
         true
     }
-}
-
-fn read_filter(len: u32, text: Option<OwnedFd>) -> Result<Filter, Errno> {
-    if len == 0 {
-        return Ok(Filter::All);
-    }
-    if len > FILTER_LEN_MAX {
-        return Err(Errno::EINVAL);
-    }
-    let text = Unread::check(text.ok_or(Errno::EBADF)?, len).ok_or(Errno::EINVAL)?;
-    let mut octets = vec![0; len as usize];
-    let got = rustix::io::pread(&text.memory, octets.as_mut_slice(), 0).map_err(|_| Errno::EINVAL)?;
-    let text = std::str::from_utf8(&octets[..got]).map_err(|_| Errno::EINVAL)?;
-    Filter::parse(text).map_err(|_| Errno::EINVAL)
 }
 
 /// The two ends of a stream.

@@ -1,9 +1,8 @@
 //! The memory of channels: made when the engine wants one, fetched by the two hosts that it joins. Called by
 //! `host_side` (the engine's reach into it) and `attach`.
 
-use rustix::fs::SealFlags;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use toe_abi::channel::Side;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_ring::ChannelMemory;
@@ -105,20 +104,10 @@ impl Channel {
     }
 }
 
-/// Octets that came to a flow through a channel and that its last owner's program had not read.
+/// Octets that came to a flow through a channel and that its last owner's program had not read. The memory is the
+/// kernel's own and of a settled length (`porter` makes sure), so to have it and to close it costs what it is worth.
 #[derive(Debug)]
 pub struct Unread {
     pub memory: OwnedFd,
     pub len: u32,
-}
-
-impl Unread {
-    /// `None`: it is no memory (which could block whoever reads it), or shorter than it is said to be.
-    pub fn check(memory: OwnedFd, len: u32) -> Option<Unread> {
-        // Only files of the kernel's shared memory have seals to speak of.
-        let is_memory = rustix::fs::fcntl_get_seals(memory.as_fd()).is_ok_and(|_: SealFlags| true);
-        let size = rustix::fs::fstat(&memory).ok()?.st_size;
-        (is_memory && u64::try_from(size).is_ok_and(|size| size >= u64::from(len)))
-            .then_some(Unread { memory, len })
-    }
 }

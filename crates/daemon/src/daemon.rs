@@ -14,13 +14,15 @@ use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::load::Meter;
 use crate::poller::{Poller, Token};
+use crate::porter::Porter;
+use crate::porter::ask::Ask;
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::stages::Stages;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
@@ -101,11 +103,11 @@ pub struct Daemon {
     /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
     /// With who is charged for it.
     pub(crate) unread: HashMap<AnchorHandle, (Unread, UserIdx)>,
+    pub(crate) porter: Porter,
+    /// What users asked who had had their turn.
+    pub(crate) deferred: VecDeque<Ask>,
     pub(crate) connections: Connections,
     pub(crate) poller: Poller,
-    pub(crate) listener: Option<OwnedFd>,
-    /// Set while no connection can be accepted for lack of descriptors.
-    pub(crate) accept_again_at: Option<Instant>,
     pub(crate) signals: Option<SignalFd>,
     /// The pipe of whoever started this private engine.
     pub(crate) owner: Option<OwnedFd>,
@@ -186,11 +188,13 @@ impl Daemon {
             send_len: config.send_len,
         };
         let own_uid = rustix::process::geteuid().as_raw();
-        let (anchors, poller) = (Anchors::new()?, Poller::new()?);
-        poller.add(anchors.reports(), Token::Anchors)?;
+        let poller = Poller::new()?;
+        let anchors = Anchors::new(&poller)?;
+        let policy = Policy { own_uid, allow_uids: config.allow_uids.clone(), layout };
+        let porter = Porter::new(policy.clone(), anchors.maker(), &poller)?;
         Ok(Daemon {
             name: config.name.clone(),
-            policy: Policy { own_uid, allow_uids: config.allow_uids.clone(), layout },
+            policy,
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
             ports: Ports::default(),
@@ -199,10 +203,10 @@ impl Daemon {
             irq_names: IrqNames::new()?,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),
+            porter,
+            deferred: VecDeque::new(),
             connections: Connections::default(),
             poller,
-            listener: None,
-            accept_again_at: None,
             signals: None,
             owner: None,
             log_limit: LogLimit::default(),
@@ -230,14 +234,12 @@ impl Daemon {
 
     /// Lets hosts come in through `socket`, which listens already.
     pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.poller.add(&socket, Token::Listener)?;
-        self.listener = Some(socket);
-        Ok(())
+        self.porter.listen(socket)
     }
 
     /// Serves a host that is connected already.
     pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.connections.add(socket, &self.poller).map(|_| ())
+        self.porter.serve(socket)
     }
 
     /// Ends the engine cleanly on SIGTERM and SIGINT. They are blocked from here on.
@@ -266,7 +268,7 @@ impl Daemon {
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
         self.budget.remove(peer.uid, id);
-        self.connections.close(connection);
+        self.connections.end(connection);
         self.drop_capture(connection);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
@@ -306,6 +308,15 @@ impl Daemon {
                 self.engine.give_unread(payer);
             }
         }
+    }
+
+    /// Lets go of everything that outlives a thread of the porter that stands still in a program's descriptor: links,
+    /// files, what hosts wait for. What is left is for the end of the process. The connections are the last that hosts
+    /// look at.
+    pub fn end(self) -> Connections {
+        let Daemon { ports, kernel, anchors, connections, .. } = self;
+        drop((ports, kernel, anchors));
+        connections
     }
 
     /// Whether nobody is attached and nobody holds a socket.

@@ -25,6 +25,7 @@ pub mod kernel;
 pub mod load;
 pub mod log;
 pub mod poller;
+pub mod porter;
 pub mod ports;
 pub mod report;
 pub mod rest;

@@ -67,7 +67,13 @@ fn start() -> Result<(), Box<dyn Error>> {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
     }
 
-    daemon.run()?;
+    let ran = daemon.run();
+    // In this order, whatever a thread of the porter is doing: who sees the end of his connection finds the links free
+    // and the name to be had.
+    let connections = daemon.end();
+    drop(name);
+    connections.leave();
+    ran?;
     tracing::info!(name = config.name, "engine stopped");
     if config.private {
         remove_private_log(config.log_file.as_deref());

@@ -14,46 +14,42 @@ const EVENTS_MAX: usize = 256;
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// A host wants to talk.
-    Listener,
+    /// A thread of the porter asks for something.
+    Porter,
     /// SIGTERM or SIGINT.
     Signal,
     /// The pipe of a private engine's owner.
     Owner,
-    /// A control connection, by its place in the table.
-    Connection(u32),
     /// A session's process ended.
     Process(SessionId),
     /// A session's host published entries while the engine slept.
     Doorbell(SessionId),
-    /// Anchors may have been closed.
-    Anchors,
+    /// Anchors may have been closed, says this inotify instance.
+    Anchors(u32),
     /// Frames wait at a port, by its place in the table.
     Port(u8),
     /// The kernel tells of a change of its links, addresses, routes or neighbours.
     Kernel,
 }
 
-const LISTENER: u64 = 1;
+const PORTER: u64 = 1;
 const SIGNAL: u64 = 2;
 const OWNER: u64 = 3;
-const CONNECTION: u64 = 4;
-const PROCESS: u64 = 5;
-const DOORBELL: u64 = 6;
-const ANCHORS: u64 = 7;
-const PORT: u64 = 8;
-const KERNEL: u64 = 9;
+const PROCESS: u64 = 4;
+const DOORBELL: u64 = 5;
+const ANCHORS: u64 = 6;
+const PORT: u64 = 7;
+const KERNEL: u64 = 8;
 
 impl Token {
     fn encode(self) -> u64 {
         let (kind, number) = match self {
-            Token::Listener => (LISTENER, 0),
+            Token::Porter => (PORTER, 0),
             Token::Signal => (SIGNAL, 0),
             Token::Owner => (OWNER, 0),
-            Token::Connection(n) => (CONNECTION, n),
             Token::Process(id) => (PROCESS, u32::from(id.0)),
             Token::Doorbell(id) => (DOORBELL, u32::from(id.0)),
-            Token::Anchors => (ANCHORS, 0),
+            Token::Anchors(n) => (ANCHORS, n),
             Token::Port(n) => (PORT, u32::from(n)),
             Token::Kernel => (KERNEL, 0),
         };
@@ -63,13 +59,12 @@ impl Token {
     fn decode(raw: u64) -> Option<Token> {
         let number = raw as u32;
         Some(match raw >> 32 {
-            LISTENER => Token::Listener,
+            PORTER => Token::Porter,
             SIGNAL => Token::Signal,
             OWNER => Token::Owner,
-            CONNECTION => Token::Connection(number),
             PROCESS => Token::Process(SessionId(number as u16)),
             DOORBELL => Token::Doorbell(SessionId(number as u16)),
-            ANCHORS => Token::Anchors,
+            ANCHORS => Token::Anchors(number),
             PORT => Token::Port(number as u8),
             KERNEL => Token::Kernel,
             _ => return None,
@@ -130,13 +125,12 @@ mod tests {
     #[test]
     fn every_token_comes_back() {
         for token in [
-            Token::Listener,
+            Token::Porter,
             Token::Signal,
             Token::Owner,
-            Token::Connection(77),
             Token::Process(SessionId(255)),
             Token::Doorbell(SessionId(1)),
-            Token::Anchors,
+            Token::Anchors(77),
             Token::Port(3),
             Token::Kernel,
         ] {

@@ -119,7 +119,7 @@ impl Daemon {
             ("attach_refused", counts.attach_refused),
             ("bad_messages", counts.bad_messages),
             ("unread_answers", counts.unread_answers),
-            ("connections_refused", self.connections.refused),
+            ("connections_refused", self.porter.refused()),
             ("reports", counts.reports),
             ("parks", counts.parks),
             ("port_numbers_refused", counts.ports_refused),

@@ -20,8 +20,6 @@ const TICK_US: u64 = 100;
 const LOCAL_PER_ROUND: usize = 512;
 /// Rounds that an ending engine gives itself to tell its peers.
 const FAREWELL_ROUNDS: usize = 64;
-/// Connections accepted before anything else gets its turn.
-const ACCEPTS_PER_TURN: usize = 32;
 /// Anchors looked after in one turn, and when the next turn comes at the latest.
 const DOUBTS_PER_TURN: usize = 64;
 const DOUBTS_AGAIN_US: u64 = 100;
@@ -30,8 +28,6 @@ const DOUBTS_AGAIN_US: u64 = 100;
 const COMMANDS_PER_TURN: usize = 16;
 /// How long until pages that nobody needs are looked for again.
 const TRIM_AGAIN_US: u64 = 1_000;
-/// How long accepting rests when there are no descriptors.
-const ACCEPT_AGAIN_AFTER_US: u64 = 100_000;
 
 impl Daemon {
     /// Works until the engine is told to stop.
@@ -80,6 +76,7 @@ impl Daemon {
 
     fn inhale(&mut self, now: Instant) -> usize {
         let entries = self.take_entries(now);
+        self.serve_deferred(now);
         self.stages.done(Stage::Entries, entries);
         let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
         self.stages.done(Stage::Receive, frames);
@@ -99,7 +96,7 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.steer(now);
+        self.steer();
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         let neighbours = self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
@@ -168,7 +165,7 @@ impl Daemon {
     fn handle_events(&mut self, now: Instant, tokens: &[Token], slept: bool) {
         for &token in tokens {
             match token {
-                Token::Listener => self.accept(now),
+                Token::Porter => self.serve_porter(now),
                 Token::Signal => self.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
                 Token::Port(place) => {
@@ -176,10 +173,9 @@ impl Daemon {
                         slot.stir();
                     }
                 }
-                Token::Connection(place) => self.serve_in_turn(now, place),
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id, slept),
-                Token::Anchors => self.take_closed_anchors(now),
+                Token::Anchors(id) => self.take_closed_anchors(now, id),
                 Token::Kernel => self.follow(now),
             }
         }
@@ -187,9 +183,6 @@ impl Daemon {
         self.resolve_doubts(now);
         if self.follow_later_at() <= now {
             self.follow_later(now);
-        }
-        if self.accept_again_at.is_some_and(|at| at <= now) {
-            self.resume_accepting();
         }
         self.fence_faults(now);
         self.forget_unread();
@@ -207,7 +200,7 @@ impl Daemon {
             .min(self.sessions.next_interrupt())
             .min(self.sessions.next_unmute())
             .min(if self.engine.has_trims() { self.trim_at } else { Instant::FAR_FUTURE })
-            .min(self.accept_again_at.unwrap_or(Instant::FAR_FUTURE))
+            .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
     }
 
@@ -408,18 +401,6 @@ impl Daemon {
         self.close_session(now, id, why);
     }
 
-    /// Control requests cost their user his turn, too; who has had that is asked again in the next round.
-    fn serve_in_turn(&mut self, now: Instant, place: u32) {
-        let Some(uid) = self.connections.get(place).map(|connection| connection.uid) else { return };
-        if !self.budget.is_shared_beside(uid) {
-            self.serve_connection(now, place);
-        } else if self.budget.may_go(uid) {
-            let before = self.clock.nanos();
-            self.serve_connection(now, place);
-            self.budget.charge(uid, self.clock.nanos() - before);
-        }
-    }
-
     /// A doorbell was rung. One that gets the engine up for nothing again and again is not heard for a while.
     pub(crate) fn wake(&mut self, now: Instant, id: SessionId, slept: bool) {
         if let Some(session) = self.sessions.get_mut(id) {
@@ -443,10 +424,10 @@ impl Daemon {
         }
     }
 
-    fn take_closed_anchors(&mut self, now: Instant) {
+    fn take_closed_anchors(&mut self, now: Instant, id: u32) {
         let mut closed = std::mem::take(&mut self.closed_anchors);
         closed.clear();
-        self.anchors.take_closed(&mut closed);
+        self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
         self.catch_up_at(now, &closed);
         for anchor in closed.drain(..) {
@@ -485,29 +466,6 @@ impl Daemon {
         self.owner = None;
         if self.stop == Stop::No {
             self.stop = Stop::WhenUnused;
-        }
-    }
-
-    fn accept(&mut self, now: Instant) {
-        let Some(listener) = &self.listener else { return };
-        for _ in 0..ACCEPTS_PER_TURN {
-            if !self.connections.accept(listener, &self.poller) {
-                break;
-            }
-        }
-        if self.connections.take_exhausted() {
-            // The listener would report without end what cannot be taken.
-            self.poller.remove(listener);
-            self.accept_again_at = Some(now.after_us(ACCEPT_AGAIN_AFTER_US));
-        }
-    }
-
-    fn resume_accepting(&mut self) {
-        self.accept_again_at = None;
-        if let Some(listener) = &self.listener
-            && let Err(error) = self.poller.add(listener, Token::Listener)
-        {
-            tracing::error!(%error, "the control socket cannot be watched; nobody can attach any more");
         }
     }
 }

@@ -7,7 +7,6 @@
 use crate::capture::Captures;
 use crate::channels::Channels;
 use crate::poller::{Poller, Token};
-use rustix::process::{Pid, PidfdFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::FenceReason;
@@ -62,7 +61,7 @@ impl Session {
     pub fn create(
         id: SessionId,
         layout: RegionLayout,
-        peer: Peer,
+        (peer, process): (Peer, Option<OwnedFd>),
         connection: u32,
         now: Instant,
     ) -> std::io::Result<(Session, [OwnedFd; 2])> {
@@ -70,7 +69,7 @@ impl Session {
         let bell = EventFd::new()?;
         let host_bell = bell.as_fd().try_clone_to_owned()?;
         let session = Session {
-            process: open_process(peer.pid),
+            process,
             peer,
             layout,
             connection,
@@ -141,11 +140,6 @@ impl Session {
             self.stir(now);
         }
     }
-}
-
-fn open_process(pid: u32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// A closed session's memory, still referred to by flows.

@@ -1,28 +1,67 @@
-//! The system calls that no safe wrapper has. Called by `attach` and `main`.
+//! The system calls that no safe wrapper has. Called by the porter and `main`.
 
 #![allow(unsafe_code)]
 
 use nix::libc;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use toe_base::NetNs;
+use zerocopy::{FromBytes, IntoBytes};
+
+// From asm-generic/socket.h.
+const SO_BINDTOIFINDEX: i32 = 62;
+const SO_PEERPIDFD: i32 = 77;
+const SO_PASSRIGHTS: i32 = 83;
+
+/// A socket option that neither rustix nor nix has; `None` when the kernel does not give it whole.
+fn option<T: FromBytes + IntoBytes>(socket: impl AsFd, level: i32, name: i32) -> Option<T> {
+    let mut value = T::new_zeroed();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: needed because neither rustix nor nix has these options. The descriptor is open for the length of the
+    // call; `value` and `len` are ours, `len` is the size of `value`, beyond which the kernel does not write, and any
+    // octets are a `T`.
+    let done = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
+    };
+    (done == 0 && len as usize == size_of::<T>()).then_some(value)
+}
 
 /// Which network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14); `None` when the kernel cannot say.
 pub(crate) fn netns_of(socket: impl AsFd) -> Option<NetNs> {
-    let mut cookie = 0u64;
-    let mut len = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the
-    // call; `cookie` and `len` are ours and `len` is the size of `cookie`, beyond which the kernel does not write.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
+    option(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).map(NetNs)
+}
+
+/// The state of a TCP socket, as linux/tcp.h numbers them.
+pub(crate) fn tcp_state(socket: impl AsFd) -> Option<u8> {
+    // The first field of `struct tcp_info`; the kernel gives as much as there is room for.
+    option(socket, libc::IPPROTO_TCP, libc::TCP_INFO)
+}
+
+/// The interface that a socket is bound to, 0: none (SO_BINDTOIFINDEX, Linux 5.1).
+pub(crate) fn device_of(socket: impl AsFd) -> Option<i32> {
+    option(socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX)
+}
+
+/// The process at the other end of a Unix socket (SO_PEERPIDFD, Linux 6.5). Without it a process-id must do, which may
+/// be another process's by now.
+pub(crate) fn peer_process(socket: impl AsFd) -> Option<OwnedFd> {
+    let fd: i32 = option(socket, libc::SOL_SOCKET, SO_PEERPIDFD)?;
+    // SAFETY: needed because the kernel gives a number. It has just opened that descriptor for this call, so nothing
+    // else owns it.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Says whether descriptors may be sent into a Unix socket, or into those that a listening one accepts (SO_PASSRIGHTS,
+/// Linux 6.16). Older kernels always let them in.
+pub(crate) fn let_descriptors_in(socket: impl AsFd, on: bool) {
+    let value = i32::from(on);
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the call,
+    // and the kernel reads `len` octets of `value`, which are its own.
+    let _ = unsafe {
+        let (socket, value) = (socket.as_fd().as_raw_fd(), (&raw const value).cast());
+        libc::setsockopt(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, value, len)
     };
-    (done == 0 && len as usize == size_of::<u64>()).then_some(NetNs(cookie))
 }
 
 /// Whoever sends to this Unix socket, or connects to it, can send no descriptors from now on (SO_PASSRIGHTS, Linux 6.16), so that

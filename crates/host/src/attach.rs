@@ -87,7 +87,11 @@ impl Control {
     /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET.
     pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<Fd>), Errno> {
         let _turn = self.turn.lock();
-        self.send(request, show)?;
+        match self.send(request, show) {
+            // An engine that turns this user away has said why before it was asked.
+            Ok(()) | Err(Errno::ECONNRESET) => {}
+            Err(error) => return Err(error),
+        }
         let (message, fds) = self.receive()?;
         match Reply::decode(&message) {
             Ok(Reply::Refused { errno, .. }) => Err(Errno(errno)),

@@ -289,7 +289,9 @@ pub fn should_restart() -> bool {
 /// Anonymous memory that holds `octets`, to be shown to another process.
 pub fn memory_with(octets: &[u8]) -> Result<Fd, Errno> {
     use rustix::fs::MemfdFlags;
-    let file = rustix::fs::memfd_create("toe-unread", MemfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
+    // The engine settles its length.
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("toe-unread", flags).map_err(crate::errno::from_os)?;
     let file = move_to_high(Fd::from(file));
     let mut rest = octets;
     while !rest.is_empty() {

@@ -6,7 +6,6 @@
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
 //! (those that go with an interface go in silence), so any news of that kind is a reason to ask for all of them.
 
-use super::listeners::Listeners;
 use super::netlink::{List, Looked, Netlink};
 use super::news::{LinkNews, NeighbourNews, News, RouteNews};
 use super::reserve::Reserved;
@@ -16,15 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddrV4;
 use toe_base::{Addr, Endpoint, Instant, PortId};
-use toe_engine::control::listen::Twin;
 use toe_engine::{KernelRoute, KernelVia, SteerChange};
 use toe_wire::link::MacAddr;
 
 /// How long the kernel may take for the lists that an engine begins with.
 const BEGIN_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-
-/// How often the twins of steered listeners are looked at.
-const CHECK_TWINS_EVERY_US: u64 = 1_000_000;
 
 /// For each route of a list so long until the next one is asked for; to read a route takes a tenth of that.
 const ROUTES_SPACING_US: u64 = 20;
@@ -67,12 +62,8 @@ pub struct Follower {
     reserved: Reserved,
     /// No more are reserved before this: there were none.
     reserve_not_before: Instant,
-    /// What the kernel's sockets are asked through; made when it is first wanted.
-    listeners: Option<Listeners>,
     /// Routes are not asked for before this.
     routes_not_before: Instant,
-    /// When to ask again whether the twins of steered listeners still listen.
-    check_twins_at: Instant,
 }
 
 impl Follower {
@@ -90,9 +81,7 @@ impl Follower {
             failures: 0,
             reserved: Reserved::default(),
             reserve_not_before: Instant::ZERO,
-            listeners: None,
             routes_not_before: Instant::ZERO,
-            check_twins_at: Instant::FAR_FUTURE,
         })
     }
 
@@ -133,24 +122,11 @@ impl Follower {
     /// When there is something to do although the kernel says nothing.
     fn deadline(&self) -> Instant {
         let wants_routes = self.receiving.is_none() && self.due.contains(&List::Routes);
-        let routes_at = if wants_routes { self.routes_not_before } else { Instant::FAR_FUTURE };
-        routes_at.min(self.check_twins_at)
+        if wants_routes { self.routes_not_before } else { Instant::FAR_FUTURE }
     }
 
     fn is_settled(&self, now: Instant) -> bool {
         self.receiving.is_none() && self.next_list(now).is_none()
-    }
-
-    /// The sockets of the kernel that listen, by identity and address.
-    fn listening(&mut self) -> std::io::Result<HashSet<(u64, Endpoint)>> {
-        let mut listeners = match self.listeners.take() {
-            Some(listeners) => listeners,
-            None => Listeners::open()?,
-        };
-        // After an error the rest of a list may still come: then the next one is asked for through another socket.
-        let listed = listeners.list()?;
-        self.listeners = Some(listeners);
-        Ok(listed)
     }
 
     /// The interface of a port.
@@ -188,11 +164,7 @@ impl Daemon {
             }
             self.follow(now);
         }
-        if !self.ports.shared().is_empty() {
-            let follower = self.kernel.as_mut();
-            follower.map_or(Ok(HashSet::new()), Follower::listening)?;
-        }
-        self.steer(now);
+        self.steer();
         Ok(())
     }
 
@@ -401,13 +373,13 @@ impl Daemon {
 
     /// Carries out what the engine wants steered, and reserves port numbers that it wants; before anything is sent or
     /// posted that relies on it.
-    pub(crate) fn steer(&mut self, now: Instant) {
+    pub(crate) fn steer(&mut self) {
         self.reserve_ports();
         let mut is_checked = false;
         while let Some(change) = self.engine.poll_steer() {
             if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
                 // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
-                self.check_twins(now);
+                self.porter.look_at_twins(self.engine.steered_twins().map(|twin| twin.identity).collect());
                 is_checked = true;
             }
             let is_done = self.ports.steer(&change);
@@ -426,35 +398,7 @@ impl Daemon {
 
     /// What was put off and is due now.
     pub(crate) fn follow_later(&mut self, now: Instant) {
-        let Some(follower) = &self.kernel else { return };
-        if follower.check_twins_at <= now {
-            self.check_twins(now);
-        }
         self.follow(now);
-    }
-
-    /// Makes sure that the kernel sockets that steered listeners rely on listen still: their owners may close them and go on
-    /// listening here, and then the port may be another program's.
-    pub(crate) fn check_twins(&mut self, now: Instant) {
-        let Some(follower) = &mut self.kernel else { return };
-        let mut missing: Vec<Twin> = self.engine.steered_twins().collect();
-        let is_wanted = !missing.is_empty();
-        follower.check_twins_at =
-            if is_wanted { now.after_us(CHECK_TWINS_EVERY_US) } else { Instant::FAR_FUTURE };
-        // A list that changes while it is made may leave out one that was there all the time: look twice.
-        for _ in 0..2 {
-            if missing.is_empty() {
-                return;
-            }
-            match follower.listening() {
-                Ok(listening) => missing.retain(|twin| !listening.contains(&(twin.identity, twin.local))),
-                Err(error) => return tracing::debug!(%error, "the kernel's listeners are not listed"),
-            }
-        }
-        for twin in missing {
-            tracing::info!(addr = %twin.local, "a program's kernel socket listens no more; the port is the kernel's");
-            self.engine.twin_gone(twin.identity);
-        }
     }
 
     /// Reserves port numbers as the engine wants them.

@@ -3,6 +3,7 @@
 use super::fake_host::Control;
 use super::{daemon, settle};
 use crate::daemon::Daemon;
+use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +16,8 @@ use zerocopy::FromBytes;
 const EVERYTHING: Request = Request::Capture { snaplen: SNAPLEN_MAX, interface: None, filter_len: 0 };
 
 fn text(text: &str) -> OwnedFd {
-    let memory = rustix::fs::memfd_create("filter", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("filter", flags).expect("memory");
     let mut file = File::from(memory);
     file.write_all(text.as_bytes()).expect("room");
     file.into()
@@ -86,6 +88,7 @@ fn what_makes_no_sense_is_refused() {
 fn a_capture_is_for_the_engines_own_user_and_root() {
     let mut daemon = daemon();
     let control = Control::new(&mut daemon);
+    settle(&mut daemon);
     daemon.policy.own_uid = 4242;
     daemon.connections.get_mut(0).expect("the connection").uid = 1234;
     assert_eq!(control.refusal(&mut daemon, EVERYTHING), Errno::EPERM);

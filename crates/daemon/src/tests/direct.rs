@@ -147,7 +147,8 @@ impl Channel {
 }
 
 fn memory_with(octets: &[u8]) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("unread", MemfdFlags::CLOEXEC).expect("memory");
+    let fd =
+        rustix::fs::memfd_create("unread", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
     rustix::io::write(&fd, octets).expect("written");
     fd
 }

@@ -1,6 +1,6 @@
 //! A host that speaks the interface by hand, so that tests can also say what no host library would.
 
-use super::settle;
+use super::{settle, until};
 use crate::daemon::Daemon;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -31,6 +31,19 @@ impl Control {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("a pair");
+        daemon.serve(theirs).expect("a connection");
+        Control { socket: ours }
+    }
+
+    /// The same of another user. Only root can be one.
+    pub(crate) fn of_user(daemon: &mut Daemon, uid: u32) -> Control {
+        let pair = move || {
+            let user = rustix::process::Uid::from_raw(uid);
+            // The kernel's call changes the calling thread alone, and the kernel notes whose thread makes the pair.
+            rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        };
+        let (ours, theirs) = std::thread::spawn(pair).join().expect("a thread").expect("a pair");
         daemon.serve(theirs).expect("a connection");
         Control { socket: ours }
     }
@@ -92,6 +105,22 @@ impl Control {
 
     pub(crate) fn ask(&self, daemon: &mut Daemon, request: Request) -> (Reply, Vec<OwnedFd>) {
         self.ask_with(daemon, request, &[])
+    }
+
+    /// Asks while somebody else's thread may stand still, so that nothing comes to rest.
+    pub(crate) fn ask_meanwhile(&self, daemon: &mut Daemon, request: Request) -> (Reply, Vec<OwnedFd>) {
+        self.send(request.encode().as_bytes(), &[]).expect("sent");
+        self.answer_meanwhile(daemon)
+    }
+
+    pub(crate) fn answer_meanwhile(&self, daemon: &mut Daemon) -> (Reply, Vec<OwnedFd>) {
+        let mut answer = None;
+        until(daemon, "an answer", || {
+            answer = self.receive();
+            answer.is_some()
+        });
+        let (packet, fds) = answer.expect("an answer");
+        (Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply"), fds)
     }
 
     /// The error that a request is refused with.

@@ -5,7 +5,9 @@ mod capture;
 mod direct;
 mod fake_host;
 mod follow;
+mod fuse;
 mod hostile;
+mod porter;
 mod transfer;
 mod turns;
 
@@ -13,6 +15,8 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// A directory that goes with the test.
 #[derive(Debug)]
@@ -48,8 +52,37 @@ pub(crate) fn daemon_with(line: &str) -> Daemon {
     Daemon::new(&config, [7; 16]).expect("a daemon")
 }
 
-/// Rounds and looks outside until nothing moves any more.
+/// Works until nothing moves any more and nobody of the porter's has anything left to do.
 pub(crate) fn settle(daemon: &mut Daemon) {
+    let began = std::time::Instant::now();
+    loop {
+        let dealings = daemon.porter.dealings();
+        let settled = daemon.porter.settle();
+        while settled.recv_timeout(Duration::from_micros(20)) == Err(RecvTimeoutError::Timeout) {
+            let now = daemon.clock.now();
+            daemon.round(now);
+            daemon.tick(now).expect("a look outside");
+            assert!(began.elapsed() < Duration::from_secs(60), "the porter never comes to rest");
+        }
+        come_to_rest(daemon);
+        if daemon.porter.dealings() == dealings {
+            return;
+        }
+    }
+}
+
+/// Works until `is_so`, which the porter may be about to make true while one of its threads stands still.
+pub(crate) fn until(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        come_to_rest(daemon);
+        std::thread::yield_now();
+        assert!(began.elapsed() < Duration::from_secs(60), "in vain: {what}");
+    }
+}
+
+/// Rounds and looks outside until nothing moves any more.
+pub(crate) fn come_to_rest(daemon: &mut Daemon) {
     let mut quiet = 0;
     for _ in 0..100_000 {
         let now = daemon.clock.now();

@@ -170,7 +170,9 @@ fn sleepers_wake_each_other() {
     // From here on the engine runs by itself and sleeps whenever it can, and so do both hosts.
     let engine = std::thread::spawn(move || {
         daemon.run().expect("runs");
-        daemon.counts.parks
+        let parks = daemon.counts.parks;
+        daemon.end().leave();
+        parks
     });
     for round in 0..2000u32 {
         client.send(flow, &round.to_le_bytes());

@@ -99,6 +99,8 @@ pub struct Session {
     pub pins: u32,
     /// Anchors that it may have, and has not lost yet.
     pub anchors: u32,
+    /// What its arena may hand out was true at this version of what users have.
+    room_version: Option<u64>,
     /// In the list of those whose receive part may have pages that nobody needs.
     trimming: bool,
 }
@@ -208,8 +210,12 @@ impl Sessions {
         let id = if self.get(id).is_some() { id } else { SessionId(0) };
         match &mut self.table[id.index()] {
             Some(session) => {
-                let (payer, room) = Sessions::room(&self.users, id, session.user, user);
-                session.arena.set_room(room);
+                let payer = if id.0 == 0 { user } else { session.user };
+                // Of the staging memory each time another one may take.
+                if id.0 == 0 || session.room_version != Some(self.users.version()) {
+                    session.arena.set_room(Sessions::room(&self.users, id, payer));
+                    session.room_version = Some(self.users.version());
+                }
                 self.lent = Some(Lent { session: id, payer, before: Sessions::charged(id, &session.arena) });
                 &mut session.arena
             }
@@ -217,14 +223,12 @@ impl Sessions {
         }
     }
 
-    /// Who pays for what comes from a session's arena for a flow of `user`, and how much that may be.
-    fn room(users: &Users, id: SessionId, of_session: UserIdx, user: UserIdx) -> (UserIdx, Room) {
+    /// How much the one who pays may take of a session's arena.
+    fn room(users: &Users, id: SessionId, payer: UserIdx) -> Room {
         if id.0 == 0 {
-            let used = users.room(user, Resource::StagingMemory);
-            (user, Room { used, ..Room::UNLIMITED })
+            Room { used: users.room(payer, Resource::StagingMemory), ..Room::UNLIMITED }
         } else {
-            let touched = users.room(of_session, Resource::ReceiveMemory);
-            (of_session, Room { touched, ..Room::UNLIMITED })
+            Room { touched: users.room(payer, Resource::ReceiveMemory), ..Room::UNLIMITED }
         }
     }
 
@@ -239,9 +243,10 @@ impl Sessions {
         let users = &self.users;
         let [a, b] = self.table.get_disjoint_mut([from.index(), to.index()]).ok()?;
         let (a, b) = (a.as_mut()?, b.as_mut()?);
-        let lend = |id, session: &mut Session| {
-            let (payer, room) = Sessions::room(users, id, session.user, user);
-            session.arena.set_room(room);
+        let lend = |id: SessionId, session: &mut Session| {
+            let payer = if id.0 == 0 { user } else { session.user };
+            session.arena.set_room(Sessions::room(users, id, payer));
+            session.room_version = Some(users.version());
             Lent { session: id, payer, before: Sessions::charged(id, &session.arena) }
         };
         let lent = [lend(from, a), lend(to, b)];
@@ -318,6 +323,7 @@ impl Session {
             answers: Vec::new(),
             pins: 0,
             anchors: 0,
+            room_version: None,
             trimming: false,
         }
     }

@@ -195,11 +195,20 @@ pub struct Users {
     records: Vec<Option<User>>,
     free: Vec<u32>,
     by_uid: HashMap<u32, UserIdx>,
+    /// Another one after each change.
+    version: u64,
 }
 
 impl Users {
     pub fn new(quotas: Quotas) -> Users {
-        Users { quotas, used: [0; KINDS], records: vec![None], free: Vec::new(), by_uid: HashMap::new() }
+        Users {
+            quotas,
+            used: [0; KINDS],
+            records: vec![None],
+            free: Vec::new(),
+            by_uid: HashMap::new(),
+            version: 0,
+        }
     }
 
     pub const fn quotas(&self) -> &Quotas {
@@ -226,6 +235,11 @@ impl Users {
     /// Used by all together.
     pub const fn used(&self, resource: Resource) -> u64 {
         self.used[resource as usize]
+    }
+
+    /// What anybody may take is what it was while this is.
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// How much more the user may take.
@@ -311,6 +325,7 @@ impl Users {
     /// He has `n` more, whatever he may.
     pub fn add(&mut self, user: UserIdx, resource: Resource, n: u64) {
         if let Some(Some(record)) = self.records.get_mut(user.index()) {
+            self.version += 1;
             record.used[resource as usize] += n;
             self.used[resource as usize] += n;
         }
@@ -321,6 +336,7 @@ impl Users {
         let Some(Some(record)) = self.records.get_mut(user.index()) else { return };
         debug_assert!(record.used[resource as usize] >= n, "{resource:?}: more came back than were taken");
         let n = n.min(record.used[resource as usize]);
+        self.version += 1;
         record.used[resource as usize] -= n;
         self.used[resource as usize] -= n;
         if record.used == [0; KINDS] {

@@ -1,0 +1,139 @@
+//! Every value that passes between the porter's threads and the engine's.
+//!
+//! A thread of the porter has one [`Ask`] on its way at a time: it sends the next when the last was answered. So what
+//! waits for the engine's thread is bounded by the number of users, and they take turns.
+
+use crate::anchors::{HomeId, Identity};
+use crate::channels::Unread;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
+use toe_abi::attach::{BadMessage, Request};
+use toe_abi::capture::Filter;
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, NetNs};
+use toe_engine::control::listen::Twin;
+
+/// What one of the porter's threads wants of the engine's, and where the answer goes.
+#[derive(Debug)]
+pub struct Ask {
+    pub matter: Matter,
+    pub answers: SyncSender<Answer>,
+}
+
+#[derive(Debug)]
+pub enum Matter {
+    /// A connection of somebody who may attach. Answer: [`Answer::Opened`], or [`Answer::Closed`]: there are too many.
+    Open(Newcomer),
+    /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`] or [`Answer::End`].
+    Request { place: u32, request: Request, evidence: Evidence },
+    /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
+    AnchorsMade { place: u32, session_home: HomeId, first: AnchorHandle, wanted: u32, made: Vec<Identity> },
+    /// A packet that is no request. Answer: as for a request.
+    Bad { place: u32, bad: BadMessage },
+    /// The connection is at its end. Answer: [`Answer::Closed`].
+    Close { place: u32 },
+    /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
+    TwinsGone(Vec<u64>),
+}
+
+/// Who is at the other end of a new connection, as the kernel said when it was made.
+#[derive(Debug)]
+pub struct Newcomer {
+    /// A copy of the connection's descriptor, to answer through. The engine's thread never closes it.
+    pub socket: OwnedFd,
+    /// 0: in another process-id namespace.
+    pub pid: u32,
+    pub uid: u32,
+    /// Readable once the process has ended.
+    pub process: Option<OwnedFd>,
+    /// As `ps` shows it.
+    pub program: String,
+    /// Of the host's end. `None`: the kernel is too old to say.
+    pub netns: Option<NetNs>,
+}
+
+/// What a request's descriptor turned out to be. The descriptor itself is closed by then, or never leaves the kernel's own
+/// memory.
+#[derive(Debug)]
+pub enum Evidence {
+    /// The request needs none.
+    None,
+    /// It is not what the request is about, or is not there.
+    Refused(Errno),
+    /// For `Hello`: the directory of the session's anchors.
+    Home(Home),
+    /// For `ShowTwin`.
+    Twin(Twin),
+    /// For `Claim` and `Recognise`: which object it has open.
+    Object(Identity),
+    /// For `Relinquish`: memory whose length cannot change.
+    Unread(Unread),
+    /// For `Capture`.
+    Filter(Filter),
+}
+
+/// What a request rests on, or the reason why it is refused.
+impl Evidence {
+    pub fn home(self) -> Result<Home, Errno> {
+        match self {
+            Evidence::Home(home) => Ok(home),
+            other => Err(other.refusal()),
+        }
+    }
+
+    pub fn twin(self) -> Result<Twin, Errno> {
+        match self {
+            Evidence::Twin(twin) => Ok(twin),
+            other => Err(other.refusal()),
+        }
+    }
+
+    pub fn object(self) -> Result<Identity, Errno> {
+        match self {
+            Evidence::Object(object) => Ok(object),
+            other => Err(other.refusal()),
+        }
+    }
+
+    pub fn unread(self) -> Result<Unread, Errno> {
+        match self {
+            Evidence::Unread(unread) => Ok(unread),
+            other => Err(other.refusal()),
+        }
+    }
+
+    pub fn filter(self) -> Result<Filter, Errno> {
+        match self {
+            Evidence::Filter(filter) => Ok(filter),
+            other => Err(other.refusal()),
+        }
+    }
+
+    fn refusal(self) -> Errno {
+        match self {
+            Evidence::Refused(errno) => errno,
+            _ => Errno::EBADF,
+        }
+    }
+}
+
+/// A new directory for a session's anchors, and the descriptor by which its host opens them.
+#[derive(Debug)]
+pub struct Home {
+    pub id: HomeId,
+    pub dir: OwnedFd,
+}
+
+#[derive(Debug)]
+pub enum Answer {
+    /// The connection's place in the engine's table.
+    Opened { place: u32 },
+    /// Nothing remains to be done.
+    Done,
+    /// Directories are to be made for these anchors; [`Matter::AnchorsMade`] says what came of it.
+    Make { home: HomeId, first: AnchorHandle, count: u32 },
+    /// The connection is to be closed.
+    End,
+    /// The engine has let go of it; here is the engine's copy of its descriptor.
+    Closed(Option<OwnedFd>),
+}

@@ -1,0 +1,338 @@
+//! The thread that lets hosts in: it accepts, decides by the kernel's word who may attach, and hands each connection to
+//! its user's thread. It reads nothing and closes nothing in which there may be a descriptor, so it never waits. Once a
+//! second it looks at the kernel sockets that are watched.
+
+use super::ask::{Answer, Matter};
+use super::socket;
+use super::user::{Desk, Errand, Shared, User};
+use super::watch::TwinWatch;
+use super::{STRANGERS_MAX, USERS_MAX, spawn};
+use crate::daemon::Policy;
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno as OsErrno;
+use rustix::net::SocketFlags;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+use toe_abi::INTERFACE_VERSION;
+use toe_abi::attach::Reply;
+use toe_abi::errno::Errno;
+use toe_ring::EventFd;
+
+/// Connections of one user at once, so that one user cannot keep the others out.
+const CONNECTIONS_PER_UID_MAX: usize = 640;
+/// Connections accepted before anything else gets its turn.
+const ACCEPTS_PER_TURN: usize = 32;
+/// How long accepting rests when there are no descriptors.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How often the kernel sockets that were shown are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Sockets that the engine's thread is told of at once.
+const GONE_AT_ONCE: usize = 256;
+/// Connections with descriptors in them that nobody may be made to close now. With more nobody is let in any more.
+const KEPT_MAX: usize = 64;
+
+/// What the engine's thread wants of the door.
+#[derive(Debug)]
+pub(super) enum DoorErrand {
+    Listen(OwnedFd),
+    Serve(OwnedFd),
+    /// Those that are not watched any more are gone.
+    LookAtTwins(Vec<u64>),
+    /// As [`Errand::Settle`].
+    #[cfg(test)]
+    Settle(std::sync::mpsc::Sender<()>),
+}
+
+/// A user with a thread.
+#[derive(Debug)]
+struct Regular {
+    shared: Arc<Shared>,
+    errands: SyncSender<Errand>,
+    may_attach: bool,
+}
+
+/// All that the thread has.
+#[derive(Debug)]
+pub(super) struct Door {
+    desk: Desk,
+    policy: Policy,
+    errands: Receiver<DoorErrand>,
+    listener: Option<OwnedFd>,
+    accept_not_before: Option<Instant>,
+    users: HashMap<u32, Regular>,
+    /// By uid: turned away, with something in them.
+    kept: Vec<(u32, OwnedFd)>,
+    refused: Arc<AtomicU64>,
+    look_at: Option<Instant>,
+    /// Found gone, and not told yet.
+    gone: Vec<u64>,
+    answers: Receiver<Answer>,
+    answers_to: SyncSender<Answer>,
+    asked: bool,
+    #[cfg(test)]
+    settling: Vec<std::sync::mpsc::Sender<()>>,
+}
+
+impl Door {
+    pub(super) fn new(
+        desk: Desk,
+        policy: Policy,
+        errands: Receiver<DoorErrand>,
+        refused: Arc<AtomicU64>,
+    ) -> Door {
+        let (answers_to, answers) = sync_channel(1);
+        Door {
+            desk,
+            policy,
+            errands,
+            listener: None,
+            accept_not_before: None,
+            users: HashMap::new(),
+            kept: Vec::new(),
+            refused,
+            look_at: None,
+            gone: Vec::new(),
+            answers,
+            answers_to,
+            asked: false,
+            #[cfg(test)]
+            settling: Vec::new(),
+        }
+    }
+
+    /// Until the engine is gone.
+    pub(super) fn run(mut self) {
+        crate::cores::leave_engine_core();
+        while self.run_errands() {
+            self.dismiss_idle();
+            self.close_kept();
+            self.accept();
+            self.look_if_due();
+            #[cfg(test)]
+            self.settling.clear();
+            self.wait();
+        }
+        // Every user's thread sees that there is no porter any more.
+        for (_, regular) in self.users.drain() {
+            drop(regular.errands);
+            let _ = regular.shared.bell.signal();
+        }
+    }
+
+    fn wait(&self) {
+        let now = Instant::now();
+        let is_open = self.is_accepting(now);
+        let again = self.accept_not_before.filter(|_| self.listener.is_some() && !is_open);
+        let retry = (!self.kept.is_empty() || !self.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
+        let next = [self.look_at, again, retry].into_iter().flatten().min();
+        let limit = next.map(|at| at.saturating_duration_since(now));
+        // Rounded up, or it would look many times in the last part of a millisecond.
+        let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_micros(1)).ok());
+        let mut fds = vec![PollFd::new(&*self.desk.porter, PollFlags::IN)];
+        fds.extend(self.listener.as_ref().filter(|_| is_open).map(|fd| PollFd::new(fd, PollFlags::IN)));
+        // An interrupted wait is a short one.
+        let _ = rustix::event::poll(&mut fds, limit.as_ref());
+        drop(fds);
+        let _ = self.desk.porter.drain();
+    }
+
+    /// `false`: the engine is gone.
+    fn run_errands(&mut self) -> bool {
+        loop {
+            match self.errands.try_recv() {
+                Ok(DoorErrand::Listen(socket)) => {
+                    // Into a connection that is not accepted yet nobody sends descriptors, where the kernel can say so.
+                    sys::let_descriptors_in(&socket, false);
+                    self.listener = Some(socket);
+                }
+                Ok(DoorErrand::Serve(socket)) => self.admit(socket),
+                Ok(DoorErrand::LookAtTwins(twins)) => self.look_for(&twins),
+                #[cfg(test)]
+                Ok(DoorErrand::Settle(settled)) => {
+                    for regular in self.users.values() {
+                        regular.errands.try_send(Errand::Settle(settled.clone())).expect("room");
+                        let _ = regular.shared.bell.signal();
+                    }
+                    self.look_at = Some(Instant::now());
+                    self.settling.push(settled);
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn is_accepting(&self, now: Instant) -> bool {
+        self.kept.len() < KEPT_MAX && self.accept_not_before.is_none_or(|at| at <= now)
+    }
+
+    fn accept(&mut self) {
+        if !self.is_accepting(Instant::now()) {
+            return;
+        }
+        self.accept_not_before = None;
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = &self.listener else { return };
+            match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.admit(socket),
+                Err(OsErrno::CONNABORTED | OsErrno::INTR) => {}
+                Err(OsErrno::AGAIN) => return,
+                Err(errno) => {
+                    // The listener would report without end what cannot be taken.
+                    self.accept_not_before = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
+                    return self.count_refusal(&errno.to_string());
+                }
+            }
+        }
+    }
+
+    /// Gives a new connection to its user's thread, if it is of somebody who may attach and there is room.
+    fn admit(&mut self, socket: OwnedFd) {
+        let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials);
+        let Ok(peer) = peer else { return self.turn_away(u32::MAX, socket) };
+        let uid = peer.uid();
+        if !self.policy.may_attach(uid) {
+            let refusal = Reply::Refused { errno: Errno::EACCES.0, version: INTERFACE_VERSION };
+            // Who asks is told why; nobody has to.
+            let _ = socket::send(&socket, &refusal.encode(), &[]);
+            self.count_refusal("its user may not attach");
+            return self.turn_away(uid, socket);
+        }
+        sys::let_descriptors_in(&socket, true);
+        if let Err((socket, why)) = self.hand_over(uid, true, socket, Errand::Admit) {
+            self.count_refusal(why);
+            self.turn_away(uid, socket);
+        }
+    }
+
+    /// Closes a connection: here, if there is surely nothing in it, else on a thread of its user's.
+    fn turn_away(&mut self, uid: u32, socket: OwnedFd) {
+        if let Err(socket) = socket::close_unread(socket)
+            && let Err((socket, _)) = self.hand_over(uid, false, socket, Errand::Close)
+        {
+            self.kept.push((uid, socket));
+        }
+    }
+
+    fn close_kept(&mut self) {
+        for (uid, socket) in std::mem::take(&mut self.kept) {
+            self.turn_away(uid, socket);
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        uid: u32,
+        may_attach: bool,
+        socket: OwnedFd,
+        errand: fn(OwnedFd) -> Errand,
+    ) -> Result<(), (OwnedFd, &'static str)> {
+        if let Err(why) = self.let_in(uid, may_attach) {
+            return Err((socket, why));
+        }
+        let Some(regular) = self.users.get(&uid) else { return Err((socket, "no thread for its user")) };
+        if regular.shared.connections.load(Ordering::Acquire) >= CONNECTIONS_PER_UID_MAX {
+            return Err((socket, "its user has too many"));
+        }
+        regular.shared.connections.fetch_add(1, Ordering::AcqRel);
+        if let Err(error) = regular.errands.try_send(errand(socket)) {
+            regular.shared.connections.fetch_sub(1, Ordering::AcqRel);
+            let (std::sync::mpsc::TrySendError::Full(errand)
+            | std::sync::mpsc::TrySendError::Disconnected(errand)) = error;
+            return match errand {
+                Errand::Admit(socket) | Errand::Close(socket) => Err((socket, "its user's thread is busy")),
+                #[cfg(test)]
+                Errand::Settle(_) => unreachable!("no socket"),
+            };
+        }
+        let _ = regular.shared.bell.signal();
+        Ok(())
+    }
+
+    /// Makes sure that a user has a thread.
+    fn let_in(&mut self, uid: u32, may_attach: bool) -> Result<(), &'static str> {
+        if let Some(regular) = self.users.get_mut(&uid) {
+            regular.may_attach |= may_attach;
+            return Ok(());
+        }
+        let of_kind = self.users.values().filter(|regular| regular.may_attach == may_attach).count();
+        let limit = if may_attach { USERS_MAX } else { STRANGERS_MAX };
+        // Who may stop the engine comes in however many there are.
+        if of_kind >= limit && !(may_attach && self.policy.may_control(uid)) {
+            return Err("too many users");
+        }
+        let started = self.start_user(uid).map_err(|_| "no thread for its user")?;
+        self.users.insert(uid, Regular { may_attach, ..started });
+        Ok(())
+    }
+
+    fn start_user(&self, uid: u32) -> std::io::Result<Regular> {
+        let (errands, receiver) = sync_channel(CONNECTIONS_PER_UID_MAX + 1);
+        let shared = Arc::new(Shared {
+            uid,
+            connections: AtomicUsize::new(0),
+            watch: TwinWatch::new()?,
+            bell: EventFd::new()?,
+        });
+        let user = User::new(self.desk.clone(), Arc::clone(&shared), receiver)?;
+        spawn("toe-user", move || user.run())?;
+        Ok(Regular { shared, errands, may_attach: false })
+    }
+
+    /// Ends the threads of users who have nothing here any more. Nobody but this thread gives them anything.
+    fn dismiss_idle(&mut self) {
+        self.users.retain(|_, regular| {
+            let stays = regular.shared.connections.load(Ordering::Acquire) > 0;
+            if !stays {
+                // The thread sees it once the sender is dropped, or at the next look.
+                let (nobody, _) = sync_channel(1);
+                regular.errands = nobody;
+                let _ = regular.shared.bell.signal();
+            }
+            stays
+        });
+    }
+
+    /// Looks for these now, and for all that are watched.
+    fn look_for(&mut self, twins: &[u64]) {
+        self.look_at = Some(Instant::now());
+        let is_known = |twin: &u64| self.users.values().any(|regular| regular.shared.watch.knows(*twin));
+        let gone = twins.iter().copied().filter(|twin| !is_known(twin) && !self.gone.contains(twin));
+        let gone: Vec<u64> = gone.collect();
+        self.gone.extend(gone);
+    }
+
+    fn look_if_due(&mut self) {
+        if self.asked && self.answers.try_recv().is_ok() {
+            self.asked = false;
+        }
+        let is_watching = |regular: &Regular| !regular.shared.watch.is_empty();
+        if !self.users.values().any(is_watching) {
+            self.look_at = None;
+        } else if self.look_at.is_none_or(|at| at <= Instant::now()) {
+            for regular in self.users.values() {
+                match regular.shared.watch.look() {
+                    Ok(gone) => self.gone.extend(gone),
+                    Err(error) => tracing::debug!(%error, "the kernel does not say which sockets are open"),
+                }
+            }
+            self.look_at = Some(Instant::now() + LOOK_EVERY);
+        }
+        if !self.gone.is_empty() && !self.asked {
+            let gone = self.gone.split_off(self.gone.len().saturating_sub(GONE_AT_ONCE));
+            self.asked = self.desk.ask(Matter::TwinsGone(gone), &self.answers_to);
+        }
+    }
+
+    fn count_refusal(&self, why: &str) {
+        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if refused.is_power_of_two() {
+            tracing::warn!(why, refused, "control connection turned away");
+        }
+    }
+}

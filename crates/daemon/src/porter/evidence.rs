@@ -1,0 +1,135 @@
+//! What a program's descriptor is. On the user's own thread: looking at it takes locks that the program may hold, and it
+//! ends here, which may take as long as whoever made it likes.
+
+use super::ask::{Evidence, Home};
+use super::watch::TwinWatch;
+use crate::anchors::{AnchorMaker, identity_of};
+use crate::channels::{UNREAD_MAX, Unread};
+use crate::sys;
+use rustix::fs::SealFlags;
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use toe_abi::attach::Request;
+use toe_abi::capture::{FILTER_LEN_MAX, Filter};
+use toe_abi::errno::Errno;
+use toe_base::Endpoint;
+use toe_engine::control::listen::Twin;
+
+/// States of a connection as TCP_INFO has them (linux/tcp.h).
+const TCP_CLOSE: u8 = 7;
+const TCP_LISTEN: u8 = 10;
+
+/// What `request` rests on, and the end of the descriptor that came with it.
+pub(super) fn of(
+    request: &Request,
+    shown: Option<OwnedFd>,
+    maker: &AnchorMaker,
+    watch: &TwinWatch,
+) -> Evidence {
+    let found = match *request {
+        Request::Hello { .. } => home(maker),
+        Request::ShowTwin => shown.ok_or(Errno::EBADF).and_then(|shown| twin(&shown, watch)),
+        Request::Claim { .. } | Request::Recognise => shown
+            .ok_or(Errno::EBADF)
+            .and_then(|shown| identity_of(&shown).map(Evidence::Object).map_err(|_| Errno::ENOENT)),
+        Request::Relinquish { unread: len @ 1.., .. } => unread_memory(shown, len),
+        Request::Capture { filter_len: len @ 1.., .. } => filter(shown, len),
+        _ => Ok(Evidence::None),
+    };
+    found.unwrap_or_else(Evidence::Refused)
+}
+
+fn home(maker: &AnchorMaker) -> Result<Evidence, Errno> {
+    let (id, dir) = maker.make_home().map_err(|error| {
+        tracing::warn!(%error, "no directory for a session's anchors");
+        Errno::ENOMEM
+    })?;
+    Ok(Evidence::Home(Home { id, dir }))
+}
+
+/// A kernel socket as evidence that its owner may have the port: one that holds it and does nothing else.
+fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
+    let invalid = |_| Errno::EINVAL;
+    let is_tcp = sockopt::socket_type(shown) == Ok(SocketType::STREAM)
+        && matches!(sockopt::socket_domain(shown), Ok(AddressFamily::INET | AddressFamily::INET6))
+        && sockopt::socket_protocol(shown) == Ok(Some(ipproto::TCP));
+    if !is_tcp {
+        return Err(Errno::EINVAL);
+    }
+    let local = rustix::net::getsockname(shown).map_err(invalid)?;
+    let local = SocketAddr::try_from(local).map_err(invalid)?;
+    let is_bound = local.port() != 0
+        && match sys::tcp_state(shown) {
+            Some(TCP_LISTEN) => true,
+            Some(TCP_CLOSE) => holds_its_port(shown, local),
+            // Connected, or accepted: who has one connection of a port does not have the port.
+            _ => false,
+        };
+    // Its device is its own; a name of the engine's is one of all devices.
+    if !is_bound || sys::device_of(shown) != Some(0) || is_link_local(local) {
+        return Err(Errno::EINVAL);
+    }
+    let netns = sys::netns_of(shown).ok_or(Errno::EINVAL)?;
+    let identity = sockopt::socket_cookie(shown).map_err(invalid)?;
+    let listens = sockopt::socket_acceptconn(shown).unwrap_or(false);
+    let twin = Twin {
+        local: Endpoint::from(local),
+        v6_only: local.is_ipv6() && sockopt::ipv6_v6only(shown) != Ok(false),
+        identity,
+        netns,
+        shares_port: sockopt::socket_reuseport(shown).unwrap_or(false),
+        listens,
+    };
+    watch.add(shown, identity, listens)?;
+    Ok(Evidence::Twin(twin))
+}
+
+/// Whether a socket that is not connected has the port that it names. One that *was* a connection still names the port
+/// and has it no more; such a socket can be bound (and then says so no longer), while one that has a port cannot.
+fn holds_its_port(shown: &OwnedFd, local: SocketAddr) -> bool {
+    let any: SocketAddr = match local {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    rustix::net::bind(shown, &any) == Err(rustix::io::Errno::INVAL)
+}
+
+/// Whether the address is of one link only, which binds the socket to it.
+fn is_link_local(local: SocketAddr) -> bool {
+    matches!(local, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local())
+}
+
+/// Memory of the kernel's own whose length is settled: nothing that happens to it makes anybody wait, or costs more than
+/// it does now.
+fn memory(shown: Option<OwnedFd>, len: u32, len_max: u32) -> Result<OwnedFd, Errno> {
+    if len > len_max {
+        return Err(Errno::EINVAL);
+    }
+    let shown = shown.ok_or(Errno::EBADF)?;
+    let settled = SealFlags::GROW | SealFlags::SHRINK;
+    // Only files of the kernel's shared memory have seals to speak of.
+    let seals = rustix::fs::fcntl_get_seals(&shown).map_err(|_| Errno::EINVAL)?;
+    if !seals.contains(settled) {
+        rustix::fs::fcntl_add_seals(&shown, settled).map_err(|_| Errno::EINVAL)?;
+    }
+    let size = rustix::fs::fstat(&shown).map_err(|_| Errno::EINVAL)?.st_size;
+    let size = u32::try_from(size).map_err(|_| Errno::EINVAL)?;
+    let page = rustix::param::page_size() as u32;
+    if size < len || size > len_max.next_multiple_of(page) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(shown)
+}
+
+fn unread_memory(shown: Option<OwnedFd>, len: u32) -> Result<Evidence, Errno> {
+    Ok(Evidence::Unread(Unread { memory: memory(shown, len, UNREAD_MAX)?, len }))
+}
+
+fn filter(shown: Option<OwnedFd>, len: u32) -> Result<Evidence, Errno> {
+    let memory = memory(shown, len, FILTER_LEN_MAX)?;
+    let mut octets = vec![0; len as usize];
+    let got = rustix::io::pread(&memory, octets.as_mut_slice(), 0).map_err(|_| Errno::EINVAL)?;
+    let text = std::str::from_utf8(&octets[..got]).map_err(|_| Errno::EINVAL)?;
+    Filter::parse(text).map(Evidence::Filter).map_err(|_| Errno::EINVAL)
+}

@@ -1,0 +1,143 @@
+//! The porter: everything of the control socket that a program could make somebody wait with. It accepts connections,
+//! receives messages and the descriptors beside them, finds out what those are, and closes them, on threads of its own;
+//! the engine's thread gets plain values ([`ask`]).
+//!
+//! Closing the last copy of a descriptor can take as long as whoever made it likes (a TCP socket that lingers, a file that
+//! a program serves), and so can looking at one. So each user has a thread of his own ([`user`]), on which his programs'
+//! descriptors arrive and end; one that stands still is his loss. Who may attach at all is decided before, by the thread
+//! that accepts ([`door`]), which touches nothing that a program has sent. It also watches the kernel sockets that were
+//! shown ([`watch`]), so that a user whose thread stands still does not keep names that the kernel has given to others.
+//!
+//! Started by `daemon` once hosts may come; heard by the run loop.
+
+pub(crate) mod ask;
+mod door;
+mod evidence;
+pub(crate) mod socket;
+mod user;
+mod watch;
+
+use crate::anchors::AnchorMaker;
+use crate::daemon::Policy;
+use crate::poller::{Poller, Token};
+use ask::Ask;
+use door::{Door, DoorErrand};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use toe_ring::EventFd;
+use user::Desk;
+
+/// Users with connections at once, and how many more may have a thread on which what they sent is closed.
+pub(crate) const USERS_MAX: usize = 128;
+const STRANGERS_MAX: usize = 16;
+/// One of each user, and one of the door.
+const ASKS_MAX: usize = USERS_MAX + STRANGERS_MAX + 8;
+/// Stacks of the porter's threads.
+const STACK_LEN: usize = 256 << 10;
+
+/// The porter as the engine's thread sees it.
+#[derive(Debug)]
+pub struct Porter {
+    asks: Receiver<Ask>,
+    /// Readable when there are asks.
+    bell: Arc<EventFd>,
+    errands: SyncSender<DoorErrand>,
+    door_bell: Arc<EventFd>,
+    /// Until its thread runs.
+    door: Option<Door>,
+    refused: Arc<AtomicU64>,
+    /// Asks taken and errands given.
+    dealings: u64,
+}
+
+impl Porter {
+    /// `policy` says who may attach; it is asked at each connection.
+    pub fn new(policy: Policy, maker: AnchorMaker, poller: &Poller) -> std::io::Result<Porter> {
+        let (bell, door_bell) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
+        poller.add(&*bell, Token::Porter)?;
+        let (to_engine, asks) = sync_channel(ASKS_MAX);
+        let (errands, from_engine) = sync_channel(ASKS_MAX);
+        let refused = Arc::new(AtomicU64::new(0));
+        let desk = Desk { asks: to_engine, bell: Arc::clone(&bell), porter: Arc::clone(&door_bell), maker };
+        let door = Door::new(desk, policy, from_engine, Arc::clone(&refused));
+        Ok(Porter { asks, bell, errands, door_bell, door: Some(door), refused, dealings: 0 })
+    }
+
+    /// Lets hosts come in through `socket`, which listens already.
+    pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        self.send(DoorErrand::Listen(socket))
+    }
+
+    /// Serves a host that is connected already.
+    pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        self.send(DoorErrand::Serve(socket))
+    }
+
+    /// Names rest on these kernel sockets, which were shown a while ago: whether they are still there is to be looked at now.
+    pub fn look_at_twins(&mut self, twins: Vec<u64>) {
+        self.dealings += 1;
+        // When there is no room they are looked at a second later at most, as all are.
+        let _ = self.errands.try_send(DoorErrand::LookAtTwins(twins));
+        let _ = self.door_bell.signal();
+    }
+
+    fn send(&mut self, errand: DoorErrand) -> std::io::Result<()> {
+        if let Some(door) = self.door.take() {
+            spawn("toe-porter", move || door.run())?;
+        }
+        self.errands.try_send(errand).map_err(|_| std::io::Error::other("the porter is gone"))?;
+        Ok(self.door_bell.signal()?)
+    }
+
+    /// Makes the bell quiet, before asks are taken.
+    pub(crate) fn hear(&self) {
+        let _ = self.bell.drain();
+    }
+
+    /// There may be more asks than were taken.
+    pub(crate) fn ring(&self) {
+        let _ = self.bell.signal();
+    }
+
+    /// The next ask.
+    pub(crate) fn take(&mut self) -> Option<Ask> {
+        let ask = self.asks.try_recv().ok()?;
+        self.dealings += 1;
+        Some(ask)
+    }
+
+    /// Connections that were turned away because there were too many.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn dealings(&self) -> u64 {
+        self.dealings
+    }
+
+    /// Disconnected once no thread of the porter has anything left to do.
+    #[cfg(test)]
+    pub(crate) fn settle(&mut self) -> Receiver<()> {
+        let (settled, receiver) = std::sync::mpsc::channel();
+        if self.door.is_none() {
+            self.send(DoorErrand::Settle(settled)).expect("the porter");
+        }
+        receiver
+    }
+}
+
+impl Drop for Porter {
+    fn drop(&mut self) {
+        // The door sees that nobody is there any more.
+        let (errands, _) = sync_channel(1);
+        self.errands = errands;
+        let _ = self.door_bell.signal();
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(drop)
+}

@@ -1,0 +1,114 @@
+//! Control sockets: packets in and out of hosts that may say anything, or nothing, with any descriptor beside it.
+//!
+//! Receiving from one and closing one may wait for whatever a host has put into it, so that is for its user's thread
+//! alone. Sending never waits; the engine's thread does it through a copy.
+
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, sockopt,
+};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use toe_abi::attach::{DESCRIPTORS_MAX, Message};
+use zerocopy::IntoBytes;
+
+/// Descriptors that are taken from a packet. No request needs more than one; the kernel closes those beyond, on the
+/// thread that receives.
+const RECEIVED_FDS_MAX: usize = 4;
+/// One octet longer than a message, so that a longer packet is noticed.
+const PACKET_LEN: usize = size_of::<Message>() + 1;
+/// Packets that are read from a connection that is turned away, at most.
+const DRAINED_MAX: usize = 64;
+
+/// A packet from a host.
+#[derive(Debug)]
+pub(super) enum Packet {
+    /// Its octets (at most one more than a message has) and the descriptor that came with it.
+    Message { octets: [u8; PACKET_LEN], len: usize, fd: Option<OwnedFd> },
+    /// Nothing there now.
+    None,
+    /// The host closed the connection, or it broke.
+    Closed,
+}
+
+/// The next packet. Waits for no packet, but perhaps for the end of a descriptor that nobody wants.
+pub(super) fn receive(socket: impl AsFd) -> Packet {
+    let mut octets = [0; PACKET_LEN];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RECEIVED_FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut octets)], &mut control, flags);
+    let len = match got {
+        Ok(message) => message.bytes,
+        Err(Errno::AGAIN | Errno::INTR) => return Packet::None,
+        Err(_) => return Packet::Closed,
+    };
+    // The first is the one that the request may be about; the others close as they are dropped.
+    let mut fd = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            for received in fds {
+                fd.get_or_insert(received);
+            }
+        }
+    }
+    if len == 0 { Packet::Closed } else { Packet::Message { octets, len, fd } }
+}
+
+/// Sends an answer without waiting; an error means that the host does not read.
+pub(crate) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(message.as_bytes())], &mut control, flags)?;
+    Ok(())
+}
+
+/// Closes a connection of which nothing was wanted, if that surely does not wait: once nothing more can be sent into it
+/// and there is no descriptor in it. Otherwise it comes back.
+pub(super) fn close_unread(socket: OwnedFd) -> Result<(), OwnedFd> {
+    if rustix::net::shutdown(&socket, Shutdown::Both).is_err() {
+        return Err(socket);
+    }
+    for _ in 0..DRAINED_MAX {
+        match look(&socket) {
+            Ok(Look::End) => return Ok(()),
+            // Nobody else reads here, so this is the packet that was seen.
+            Ok(Look::Octets) if rustix::net::recv(&socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok() => {}
+            _ => return Err(socket),
+        }
+    }
+    Err(socket)
+}
+
+/// What lies first in a socket into which nothing more comes.
+enum Look {
+    End,
+    /// A packet without descriptors.
+    Octets,
+    Descriptors,
+}
+
+fn look(socket: &OwnedFd) -> rustix::io::Result<Look> {
+    let peek = || {
+        // Without room for what goes beside the octets the kernel says that there is something, and keeps it where it is.
+        let mut nothing = RecvAncillaryBuffer::default();
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let seen = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut [0; 1])], &mut nothing, flags)?;
+        Ok((seen.bytes, seen.flags.contains(ReturnFlags::CTRUNC)))
+    };
+    match peek()? {
+        (_, true) => return Ok(Look::Descriptors),
+        (1.., false) => return Ok(Look::Octets),
+        (0, false) => {}
+    }
+    // The end, or a packet of no octets: only that comes with a sender, if one asks.
+    sockopt::set_socket_passcred(socket, true)?;
+    let is_packet = peek();
+    sockopt::set_socket_passcred(socket, false)?;
+    Ok(if is_packet?.1 { Look::Octets } else { Look::End })
+}

@@ -1,0 +1,328 @@
+//! One user's thread: receives what his programs send, finds out what their descriptors are, asks the engine's thread, and
+//! closes all that. Whatever of it takes long takes long for this user alone.
+
+use super::ask::{Answer, Ask, Evidence, Matter, Newcomer};
+use super::evidence;
+use super::socket::{self, Packet};
+use super::watch::TwinWatch;
+use crate::anchors::AnchorMaker;
+use crate::sys;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::process::{Pid, PidfdFlags};
+use rustix::time::Timespec;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use toe_abi::attach::{Message, Request};
+use toe_base::AnchorHandle;
+use toe_ring::EventFd;
+
+/// Connections looked at in one turn.
+const EVENTS_MAX: usize = 64;
+/// What the user's own bell is called in his epoll; connections have their places in his table.
+const BELL: u64 = u64::MAX;
+
+/// What the porter brings to a user's thread.
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// A connection of the user's, who may attach.
+    Admit(OwnedFd),
+    /// One that nothing is wanted of, to be closed.
+    Close(OwnedFd),
+    /// Say (by dropping it) when nothing is left to do.
+    #[cfg(test)]
+    Settle(#[allow(dead_code)] std::sync::mpsc::Sender<()>),
+}
+
+/// What all users' threads have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Desk {
+    pub(super) asks: SyncSender<Ask>,
+    /// The engine's.
+    pub(super) bell: Arc<EventFd>,
+    /// The porter's: a user has left, or has a kernel socket that is to be watched.
+    pub(super) porter: Arc<EventFd>,
+    pub(super) maker: AnchorMaker,
+}
+
+impl Desk {
+    /// Asks the engine's thread. `false`: there is none any more.
+    pub(super) fn ask(&self, matter: Matter, answers: &SyncSender<Answer>) -> bool {
+        let sent = self.asks.send(Ask { matter, answers: answers.clone() }).is_ok();
+        // Own eventfds do not fail.
+        let _ = self.bell.signal();
+        sent
+    }
+}
+
+/// What the porter and a user's thread both see.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) uid: u32,
+    /// Connections that the thread has or is about to get.
+    pub(super) connections: AtomicUsize,
+    pub(super) watch: TwinWatch,
+    /// Rung when there is an errand, or no porter any more.
+    pub(super) bell: EventFd,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Visit {
+    socket: OwnedFd,
+    place: u32,
+}
+
+/// All that the thread has.
+#[derive(Debug)]
+pub(super) struct User {
+    desk: Desk,
+    shared: Arc<Shared>,
+    errands: Receiver<Errand>,
+    epoll: OwnedFd,
+    visits: Vec<Option<Visit>>,
+    answers: Receiver<Answer>,
+    answers_to: SyncSender<Answer>,
+    /// The visit about which the engine's thread was asked and has perhaps not answered yet. A program hears its answer
+    /// from the engine's thread; this one needs to know no sooner than it asks again.
+    asked: Option<usize>,
+    #[cfg(test)]
+    settling: Vec<std::sync::mpsc::Sender<()>>,
+}
+
+/// The engine, or the porter, is gone.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl User {
+    pub(super) fn new(desk: Desk, shared: Arc<Shared>, errands: Receiver<Errand>) -> std::io::Result<User> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        // One answer to one ask.
+        let (answers_to, answers) = sync_channel(1);
+        Ok(User {
+            desk,
+            shared,
+            errands,
+            epoll,
+            visits: Vec::new(),
+            answers,
+            answers_to,
+            asked: None,
+            #[cfg(test)]
+            settling: Vec::new(),
+        })
+    }
+
+    /// Until the user has left, or the engine is gone.
+    pub(super) fn run(mut self) {
+        crate::cores::leave_engine_core();
+        while self.turn().is_ok() {}
+    }
+
+    fn turn(&mut self) -> Result<(), Gone> {
+        let events = self.wait()?;
+        for event in events.into_iter().flatten() {
+            match event {
+                BELL => self.run_errands()?,
+                at => self.serve(at as usize)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<[Option<u64>; EVENTS_MAX], Gone> {
+        #[allow(unused_mut)]
+        let mut limit: Option<Timespec> = None;
+        #[cfg(test)]
+        if !self.settling.is_empty() {
+            self.settle_up()?;
+            limit = Some(Timespec::default());
+        }
+        let mut space = [MaybeUninit::uninit(); EVENTS_MAX];
+        let mut events = [None; EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
+            Ok((found, _)) => {
+                events.iter_mut().zip(found).for_each(|(to, from)| *to = Some(from.data.u64()));
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(Gone),
+        }
+        #[cfg(test)]
+        if events[0].is_none() {
+            self.settling.clear();
+        }
+        Ok(events)
+    }
+
+    fn run_errands(&mut self) -> Result<(), Gone> {
+        let _ = self.shared.bell.drain();
+        loop {
+            match self.errands.try_recv() {
+                Ok(Errand::Admit(socket)) => self.admit(socket)?,
+                Ok(Errand::Close(socket)) => {
+                    drop(socket);
+                    self.left();
+                }
+                #[cfg(test)]
+                Ok(Errand::Settle(settled)) => self.settling.push(settled),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err(Gone),
+            }
+        }
+    }
+
+    /// A connection has come; the engine's thread gives it a place.
+    fn admit(&mut self, socket: OwnedFd) -> Result<(), Gone> {
+        let Some(newcomer) = self.newcomer(&socket) else {
+            drop(socket);
+            self.left();
+            return Ok(());
+        };
+        match self.ask_and_wait(Matter::Open(newcomer))? {
+            Answer::Opened { place } => {
+                let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
+                let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
+                let visit = Some(Visit { socket, place });
+                match self.visits.get_mut(at) {
+                    Some(slot) => *slot = visit,
+                    None => self.visits.push(visit),
+                }
+                if watched.is_err() { self.close(at) } else { Ok(()) }
+            }
+            refused => {
+                end(socket, refused);
+                self.left();
+                Ok(())
+            }
+        }
+    }
+
+    fn newcomer(&self, socket: &OwnedFd) -> Option<Newcomer> {
+        let peer = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials).ok()?;
+        let pid = u32::try_from(peer.pid()).unwrap_or(0);
+        Some(Newcomer {
+            socket: socket.as_fd().try_clone_to_owned().ok()?,
+            pid,
+            uid: self.shared.uid,
+            process: sys::peer_process(socket).or_else(|| open_process(pid)),
+            program: program_of(pid),
+            netns: sys::netns_of(socket),
+        })
+    }
+
+    /// Takes one packet of a connection.
+    fn serve(&mut self, at: usize) -> Result<(), Gone> {
+        self.hear()?;
+        // It may have ended with the last answer.
+        let Some(Some(visit)) = self.visits.get(at) else { return Ok(()) };
+        let place = visit.place;
+        let matter = match socket::receive(&visit.socket) {
+            Packet::None => return Ok(()),
+            Packet::Closed => return self.close(at),
+            Packet::Message { octets, len, fd } => {
+                match Message::parse(&octets[..len]).and_then(|message| Request::decode(&message)) {
+                    Ok(request) => {
+                        let evidence = self.evidence(&request, fd);
+                        Matter::Request { place, request, evidence }
+                    }
+                    Err(bad) => Matter::Bad { place, bad },
+                }
+            }
+        };
+        let makes_anchors = matches!(matter, Matter::Request { request: Request::TakeAnchors { .. }, .. });
+        self.ask(matter, at)?;
+        // Those are to be made here.
+        if makes_anchors { self.hear() } else { Ok(()) }
+    }
+
+    fn evidence(&self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
+        let watched_none = self.shared.watch.is_empty();
+        let evidence = evidence::of(request, fd, &self.desk.maker, &self.shared.watch);
+        if watched_none && matches!(evidence, Evidence::Twin(_)) {
+            let _ = self.desk.porter.signal();
+        }
+        evidence
+    }
+
+    fn ask(&mut self, matter: Matter, at: usize) -> Result<(), Gone> {
+        if !self.desk.ask(matter, &self.answers_to) {
+            return Err(Gone);
+        }
+        self.asked = Some(at);
+        Ok(())
+    }
+
+    /// Waits for the answer to what was asked last, if anything was.
+    fn hear(&mut self) -> Result<(), Gone> {
+        while let Some(at) = self.asked.take() {
+            match self.answers.recv().map_err(|_| Gone)? {
+                Answer::Make { home, first, count } => {
+                    let handles = (0..count).map(|n| AnchorHandle(first.0.wrapping_add(n)));
+                    let made = handles.map_while(|handle| self.desk.maker.make_anchor(home, handle).ok());
+                    let made = made.collect();
+                    let Some(Some(visit)) = self.visits.get(at) else { continue };
+                    let place = visit.place;
+                    let matter =
+                        Matter::AnchorsMade { place, session_home: home, first, wanted: count, made };
+                    self.ask(matter, at)?;
+                }
+                Answer::End => self.close(at)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_and_wait(&mut self, matter: Matter) -> Result<Answer, Gone> {
+        self.hear()?;
+        if !self.desk.ask(matter, &self.answers_to) {
+            return Err(Gone);
+        }
+        self.answers.recv().map_err(|_| Gone)
+    }
+
+    /// Closes a connection: the engine's thread lets go of it first, so that this is the end of it, and of what is in it.
+    fn close(&mut self, at: usize) -> Result<(), Gone> {
+        let Some(visit) = self.visits.get_mut(at).and_then(Option::take) else { return Ok(()) };
+        let _ = epoll::delete(&self.epoll, &visit.socket);
+        let answer = self.ask_and_wait(Matter::Close { place: visit.place })?;
+        end(visit.socket, answer);
+        self.left();
+        Ok(())
+    }
+
+    /// A connection is closed.
+    fn left(&self) {
+        if self.shared.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let _ = self.desk.porter.signal();
+        }
+    }
+
+    #[cfg(test)]
+    fn settle_up(&mut self) -> Result<(), Gone> {
+        self.hear()
+    }
+}
+
+/// The end of a connection: of the engine's copy of the descriptor, and then of this one, with all that is in it.
+fn end(socket: OwnedFd, answer: Answer) {
+    if let Answer::Closed(engines) = answer {
+        drop(engines);
+    }
+    drop(socket);
+}
+
+fn open_process(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// The program's name as `ps` shows it.
+fn program_of(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = name.trim_end_matches('\n');
+    if name.is_empty() { "?".to_owned() } else { name.to_owned() }
+}

@@ -1,0 +1,183 @@
+//! Whether the kernel sockets that a user's programs have shown are still what they were: one epoll instance a user, in
+//! which they are registered and not held.
+//!
+//! A registration ends when the last copy of the socket is closed, in whatever process it was; until then the kernel lists
+//! it in the epoll's fdinfo. A socket that listened and stops without being closed hangs up. Neither needs rights, nor
+//! does it matter in which network namespace the socket is. The user's thread adds sockets, the porter's looks at them;
+//! neither looking nor adding waits, because nothing but TCP sockets is added.
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno as OsErrno;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use toe_abi::errno::Errno;
+
+/// Sockets of one user that are watched.
+const TWINS_MAX: usize = 4096;
+
+/// The sockets of one user.
+#[derive(Debug)]
+pub(super) struct TwinWatch {
+    epoll: OwnedFd,
+    /// By identity; whether it listened when it was shown.
+    known: Mutex<HashMap<u64, bool>>,
+}
+
+impl TwinWatch {
+    pub(super) fn new() -> std::io::Result<TwinWatch> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(TwinWatch { epoll, known: Mutex::default() })
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, bool>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a TCP socket from here on; its descriptor may be closed.
+    pub(super) fn add(&self, socket: impl AsFd, identity: u64, listens: bool) -> Result<(), Errno> {
+        let mut known = self.known();
+        if let Some(listened) = known.get_mut(&identity) {
+            // It is open, being shown, so its registration is there.
+            *listened |= listens;
+            return Ok(());
+        }
+        if known.len() >= TWINS_MAX {
+            return Err(Errno::EMFILE);
+        }
+        // Hang-up is always reported; nothing else is wanted. A registration that is there already was of a socket that
+        // stopped listening and is shown again.
+        match epoll::add(&self.epoll, socket, EventData::new_u64(identity), EventFlags::empty()) {
+            Ok(()) | Err(OsErrno::EXIST) => {}
+            Err(_) => return Err(Errno::EMFILE),
+        }
+        known.insert(identity, listens);
+        Ok(())
+    }
+
+    /// Whether it is watched, and was there at the last look.
+    pub(super) fn knows(&self, identity: u64) -> bool {
+        self.known().contains_key(&identity)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.known().is_empty()
+    }
+
+    /// Those that are gone, or listen no more, since the last look.
+    pub(super) fn look(&self) -> std::io::Result<Vec<u64>> {
+        // Nothing is added meanwhile, or it would be missing from the list.
+        let mut known = self.known();
+        if known.is_empty() {
+            return Ok(Vec::new());
+        }
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.epoll.as_raw_fd()))?;
+        let open: HashSet<u64> = info.lines().filter_map(identity_in).collect();
+        let mut events = Vec::with_capacity(open.len().max(1));
+        let hung = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&rustix::time::Timespec::default()),
+        );
+        if hung.is_err() {
+            events.clear();
+        }
+        let hung: HashSet<u64> = events.iter().map(|event: &epoll::Event| event.data.u64()).collect();
+        let is_gone = |identity: &u64, listened: &bool| {
+            !open.contains(identity) || (*listened && hung.contains(identity))
+        };
+        let gone: Vec<u64> = known.iter().filter(|(i, l)| is_gone(i, l)).map(|(i, _)| *i).collect();
+        gone.iter().for_each(|identity| {
+            known.remove(identity);
+        });
+        Ok(gone)
+    }
+}
+
+/// The identity in a line of an epoll's fdinfo: `tfd: N events: M data: IDENTITY …`, in hexadecimal.
+fn identity_in(line: &str) -> Option<u64> {
+    let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+    words.find(|word| *word == "data:")?;
+    u64::from_str_radix(words.next()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{Shutdown, sockopt};
+    use std::net::TcpListener;
+
+    const NONE: [u64; 0] = [];
+
+    fn listening() -> (TcpListener, u64) {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let identity = sockopt::socket_cookie(&socket).expect("a cookie");
+        (socket, identity)
+    }
+
+    /// Watches through a copy that is closed at once, as the porter does.
+    fn watch(watch: &TwinWatch, socket: &TcpListener, identity: u64) {
+        let copy = socket.try_clone().expect("a copy");
+        watch.add(&copy, identity, true).expect("watched");
+    }
+
+    #[test]
+    fn a_socket_is_gone_with_its_last_copy() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let ((one, first), (two, second)) = (listening(), listening());
+        watch(&twins, &one, first);
+        watch(&twins, &one, first);
+        watch(&twins, &two, second);
+        assert_eq!(twins.look().expect("a look"), NONE);
+        let copy = one.try_clone().expect("a copy");
+        drop(one);
+        assert_eq!(twins.look().expect("a look"), NONE, "a copy is open");
+        drop(copy);
+        assert_eq!(twins.look().expect("a look"), [first]);
+        assert_eq!(twins.look().expect("a look"), NONE, "told once");
+        drop(two);
+        assert_eq!(twins.look().expect("a look"), [second]);
+        assert!(twins.is_empty());
+    }
+
+    #[test]
+    fn one_that_stops_listening_is_gone_although_it_is_open() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let (socket, identity) = listening();
+        watch(&twins, &socket, identity);
+        rustix::net::shutdown(&socket, Shutdown::Both).expect("shut down");
+        assert_eq!(twins.look().expect("a look"), [identity]);
+        assert_eq!(twins.look().expect("a look"), NONE);
+    }
+
+    #[test]
+    fn one_that_never_listened_need_not() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let family = rustix::net::AddressFamily::INET;
+        let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None).expect("a socket");
+        let at: std::net::SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        rustix::net::bind(&socket, &at).expect("bound");
+        twins.add(&socket, 7, false).expect("watched");
+        assert_eq!(twins.look().expect("a look"), NONE);
+        drop(socket);
+        assert_eq!(twins.look().expect("a look"), [7]);
+    }
+
+    #[test]
+    fn nobody_has_more_watched_than_his_share() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let (socket, _) = listening();
+        for identity in 0..TWINS_MAX as u64 {
+            twins.known().insert(identity, true);
+        }
+        assert_eq!(twins.add(&socket, u64::MAX, true), Err(Errno::EMFILE));
+        assert_eq!(twins.add(&socket, 5, true), Ok(()), "it is known");
+    }
+
+    #[test]
+    fn the_kernel_writes_identities_in_hexadecimal() {
+        let line = "tfd:        7 events:       18 data:               1f  pos:0 ino:9e7e sdev:8";
+        assert_eq!(identity_in(line), Some(31));
+        assert_eq!(identity_in("pos:\t0"), None);
+    }
+}
