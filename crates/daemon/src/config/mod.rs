@@ -249,7 +249,7 @@ impl Config {
         let send = number(flags.send_memory_mib, "--send-memory-mib", file.send_memory_mib, memory);
 
         // The command line comes last, and wins.
-        let mut quotas = file.quota.given(&given);
+        let mut quotas = file.quota.given(given);
         for flag in &flags.quota {
             quotas.push(quota::from_flag(flag)?);
         }

@@ -1,7 +1,7 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
 use super::fast_open::FastOpenQueue;
-use crate::hostif::users::UserIdx;
+use crate::work::UserIdx;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::limits::LISTENERS_MAX;

@@ -4,6 +4,7 @@
 
 pub mod key;
 pub mod limit;
+pub mod lists;
 pub mod pool;
 pub mod reassembly;
 pub mod receive_buffer;

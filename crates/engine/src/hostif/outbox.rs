@@ -3,7 +3,7 @@
 //! A queue set whose ring was full is left alone until its host has made room; whether it has is looked at less and less
 //! often, so that a host that takes nothing costs next to nothing, and its flows keep nobody else's from being told.
 
-use crate::sched::lists::FlowLists;
+use crate::flow::lists::FlowLists;
 use std::collections::VecDeque;
 use toe_base::limits::QUEUE_SETS_MAX;
 use toe_base::{FlowIdx, QueueSetId, SessionId};

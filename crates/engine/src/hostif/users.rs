@@ -10,6 +10,7 @@
 //! Plain values. The engine asks before it gives something out, and says when it has come back; a user's record goes with
 //! the last thing that he has.
 
+pub use crate::work::UserIdx;
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
 use toe_base::limits::{FLOWS_MAX, LISTENERS_MAX, SESSIONS_MAX};
@@ -146,19 +147,6 @@ impl From<Refused> for Errno {
             Refused::OverQuota => Errno::EDQUOT,
             Refused::UsedUp => Errno::ENOBUFS,
         }
-    }
-}
-
-/// The place of a user's record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UserIdx(pub u32);
-
-impl UserIdx {
-    /// What has this is charged to nobody.
-    pub const NOBODY: UserIdx = UserIdx(0);
-
-    pub const fn index(self) -> usize {
-        self.0 as usize
     }
 }
 

@@ -4,8 +4,8 @@
 //! Deficit round robin (Shreedhar and Varghese, "Efficient Fair Queueing using Deficit Round Robin", 1995): each time it is
 //! a user's turn he may send [`QUANTUM`] more; what he sent too much in one turn he lacks in the next.
 
-use super::lists::FlowLists;
-use crate::hostif::users::UserIdx;
+use crate::flow::lists::FlowLists;
+use crate::work::UserIdx;
 use std::collections::VecDeque;
 use toe_base::FlowIdx;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;

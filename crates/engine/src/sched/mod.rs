@@ -4,6 +4,5 @@
 //! that may have given a flow work.
 
 pub mod fair;
-pub mod lists;
 pub mod ready;
 pub mod timer_wheel;
