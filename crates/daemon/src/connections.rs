@@ -9,7 +9,7 @@ use toe_abi::attach::Message;
 use toe_base::{NetNs, SessionId};
 
 /// Connections at once. How many of them are one user's, the porter says.
-const CONNECTIONS_MAX: usize = 1024;
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
 
 /// One control connection.
 #[derive(Debug)]

@@ -32,8 +32,8 @@ use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, UserIdx};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
 
-/// Descriptors kept free of unread octets: for control connections, sessions, queue sets and ports.
-const RESERVED_FDS: u64 = 6144;
+/// Descriptors kept free of unread octets: for control connections, users, sessions, queue sets and ports.
+const RESERVED_FDS: u64 = 9216;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
 

@@ -1,12 +1,23 @@
 //! Where log lines go and how they look. Set up once, by `main`.
+//!
+//! A file may be on a disk that is busy, and a pipe's reader may not read. So once the engine runs, a thread beside it
+//! writes; lines for which there is no room are lost, and counted.
 
 use crate::config::{Config, LogFormat};
 use std::fs::File;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that wait to be written.
+const LINES_MAX: usize = 1024;
+/// How long an engine that ends waits for its last lines to be written.
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Why nothing can be logged, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -21,25 +32,169 @@ pub enum LogError {
 
 /// Starts logging to `file`, or to the standard error output. The filter is the configuration's, else that of
 /// `RUST_LOG`, else everything from `info` up.
-pub fn start(config: &Config, file: Option<&Arc<File>>) -> Result<(), LogError> {
+pub fn start(config: &Config, file: Option<&Arc<File>>) -> Result<Log, LogError> {
     let from_env = || std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = config.log.clone().or_else(from_env).unwrap_or_else(|| "info".to_owned());
     let env_filter = EnvFilter::try_new(&filter)
         .map_err(|error| LogError::Filter { filter: filter.clone(), error: error.to_string() })?;
-    let (writer, ansi) = match file {
-        Some(file) => (BoxMakeWriter::new(Arc::clone(file)), false),
-        None => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
-    };
-    let builder = tracing_subscriber::fmt().with_env_filter(env_filter).with_ansi(ansi).with_writer(writer);
+    let ansi = file.is_none() && std::io::stderr().is_terminal();
+    let log = Log::to(file.cloned());
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(env_filter).with_ansi(ansi).with_writer(log.clone());
     let done = match config.log_format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
-    done.map_err(|error| LogError::SetUp(error.to_string()))
+    done.map_err(|error| LogError::SetUp(error.to_string()))?;
+    Ok(log)
+}
+
+/// The log of the process.
+#[derive(Clone, Debug)]
+pub struct Log(Arc<Lines>);
+
+/// What takes its lines.
+#[derive(Debug)]
+pub struct Lines {
+    sink: Arc<Sink>,
+    /// To the thread that writes, once there is one.
+    beside: OnceLock<SyncSender<Item>>,
+}
+
+#[derive(Debug)]
+struct Sink {
+    /// `None`: the standard error output.
+    file: Option<Arc<File>>,
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Item {
+    Line(Vec<u8>),
+    /// Say when all before it is written.
+    Finish(SyncSender<()>),
+}
+
+impl Log {
+    fn to(file: Option<Arc<File>>) -> Log {
+        let sink = Arc::new(Sink { file, lost: AtomicU64::new(0) });
+        Log(Arc::new(Lines { sink, beside: OnceLock::new() }))
+    }
+
+    /// From here on a thread of its own writes. To be called when the process has given up what its threads must not have.
+    pub fn write_beside(&self) -> std::io::Result<()> {
+        let (sender, items) = sync_channel(LINES_MAX);
+        let sink = Arc::clone(&self.0.sink);
+        let thread = std::thread::Builder::new().name("toe-log".to_owned());
+        thread.spawn(move || sink.write_items(&items))?;
+        // Only `main` calls this, and once.
+        let _ = self.0.beside.set(sender);
+        Ok(())
+    }
+
+    /// Waits a little for what was logged to be written: the process ends.
+    pub fn finish(&self) {
+        let Some(beside) = self.0.beside.get() else { return };
+        let until = Instant::now() + FINISH_WITHIN;
+        let (sender, finished) = sync_channel(1);
+        let mut item = Item::Finish(sender);
+        while let Err(TrySendError::Full(back)) = beside.try_send(item) {
+            if Instant::now() > until {
+                return;
+            }
+            item = back;
+            std::thread::yield_now();
+        }
+        let _ = finished.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Sink {
+    /// The thread that writes.
+    fn write_items(&self, items: &Receiver<Item>) {
+        crate::cores::leave_engine_core();
+        while let Ok(item) = items.recv() {
+            match item {
+                Item::Line(line) => self.write_now(&line),
+                Item::Finish(finished) => drop(finished.send(())),
+            }
+            let lost = self.lost.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                self.write_now(
+                    format!("{lost} lines are lost: they came faster than they are written\n").as_bytes(),
+                );
+            }
+        }
+    }
+
+    fn write_now(&self, line: &[u8]) {
+        // Where a line cannot be written nobody can be told.
+        let _ = match &self.file {
+            Some(file) => (&**file).write_all(line),
+            None => std::io::stderr().write_all(line),
+        };
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = &'a Lines;
+
+    fn make_writer(&'a self) -> &'a Lines {
+        &self.0
+    }
+}
+
+impl Write for &Lines {
+    /// One whole line, as the subscriber gives it.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        match self.beside.get() {
+            None => self.sink.write_now(line),
+            Some(beside) => {
+                if let Err(TrySendError::Full(_)) = beside.try_send(Item::Line(line.to_vec())) {
+                    self.sink.lost.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Opens a log file, adding to what is there.
 pub fn open(path: &Path) -> Result<Arc<File>, LogError> {
     let opened = File::options().create(true).append(true).open(path);
     opened.map(Arc::new).map_err(|error| LogError::File { path: path.to_path_buf(), error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn whoever_reads_no_log_holds_up_nobody() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let log = Log::to(Some(Arc::new(File::from(OwnedFd::from(writer)))));
+        log.make_writer().write_all(b"first\n").expect("written");
+        log.write_beside().expect("a thread");
+        // A pipe has 64 KiB, and so many wait; the rest has no place.
+        let line = [b'x'; 1000];
+        for _ in 0..LINES_MAX * 2 {
+            log.make_writer().write_all(&line).expect("taken");
+        }
+        assert!(log.0.sink.lost.load(Ordering::Relaxed) > 0);
+        let reading = std::thread::spawn(move || std::io::read_to_string(&mut reader).expect("text"));
+        // What waits goes out now; then there is room for the last word.
+        log.finish();
+        log.make_writer().write_all(b"last\n").expect("taken");
+        log.finish();
+        drop(log);
+        let text = reading.join().expect("a thread");
+        assert!(
+            text.starts_with("first\nxxx") && text.contains(" lines are lost") && text.ends_with("last\n")
+        );
+    }
 }

@@ -38,7 +38,7 @@ fn start() -> Result<(), Box<dyn Error>> {
         config.log_file = Some(dir.join(format!("{}.log", config.name)));
     }
     let log_file = config.log_file.as_deref().map(log::open).transpose()?;
-    log::start(&config, log_file.as_ref())?;
+    let log = log::start(&config, log_file.as_ref())?;
     if config.detach {
         // Not the leader of a process group, having just been started by fork: it works, or it is one already.
         let _ = rustix::process::setsid();
@@ -67,6 +67,7 @@ fn start() -> Result<(), Box<dyn Error>> {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
     }
 
+    log.write_beside()?;
     let ran = daemon.run();
     // In this order, whatever a thread of the porter is doing: who sees the end of his connection finds the links free
     // and the name to be had.
@@ -75,6 +76,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     connections.leave();
     ran?;
     tracing::info!(name = config.name, "engine stopped");
+    log.finish();
     if config.private {
         remove_private_log(config.log_file.as_deref());
     }

@@ -7,6 +7,7 @@ use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
 use super::{STRANGERS_MAX, USERS_MAX, spawn};
+use crate::connections::CONNECTIONS_MAX;
 use crate::daemon::Policy;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -23,8 +24,12 @@ use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
 use toe_ring::EventFd;
 
-/// Connections of one user at once, so that one user cannot keep the others out.
-const CONNECTIONS_PER_UID_MAX: usize = 640;
+/// Connections that each user may have whatever others do.
+const OWN: usize = 3;
+/// Those beyond, of all users. One may have one more of them while he has less than so many times what is free: one alone
+/// gets eight ninths, several share them (Choudhury and Hahne, 1998).
+const COMMON: usize = CONNECTIONS_MAX - (USERS_MAX + STRANGERS_MAX) * OWN;
+const SHARE: usize = 8;
 /// Connections accepted before anything else gets its turn.
 const ACCEPTS_PER_TURN: usize = 32;
 /// How long accepting rests when there are no descriptors.
@@ -236,7 +241,9 @@ impl Door {
             return Err((socket, why));
         }
         let Some(regular) = self.users.get(&uid) else { return Err((socket, "no thread for its user")) };
-        if regular.shared.connections.load(Ordering::Acquire) >= CONNECTIONS_PER_UID_MAX {
+        let has = |regular: &Regular| regular.shared.connections.load(Ordering::Acquire);
+        let common = self.users.values().map(|regular| has(regular).saturating_sub(OWN)).sum();
+        if !may_have_more(has(regular), common) {
             return Err((socket, "its user has too many"));
         }
         regular.shared.connections.fetch_add(1, Ordering::AcqRel);
@@ -272,7 +279,7 @@ impl Door {
     }
 
     fn start_user(&self, uid: u32) -> std::io::Result<Regular> {
-        let (errands, receiver) = sync_channel(CONNECTIONS_PER_UID_MAX + 1);
+        let (errands, receiver) = sync_channel(CONNECTIONS_MAX + 1);
         let shared = Arc::new(Shared {
             uid,
             connections: AtomicUsize::new(0),
@@ -284,10 +291,12 @@ impl Door {
         Ok(Regular { shared, errands, may_attach: false })
     }
 
-    /// Ends the threads of users who have nothing here any more. Nobody but this thread gives them anything.
+    /// Ends the threads of users who have nothing here any more: no connection, and no kernel socket on which a name may
+    /// rest that went to somebody else. Nobody but this thread gives them anything.
     fn dismiss_idle(&mut self) {
         self.users.retain(|_, regular| {
-            let stays = regular.shared.connections.load(Ordering::Acquire) > 0;
+            let stays =
+                regular.shared.connections.load(Ordering::Acquire) > 0 || !regular.shared.watch.is_empty();
             if !stays {
                 // The thread sees it once the sender is dropped, or at the next look.
                 let (nobody, _) = sync_channel(1);
@@ -334,5 +343,30 @@ impl Door {
         if refused.is_power_of_two() {
             tracing::warn!(why, refused, "control connection turned away");
         }
+    }
+}
+
+/// Whether a user who has `of_user` connections may have one more, while all have `common` beyond their own.
+fn may_have_more(of_user: usize, common: usize) -> bool {
+    of_user < OWN || of_user - OWN < SHARE * COMMON.saturating_sub(common)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_keeps_a_newcomer_out() {
+        let common = |users: &[usize]| users.iter().map(|n| n.saturating_sub(OWN)).sum();
+        let mut users = [0; USERS_MAX + STRANGERS_MAX];
+        // One after the other takes all that he gets.
+        for place in 0..users.len() {
+            while may_have_more(users[place], common(&users)) {
+                users[place] += 1;
+            }
+        }
+        assert!(users[0] > COMMON * 7 / 8 && users[1] > OWN, "{users:?}");
+        assert!(users.iter().all(|n| *n >= OWN), "{users:?}");
+        assert!(users.iter().sum::<usize>() <= CONNECTIONS_MAX);
     }
 }
