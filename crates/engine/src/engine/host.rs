@@ -252,7 +252,7 @@ impl Engine {
             return Err(Errno::ENOBUFS);
         }
         let user = record.user;
-        self.sessions.users().may_take(user, Resource::Listeners, 1)?;
+        self.may_take(user, Resource::Listeners)?;
         let idx = self.listeners.open((local, v6_only), args.backlog, anchor, evidence)?;
         self.charge_listener(idx, user);
         if holds_port {
@@ -442,9 +442,7 @@ impl Engine {
             tcp: self.config.tcp,
             now,
         };
-        let mut flow = open::active(&params);
-        flow.conn.user = self.sessions.user_of(owner.session);
-        let idx = self.insert_flow(flow)?;
+        let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);
             return Err(Errno::EMFILE);

@@ -29,13 +29,12 @@ pub(super) struct Closing {
 }
 
 impl Engine {
-    /// Puts a new connection of `flow.conn.user` into the table. When it is full, the oldest in TIME_WAIT makes room.
-    pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Result<FlowIdx, Errno> {
-        let user = flow.conn.user;
-        let may = self.sessions.users().may_take(user, Resource::Flows, 1);
-        may.map_err(|refused| self.refuse(user, Resource::Flows, refused))?;
+    /// Puts a new connection, of this user's, into the table. When it is full, the oldest in TIME_WAIT makes room.
+    pub(super) fn insert_flow(&mut self, user: UserIdx, mut flow: Flow) -> Result<FlowIdx, Errno> {
+        self.may_take(user, Resource::Flows)?;
         let idx = self.alloc_flow().ok_or(Errno::ENOBUFS)?;
         self.sessions.users_mut().add(user, Resource::Flows, 1);
+        flow.conn.user = user;
         flow.conn.indexed = true;
         if let Some(listener) = flow.conn.came_in {
             self.came_in.push(listener.slot(), idx);
@@ -377,8 +376,20 @@ impl Engine {
         for answers in &mut record.answers {
             answers.clear();
         }
-        self.closing.push_back(Closing { session, resets, next: 0 });
-        self.poll_closing(now, host);
+        let has_none = record.flows.is_empty();
+        let listeners: Vec<_> = record.listeners.values().collect();
+        // First of all: it is handed nothing more.
+        for idx in listeners {
+            if let Some(listener) = self.listeners.get_mut(idx) {
+                listener.drop_holders(|holder| holder.session == session);
+            }
+        }
+        if has_none {
+            self.end_closing(now, session, host);
+        } else {
+            self.closing.push_back(Closing { session, resets, next: 0 });
+            self.poll_closing(now, host);
+        }
     }
 
     /// Takes some more of their connections from sessions that are closed. Returns how many.
@@ -410,9 +421,6 @@ impl Engine {
         record.leaving = false;
         let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
-            if let Some(listener) = self.listeners.get_mut(idx) {
-                listener.drop_holders(|holder| holder.session == session);
-            }
             self.hand_out(now, idx, host);
         }
         self.leave_channels(session, host);

@@ -6,7 +6,7 @@ use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
-use crate::hostif::users::{Refused, Resource, User, UserIdx, Users};
+use crate::hostif::users::{Refused, Resource, UserIdx, Users};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, Instant, QueueSetId, SessionId};
 
@@ -32,8 +32,7 @@ impl Engine {
         if record.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
             return Err(self.refuse(user, Resource::Anchors, Refused::OverQuota));
         }
-        let may = self.sessions.users().may_take(user, Resource::Anchors, 1);
-        may.map_err(|refused| self.refuse(user, Resource::Anchors, refused))
+        self.may_take(user, Resource::Anchors)
     }
 
     /// Whether the session's user may leave octets with the driver for who has one of his flows next; then he is charged.
@@ -103,8 +102,13 @@ impl Engine {
         if self.flows.get(idx).conn.user == user {
             return Ok(());
         }
-        let may = self.sessions.users().may_take(user, Resource::Flows, 1);
-        may.map_err(|refused| self.refuse(user, Resource::Flows, refused))
+        self.may_take(user, Resource::Flows)
+    }
+
+    /// Whether the user may have one more; if not, that is counted.
+    pub(super) fn may_take(&mut self, user: UserIdx, resource: Resource) -> Result<(), Errno> {
+        let may = self.sessions.users().may_take(user, resource, 1);
+        may.map_err(|refused| self.refuse(user, resource, refused))
     }
 
     /// Another user is charged for the flow, and for what it has of the staging memory.
@@ -122,10 +126,5 @@ impl Engine {
         // Last: what was charged before may be the last thing that the other one had.
         users.give(before, Resource::StagingMemory, staged);
         users.give(before, Resource::Flows, 1);
-    }
-
-    /// Users with everything charged, for reports.
-    pub fn user_views(&mut self) -> Vec<User> {
-        self.sessions.users_mut().iter().copied().collect()
     }
 }

@@ -16,7 +16,7 @@ use crate::flow::tcp::open::{self, OpenParams, SynCookies};
 use crate::flow::tcp::output::{self, Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
-use crate::hostif::users::{Resource, UserIdx};
+use crate::hostif::users::Resource;
 use crate::work::{ControlFrame, Path, RxWork, Segment};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
@@ -67,10 +67,9 @@ impl Engine {
         let mut flow = open::passive(&params, &work.segment);
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
-        flow.conn.user = user;
         let fast = self.take_fast_open(now, listener_idx, work);
         flow.fast_open.option = fast.gives;
-        if let Ok(idx) = self.insert_flow(flow) {
+        if let Ok(idx) = self.insert_flow(user, flow) {
             self.counters.add(Counter::PassiveOpens);
             if fast.early {
                 self.came_early(now, idx, listener_idx, work, host);
@@ -287,8 +286,8 @@ impl Engine {
         let mut flow = open::passive(&params, &syn);
         flow.conn.listener = Some(listener);
         flow.conn.came_in = Some(listener);
-        flow.conn.user = self.listeners.get(listener).map_or(UserIdx::NOBODY, |listener| listener.user);
-        let idx = self.insert_flow(flow).ok()?;
+        let user = self.listeners.get(listener)?.user;
+        let idx = self.insert_flow(user, flow).ok()?;
         self.spent_cookies.spend(&self.config.secret, &work.key, iss);
         self.count_half_open(listener);
         self.counters.add(Counter::PassiveOpens);
