@@ -111,6 +111,9 @@ pub struct SessionReport {
     pub id: u16,
     pub pid: u32,
     pub uid: u32,
+    /// Its network namespace, by the kernel's cookie (SO_NETNS_COOKIE); none: the engine's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<u64>,
     pub program: String,
     pub flows: u32,
     pub listeners: u32,
@@ -127,6 +130,9 @@ pub struct SocketsReport {
 /// One flow or listener.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SocketReport {
+    /// The network namespace of its addresses, as in [`SessionReport`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<u64>,
     /// `LISTEN`, `ESTAB`, …
     pub state: String,
     pub local: String,

@@ -16,6 +16,8 @@ crates/abi/src/report.rs).
 --stages shows where the engine's time goes. Of some tens of rounds one is measured. For each stage: its share of the
 time, how many items it moved a round, what an item cost, and what a look in vain cost.
 
+A session's namespace is its network namespace, by the kernel's cookie, or the engine's own.
+
 The load is the share of the last tenth of a second in which the engine had something to do. --all shows the load of
 every engine in one table: what a policy with balance = \"least-loaded\" goes by.
 
@@ -113,13 +115,14 @@ fn format(report: &StatusReport) -> String {
         let _ = writeln!(out, "  out {:>12} frames {:>10}", port.tx_frames, octets(port.tx_bytes));
     }
     if !r.sessions.is_empty() {
-        let _ = writeln!(out, "\nsession      pid   uid    flows listeners     memory program");
+        let _ = writeln!(out, "\nsession      pid   uid    flows listeners     memory namespace program");
     }
     for s in &r.sessions {
         let memory = octets(s.receive_memory_used);
+        let netns = s.netns.map_or_else(|| "own".to_owned(), |netns| netns.to_string());
         let _ = writeln!(
             out,
-            "{:>7} {:>8} {:>5} {:>8} {:>9} {memory:>10} {}",
+            "{:>7} {:>8} {:>5} {:>8} {:>9} {memory:>10} {netns:>9} {}",
             s.id, s.pid, s.uid, s.flows, s.listeners, s.program
         );
     }
@@ -299,6 +302,7 @@ mod tests {
                 id: 1,
                 pid: 42,
                 program: "nginx".to_owned(),
+                netns: Some(4711),
                 ..Default::default()
             }],
             receive_memory_used: 65_536,
@@ -312,7 +316,7 @@ mod tests {
             "64.0 KiB of receive memory",
             "port 0 packet:veth0",
             "3.0 MiB",
-            "nginx",
+            "4711 nginx",
             "drop_no_flow",
         ] {
             assert!(text.contains(wanted), "{wanted} in\n{text}");

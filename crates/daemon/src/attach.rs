@@ -18,7 +18,7 @@ use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
-use toe_engine::control::listen::Twin;
+use toe_engine::control::names::Twin;
 use toe_ring::EngineQueueSet;
 
 /// Looks at a host that is in the middle of something with a flow that it has to let go of: a fraction of a µs. Most often it
@@ -27,8 +27,6 @@ const BUSY_LOOKS: u32 = 16;
 
 /// Asks of the porter answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
-/// Ports below this belong to root (and to whoever root lets bind them).
-const FIRST_FREE_PORT: u16 = 1024;
 
 /// An answer with what goes beside it.
 pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
@@ -120,7 +118,9 @@ impl Daemon {
                 ask::Answer::Closed(self.connections.take(place))
             }
             Matter::TwinsGone(gone) => {
-                gone.into_iter().for_each(|identity| self.engine.twin_gone(identity));
+                for identity in gone {
+                    self.engine.twin_gone(now, identity, &mut self.sessions);
+                }
                 ask::Answer::Done
             }
         }
@@ -381,16 +381,11 @@ impl Daemon {
         Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
     }
 
-    /// Takes the address of a kernel socket as evidence that the host holds the port there.
+    /// Takes a kernel socket as evidence that the host holds the port there.
     fn show_twin(&mut self, place: u32, twin: Twin) -> Answer {
         let id = self.session_of(place)?;
-        let uid = self.connections.get(place).map_or(u32::MAX, |connection| connection.uid);
-        // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
-        let is_here = twin.netns == self.engine.config().netns;
-        if twin.local.port < FIRST_FREE_PORT && !self.policy.may_control(uid) && !is_here {
-            return Err(Errno::EACCES);
-        }
-        Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
+        let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
+        Ok((Reply::Handle { handle }, Vec::new()))
     }
 
     fn claim(

@@ -11,6 +11,7 @@ use toe_abi::report::{
     AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, SocketsReport, StatusReport,
     UseReport, UserReport,
 };
+use toe_base::NetNs;
 use toe_engine::{Limit, Resource, SocketView, User};
 use toe_port::PortCounter;
 
@@ -25,6 +26,7 @@ impl Daemon {
                     id: id.0,
                     pid: session.peer.pid,
                     uid: session.peer.uid,
+                    netns: self.netns_report(self.engine.netns_of_session(id)),
                     program: session.peer.program.clone(),
                     flows: view.flows,
                     listeners: view.listeners,
@@ -97,6 +99,7 @@ impl Daemon {
             Some(UserReport { program: peer.program.clone(), pid: peer.pid, fd })
         });
         SocketReport {
+            netns: self.netns_report(view.netns),
             state: view.state.to_owned(),
             local: address(view.local),
             remote: address(view.remote),
@@ -109,6 +112,11 @@ impl Daemon {
             },
             tcp: view.tcp.clone(),
         }
+    }
+
+    /// A namespace by its cookie; none is the engine's own.
+    fn netns_report(&self, netns: NetNs) -> Option<u64> {
+        (netns != self.engine.config().netns).then_some(netns.0)
     }
 
     /// Everything that is counted anywhere and is not zero.

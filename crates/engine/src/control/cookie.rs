@@ -184,7 +184,7 @@ mod tests {
 
     fn key(port: u16) -> FlowKey {
         let at = |p| Endpoint::new(Addr::v4([10, 0, 0, 1].into()), p);
-        FlowKey { local: at(80), remote: at(port) }
+        FlowKey::new(at(80), at(port))
     }
 
     fn at(secs: u64) -> Instant {

@@ -8,5 +8,7 @@ pub mod fast_open;
 pub mod fragments;
 pub mod icmp;
 pub mod listen;
+pub mod names;
 pub mod route;
+pub mod scopes;
 pub mod steer;

@@ -153,7 +153,7 @@ mod tests {
         assert!(!shared.has_room_for_listener() && shared.has_room_for_flow());
         shared.change(listen(0, false));
         assert!(shared.has_room_for_listener());
-        let flow = |n, on| SteerChange::Flow { key: FlowKey { local: at(0), remote: at(n) }, on };
+        let flow = |n, on| SteerChange::Flow { key: FlowKey::new(at(0), at(n)), on };
         (0..FLOWS_MAX as u32).for_each(|n| shared.change(flow(n, true)));
         assert!(!shared.has_room_for_flow() && shared.has_room_for_listener());
     }

@@ -8,7 +8,6 @@ use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::hostif::users::Resource;
 use crate::work::{Claimed, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Completion, MemRange};
@@ -319,10 +318,7 @@ impl Engine {
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        let Some(listener) = self.listeners.close(idx) else { return };
-        if listener.is_steered {
-            self.stop_steering_listener(listener.local);
-        }
+        let Some(listener) = self.remove_listener(idx) else { return };
         for holder in &listener.holders {
             if let Some(session) = self.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);
@@ -331,7 +327,6 @@ impl Engine {
         for anchor in listener.anchors() {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
         while let Some(flow) = self.came_in.pop(idx.slot()) {
             self.forget_in_listener(flow);
             self.flows.get_mut(flow).conn.came_in = None;
@@ -347,11 +342,11 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) {
-        let Some(listener) = self.listeners.get_mut(idx) else { return };
-        if listener.drop_anchor(anchor) {
+        if self.unanchor(idx, anchor) {
             self.close_listener(now, idx, host);
             return;
         }
+        let Some(listener) = self.listeners.get(idx) else { return };
         let gone: Vec<Holder> = listener.holders.iter().filter(|h| h.anchor == anchor).copied().collect();
         for holder in gone {
             self.drop_listener_holder(now, holder.session, holder.id, false, host);
@@ -393,12 +388,12 @@ impl Engine {
         }
         // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
         // that hold the listener by the same anchor know better than the one that says it was the last.
-        let listener = self.listeners.get_mut(idx).filter(|_| last);
+        let listener = self.listeners.get(idx).filter(|_| last);
         if let Some((listener, anchor)) = listener.zip(anchor)
             && listener.holders.iter().all(|holder| holder.anchor != anchor)
         {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
-            if listener.drop_anchor(anchor) {
+            if self.unanchor(idx, anchor) {
                 self.close_listener(now, idx, host);
                 return;
             }

@@ -40,6 +40,7 @@ impl Engine {
             self.came_in.push(listener.slot(), idx);
         }
         self.index.insert(flow.conn.key, idx);
+        self.names.scopes.hold(flow.conn.key.scope);
         *self.flows.get_mut(idx) = flow;
         self.steer_flow(idx);
         Ok(idx)
@@ -271,6 +272,7 @@ impl Engine {
         flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
+        self.names.scopes.release(flow.conn.key.scope);
         let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
@@ -424,6 +426,7 @@ impl Engine {
             self.hand_out(now, idx, host);
         }
         self.leave_channels(session, host);
+        self.forget_twins(session);
         let forgotten = self.anchors.forget_session(session);
         let user = self.sessions.user_of(session);
         self.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
@@ -498,8 +501,10 @@ impl Engine {
 
     /// Frees the id of a drained session.
     pub fn forget_session(&mut self, session: SessionId) {
-        if self.session_drained(session) {
-            self.sessions.forget(session);
+        if self.session_drained(session)
+            && let Some(record) = self.sessions.forget(session)
+        {
+            self.names.scopes.release(record.scope);
         }
     }
 

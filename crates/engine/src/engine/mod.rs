@@ -1,7 +1,7 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them), [`names`] (whose addresses and ports are),
 //! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
@@ -20,6 +20,7 @@ mod fast_open;
 mod host;
 mod leftovers;
 mod life;
+mod names;
 mod neighbours;
 mod quota;
 mod receive;
@@ -39,7 +40,8 @@ pub use report::{SessionView, SocketView};
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
-use crate::control::listen::{Listeners, Twin};
+use crate::control::listen::Listeners;
+use crate::control::names::Names;
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
@@ -151,6 +153,7 @@ pub struct Engine {
     closing: VecDeque<life::Closing>,
     /// By the listener's slot: the connections that came in there and that no program has taken.
     came_in: FlowLists,
+    names: Names,
     sessions: Sessions,
     anchors: Anchors,
     channels: Channels,
@@ -194,6 +197,7 @@ impl Engine {
             listeners: Listeners::default(),
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
+            names: Names::new(config.netns),
             sessions: Sessions::new(STAGING_LEN, quotas),
             anchors: Anchors::default(),
             channels: Channels::default(),
@@ -257,7 +261,12 @@ impl Engine {
 
     /// A process attached. `None` when there are too many, or too many of this user's ([`Engine::may_open_session`]).
     pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
-        self.sessions.open(cred, layout).ok()
+        let scope = self.names.scopes.enter(cred.netns)?;
+        let opened = self.sessions.open(cred, scope, layout);
+        if opened.is_err() {
+            self.names.scopes.release(scope);
+        }
+        opened.ok()
     }
 
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
@@ -290,11 +299,6 @@ impl Engine {
     /// Its handle, once for each anchor that stands for nothing any more.
     pub fn poll_released_anchor(&mut self) -> Option<AnchorHandle> {
         self.anchors.poll_released()
-    }
-
-    /// The session showed a kernel socket; the answer is its handle.
-    pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> u32 {
-        self.sessions.get_mut(session).map_or(toe_abi::command::NO_HANDLE, |s| s.add_twin(twin))
     }
 
     // ---- shared by the files of this folder ----

@@ -2,12 +2,12 @@
 //! it is to do about neighbours and about the steering of frames.
 
 use super::Engine;
-use crate::control::listen::{ListenerIdx, Twin};
+use crate::control::listen::ListenerIdx;
+use crate::control::names::Twin;
 use crate::control::route::{KernelRoute, Route};
 use crate::control::steer::SteerChange;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::hostif::users::Resource;
 use crate::work::{Link, Path};
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
@@ -89,14 +89,6 @@ impl Engine {
         }
     }
 
-    /// A kernel socket that was shown is gone or listens no more: the port is whoever's the kernel says.
-    pub fn twin_gone(&mut self, identity: u64) {
-        for local in self.listeners.forget_twin(identity) {
-            self.counters.add(Counter::TwinsGone);
-            self.stop_steering_listener(local);
-        }
-    }
-
     /// What comes to a listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
     pub fn steering_refused(&mut self, local: Endpoint) {
         let idx = self.listeners.iter().find(|(_, l)| l.local == local && l.is_steered).map(|(idx, _)| idx);
@@ -130,7 +122,7 @@ impl Engine {
 
     /// The kernel sockets that steered listeners rely on: they must go on listening.
     pub fn steered_twins(&self) -> impl Iterator<Item = Twin> {
-        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.holding_twins())
+        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.twins())
     }
 
     /// Whether connections have this address.
@@ -147,7 +139,7 @@ impl Engine {
 
     /// Whether what comes for `key`, of which there is no connection, is steered here.
     pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
-        let listener = self.listeners.find(key.local).and_then(|idx| self.listeners.get(idx));
+        let listener = self.listeners.find(key.scope, key.local).and_then(|idx| self.listeners.get(idx));
         self.shared.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
     }
 
@@ -159,7 +151,7 @@ impl Engine {
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
         self.next_port = self.next_port.wrapping_add(1);
-        let key = |port| FlowKey { local: Endpoint::new(source, port), remote };
+        let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
         let found = self.shared.candidates(offset, self.next_port).find(free).map(key);
         self.want_ports_for(remote);
@@ -210,18 +202,14 @@ impl Engine {
         let local = listener.local;
         // What is shared is IPv4: an address of IPv6 is the kernel's alone there.
         let takes_v4 = local.addr.is_v4() || local.addr.is_unspecified() && !listener.v6_only;
-        if self.shared.is_on && takes_v4 && !local.addr.is_loopback() && !listener.is_steered {
+        if self.shared.is_on
+            && listener.scope.is_own()
+            && takes_v4
+            && !local.addr.is_loopback()
+            && !listener.is_steered
+        {
             listener.is_steered = true;
             self.shared.change(SteerChange::Listen { local, on: true });
-        }
-    }
-
-    /// A listener was opened and nobody holds it.
-    pub(super) fn close_unheld(&mut self, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.close(idx) else { return };
-        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
-        if listener.is_steered {
-            self.stop_steering_listener(listener.local);
         }
     }
 

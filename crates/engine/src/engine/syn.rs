@@ -37,7 +37,7 @@ impl Engine {
         beyond: Option<SeqNum>,
         host: &mut H,
     ) {
-        let Some(listener_idx) = self.listeners.find(work.key.local) else {
+        let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else {
             self.nobodys(now, work);
             return;
         };
@@ -204,7 +204,7 @@ impl Engine {
     ) -> bool {
         let segment = &work.segment;
         let Some(ack) = segment.ack.filter(|_| !segment.syn && !segment.rst) else { return false };
-        let Some(listener_idx) = self.listeners.find(work.key.local) else { return false };
+        let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else { return false };
         let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.cookies_until) else {
             return false;
         };

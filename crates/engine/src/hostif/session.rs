@@ -1,7 +1,8 @@
 //! Sessions: one attached process each, its memory and what it may name.
 
 use crate::control::listen::ListenerIdx;
-use crate::control::listen::Twin;
+use crate::control::names::Twin;
+use crate::flow::key::Scope;
 use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
@@ -67,6 +68,13 @@ impl<T: Copy> Slots<T> {
         self.used == 0
     }
 
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> Vec<(FlowId, T)> {
+        let ids = self.slots.iter().enumerate().filter(|(_, (_, value))| value.is_some());
+        let ids: Vec<_> = ids.map(|(slot, (generation, _))| FlowId::new(slot as u32, *generation)).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
+    }
+
     pub fn values(&self) -> impl Iterator<Item = T> + '_ {
         self.slots.iter().filter_map(|(_, v)| *v)
     }
@@ -79,6 +87,8 @@ pub const ANSWERS_MAX: usize = 8192;
 #[derive(Debug)]
 pub struct Session {
     pub cred: Cred,
+    /// Its network namespace, by the engine's number.
+    pub scope: Scope,
     /// Who is charged for what it has.
     pub user: UserIdx,
     pub layout: RegionLayout,
@@ -89,8 +99,8 @@ pub struct Session {
     pub queue_sets: u8,
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
-    /// Kernel sockets shown as evidence of a bound address.
-    pub twins: Vec<Twin>,
+    /// Kernel sockets shown as evidence of a bound address that no command has named yet.
+    pub twins: Slots<Twin>,
     /// The receive part of the region.
     pub arena: Arena,
     /// Answers and notices that belong to no live flow.
@@ -132,18 +142,18 @@ const TRIM_MIN: u64 = 1 << 20;
 /// So many of them are given back at once: some tenths of a millisecond.
 const TRIM_STEP: u64 = 4 << 20;
 
-/// Kernel sockets that one session may have shown.
-const TWINS_MAX: usize = 4096;
+/// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
+const TWINS_MAX: u32 = 1024;
 
 impl Sessions {
     pub fn new(staging_len: u64, quotas: Quotas) -> Sessions {
         let layout = RegionLayout { queue_sets: 0, flows: 0, receive_len: 0, send_len: 0 };
-        let mut staging = Session::new(Cred::default(), UserIdx::NOBODY, layout);
+        let mut staging = Session::new(Cred::default(), Scope::OWN, UserIdx::NOBODY, layout);
         staging.arena = Arena::new(0, staging_len);
         Sessions { table: vec![Some(staging)], users: Users::new(quotas), lent: None, trims: VecDeque::new() }
     }
 
-    pub fn open(&mut self, cred: Cred, layout: RegionLayout) -> Result<SessionId, Refused> {
+    pub fn open(&mut self, cred: Cred, scope: Scope, layout: RegionLayout) -> Result<SessionId, Refused> {
         let at = match self.table.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.table.len() < SESSIONS_MAX => {
@@ -153,7 +163,7 @@ impl Sessions {
             None => return Err(Refused::UsedUp),
         };
         let user = self.users_mut().enter(cred.uid, Resource::Sessions)?;
-        self.table[at] = Some(Session::new(cred, user, layout));
+        self.table[at] = Some(Session::new(cred, scope, user, layout));
         Ok(SessionId(at as u16))
     }
 
@@ -291,15 +301,13 @@ impl Sessions {
         answers.is_some_and(|a| a.len() > ANSWERS_MAX)
     }
 
-    pub fn forget(&mut self, id: SessionId) {
+    pub fn forget(&mut self, id: SessionId) -> Option<Session> {
         self.settle();
-        if id.0 != 0
-            && let Some(session) = self.table.get_mut(id.index()).and_then(Option::take)
-        {
-            self.trims.retain(|(other, _)| *other != id);
-            self.users.give(session.user, Resource::ReceiveMemory, session.arena.touched());
-            self.users.give(session.user, Resource::Sessions, 1);
-        }
+        let session = self.table.get_mut(id.index()).filter(|_| id.0 != 0)?.take()?;
+        self.trims.retain(|(other, _)| *other != id);
+        self.users.give(session.user, Resource::ReceiveMemory, session.arena.touched());
+        self.users.give(session.user, Resource::Sessions, 1);
+        Some(session)
     }
 
     pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
@@ -308,9 +316,10 @@ impl Sessions {
 }
 
 impl Session {
-    fn new(cred: Cred, user: UserIdx, layout: RegionLayout) -> Session {
+    fn new(cred: Cred, scope: Scope, user: UserIdx, layout: RegionLayout) -> Session {
         Session {
             cred,
+            scope,
             user,
             layout,
             open: true,
@@ -318,7 +327,7 @@ impl Session {
             queue_sets: 0,
             flows: Slots::new(layout.flows),
             listeners: Slots::new(SESSION_LISTENERS_MAX as u32),
-            twins: Vec::new(),
+            twins: Slots::new(TWINS_MAX),
             arena: Arena::new(layout.receive_offset(), layout.receive_len),
             answers: Vec::new(),
             pins: 0,
@@ -335,16 +344,6 @@ impl Session {
         self.queue_sets += 1;
         self.answers.push(VecDeque::new());
         Some(QueueSetId(self.queue_sets - 1))
-    }
-
-    pub fn add_twin(&mut self, twin: Twin) -> u32 {
-        if self.twins.len() < TWINS_MAX {
-            self.twins.push(twin);
-            return self.twins.len() as u32 - 1;
-        }
-        let at = self.twins.len() - 1;
-        self.twins[at] = twin;
-        at as u32
     }
 
     /// The listener's record behind the session's name for it.

@@ -13,6 +13,7 @@ mod hostile;
 mod ipv6;
 mod leftovers;
 mod long_stream;
+mod names;
 mod path_mtu;
 mod pieces;
 mod quota;

@@ -20,7 +20,7 @@ pub fn keyed_hash_of_addrs(secret: &[u8; 16], key: &FlowKey, number: u64) -> u64
     let of = |end: Endpoint| Endpoint { port: 0, ..end };
     let (k0, k1) = key_halves(secret);
     let mut hasher = SipHasher24::new_with_keys(k0, k1);
-    FlowKey { local: of(key.local), remote: of(key.remote) }.hash_into(&mut hasher);
+    FlowKey { local: of(key.local), remote: of(key.remote), ..*key }.hash_into(&mut hasher);
     hasher.write(b"f");
     hasher.write_u64(number);
     hasher.finish()
@@ -43,7 +43,7 @@ mod tests {
 
     fn key(port: u16) -> FlowKey {
         let at = |p| Endpoint::new([10, 0, 0, 1], p);
-        FlowKey { local: at(80), remote: at(port) }
+        FlowKey::new(at(80), at(port))
     }
 
     #[test]

@@ -185,7 +185,7 @@ mod tests {
         let syn = Segment { syn: true, rst: false, ..icmp::reset(SeqNum::new(1), None) };
         for (addr, size) in [(Addr::from([10, 0, 0, 1]), 536), (Addr::LOCALHOST_V6, 1220)] {
             let end = Endpoint { addr, port: 1 };
-            let key = FlowKey { local: end, remote: end };
+            let key = FlowKey::new(end, end);
             assert_eq!(mss_offered(&key, &syn), size);
             assert_eq!(mss_offered(&key, &Segment { mss: Some(700), ..syn }), 700);
         }

@@ -173,7 +173,7 @@ mod tests {
         for (addr, packet) in [(Addr::from([10, 0, 0, 1]), 1024 - 40), (Addr::LOCALHOST_V6, 1280 - 60)] {
             let mut flow = with_probe(&mut SentPool::new(1));
             let end = Endpoint { addr, port: 1 };
-            flow.conn.key = crate::flow::key::FlowKey { local: end, remote: end };
+            flow.conn.key = crate::flow::key::FlowKey::new(end, end);
             flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
             flow.rcv.ts_recent = Some(1);
             flow.snd.mss = 1440;
