@@ -16,6 +16,12 @@ impl Block {
         1 << self.order
     }
 
+    /// The two blocks that it consists of; not of the smallest.
+    pub const fn halves(self) -> (Block, Block) {
+        let order = self.order - 1;
+        (Block { offset: self.offset, order }, Block { offset: self.offset + (1 << order), order })
+    }
+
     pub const fn is_empty(self) -> bool {
         false
     }
@@ -99,7 +105,7 @@ impl Arena {
         Some(Block { offset: self.base + at, order })
     }
 
-    /// Takes back a block that [`Arena::alloc`] gave.
+    /// Takes back a block that [`Arena::alloc`] gave, or a half of one, the other being a block of its own from then on.
     pub fn free(&mut self, block: Block) {
         let mut at = block.offset - self.base;
         let mut order = block.order;
@@ -218,6 +224,21 @@ mod tests {
             "no more at once than is asked for"
         );
         assert_eq!((arena.trim(u64::MAX).1, arena.touched()), (2 << 20, 0));
+    }
+
+    #[test]
+    fn a_block_comes_back_by_halves() {
+        let mut arena = Arena::new(0, 1 << 20);
+        let mut block = arena.alloc(1 << 20).expect("all of it");
+        for _ in 0..5 {
+            let (kept, other) = block.halves();
+            assert_eq!((kept.len(), other.offset), (block.len() / 2, block.offset + u64::from(kept.len())));
+            arena.free(other);
+            block = kept;
+            assert_eq!(arena.used(), u64::from(block.len()));
+        }
+        arena.free(block);
+        assert_eq!(arena.alloc(1 << 20).map(|b| b.offset), Some(0), "whole again");
     }
 
     #[test]

@@ -50,6 +50,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   ecn = \"passive\"              # when the peer asks; or \"off\"; or \"on\": ask, too
   fast_open = \"client\"         # or \"off\", \"server\" (listeners that set TCP_FASTOPEN), \"both\"
   syn_cookies = \"on\"           # when a listener has no room for a SYN; or \"off\", \"always\"
+  rfc1337 = \"off\"              # or \"on\": a reset does not end TIME_WAIT (RFC 1337)
   [quota]                        # beside the rule that one user may have 8 times what is free, for each kind of thing:
   memory_mib = 2000            # memory for received data, of all users (a quarter of the machine's unless given)
   user_memory_mib = 500        # of any one user; as much as the rule says when left out, as the following
@@ -103,6 +104,9 @@ pub struct Args {
     /// SYNs are answered with cookies and forgotten: on (when a listener has no room), off or always (on unless given)
     #[arg(long, value_name = "MODE")]
     syn_cookies: Option<String>,
+    /// A reset does not end TIME_WAIT (RFC 1337): off or on (off unless given)
+    #[arg(long, value_name = "MODE")]
+    rfc1337: Option<String>,
     /// The cores that the engine's thread may run on, as taskset writes them: 2 or 2,4 or 0-3 or 0-6:2 (any unless given)
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
@@ -185,6 +189,7 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
         ("--ecn", &args.ecn),
         ("--fast-open", &args.fast_open),
         ("--syn-cookies", &args.syn_cookies),
+        ("--rfc1337", &args.rfc1337),
     ];
     texts.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
     let paths = [("--config", &args.config), ("--log-file", &args.log_file)];
@@ -239,7 +244,7 @@ mod tests {
     #[test]
     fn everything_else_is_handed_on() {
         let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x --cores 0-1 \
-                    --congestion bbr --ecn on --fast-open both --syn-cookies off --quota user_flows=9";
+                    --congestion bbr --ecn on --fast-open both --syn-cookies off --rfc1337 on --quota user_flows=9";
         let args = args_for(line);
         for wanted in [
             "--spin-us=5",
@@ -254,6 +259,7 @@ mod tests {
             "--fast-open=both",
             "--syn-cookies=off",
             "--quota=user_flows=9",
+            "--rfc1337=on",
         ] {
             assert!(args.iter().any(|arg| arg == wanted), "{wanted} in {args:?}");
         }

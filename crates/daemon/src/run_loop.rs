@@ -103,6 +103,7 @@ impl Daemon {
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
+        self.find_lost_memory();
         self.fence_faults(now);
         self.forget_unread();
         self.stages.done(Stage::Completions, completions);
@@ -184,6 +185,7 @@ impl Daemon {
         if self.follow_later_at() <= now {
             self.follow_later(now);
         }
+        self.find_lost_memory();
         self.fence_faults(now);
         self.forget_unread();
         self.forget_drained_sessions();

@@ -92,7 +92,7 @@ impl Session {
     /// Writes the reason of a fence where the host finds it.
     pub fn mark_fenced(&self, reason: FenceReason) {
         // The header page is always inside the region.
-        let _ = self.region.write_u32(FENCED, reason as u32);
+        let _ = self.region.mark(FENCED, reason as u32);
     }
 
     pub fn has_work(&self) -> bool {
@@ -182,7 +182,14 @@ pub struct Sessions {
 impl Sessions {
     /// `staging_len`: octets of the engine's own memory.
     pub fn new(staging_len: u64) -> std::io::Result<Sessions> {
-        let (staging, _) = Region::create(staging_len)?;
+        let staging = Region::reserve(staging_len).map_err(|errno| {
+            let why = std::io::Error::from(errno);
+            let mib = staging_len >> 20;
+            std::io::Error::new(
+                why.kind(),
+                format!("cannot reserve {mib} MiB of staging memory: {why}; free some or raise the limit"),
+            )
+        })?;
         Ok(Sessions {
             slots: std::iter::repeat_with(Slot::default).take(SESSIONS_MAX).collect(),
             live: Vec::new(),

@@ -37,6 +37,8 @@ toe_base::counters! {
         DropNoTimestamp = "drop_no_timestamp",
         DropNoMemory = "drop_no_receive_memory",
         DropReassemblyFull = "drop_reassembly_full",
+        PrunedOutOfOrder = "pruned_out_of_order",
+        CollapsedWindows = "collapsed_windows",
         DropAcceptQueueFull = "drop_accept_queue_full",
         DropBacklogFull = "drop_backlog_full",
         DropFlowTableFull = "drop_flow_table_full",
@@ -50,6 +52,7 @@ toe_base::counters! {
         OrphansReset = "orphans_reset",
         TimeWaitEvicted = "time_wait_evicted",
         TimeWaitReused = "time_wait_reused",
+        TimeWaitResets = "time_wait_resets_ignored",
         CookiesSent = "syn_cookies_sent",
         CookiesGood = "syn_cookies_received",
         CookiesBad = "syn_cookies_failed",
@@ -88,6 +91,7 @@ toe_base::counters! {
         FenceBadIrqMode = "fence_bad_irq_mode",
         FenceUnknownHandle = "fence_unknown_handle",
         FenceCompletionOverflow = "fence_completion_overflow",
+        FenceMemoryLost = "fence_memory_lost",
     }
 }
 
@@ -108,6 +112,7 @@ impl Counter {
             FenceReason::BadIrqMode => Counter::FenceBadIrqMode,
             FenceReason::UnknownHandle => Counter::FenceUnknownHandle,
             FenceReason::CompletionOverflow => Counter::FenceCompletionOverflow,
+            FenceReason::MemoryLost => Counter::FenceMemoryLost,
         }
     }
 }

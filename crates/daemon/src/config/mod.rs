@@ -67,6 +67,9 @@ pub struct Flags {
     /// SYN cookies: off, on or always.
     #[arg(long, value_name = "MODE")]
     pub syn_cookies: Option<String>,
+    /// A reset does not end TIME_WAIT: off or on.
+    #[arg(long, value_name = "MODE")]
+    pub rfc1337: Option<String>,
     /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
     #[arg(long, value_name = "LIST")]
     pub cores: Option<String>,
@@ -242,6 +245,7 @@ impl Config {
             ecn: word(flags.ecn, "--ecn", file.tcp.ecn),
             fast_open: word(flags.fast_open, "--fast-open", file.tcp.fast_open),
             syn_cookies: word(flags.syn_cookies, "--syn-cookies", file.tcp.syn_cookies),
+            rfc1337: word(flags.rfc1337, "--rfc1337", file.tcp.rfc1337),
         })?;
         let memory = SESSION_MEMORY_MIB_DEFAULT;
         let receive =

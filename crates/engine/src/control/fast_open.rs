@@ -4,7 +4,7 @@
 //! Used by the engine's `fast_open` alone; what a connection itself remembers is in [`crate::flow::tcp::fast_open`].
 
 use crate::flow::key::{FlowKey, Scope};
-use crate::flow::tcp::isn::keyed_hash_of_addrs;
+use crate::flow::tcp::isn::fast_open_hash;
 use std::collections::{HashMap, VecDeque};
 use toe_base::{Addr, Instant};
 use toe_wire::tcp::FastOpenCookie;
@@ -51,7 +51,7 @@ pub fn check(secret: &[u8; 16], key: &FlowKey, cookie: &FastOpenCookie, now: Ins
 }
 
 fn of_period(secret: &[u8; 16], key: &FlowKey, period: u64) -> FastOpenCookie {
-    let octets = keyed_hash_of_addrs(secret, key, period).to_be_bytes();
+    let octets = fast_open_hash(secret, key, period).to_be_bytes();
     // Eight octets are a cookie.
     FastOpenCookie::new(&octets).unwrap_or_default()
 }

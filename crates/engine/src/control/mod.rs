@@ -9,6 +9,7 @@ pub mod fragments;
 pub mod icmp;
 pub mod listen;
 pub mod names;
+pub mod port_choice;
 pub mod route;
 pub mod scopes;
 pub mod steer;

@@ -81,8 +81,8 @@ impl Shared {
     }
 
     /// The reserved ports, beginning somewhere.
-    pub fn candidates(&self, offset: u32, counter: u32) -> impl Iterator<Item = u16> + '_ {
-        let places = ephemeral::places(offset, counter, self.reserved.len() as u32);
+    pub fn candidates(&self, hash: u64, first: u32) -> impl Iterator<Item = u16> + '_ {
+        let places = ephemeral::places(hash, first, self.reserved.len() as u32);
         places.map(|place| self.reserved[place as usize])
     }
 
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn candidates_begin_anywhere_and_leave_none_out() {
         let mut shared = Shared::default();
-        assert_eq!(shared.candidates(7, 0).count(), 0);
+        assert_eq!(shared.candidates(0, 7).count(), 0);
         [5, 6, 7].into_iter().for_each(|port| shared.add_reserved(port));
         shared.add_reserved(6);
-        assert_eq!(shared.candidates(4, 0).collect::<Vec<_>>(), [6, 7, 5]);
+        assert_eq!(shared.candidates(0, 4).collect::<Vec<_>>(), [6, 7, 5]);
         assert!(shared.is_reserved(7) && !shared.is_reserved(8));
     }
 }

@@ -12,7 +12,7 @@ use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash, timestamp_offset};
+use crate::flow::tcp::isn::{HashPurpose, initial_sequence_number, keyed_hash, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
@@ -132,9 +132,12 @@ impl Engine {
         if flow.conn.app_closed {
             return Ok(());
         }
-        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
+        let memory = flow.receive.session;
+        let arena = self.sessions.arena(memory, flow.conn.user);
         flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
-        credit_given(flow, now, credit.len);
+        let pressure = self.pressure(memory);
+        let flow = self.flows.get_mut(idx);
+        credit_given(flow, now, credit.len, pressure);
         let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
         flow.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);
@@ -493,7 +496,7 @@ impl Engine {
     }
 
     /// A free 4-tuple: the one that `name` says, or one with a port of the engine's choice where it says port 0: per RFC
-    /// 6056 algorithm 3 (a keyed offset per destination, then counting).
+    /// 6056 algorithm 4 (a keyed offset per destination, then counting).
     /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
     fn choose_key(&mut self, now: Instant, path: Path, name: FlowKey) -> Result<FlowKey, Errno> {
         let FlowKey { local, remote, .. } = name;
@@ -504,24 +507,26 @@ impl Engine {
         }
         let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
         let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
-        let offset = keyed_hash(&self.config.secret, &name, b'p') as u32;
+        let hash = keyed_hash(&self.config.secret, &name, HashPurpose::ConnectPort);
         if self.is_shared(path) {
-            return self.choose_reserved(offset, local.addr, remote);
+            return self.choose_reserved(hash, local.addr, remote);
         }
+        let first = self.port_counters.begin(hash);
         let mut in_time_wait = None;
-        for at in ephemeral::places(offset, self.next_port, count) {
-            self.next_port = self.next_port.wrapping_add(1);
+        for (at, tried) in ephemeral::places(hash, first, count).zip(1..) {
             let key = key(EPHEMERAL.start + at as u16);
             // A port that somebody listens at is theirs; and a connection of a socket with itself would need one record
             // for both of its ends.
             let taken = self.listeners.find(key.scope, key.local).is_some() || key == key.reversed();
             if !taken && self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
+                self.port_counters.advance(hash, tried);
                 return Ok(key);
             }
             if !taken && in_time_wait.is_none() && self.may_have(now, &key) {
                 in_time_wait = Some(key);
             }
         }
+        self.port_counters.advance(hash, 1);
         in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
     }
 }

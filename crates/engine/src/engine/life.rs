@@ -18,12 +18,20 @@ use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
 /// Connections that closed sessions give up in one step: some tens of µs.
 const LEAVES_AT_ONCE: usize = 128;
 
+/// Which connections of a session end with RST when it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resets {
+    None,
+    /// Those that its program has taken: it was fenced.
+    Accepted,
+    All,
+}
+
 /// A session that is closed and gives up what it had.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing {
     session: SessionId,
-    /// It was fenced.
-    resets: bool,
+    resets: Resets,
     /// The place of its next flow.
     next: usize,
 }
@@ -283,6 +291,7 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
+        self.hoards.note(idx, SessionId(0), 0);
         self.uncount_leftover(idx);
         self.came_in.remove(idx);
         self.charge_flow_to(idx, UserIdx::NOBODY);
@@ -364,11 +373,11 @@ impl Engine {
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
     /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
     pub fn close_session<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
-        self.begin_closing(now, session, false, host);
+        self.begin_closing(now, session, Resets::None, host);
     }
 
-    /// The same; `resets`: the connections that its program has had end with RST, at once.
-    fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: bool, host: &mut H) {
+    /// The same; `resets`: which connections end with RST, at once.
+    fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: Resets, host: &mut H) {
         let Some(record) = self.sessions.get_mut(session) else { return };
         if session.0 == 0 || !record.open {
             return;
@@ -407,7 +416,9 @@ impl Engine {
             if let Some(closing) = self.closing.front_mut() {
                 closing.next = next;
             }
-            if resets && self.flows.get(idx).conn.accepted {
+            // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
+            let accepted = self.flows.get(idx).conn.accepted;
+            if resets == Resets::All || resets == Resets::Accepted && accepted {
                 self.app_close(now, idx, true, host);
             }
             if self.flows.is_used(idx) && self.flows.get(idx).conn.owner.session == session {
@@ -518,7 +529,8 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::of_fence(reason));
-        self.begin_closing(now, session, true, host);
+        let resets = if reason == FenceReason::MemoryLost { Resets::All } else { Resets::Accepted };
+        self.begin_closing(now, session, resets, host);
     }
 
     /// Makes `owner` the flow's owner.

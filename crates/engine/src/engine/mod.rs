@@ -1,8 +1,9 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them), [`names`] (whose addresses and ports are),
-//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
+//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! [`names`] (whose addresses and ports are), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
+//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
@@ -22,6 +23,7 @@ mod leftovers;
 mod life;
 mod names;
 mod neighbours;
+mod pressure;
 mod quota;
 mod receive;
 mod report;
@@ -42,6 +44,7 @@ use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
 use crate::control::listen::Listeners;
 use crate::control::names::Names;
+use crate::control::port_choice::PortCounters;
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
@@ -65,6 +68,7 @@ use crate::hostif::outbox::{Outbox, Place};
 use crate::hostif::session::Sessions;
 use crate::hostif::users::{Limit, Quotas, Resource};
 use crate::sched::fair::FairList;
+use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::{ControlFrame, Link, Path, Segment};
@@ -114,6 +118,7 @@ impl EngineConfig {
                 ecn: EcnMode::Accept,
                 fast_open: FastOpenMode::Client,
                 syn_cookies: SynCookies::Overflow,
+                rfc1337: false,
             },
             quotas: Quotas::DEFAULT,
         }
@@ -148,6 +153,8 @@ pub struct Engine {
     local_control: VecDeque<(FlowKey, Segment)>,
     /// Who has something to be told.
     outbox: Outbox,
+    /// Flows with receive memory to spare.
+    hoards: Hoards,
     listeners: Listeners,
     /// Closed sessions that have something still.
     closing: VecDeque<life::Closing>,
@@ -161,7 +168,7 @@ pub struct Engine {
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
     time_wait: ReadyList,
-    next_port: u32,
+    port_counters: PortCounters,
     shared: Shared,
     /// By their own port: connections over ports that share the kernel's address.
     shared_flows: FlowLists,
@@ -194,6 +201,7 @@ impl Engine {
             ready_local: FairList::new(config.flows_max),
             local_control: VecDeque::new(),
             outbox: Outbox::new(config.flows_max),
+            hoards: Hoards::new(config.flows_max),
             listeners: Listeners::default(),
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
@@ -203,7 +211,7 @@ impl Engine {
             channels: Channels::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
-            next_port: 0,
+            port_counters: PortCounters::default(),
             shared: Shared::default(),
             shared_flows: FlowLists::new(config.flows_max),
             fragments: Fragments::default(),
@@ -309,6 +317,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
+        self.note_hoard(idx);
         self.count_leftover(idx);
         let flow = self.flows.get(idx);
         self.wheel.set(idx, flow.timers.earliest());

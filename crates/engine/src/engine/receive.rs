@@ -180,6 +180,9 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) {
+        if work.segment.len > 0 {
+            self.relieve(self.flows.get(idx).receive.session, host);
+        }
         let (flow, mut cx) = self.receiving(now, idx, host);
         let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
         let event = segment_arrives(flow, &mut cx, work);
@@ -207,13 +210,16 @@ impl Engine {
         idx: FlowIdx,
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
+        let pressure = self.pressure(self.flows.get(idx).receive.session);
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
+            pressure,
             arena: self.sessions.arena(flow.receive.session, flow.conn.user),
             sent: &mut self.sent,
             held: &mut self.held,
             ecn: self.config.tcp.ecn,
+            rfc1337: self.config.tcp.rfc1337,
             host,
             counters: &mut self.counters,
             challenges: &mut self.challenge_limit,

@@ -146,14 +146,15 @@ impl Engine {
     /// A free 4-tuple with one of the ports that the kernel keeps.
     pub(super) fn choose_reserved(
         &mut self,
-        offset: u32,
+        hash: u64,
         source: Addr,
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
-        self.next_port = self.next_port.wrapping_add(1);
+        let first = self.port_counters.begin(hash);
+        self.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
-        let found = self.shared.candidates(offset, self.next_port).find(free).map(key);
+        let found = self.shared.candidates(hash, first).find(free).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }

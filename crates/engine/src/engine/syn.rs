@@ -304,9 +304,7 @@ impl Engine {
         let pools = Pools { sent: &mut self.sent, held: &self.held };
         output::commit(flow, pools, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
-        for range in flow.board.ranges_mut(&mut self.sent) {
-            range.resent = true;
-        }
+        flow.board.forget_when_sent(&mut self.sent);
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Engine, soonest};
 use crate::counter::Counter;
 use crate::flow::tcp::timeout;
 use crate::hostif::HostSide;
+use crate::sched::hoards::Hoards;
 use crate::work::Path;
 use toe_base::Instant;
 
@@ -61,6 +62,7 @@ impl Engine {
         for idx in &all {
             self.wheel.set(*idx, Instant::FAR_FUTURE);
         }
+        self.hoards = Hoards::new(self.config.flows_max);
         self.time_wait.clear();
         for idx in all {
             let flow = self.flows.get(idx);

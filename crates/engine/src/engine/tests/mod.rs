@@ -16,6 +16,7 @@ mod long_stream;
 mod names;
 mod path_mtu;
 mod pieces;
+mod pressure;
 mod quota;
 mod recovery;
 mod sessions;

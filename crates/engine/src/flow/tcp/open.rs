@@ -31,6 +31,8 @@ pub struct TcpConfig {
     pub ecn: EcnMode,
     pub fast_open: FastOpenMode,
     pub syn_cookies: SynCookies,
+    /// A reset does not end TIME_WAIT (Linux: tcp_rfc1337).
+    pub rfc1337: bool,
 }
 
 /// When a SYN is answered with a cookie and forgotten (Linux: tcp_syncookies).
