@@ -4,11 +4,12 @@
 //! in and answers come out in memory, in virtual time; what is sent again counts as part of the ACK that asked for it.
 
 use std::time::Instant as Clock;
-use toe_abi::command::{FlowInfo, ListenArgs, NO_HANDLE};
+use toe_abi::command::{FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, Instant, PortId, QueueSetId, SeqNum, SessionId};
+use toe_engine::control::names::Twin;
 use toe_engine::{Engine, EngineConfig, HostSide, Link};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
@@ -126,11 +127,13 @@ impl World {
         let caps = LinkCaps { tx_checksum: true, gso_max: 65_000 };
         let port = engine.add_port(Link { mac: ENGINE.1, mtu: 1500, caps, ..Link::default() });
         engine.add_addr(port, Addr::v4(ENGINE.0.into()), 24);
-        let session = engine.open_session(0, LAYOUT).expect("a first session");
+        let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
         engine.add_queue_set(session).expect("a first queue set");
         let anchor = engine.take_anchor(session).0;
-        let local = std::net::SocketAddr::from((ENGINE.0, 80)).into();
-        let args = ListenArgs { local, backlog: 64, anchor, twin: NO_HANDLE, ..ListenArgs::default() };
+        let local = std::net::SocketAddr::from((ENGINE.0, 80));
+        let twin = Twin::listening(local.into(), 1, toe_base::Cred::default(), Instant::from_micros(1));
+        let twin = engine.add_twin(session, twin).expect("a first kernel socket");
+        let args = ListenArgs { local: local.into(), backlog: 64, anchor, twin, ..ListenArgs::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         let now = Instant::from_micros(1_000_000);
