@@ -133,6 +133,8 @@ reasons! {
         "start the program in its namespace";
     NotItsName = 32, "the engine gives a port to a kernel socket that has it alone, on all devices",
         "leave out SO_BINDTODEVICE, and let nobody else have the port";
+    OverQuota = 33, "this user has his share of the engine's sessions, connections, listeners or memory",
+        "see `toe status`; end what is not needed, or raise the limits in [quota]";
 }
 
 /// What is written of one descriptor.

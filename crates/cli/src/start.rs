@@ -51,6 +51,12 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   fast_open = \"client\"         # or \"off\", \"server\" (listeners that set TCP_FASTOPEN), \"both\"
   syn_cookies = \"on\"           # when a listener has no room for a SYN; or \"off\", \"always\"
   rfc1337 = \"off\"              # or \"on\": a reset does not end TIME_WAIT (RFC 1337)
+  [quota]                        # beside the rule that one user may have 8 times what is free, for each kind of thing:
+  memory_mib = 2000            # memory for received data, of all users (a quarter of the machine's unless given)
+  user_memory_mib = 500        # of any one user; as much as the rule says when left out, as the following
+  user_sessions = 50           # attached processes
+  user_flows = 20000           # connections
+  user_listeners = 500
   [[ports]]
   port = \"packet:veth0\"
   addr = [\"10.0.0.2/24\"]
@@ -113,6 +119,9 @@ pub struct Args {
     /// Send memory of one session in MiB
     #[arg(long, value_name = "MIB")]
     send_memory_mib: Option<u64>,
+    /// What users may have, as --quota user_flows=1000; can be given several times, with the names of [quota] above
+    #[arg(long, value_name = "NAME=N")]
+    quota: Vec<String>,
     /// What is logged: a level, or a filter such as toe_daemon=debug
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -191,6 +200,7 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
         ("--send-memory-mib", args.send_memory_mib),
     ];
     numbers.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.to_string().into())));
+    args.quota.iter().for_each(|quota| put("--quota", quota.into()));
     args.allow_uid.iter().for_each(|uid| put("--allow-uid", uid.to_string().into()));
     if args.no_direct {
         out.push("--no-direct".into());
@@ -234,7 +244,7 @@ mod tests {
     #[test]
     fn everything_else_is_handed_on() {
         let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x --cores 0-1 \
-                    --congestion bbr --ecn on --fast-open both --syn-cookies off --rfc1337 on";
+                    --congestion bbr --ecn on --fast-open both --syn-cookies off --rfc1337 on --quota user_flows=9";
         let args = args_for(line);
         for wanted in [
             "--spin-us=5",
@@ -248,6 +258,7 @@ mod tests {
             "--ecn=on",
             "--fast-open=both",
             "--syn-cookies=off",
+            "--quota=user_flows=9",
             "--rfc1337=on",
         ] {
             assert!(args.iter().any(|arg| arg == wanted), "{wanted} in {args:?}");

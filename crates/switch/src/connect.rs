@@ -294,6 +294,7 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
     Stack::get_or_why(engine).map_err(|error| match error {
         Errno::EPROTO | Errno::EACCES | Errno::EPERM => Reason::AttachRefused,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
+        Errno::EDQUOT => Reason::OverQuota,
         _ => Reason::NoEngine,
     })
 }
@@ -308,6 +309,7 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
         // EINVAL: the engine does not take the kernel socket that it was shown.
         Errno::EACCES | Errno::EINVAL => Reason::NotItsName,
         Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,
+        Errno::EDQUOT => Reason::OverQuota,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
         _ => Reason::EngineRefused,
     }
@@ -588,6 +590,7 @@ mod tests {
         assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
         assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
         assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);
+        assert_eq!(reason_of(Errno::EDQUOT, far), Reason::OverQuota);
         assert_eq!(reason_of(Errno::EACCES, far), Reason::NotItsName);
     }
 }

@@ -3,13 +3,29 @@
 use super::fast_open::FastOpenQueue;
 use super::names::Twin;
 use crate::flow::key::Scope;
-use std::collections::{HashMap, VecDeque};
+use crate::work::UserIdx;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use toe_abi::errno::Errno;
+use toe_base::limits::LISTENERS_MAX;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
-/// The place of a listener's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ListenerIdx(pub u32);
+/// The place of a listener's record, and which use of that it is: one that has gone is not taken for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerIdx(pub(crate) u32);
+
+/// Bits of a [`ListenerIdx`] that are the place.
+const SLOT_BITS: u32 = LISTENERS_MAX.trailing_zeros();
+
+impl ListenerIdx {
+    const fn new(slot: u32, generation: u32) -> ListenerIdx {
+        ListenerIdx(generation << SLOT_BITS | slot)
+    }
+
+    /// The place alone.
+    pub const fn slot(self) -> u32 {
+        self.0 & (LISTENERS_MAX as u32 - 1)
+    }
+}
 
 /// A session that holds the listener, by one of its anchors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +58,8 @@ pub struct Listener {
     /// The namespace that its address and port mean something in.
     pub scope: Scope,
     pub local: Endpoint,
+    /// Who is charged for it, and for the connections that come in at it.
+    pub user: UserIdx,
     /// What comes by IPv4 is not for it, though it is at the unspecified address of IPv6 (RFC 3493 section 5.3).
     pub v6_only: bool,
     pub backlog: u32,
@@ -158,25 +176,22 @@ impl Listener {
 }
 
 /// All listeners of an engine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Listeners {
-    records: Vec<Option<Listener>>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
     by_addr: HashMap<(Scope, Endpoint), ListenerIdx>,
     /// Those whose addresses may overlap.
     by_port: HashMap<(Scope, u16), Vec<ListenerIdx>>,
-    /// Not after any [`Listener::tell_all_at`].
-    next_due: Instant,
+    /// Every listener whose [`Listener::tell_all_at`] comes, by that.
+    due: BTreeSet<(Instant, ListenerIdx)>,
 }
 
-impl Default for Listeners {
-    fn default() -> Listeners {
-        Listeners {
-            records: Vec::new(),
-            by_addr: HashMap::new(),
-            by_port: HashMap::new(),
-            next_due: Instant::FAR_FUTURE,
-        }
-    }
+#[derive(Debug, Default)]
+struct Slot {
+    /// Which use it is in, or was last.
+    generation: u32,
+    listener: Option<Listener>,
 }
 
 /// Whether some address and port would be both listeners', each with whether it is for IPv6 alone.
@@ -217,16 +232,18 @@ impl Listeners {
             listener.anchors.push((anchor, twin));
             return Ok(idx);
         }
-        let slot = match self.records.iter().position(Option::is_none) {
+        let slot = match self.free.pop() {
             Some(slot) => slot,
-            None => {
-                self.records.push(None);
-                self.records.len() - 1
+            None if self.slots.len() < LISTENERS_MAX => {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
             }
+            None => return Err(Errno::ENOBUFS),
         };
         let listener = Listener {
             scope,
             local,
+            user: UserIdx::NOBODY,
             v6_only,
             backlog: backlog.clamp(1, BACKLOG_MAX),
             anchors: vec![(anchor, twin)],
@@ -243,8 +260,9 @@ impl Listeners {
             cookies_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
         };
-        self.records[slot] = Some(listener);
-        let idx = ListenerIdx(slot as u32);
+        let place = &mut self.slots[slot as usize];
+        place.listener = Some(listener);
+        let idx = ListenerIdx::new(slot, place.generation);
         self.by_addr.insert((scope, local), idx);
         self.by_port.entry((scope, local.port)).or_default().push(idx);
         Ok(idx)
@@ -252,7 +270,11 @@ impl Listeners {
 
     /// Removes a listener and returns its record.
     pub fn close(&mut self, idx: ListenerIdx) -> Option<Listener> {
-        let listener = self.records.get_mut(idx.0 as usize)?.take()?;
+        let listener = self.slot_mut(idx)?.listener.take()?;
+        self.slots[idx.slot() as usize].generation =
+            (idx.0 >> SLOT_BITS).wrapping_add(1) << SLOT_BITS >> SLOT_BITS;
+        self.free.push(idx.slot());
+        self.due.remove(&(listener.tell_all_at, idx));
         self.by_addr.remove(&(listener.scope, listener.local));
         let at = (listener.scope, listener.local.port);
         if let Some(at_port) = self.by_port.get_mut(&at) {
@@ -273,38 +295,39 @@ impl Listeners {
     }
 
     pub fn get(&self, idx: ListenerIdx) -> Option<&Listener> {
-        self.records.get(idx.0 as usize)?.as_ref()
+        let slot = self.slots.get(idx.slot() as usize)?;
+        slot.listener.as_ref().filter(|_| ListenerIdx::new(idx.slot(), slot.generation) == idx)
     }
 
     pub fn get_mut(&mut self, idx: ListenerIdx) -> Option<&mut Listener> {
-        self.records.get_mut(idx.0 as usize)?.as_mut()
+        self.slot_mut(idx)?.listener.as_mut()
+    }
+
+    fn slot_mut(&mut self, idx: ListenerIdx) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(idx.slot() as usize)?;
+        (ListenerIdx::new(idx.slot(), slot.generation) == idx).then_some(slot)
     }
 
     /// When all holders of a listener are to be told that connections wait.
     pub fn set_tell_all(&mut self, idx: ListenerIdx, at: Instant) {
-        if let Some(listener) = self.get_mut(idx) {
-            listener.tell_all_at = at;
+        let Some(listener) = self.get_mut(idx) else { return };
+        let before = core::mem::replace(&mut listener.tell_all_at, at);
+        if before != at {
+            self.due.remove(&(before, idx));
+            if !at.is_far_future() {
+                self.due.insert((at, idx));
+            }
         }
-        // Looked for again when it is due; most often it has moved on by then.
-        self.next_due = self.next_due.min(at);
     }
 
     /// No listener is due before this.
     pub fn next_due(&self) -> Instant {
-        self.next_due
+        self.due.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
     }
 
     /// A listener whose time has come.
     pub fn due(&mut self, now: Instant) -> Option<ListenerIdx> {
-        if self.next_due > now {
-            return None;
-        }
-        let due = self.iter().find(|(_, listener)| listener.tell_all_at <= now).map(|(idx, _)| idx);
-        if due.is_none() {
-            let ahead = self.iter().map(|(_, listener)| listener.tell_all_at).min();
-            self.next_due = ahead.unwrap_or(Instant::FAR_FUTURE);
-        }
-        due
+        self.due.first().filter(|(at, _)| *at <= now).map(|(_, idx)| *idx)
     }
 
     /// The listener for a connection to `local`: one bound to the address goes before one bound to all of its family, and
@@ -326,7 +349,8 @@ impl Listeners {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ListenerIdx, &Listener)> {
-        self.records.iter().enumerate().filter_map(|(i, r)| Some((ListenerIdx(i as u32), r.as_ref()?)))
+        let of_slot = |(at, slot): (usize, &'_ Slot)| ListenerIdx::new(at as u32, slot.generation);
+        self.slots.iter().enumerate().filter_map(move |at| Some((of_slot(at), at.1.listener.as_ref()?)))
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod arp;
 pub mod cookie;
+pub mod ephemeral;
 pub mod fast_open;
 pub mod fragments;
 pub mod icmp;

@@ -4,7 +4,6 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::counter::Counter;
-use crate::flow::record::Flow;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -258,6 +257,9 @@ impl Engine {
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
+        if self.may_own(idx, holder.session).is_err() {
+            return false;
+        }
         let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
             return false;
         };
@@ -325,17 +327,10 @@ impl Engine {
         for anchor in listener.anchors() {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        let knows_it = |flow: &Flow| flow.conn.came_in == Some(idx) || flow.fast_open.pending_at == Some(idx);
-        let its: Vec<FlowIdx> = self.flows.indices().filter(|f| knows_it(self.flows.get(*f))).collect();
-        for flow in its {
-            let record = self.flows.get_mut(flow);
-            // There is no queue any more that would count it.
-            record.fast_open.pending_at = record.fast_open.pending_at.filter(|known| *known != idx);
-            if record.conn.came_in == Some(idx) {
-                self.forget_in_listener(flow);
-                self.flows.get_mut(flow).conn.came_in = None;
-                self.app_close(now, flow, true, host);
-            }
+        while let Some(flow) = self.came_in.pop(idx.slot()) {
+            self.forget_in_listener(flow);
+            self.flows.get_mut(flow).conn.came_in = None;
+            self.app_close(now, flow, true, host);
         }
     }
 
@@ -372,18 +367,15 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        let mine: Vec<FlowIdx> = record.flows.values().collect();
+        let mine: Vec<FlowIdx> =
+            self.came_in.iter(idx.slot()).filter(|f| self.was_handed(*f, session, id)).collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
             anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
             listener.drop_holders(|h| h.session == session && h.id == id);
         }
         for flow in mine {
-            let conn = &self.flows.get(flow).conn;
-            if conn.came_in != Some(idx) || conn.handed_to != id {
-                continue;
-            }
-            if conn.listener.is_none() {
+            if self.flows.get(flow).conn.listener.is_none() {
                 // It has ended, and this session will not ask for it any more.
                 self.app_close(now, flow, true, host);
                 continue;
@@ -409,6 +401,12 @@ impl Engine {
         self.hand_out(now, idx, host);
     }
 
+    /// Whether the flow was handed to a session by this name of its listener.
+    fn was_handed(&self, idx: FlowIdx, session: SessionId, id: ListenerId) -> bool {
+        let conn = &self.flows.get(idx).conn;
+        conn.owner.session == session && conn.handed_to == id
+    }
+
     /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is
     /// told (`Moved`), and this says who it is: the caller posts that and waits until the owner is not busy any more
     /// ([`toe_abi::register::HostRegisters::BUSY`]), then takes its entries, then calls [`Engine::claim`].
@@ -432,6 +430,25 @@ impl Engine {
             self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
         Some((owner.session, owner.queue_set))
+    }
+
+    /// Adds to `sessions` those whose entries may be about what an anchor stands for, each once.
+    pub fn sessions_at(&self, anchor: AnchorHandle, sessions: &mut Vec<SessionId>) {
+        let mut add = |session: SessionId| {
+            if session.0 != 0 && !sessions.contains(&session) {
+                sessions.push(session);
+            }
+        };
+        match self.anchors.get(anchor) {
+            // A command under way may bind it.
+            Some(AnchorTarget::Unused(session)) => add(session),
+            Some(AnchorTarget::Flow(idx)) => add(self.flows.get(idx).conn.owner.session),
+            Some(AnchorTarget::Listener(idx)) => {
+                let listener = self.listeners.get(idx);
+                listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));
+            }
+            Some(AnchorTarget::Nothing) | None => {}
+        }
     }
 
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
@@ -505,6 +522,7 @@ impl Engine {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
+        self.may_own(idx, owner.session)?;
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
@@ -546,7 +564,8 @@ impl Engine {
         if !queue.uses_other_than(SessionId(0)) {
             return true;
         }
-        let Some(block) = self.sessions.arena(SessionId(0)).alloc(queue.len()) else { return false };
+        let user = flow.conn.user;
+        let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
         let mut at = block.offset;
         for piece in queue.pieces(0, queue.len()).iter() {
             host.copy((piece.session, piece.range.offset), (SessionId(0), at), piece.range.len);
@@ -563,7 +582,7 @@ impl Engine {
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         flow.conn.staged = Some(block);
         if let Some(block) = old_block {
-            self.sessions.arena(SessionId(0)).free(block);
+            self.sessions.arena(SessionId(0), user).free(block);
         }
         true
     }

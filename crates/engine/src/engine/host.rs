@@ -4,6 +4,7 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
+use crate::control::ephemeral;
 use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx};
 use crate::control::names::{self, Purpose, Rest, Twin};
 use crate::control::route::Route;
@@ -18,6 +19,8 @@ use crate::flow::tcp::soft_error::Hears;
 use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::outbox::Place;
+use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, WireAddr};
@@ -130,7 +133,7 @@ impl Engine {
             return Ok(());
         }
         let memory = flow.receive.session;
-        let arena = self.sessions.arena(memory);
+        let arena = self.sessions.arena(memory, flow.conn.user);
         flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         let pressure = self.pressure(memory);
         let flow = self.flows.get_mut(idx);
@@ -196,9 +199,7 @@ impl Engine {
         let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
         if let Some(answers) = record.answers.get_mut(queue_set.index()) {
             answers.push_back(completion);
-            if !self.answering.contains(&session) {
-                self.answering.push_back(session);
-            }
+            self.outbox.note(Place::of(session, queue_set));
         }
     }
 
@@ -243,9 +244,12 @@ impl Engine {
         if scope.is_own() && !self.shared.has_room_for_listener() {
             return Err(Errno::ENOBUFS);
         }
+        let user = record.user;
+        self.may_take(user, Resource::Listeners)?;
         self.oust_rivals(now, (scope, local, v6_only), &twin, host)?;
         let anchor = AnchorHandle(args.anchor);
         let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
+        self.charge_listener(idx, user);
         let holder = Holder {
             session,
             anchor,
@@ -331,6 +335,8 @@ impl Engine {
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;
         flow.conn.came_in = None;
+        self.came_in.remove(idx);
+        let flow = self.flows.get_mut(idx);
         flow.conn.owner.fd = fd;
         let came_in = flow.conn.listener.take();
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
@@ -420,7 +426,7 @@ impl Engine {
             tcp: self.config.tcp,
             now,
         };
-        let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
+        let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);
             return Err(Errno::EMFILE);
@@ -515,20 +521,20 @@ impl Engine {
         }
         let first = self.port_counters.begin(hash);
         let mut in_time_wait = None;
-        for tried in 0..count {
-            let at = first.wrapping_add(tried) % count;
+        for (at, tried) in ephemeral::places(hash, first, count).zip(1..) {
             let key = key(EPHEMERAL.start + at as u16);
             // A port that somebody listens at is theirs; and a connection of a socket with itself would need one record
             // for both of its ends.
             let taken = self.listeners.find(key.scope, key.local).is_some() || key == key.reversed();
             if !taken && self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
-                self.port_counters.advance(hash, tried + 1);
+                self.port_counters.advance(hash, tried);
                 return Ok(key);
             }
             if !taken && in_time_wait.is_none() && self.may_have(now, &key) {
                 in_time_wait = Some(key);
             }
         }
+        self.port_counters.advance(hash, 1);
         in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
     }
 }

@@ -9,6 +9,7 @@ use crate::counter::Counter;
 use crate::flow::key::Scope;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::users::Resource;
 use crate::work::{RxWork, Segment};
 use toe_abi::command::NO_HANDLE;
 use toe_abi::errno::Errno;
@@ -100,6 +101,7 @@ impl Engine {
     /// Takes a listener out of the table, and what its anchors rested on with it.
     pub(super) fn remove_listener(&mut self, idx: ListenerIdx) -> Option<crate::control::listen::Listener> {
         let listener = self.listeners.close(idx)?;
+        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
         for (identity, anchor) in listener.rests() {
             self.names.rests.remove(identity, Rest::Listener(idx, anchor));
         }

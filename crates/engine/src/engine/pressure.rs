@@ -6,6 +6,7 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::pressure::Pressure;
 use crate::hostif::HostSide;
+use crate::work::UserIdx;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{FlowIdx, SessionId};
 
@@ -13,9 +14,9 @@ use toe_base::{FlowIdx, SessionId};
 const AT_ONCE: usize = 4;
 
 impl Engine {
-    /// How scarce the memory of `session` is. What else bounds a session's memory is to be said here.
+    /// How scarce the memory of `session` is: its own, and what its user may have.
     pub(super) fn pressure(&mut self, session: SessionId) -> Pressure {
-        Pressure::of(self.sessions.arena(session))
+        Pressure::of(self.sessions.arena(session, UserIdx::NOBODY))
     }
 
     /// Notes what a flow has to spare.
@@ -46,7 +47,7 @@ impl Engine {
         }
         let data_nxt = flow.data_nxt();
         flow.receive.window_max = flow.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
-        flow.receive.collapse(self.sessions.arena(flow.receive.session), host, data_nxt);
+        flow.receive.collapse(self.sessions.arena(flow.receive.session, flow.conn.user), host, data_nxt);
         if flow.receive.memory() < before {
             self.counters.add(Counter::CollapsedWindows);
         }

@@ -215,7 +215,7 @@ impl Engine {
         let cx = RxContext {
             now,
             pressure,
-            arena: self.sessions.arena(flow.receive.session),
+            arena: self.sessions.arena(flow.receive.session, flow.conn.user),
             sent: &mut self.sent,
             held: &mut self.held,
             ecn: self.config.tcp.ecn,

@@ -150,11 +150,11 @@ impl Engine {
         source: Addr,
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
-        let from = self.port_counters.begin(hash) as usize;
+        let first = self.port_counters.begin(hash);
         self.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
-        let found = self.shared.candidates(from).find(free).map(key);
+        let found = self.shared.candidates(hash, first).find(free).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }
@@ -170,6 +170,7 @@ impl Engine {
         if !self.is_shared(conn.path) {
             return;
         }
+        self.shared_flows.push(key.local.port.into(), idx);
         if self.shared.is_reserved(key.local.port) {
             self.shared.count_use(key.remote, true);
         } else if !self.is_steered(&key) {
@@ -188,6 +189,7 @@ impl Engine {
     pub(super) fn stop_steering_flow(&mut self, idx: FlowIdx) {
         let conn = &mut self.flows.get_mut(idx).conn;
         let (key, path) = (conn.key, conn.path);
+        self.shared_flows.remove(idx);
         if core::mem::take(&mut conn.steered) {
             self.shared.change(SteerChange::Flow { key, on: false });
         } else if self.is_shared(path) && self.shared.is_reserved(key.local.port) {
@@ -215,10 +217,9 @@ impl Engine {
     /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
     /// itself.
     pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
-        for idx in self.flows_by(|path| self.is_shared(path)) {
-            let conn = &self.flows.get(idx).conn;
-            let same_port = conn.indexed && conn.key.local.port == local.port;
-            if same_port && !self.is_steered(&conn.key) {
+        let there: Vec<FlowIdx> = self.shared_flows.iter(local.port.into()).collect();
+        for idx in there {
+            if !self.is_steered(&self.flows.get(idx).conn.key) {
                 self.steer_alone(idx);
             }
         }

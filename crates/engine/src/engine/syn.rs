@@ -16,6 +16,7 @@ use crate::flow::tcp::open::{self, OpenParams, SynCookies};
 use crate::flow::tcp::output::{self, Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
+use crate::hostif::users::Resource;
 use crate::work::{ControlFrame, Path, RxWork, Segment};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
@@ -45,6 +46,11 @@ impl Engine {
             self.counters.add(Counter::DropAcceptQueueFull);
             return;
         }
+        let user = listener.user;
+        if self.sessions.users().may_take(user, Resource::Flows, 1).is_err() {
+            self.refuse_syn(user);
+            return;
+        }
         let has_room = self.has_room_for_half_open(listener);
         let cookies = self.config.tcp.syn_cookies;
         if !has_room && cookies == SynCookies::Off {
@@ -63,7 +69,7 @@ impl Engine {
         flow.conn.came_in = Some(listener_idx);
         let fast = self.take_fast_open(now, listener_idx, work);
         flow.fast_open.option = fast.gives;
-        if let Some(idx) = self.insert_flow(flow) {
+        if let Ok(idx) = self.insert_flow(user, flow) {
             self.counters.add(Counter::PassiveOpens);
             if fast.early {
                 self.came_early(now, idx, listener_idx, work, host);
@@ -280,7 +286,8 @@ impl Engine {
         let mut flow = open::passive(&params, &syn);
         flow.conn.listener = Some(listener);
         flow.conn.came_in = Some(listener);
-        let idx = self.insert_flow(flow)?;
+        let user = self.listeners.get(listener)?.user;
+        let idx = self.insert_flow(user, flow).ok()?;
         self.spent_cookies.spend(&self.config.secret, &work.key, iss);
         self.count_half_open(listener);
         self.counters.add(Counter::PassiveOpens);

@@ -4,6 +4,7 @@
 
 pub mod key;
 pub mod limit;
+pub mod lists;
 pub mod pool;
 pub mod pressure;
 pub mod reassembly;

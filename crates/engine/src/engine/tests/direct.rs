@@ -91,6 +91,7 @@ impl Machine {
         let mut engine = Engine::new(EngineConfig {
             secret: [9; 16],
             netns: NetNs(0),
+            quotas: Default::default(),
             flows_max: 128,
             direct: true,
             tcp: TcpConfig::default(),

@@ -17,6 +17,7 @@ mod names;
 mod path_mtu;
 mod pieces;
 mod pressure;
+mod quota;
 mod recovery;
 mod sessions;
 mod shared;

@@ -6,7 +6,7 @@
 use crate::control::names::Twin;
 use crate::flow::tcp::open::TcpConfig;
 use crate::work::{Link, Sighting};
-use crate::{Engine, EngineConfig, FastOpenMode, HostSide, STAGING_LEN};
+use crate::{Engine, EngineConfig, FastOpenMode, HostSide, Quotas, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{
@@ -148,9 +148,14 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn new(number: u8, caps: LinkCaps) -> Side {
+        Side::with_quotas(number, caps, Quotas::default())
+    }
+
+    pub(super) fn with_quotas(number: u8, caps: LinkCaps, quotas: Quotas) -> Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
             netns: NetNs(0),
+            quotas,
             flows_max: 256,
             direct: true,
             // Listeners have to ask for it all the same.
