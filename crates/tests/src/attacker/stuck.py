@@ -34,9 +34,11 @@ def give(control, how, make, keep):
         control.say(kind, args, [fd])
         say("given", how)
     except OSError as error:
-        say("not given", how, name_of(error.errno))
+        # Nobody took it, and our own close would wait.
+        return say("not given", how, name_of(error.errno))
     if not keep:
         os.close(fd)
+    return None
 
 
 def stuck(path, what, *hows):
