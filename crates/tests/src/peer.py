@@ -315,7 +315,7 @@ def exchanges(host, port):
                     good += ping(conn) == "ok"
             took.append((time.monotonic_ns() - begin) // 1000)
         took.sort()
-        say(word, "right", good, "median", took[len(took) // 2], "p99", took[len(took) * 99 // 100])
+        say("right", good, "median", took[len(took) // 2], "p99", took[len(took) * 99 // 100], "in", word + ".")
 
 
 def from_ports(host, port, first, count):

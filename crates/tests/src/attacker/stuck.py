@@ -34,9 +34,24 @@ def give(control, how, make, keep):
         control.say(kind, args, [fd])
         say("given", how)
     except OSError as error:
-        say("not given", how, name_of(error.errno))
+        # Nobody took it, and our own close would wait.
+        return say("not given", how, name_of(error.errno))
     if not keep:
-        os.close(fd)
+        # If the engine was quicker, it is ours that waits.
+        closing = threading.Thread(target=os.close, args=(fd,), daemon=True)
+        closing.start()
+        closing.join(1.0)
+    return None
+
+
+def attach(path, held):
+    """The control connection of a new session, or one without if the engine gives none."""
+    try:
+        held.append(Session(path))
+        return held[-1].control
+    except Refused as error:
+        say("hello refused", error)
+        return Control(path)
 
 
 def stuck(path, what, *hows):
@@ -46,19 +61,11 @@ def stuck(path, what, *hows):
         give_up_root()
     else:
         source = Linger()
-    held = []
+    # All attach first: once one of his descriptors is stuck, a user's other requests may stand still as well.
+    controls, held = [], []
     for how in hows:
-        if how in ("no-hello", "in-flight"):
-            control = Control(path)
-        else:
-            try:
-                session = Session(path)
-                control = session.control
-                held.append(session)
-            except Refused as error:
-                say("hello refused", error)
-                control = Control(path)
-        held.append(control)
+        controls.append(Control(path) if how in ("no-hello", "in-flight") else attach(path, held))
+    for how, control in zip(hows, controls):
         # A file of FUSE is flushed at each close, so ours stays open.
         give(control, how, source.make, keep=what == "fuse")
     say("done", len(hows))

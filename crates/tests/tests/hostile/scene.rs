@@ -80,7 +80,7 @@ impl Neighbour {
             client.tell(&format!("{word} {EXCHANGES}"));
         }
         for client in &mut self.clients {
-            let said = client.wait_for_line(&format!("{word} right"), LIMIT);
+            let said = client.wait_for_line(&format!("in {word}."), LIMIT);
             assert!(said.contains(&format!("right {EXCHANGES} ")), "beside {beside}: {said}");
             println!("{beside}: {said}");
         }
