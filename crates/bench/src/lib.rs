@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod clients;
+mod congestion;
 mod cpus;
 mod error;
 mod idle;

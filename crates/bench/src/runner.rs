@@ -4,13 +4,13 @@
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
 use crate::measure::{self, Parties, Used};
-use crate::options::{CONGESTION, Link, Options, Workload};
+use crate::options::{Link, Options, Workload};
 use crate::report::{self, Report};
 use crate::row::{Load, Row};
 use crate::sample::{Cpu, Measured, Sample, Stack};
 use crate::servers::Server;
 use crate::stage::Stage;
-use crate::{clients, idle, machine, plan, targets, tools};
+use crate::{clients, congestion, idle, machine, plan, targets, tools};
 use std::time::{Duration, Instant};
 use toe_lab::lab::{self, Lab, Side};
 
@@ -63,10 +63,10 @@ pub fn run(options: &Options) -> Result<Outcome> {
             lab.set_kernel(side, "net/ipv4/ip_local_port_range", "10000 65535")?;
         }
     }
-    let congestion = set_congestion(&lab, options)?;
-    let runner = Runner { lab, options, cpus };
-    let mut report =
-        Report::new(machine::describe(&runner.cpus, &options.programs, congestion), runner.rounds());
+    let congestion = congestion::set(&lab, options)?;
+    let (linux, engine_settings) = (congestion.linux, congestion.engine);
+    let runner = Runner { lab, options, cpus, engine_settings };
+    let mut report = Report::new(machine::describe(&runner.cpus, &options.programs, linux), runner.rounds());
     let start = Instant::now();
     let mut ahead: Duration = rows.iter().map(|row| runner.time_of(row)).sum();
     for row in &rows {
@@ -93,33 +93,13 @@ pub fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome { text, failed: report.failed().len() })
 }
 
-/// Gives Linux's sockets their congestion control; returns which one they have, where that can be told.
-fn set_congestion(lab: &Lab, options: &Options) -> Result<Option<String>> {
-    const SETTING: &str = "net/ipv4/tcp_congestion_control";
-    if lab.has_namespaces() {
-        let name = options.congestion.as_deref().unwrap_or(CONGESTION);
-        for side in [Side::Server, Side::Client] {
-            lab.set_kernel(side, SETTING, name).map_err(|error| {
-                Error::Options(format!(
-                    "Linux has no congestion control '{name}' here ({error}); 'sysctl \
-                     net.ipv4.tcp_available_congestion_control' lists those it has"
-                ))
-            })?;
-        }
-        return Ok(Some(name.to_owned()));
-    }
-    if options.congestion.is_some() {
-        return Err(Error::Options("--congestion needs root: it is set in namespaces of its own".to_owned()));
-    }
-    let own = std::fs::read_to_string(format!("/proc/sys/{SETTING}"));
-    Ok(own.ok().map(|text| text.trim().to_owned()))
-}
-
 /// What all rows have in common.
 struct Runner<'a> {
     lab: Lab,
     options: &'a Options,
     cpus: Cpus,
+    /// What engines are started with.
+    engine_settings: Vec<String>,
 }
 
 impl Runner<'_> {
@@ -149,12 +129,12 @@ impl Runner<'_> {
         if let Load::Idle { connections } = row.load {
             for (round, stack) in self.turns() {
                 // What one round made a program take stays with it, so each has programs of its own.
-                let stage = Stage::new(&self.lab, row, self.cpus.placement(row))?;
+                let stage = Stage::new(&self.lab, row, self.cpus.placement(row), &self.engine_settings)?;
                 samples.push(idle::run(&stage, row, (stack, round), connections, &self.cpus)?);
             }
             return Ok(Measured { row: row.clone(), samples, null_ns });
         }
-        let stage = Stage::new(&self.lab, row, self.cpus.placement(row))?;
+        let stage = Stage::new(&self.lab, row, self.cpus.placement(row), &self.engine_settings)?;
         let linux = Server::start(&stage, row, Stack::Linux)?;
         let toe = Server::start(&stage, row, Stack::Toe)?;
         for (round, stack) in self.turns() {

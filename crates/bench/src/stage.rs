@@ -27,16 +27,24 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Starts a fresh engine for the row, as `toe start` does without any other option.
-    pub(crate) fn new(lab: &'a Lab, row: &Row, placement: Placement) -> Result<Stage<'a>> {
+    /// Starts a fresh engine for the row, as `toe start` does with these settings and no other.
+    pub(crate) fn new(
+        lab: &'a Lab,
+        row: &Row,
+        placement: Placement,
+        settings: &[String],
+    ) -> Result<Stage<'a>> {
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let port = match row.link {
             Link::Local => None,
             Link::Veth => Some((format!("packet:{ENGINE_LINK}"), ENGINE_ADDR)),
             Link::Tap => Some((format!("tap:{TAP_LINK}"), TAP_ENGINE_ADDR)),
         };
         let spot = Spot { side: Side::Server, cpus: Some(&placement.engine) };
-        let engine =
-            Engine::start(lab, &engine::Options { spot, port, addr6: None, suffix: "", settings: &[] })?;
+        let engine = Engine::start(
+            lab,
+            &engine::Options { spot, port, addr6: None, suffix: "", settings: &settings },
+        )?;
         if row.link == Link::Tap {
             lab.give_tap_its_address()?;
         }

@@ -55,7 +55,7 @@ pub struct Args {
     /// Processors that everything is confined to, such as 0,2-3; all that you may use unless given
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Congestion control of Linux's sockets: cubic, as the engine's, unless given; without root the machine's
+    /// Congestion control of Linux's sockets: cubic, as the engine's, unless given (where namespaces may not have it, reno for both); without root the machine's
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Write JSON to a file, or to the standard output with '-' (then there is no text)

@@ -86,6 +86,15 @@ impl Shared {
         places.map(|place| self.reserved[place as usize])
     }
 
+    /// All of them, from the same one on: for connections to `remote` when the row of candidates has none free and there is
+    /// one. As there are never many more than are in use, that is usual, and ends soon: at 8192 (the driver's limit).
+    pub fn all_if_some_is_free(&self, first: u32, remote: Endpoint) -> impl Iterator<Item = u16> + '_ {
+        let used = self.uses.get(&remote).map_or(0, |uses| *uses as usize);
+        let all = if used < self.reserved.len() { &self.reserved[..] } else { &[] };
+        let (before, after) = all.split_at(first as usize % all.len().max(1));
+        after.iter().chain(before).copied()
+    }
+
     /// A connection to `remote` uses a reserved port, or does so no longer.
     pub fn count_use(&mut self, remote: Endpoint, on: bool) {
         let uses = self.uses.entry(remote).or_default();

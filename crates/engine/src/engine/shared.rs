@@ -154,7 +154,8 @@ impl Engine {
         self.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
-        let found = self.shared.candidates(hash, first).find(free).map(key);
+        let found = self.shared.candidates(hash, first).find(free);
+        let found = found.or_else(|| self.shared.all_if_some_is_free(first, remote).find(free)).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }

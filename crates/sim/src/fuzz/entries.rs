@@ -107,28 +107,8 @@ impl Host {
                 node.engine.handle_send(clock, id, Send::decode(raw)?)
             }
             3 => node.engine.handle_credit(clock, id, ReceiveCredit::decode(self.named(what, octets))?),
-            4 => {
-                let (remote, local) = (place(octets).into(), octets.u8());
-                let local = (local & 3 == 0).then(|| place(octets));
-                let anchor = self.anchor(world, what).0;
-                let twin = local.map_or(NO_HANDLE, |local| self.twin(world, local, what));
-                let local = local.map(Into::into).unwrap_or_default();
-                let args = ConnectArgs { remote, local, anchor, twin, ..ConnectArgs::default() };
-                block.copy_from_slice(args.as_bytes());
-                let node = &mut world.nodes[0];
-                let command = Command::Connect { token: 1 };
-                node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
-            }
-            5 => {
-                let (local, backlog) = (place(octets), u32::from(octets.u8()));
-                let anchor = self.anchor(world, what).0;
-                let twin = self.twin(world, local, what);
-                let args = ListenArgs { local: local.into(), backlog, anchor, twin, ..ListenArgs::default() };
-                block.copy_from_slice(args.as_bytes());
-                let node = &mut world.nodes[0];
-                let command = Command::Listen { token: 2 };
-                node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
-            }
+            4 => self.connect(world, octets, what),
+            5 => self.listen(world, octets, what),
             6 => {
                 let (flow, anchor) = (name_of(self.named(what, octets)), self.anchor(world, what));
                 let node = &mut world.nodes[0];
@@ -153,6 +133,32 @@ impl Host {
                 Ok(())
             }
         }
+    }
+
+    fn connect(&mut self, world: &mut World, octets: &mut Octets<'_>, what: u8) -> Result<(), FenceReason> {
+        let (remote, local) = (place(octets).into(), octets.u8());
+        let local = (local & 3 == 0).then(|| place(octets));
+        let anchor = self.anchor(world, what).0;
+        let twin = local.map_or(NO_HANDLE, |local| self.twin(world, local, what));
+        let local = local.map(Into::into).unwrap_or_default();
+        let args = ConnectArgs { remote, local, anchor, twin, ..ConnectArgs::default() };
+        self.command(world, Command::Connect { token: 1 }, args.as_bytes())
+    }
+
+    fn listen(&mut self, world: &mut World, octets: &mut Octets<'_>, what: u8) -> Result<(), FenceReason> {
+        let (local, backlog) = (place(octets), u32::from(octets.u8()));
+        let anchor = self.anchor(world, what).0;
+        let twin = self.twin(world, local, what);
+        let args = ListenArgs { local: local.into(), backlog, anchor, twin, ..ListenArgs::default() };
+        self.command(world, Command::Listen { token: 2 }, args.as_bytes())
+    }
+
+    fn command(&self, world: &mut World, command: Command, args: &[u8]) -> Result<(), FenceReason> {
+        let mut block = [0; 64];
+        block.copy_from_slice(args);
+        let node = &mut world.nodes[0];
+        let (clock, id) = (node.clock(world.now_us), node.sessions[self.session].id);
+        node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
     }
 
     /// An entry; with a known name in it when `what` says so.
