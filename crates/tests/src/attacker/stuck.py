@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import signal
 import threading
 
 from descriptors import Fuse, Linger
@@ -12,7 +13,7 @@ from talk import hold, say
 
 # Requests that are no requests, before the one that counts: until the engine has answered them all, our own copy of the
 # descriptor is closed, and the engine's is the last.
-PREFACE = 64
+PREFACE = 128
 UNKNOWN = 0x7F
 
 KINDS = {
@@ -37,10 +38,11 @@ def give(control, how, make, keep):
         # Nobody took it, and our own close would wait.
         return say("not given", how, name_of(error.errno))
     if not keep:
-        # If the engine was quicker, it is ours that waits.
-        closing = threading.Thread(target=os.close, args=(fd,), daemon=True)
-        closing.start()
-        closing.join(1.0)
+        # If the engine was quicker, it is ours that waits, until a signal comes.
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        os.close(fd)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return None
 
 
