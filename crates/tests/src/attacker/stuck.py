@@ -46,8 +46,8 @@ def give(path, control, how, make, keep):
         except OSError as error:
             say("not given", how, name_of(error.errno))
         if not keep:
-            # If ours is the last it waits, until a signal comes.
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            # If ours is the last it waits, until a signal comes; one may come too early.
+            signal.setitimer(signal.ITIMER_REAL, 0.3, 0.1)
             os.close(fd)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
