@@ -27,10 +27,10 @@ KINDS = {
 }
 
 
-def give(path, control, how, make, keep):
+def give(path, control, how, make, keep, attempts):
     kind, args = KINDS.get(how, (SHOW_TWIN, []))
     signal.signal(signal.SIGALRM, lambda *_: None)
-    for _ in range(1 if keep else ATTEMPTS):
+    for _ in range(attempts):
         fd = make()
         if how == "in-flight":
             # What is no message ends the connection.
@@ -75,7 +75,7 @@ def stuck(path, what, *hows):
         controls.append(Control(path) if how in ("no-hello", "in-flight") else attach(path, held))
     for how, control in zip(hows, controls):
         # A file of FUSE is flushed at each close, so ours stays open.
-        give(path, control, how, source.make, keep=what == "fuse")
+        give(path, control, how, source.make, what == "fuse", ATTEMPTS if what == "linger" and len(hows) == 1 else 1)
     say("done", len(hows))
     hold()
     # What is ours would wait as the engine's does.
