@@ -97,9 +97,9 @@ fn memory_of_connections_that_wait() {
     println!("{} MiB of shared memory", resident(scene.engine.pid(), "RssShmem") >> 20);
     let _victim = listening(On::Engine(&scene.engine).peer(&scene.lab, "shared-slow-server", &["7300"]));
     scene.engine.wait_for_listener(7300);
-    let pushed = CLIENT.peer(&scene.lab, "push", &[ENGINE_ADDR, "7300", "32768"]).wait(SOON * 3);
+    let pushed = CLIENT.peer(&scene.lab, "push", &[ENGINE_ADDR, "7300", "8192"]).wait(SOON * 3);
     let said = pushed.expect_success("push");
-    println!("of another user's 32768 octets that wait: {}", said.trim());
+    println!("of another user's 8192 octets that wait: {}", said.trim());
     assert!(said.contains("left 0"), "{said}: {}", attack.output());
 }
 
