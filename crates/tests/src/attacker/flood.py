@@ -6,8 +6,8 @@ import sys
 import time
 
 from hoard import fill_flows
-from interface import (BUSY, CAPTURE, CLAIM, CLOSE_LISTENER, CONNECT, CONNECTED, HELLO, LISTEN, REPORT, RESULT, TAKE_ANCHORS,
-                       Control, Refused, Session, connect_args, listen_args, readable, until)
+from interface import (ANCHOR_FREE, BUSY, CAPTURE, CLAIM, CLOSE_LISTENER, CONNECT, CONNECTED, HELLO, LISTEN, REPORT, RESULT,
+                       TAKE_ANCHORS, Control, Refused, Session, connect_args, listen_args, readable, until)
 from names import bound, endpoint
 from talk import descriptors, say
 
@@ -174,6 +174,18 @@ def crowd(path, host, port, count="28232"):
     rounds(step)
 
 
+def more_anchors(session):
+    """Takes anchors, or takes back those that are free again."""
+    try:
+        while len(session.free) < 64:
+            session.take_anchors()
+    except Refused:
+        while (entry := session.queues[0].pop()) is not None:
+            if entry[0] == ANCHOR_FREE:
+                session.free.append(entry[3])
+    return len(session.free) >= 64
+
+
 def close_listeners(path, host, count="30000"):
     """Listeners that come and go, many at a time, beside as many connections as two sessions have."""
     descriptors()
@@ -187,6 +199,9 @@ def close_listeners(path, host, count="30000"):
 
     def step():
         anchors = {}
+        # Those in hand are few: what was closed comes back a little later.
+        if len(session.free) < len(twins) and not more_anchors(session):
+            return 0
         for token, twin in enumerate(twins):
             anchors[token] = session.anchor()
             # A handle is for one command.
@@ -198,6 +213,8 @@ def close_listeners(path, host, count="30000"):
             while (entry := queue.pop()) is not None:
                 if entry[0] == RESULT:
                     results.append(entry)
+                elif entry[0] == ANCHOR_FREE:
+                    session.free.append(entry[3])
             return len(results) == len(twins)
 
         until(look)

@@ -1,6 +1,7 @@
 """The host interface as an attacker speaks it: messages, entries and registers put together by hand from
 docs/host-interface.md, bound by nothing that the host library does or leaves."""
 
+import array
 import errno
 import mmap
 import os
@@ -24,7 +25,7 @@ LISTEN, CONNECT, ACCEPT_CREDIT, ACCEPT, SHUTDOWN_SEND = 1, 2, 3, 4, 5
 CLOSE, CLOSE_LISTENER, SET_OPTION, CHANNEL_READY, TAKE_CONNECTION, FAST_OPEN = 7, 8, 9, 10, 11, 12
 SEND, CREDIT = 0x21, 0x31
 RESULT, ACCEPTED, CONNECTED, DATA, SENT, PEER_CLOSED, RESET = range(0x41, 0x48)
-CONNECTIONS_WAIT = 0x4E
+ANCHOR_FREE, CONNECTIONS_WAIT = 0x4D, 0x4E
 
 QUEUE_SET_LEN, FIRST_QUEUE_SET = 122880, 4096
 ENGINE_REGISTERS, HOST_REGISTERS, CMD, ARGS, SND, RCV, CPL = 0, 2048, 4096, 8192, 24576, 40960, 57344
@@ -78,7 +79,8 @@ class Control:
     def say(self, kind, args=(), show=(), flags=0):
         words = (list(args) + [0] * 7)[:7]
         message = struct.pack("<IHH7Q", MAGIC, VERSION, kind, *words)
-        return socket.send_fds(self.socket, [message], list(show), flags)
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", show))] if show else []
+        return self.socket.sendmsg([message], beside, flags)
 
     def hear(self):
         """The next message: its kind, its arguments, its descriptors."""

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import signal
+import socket
 import threading
 
 from descriptors import Fuse, Linger
@@ -10,9 +12,11 @@ from interface import (CLAIM, CONNECT, IRQ_ARMED, IRQ_MODE, RECOGNISE, RELINQUIS
 from names import give_up_root
 from talk import hold, say
 
-# Requests that are no requests, before the one that counts: until the engine has answered them all, our own copy of the
-# descriptor is closed, and the engine's is the last.
-PREFACE = 64
+# Requests that are no requests, before the one that counts: while the engine answers them, our own copy of the descriptor
+# is closed, and the engine's is the last. If it is quicker all the same, there is another.
+PREFACE = 128
+ATTEMPTS = 4
+KEPT = []
 UNKNOWN = 0x7F
 
 KINDS = {
@@ -23,25 +27,29 @@ KINDS = {
 }
 
 
-def give(control, how, make, keep):
+def give(path, control, how, make, keep, attempts):
     kind, args = KINDS.get(how, (SHOW_TWIN, []))
-    fd = make()
-    for _ in range(PREFACE):
-        control.say(UNKNOWN)
-    if how == "in-flight":
-        control.socket.send(b"no message")
-    try:
-        control.say(kind, args, [fd])
-        say("given", how)
-    except OSError as error:
-        # Nobody took it, and our own close would wait.
-        return say("not given", how, name_of(error.errno))
-    if not keep:
-        # If the engine was quicker, it is ours that waits.
-        closing = threading.Thread(target=os.close, args=(fd,), daemon=True)
-        closing.start()
-        closing.join(1.0)
-    return None
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    for _ in range(attempts):
+        fd = make()
+        if how == "in-flight":
+            # What is no message ends the connection.
+            control = Control(path)
+            KEPT.append(control)
+        try:
+            for _ in range(PREFACE):
+                control.say(UNKNOWN, flags=socket.MSG_DONTWAIT)
+            if how == "in-flight":
+                control.socket.send(b"no message")
+            control.say(kind, args, [fd], socket.MSG_DONTWAIT)
+            say("given", how)
+        except OSError as error:
+            say("not given", how, name_of(error.errno))
+        if not keep:
+            # If ours is the last it waits, until a signal comes; one may come too early.
+            signal.setitimer(signal.ITIMER_REAL, 0.3, 0.1)
+            os.close(fd)
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def attach(path, held):
@@ -67,7 +75,7 @@ def stuck(path, what, *hows):
         controls.append(Control(path) if how in ("no-hello", "in-flight") else attach(path, held))
     for how, control in zip(hows, controls):
         # A file of FUSE is flushed at each close, so ours stays open.
-        give(control, how, source.make, keep=what == "fuse")
+        give(path, control, how, source.make, what == "fuse", ATTEMPTS if what == "linger" and len(hows) == 1 else 1)
     say("done", len(hows))
     hold()
     # What is ours would wait as the engine's does.

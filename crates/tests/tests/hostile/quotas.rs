@@ -44,7 +44,11 @@ fn newcomer(scene: &Scene, beside: &Program) {
 }
 
 fn leaves_room(attack: &[&str]) -> (Scene, Program) {
-    let mut scene = Scene::new();
+    leaves_room_of(&[], attack)
+}
+
+fn leaves_room_of(settings: &[&str], attack: &[&str]) -> (Scene, Program) {
+    let mut scene = Scene::with(settings);
     silent(&scene);
     let attack = scene.attacks.begun(&scene.lab, As::User(MALLORY), attack, "hoarded");
     newcomer(&scene, &attack);
@@ -80,7 +84,7 @@ fn anchors() {
 /// The memory that the engine is charged with stays below a bound, whatever is sent to programs that do not read.
 #[test]
 fn receive_memory() {
-    let (scene, attack) = leaves_room(&["memory", "5", "250"]);
+    let (scene, attack) = leaves_room_of(&["--quota", "memory_mib=512"], &["memory", "5", "250"]);
     let used = resident(scene.engine.pid(), "RssShmem");
     println!("{}: {} MiB of shared memory in the engine", attack.output().trim(), used >> 20);
     assert!(used < MEMORY_MAX, "{} MiB: {}", used >> 20, attack.output());
@@ -93,9 +97,9 @@ fn memory_of_connections_that_wait() {
     println!("{} MiB of shared memory", resident(scene.engine.pid(), "RssShmem") >> 20);
     let _victim = listening(On::Engine(&scene.engine).peer(&scene.lab, "shared-slow-server", &["7300"]));
     scene.engine.wait_for_listener(7300);
-    let pushed = CLIENT.peer(&scene.lab, "push", &[ENGINE_ADDR, "7300", "32768"]).wait(SOON * 3);
+    let pushed = CLIENT.peer(&scene.lab, "push", &[ENGINE_ADDR, "7300", "8192"]).wait(SOON * 3);
     let said = pushed.expect_success("push");
-    println!("of another user's 32768 octets that wait: {}", said.trim());
+    println!("of another user's 8192 octets that wait: {}", said.trim());
     assert!(said.contains("left 0"), "{said}: {}", attack.output());
 }
 
