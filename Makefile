@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz coverage clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm coverage clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +84,17 @@ SECONDS ?= 60
 fuzz: ## TARGET=frames|entries|operations|scripts, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh "$(TARGET)" "$(SECONDS)"
+
+hostile: ## SECONDS=60: a neighbour's latencies under each attack of another user, as a table (root, about 25 minutes)
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory programs
+	@scripts/hostile-figures.sh "$(SECONDS)" --json "$(TOE_BIN_DIR)/hostile.json"
+
+STORM_SECONDS ?= 1800
+storm: ## STORM_SECONDS=1800 of four users who do whatever comes to their minds, beside root's programs (root)
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory programs
+	TOE_STORM_SECONDS=$(STORM_SECONDS) cargo test -p toe-tests --test hostile storm:: -- --nocapture
 
 clean: ## remove what was built
 	cargo clean

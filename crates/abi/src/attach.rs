@@ -155,6 +155,8 @@ pub enum FenceReason {
     UnknownHandle = 7,
     /// The host left its completions untaken while it kept asking for more.
     CompletionOverflow = 8,
+    /// Not the host's fault: the system had no memory for a page of its region.
+    MemoryLost = 9,
 }
 
 impl FenceReason {
@@ -168,6 +170,7 @@ impl FenceReason {
         FenceReason::BadIrqMode,
         FenceReason::UnknownHandle,
         FenceReason::CompletionOverflow,
+        FenceReason::MemoryLost,
     ];
 
     /// The reason in a region header's `fenced` word; `None` while it is 0.
@@ -185,6 +188,7 @@ impl FenceReason {
             FenceReason::BadIrqMode => "bad_irq_mode",
             FenceReason::UnknownHandle => "unknown_handle",
             FenceReason::CompletionOverflow => "completion_overflow",
+            FenceReason::MemoryLost => "memory_lost",
         }
     }
 }

@@ -129,6 +129,12 @@ reasons! {
     Signals = 29, "signals are asked for (O_ASYNC, F_SETOWN), and only the kernel's stack sends them",
         "wait by poll or epoll, or ask for signals after connect() or listen()";
     ShutBefore = 30, "shutdown() was called before connect() or listen()", "";
+    OtherNamespace = 31, "a thread of the program went to another network namespace (setns, unshare)",
+        "start the program in its namespace";
+    NotItsName = 32, "the engine gives a port to a kernel socket that has it alone, on all devices",
+        "leave out SO_BINDTODEVICE, and let nobody else have the port";
+    OverQuota = 33, "this user has his share of the engine's sessions, connections, listeners or memory",
+        "see `toe status`; end what is not needed, or raise the limits in [quota]";
 }
 
 /// What is written of one descriptor.

@@ -5,6 +5,7 @@
 //! stand beside it as a second [`Daemon`].
 
 use crate::anchors::Anchors;
+use crate::budget::Budget;
 use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
@@ -14,19 +15,20 @@ use crate::kernel::follow::Follower;
 use crate::load::Meter;
 use crate::poller::{Poller, Token};
 use crate::porter::Porter;
+use crate::porter::ask::Ask;
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::stages::Stages;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
 use toe_base::{AnchorHandle, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, STAGING_LEN};
+use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, UserIdx};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
 
@@ -99,9 +101,11 @@ pub struct Daemon {
     /// Anchors that were just closed, kept between rounds for its memory.
     pub(crate) closed_anchors: Vec<AnchorHandle>,
     /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
-    pub(crate) unread: HashMap<AnchorHandle, Unread>,
-    pub(crate) unread_max: usize,
+    /// With who is charged for it.
+    pub(crate) unread: HashMap<AnchorHandle, (Unread, UserIdx)>,
     pub(crate) porter: Porter,
+    /// What users asked who had had their turn.
+    pub(crate) deferred: VecDeque<Ask>,
     pub(crate) connections: Connections,
     pub(crate) poller: Poller,
     pub(crate) signals: Option<SignalFd>,
@@ -111,15 +115,21 @@ pub struct Daemon {
     pub(crate) counts: Counts,
     pub(crate) stop: Stop,
     pub(crate) rest: Rest,
+    pub(crate) budget: Budget,
     pub(crate) stages: Stages,
     pub(crate) meter: Meter,
     pub(crate) clock: Clock,
     /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
     pub(crate) next_report: Instant,
     pub(crate) next_tick: Instant,
+    /// When memory that nobody needs is looked for again.
+    pub(crate) trim_at: Instant,
     /// Commands of one turn, kept between rounds for its memory.
     pub(crate) commands: Vec<(Command, ArgBlock)>,
     pub(crate) tokens: Vec<Token>,
+    /// Sessions that something concerns, and users who wait for their turn: kept for their memory, too.
+    pub(crate) concerned: Vec<SessionId>,
+    pub(crate) waiting: Vec<u32>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -143,6 +153,11 @@ impl Clock {
         Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64)
     }
 
+    /// For measuring how long something took.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
     pub(crate) fn uptime_secs(&self) -> u64 {
         self.start.elapsed().as_secs()
     }
@@ -153,9 +168,16 @@ impl Daemon {
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
         let direct = config.direct;
+        let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
+        let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
         let netns = crate::sys::own_netns()?;
-        let mut engine =
-            Engine::new(EngineConfig { netns, direct, tcp: config.tcp, ..EngineConfig::with_secret(secret) });
+        let mut engine = Engine::new(EngineConfig {
+            netns,
+            direct,
+            quotas,
+            tcp: config.tcp,
+            ..EngineConfig::with_secret(secret)
+        });
         if config.local {
             engine.add_local();
         }
@@ -181,8 +203,8 @@ impl Daemon {
             irq_names: IrqNames::new()?,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),
-            unread_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,
             porter,
+            deferred: VecDeque::new(),
             connections: Connections::default(),
             poller,
             signals: None,
@@ -191,13 +213,17 @@ impl Daemon {
             counts: Counts::default(),
             stop: Stop::No,
             rest: Rest::new(config.spin_us),
+            budget: Budget::default(),
             stages: Stages::default(),
             meter: Meter::default(),
             clock: Clock::new(),
             next_report: Instant::ZERO,
             next_tick: Instant::ZERO,
+            trim_at: Instant::ZERO,
             commands: Vec::new(),
             tokens: Vec::new(),
+            concerned: Vec::new(),
+            waiting: Vec::new(),
         })
     }
 
@@ -241,6 +267,7 @@ impl Daemon {
         let peer = &session.peer;
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
+        self.budget.remove(peer.uid, id);
         self.connections.end(connection);
         self.drop_capture(connection);
         self.engine.close_session(now, id, &mut self.sessions);
@@ -277,7 +304,9 @@ impl Daemon {
     /// Drops what was kept for whoever claims a flow that is gone.
     pub(crate) fn forget_unread(&mut self) {
         while let Some(anchor) = self.engine.poll_released_anchor() {
-            self.unread.remove(&anchor);
+            if let Some((_, payer)) = self.unread.remove(&anchor) {
+                self.engine.give_unread(payer);
+            }
         }
     }
 

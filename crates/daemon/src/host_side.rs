@@ -69,14 +69,16 @@ impl Sessions {
         }
     }
 
-    /// Forgets whose queues were full; the engine's next try to post finds out again.
-    pub fn forget_full(&mut self) {
-        for place in 0..self.live().len() {
-            let id = self.live()[place];
-            if let Some(session) = self.get_mut(id) {
-                session.full = 0;
-            }
+    /// Whether a queue set that was full has room, as far as its host says; then it is not full any more, until the next
+    /// try to post finds out again. A head register that cannot be is found by that, too.
+    fn look_for_room(&mut self, id: SessionId, index: QueueSetId) -> bool {
+        let Some(session) = self.get_mut(id) else { return true };
+        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
+        let has_room = queue_set.can_post() != Ok(false);
+        if has_room {
+            session.full &= !(1 << index.index());
         }
+        has_room
     }
 }
 
@@ -120,6 +122,10 @@ impl HostSide for Sessions {
 
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.post_to(session, queue_set, completion)
+    }
+
+    fn has_room(&mut self, session: SessionId, queue_set: QueueSetId) -> bool {
+        self.look_for_room(session, queue_set)
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {

@@ -11,6 +11,7 @@
 pub mod anchor_root;
 pub mod anchors;
 pub mod attach;
+mod budget;
 pub mod capture;
 pub mod channels;
 pub mod config;

@@ -47,6 +47,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     if let Some(cores) = &config.cores {
         cores.apply()?;
     }
+    toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;
     for port in &config.ports {

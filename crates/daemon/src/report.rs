@@ -7,8 +7,12 @@ use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use toe_abi::report::{PortReport, SessionReport, SocketReport, SocketsReport, StatusReport, UserReport};
-use toe_engine::SocketView;
+use toe_abi::report::{
+    AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, SocketsReport, StatusReport,
+    UseReport, UserReport,
+};
+use toe_base::NetNs;
+use toe_engine::{Limit, Resource, SocketView, User};
 use toe_port::PortCounter;
 
 impl Daemon {
@@ -22,6 +26,7 @@ impl Daemon {
                     id: id.0,
                     pid: session.peer.pid,
                     uid: session.peer.uid,
+                    netns: self.netns_report(self.engine.netns_of_session(id)),
                     program: session.peer.program.clone(),
                     flows: view.flows,
                     listeners: view.listeners,
@@ -48,10 +53,40 @@ impl Daemon {
             ecn: self.engine.config().tcp.ecn.as_str().to_owned(),
             fast_open: self.engine.config().tcp.fast_open.as_str().to_owned(),
             sessions,
+            quotas: self.quotas(),
+            users: self.accounts(),
             counters: self.all_counters(),
             rounds: self.stages.rounds(),
             stages: self.stages.report(),
         }
+    }
+
+    /// What there is of everything.
+    fn quotas(&self) -> BTreeMap<String, QuotaReport> {
+        let quotas = self.engine.users().quotas();
+        let report = |resource: Resource| {
+            let Limit { total, user } = quotas.of(resource);
+            let user = (user < total).then_some(user);
+            (
+                resource.name().to_owned(),
+                QuotaReport { total, user, used: self.engine.users().used(resource) },
+            )
+        };
+        Resource::ALL.into_iter().map(report).collect()
+    }
+
+    /// What each user has of it.
+    fn accounts(&self) -> Vec<AccountReport> {
+        let report = |user: &User| {
+            let part =
+                |resource: Resource| UseReport { used: user.used(resource), refused: user.refused(resource) };
+            let parts = Resource::ALL.map(|resource| (resource.name().to_owned(), part(resource)));
+            let parts = parts.into_iter().filter(|(_, part)| part.used + part.refused > 0).collect();
+            AccountReport { uid: user.uid, parts, engine_us: self.budget.used_ns(user.uid) / 1000 }
+        };
+        let mut accounts: Vec<_> = self.engine.users().iter().map(report).collect();
+        accounts.sort_by_key(|account| account.uid);
+        accounts
     }
 
     pub(crate) fn sockets_report(&self) -> SocketsReport {
@@ -64,6 +99,7 @@ impl Daemon {
             Some(UserReport { program: peer.program.clone(), pid: peer.pid, fd })
         });
         SocketReport {
+            netns: self.netns_report(view.netns),
             state: view.state.to_owned(),
             local: address(view.local),
             remote: address(view.remote),
@@ -76,6 +112,11 @@ impl Daemon {
             },
             tcp: view.tcp.clone(),
         }
+    }
+
+    /// A namespace by its cookie; none is the engine's own.
+    fn netns_report(&self, netns: NetNs) -> Option<u64> {
+        (netns != self.engine.config().netns).then_some(netns.0)
     }
 
     /// Everything that is counted anywhere and is not zero.

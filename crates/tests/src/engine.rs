@@ -40,6 +40,14 @@ impl Engine {
         Engine::on_bad_shared_link(lab, "")
     }
 
+    /// The same with more that `toe start` is given.
+    pub fn on_shared_link_with(lab: &Lab, settings: &[&str]) -> Engine {
+        must(lab.share_engine_addr());
+        let port = Some((format!("xdp:{ENGINE_LINK}"), ENGINE_ADDR));
+        let options = Options { spot: Side::Server.into(), port, addr6: None, suffix: "", settings };
+        Engine(must(engine::Engine::start(lab, &options)))
+    }
+
     /// The same with `faults` as in [`Engine::on_link`].
     pub fn on_bad_shared_link(lab: &Lab, faults: &str) -> Engine {
         must(lab.share_engine_addr());

@@ -174,7 +174,8 @@ pub fn connect_args() -> ConnectArgs {
         anchor: 0x1020_3040,
         fd: 0x5060_7080,
         flags: toe_abi::command::CONNECT_FAST_OPEN,
-        reserved: [0; 12],
+        twin: 0x0506_0708,
+        reserved: [0; 8],
     }
 }
 

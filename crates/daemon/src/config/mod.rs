@@ -4,6 +4,7 @@
 //! error names the place, what is wrong there and what to do.
 
 mod ports;
+mod quota;
 mod tcp;
 
 pub use ports::{Cidr, PortConfig};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toe_abi::place;
-use toe_engine::TcpConfig;
+use toe_engine::{Quotas, TcpConfig};
 use toml::Spanned;
 
 /// The word that stands for the engine's own port in `--port local`.
@@ -66,6 +67,9 @@ pub struct Flags {
     /// SYN cookies: off, on or always.
     #[arg(long, value_name = "MODE")]
     pub syn_cookies: Option<String>,
+    /// A reset does not end TIME_WAIT: off or on.
+    #[arg(long, value_name = "MODE")]
+    pub rfc1337: Option<String>,
     /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
     #[arg(long, value_name = "LIST")]
     pub cores: Option<String>,
@@ -78,6 +82,9 @@ pub struct Flags {
     /// Send memory of one session, in MiB (taken as it is used).
     #[arg(long, value_name = "MIB")]
     pub send_memory_mib: Option<u64>,
+    /// What users may have, as user_flows=1000; see [quota] in `toe start --help`.
+    #[arg(long, value_name = "NAME=N")]
+    pub quota: Vec<String>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as toe_daemon=debug.
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
@@ -125,6 +132,8 @@ pub struct Config {
     /// Octets of one session's receive and send part.
     pub receive_len: u64,
     pub send_len: u64,
+    /// What users may have.
+    pub quotas: Quotas,
     /// What is logged, if anything was said about it.
     pub log: Option<String>,
     pub log_format: LogFormat,
@@ -168,6 +177,8 @@ struct FileConfig {
     log_file: Option<PathBuf>,
     #[serde(default)]
     tcp: tcp::FileTcp,
+    #[serde(default)]
+    quota: quota::FileQuota,
     /// For programs: read by `toe run`, and checked by `toe start`.
     #[serde(default, rename = "policy")]
     _policy: serde::de::IgnoredAny,
@@ -234,12 +245,18 @@ impl Config {
             ecn: word(flags.ecn, "--ecn", file.tcp.ecn),
             fast_open: word(flags.fast_open, "--fast-open", file.tcp.fast_open),
             syn_cookies: word(flags.syn_cookies, "--syn-cookies", file.tcp.syn_cookies),
+            rfc1337: word(flags.rfc1337, "--rfc1337", file.tcp.rfc1337),
         })?;
         let memory = SESSION_MEMORY_MIB_DEFAULT;
         let receive =
             number(flags.receive_memory_mib, "--receive-memory-mib", file.receive_memory_mib, memory);
         let send = number(flags.send_memory_mib, "--send-memory-mib", file.send_memory_mib, memory);
 
+        // The command line comes last, and wins.
+        let mut quotas = file.quota.given(given);
+        for flag in &flags.quota {
+            quotas.push(quota::from_flag(flag)?);
+        }
         let ports = if ports.is_empty() {
             file.ports.into_iter().map(|port| port.given(&given)).collect()
         } else {
@@ -264,6 +281,7 @@ impl Config {
             allow_uids,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
+            quotas: quota::check(&quotas, quota::machine_memory())?,
             log: flags.log.or(file.log),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             log_file: flags.log_file.or(file.log_file),

@@ -176,6 +176,16 @@ fn congestion_control_and_ecn_are_given_by_either() {
 }
 
 #[test]
+fn rfc1337_is_given_by_either() {
+    assert!(!from_flags("toed").expect("good").tcp.rfc1337, "as Linux has it");
+    assert!(from_file("[tcp]\nrfc1337 = \"on\"\n").expect("good").tcp.rfc1337);
+    assert!(from_flags("toed --rfc1337 on").expect("good").tcp.rfc1337);
+    assert!(!from_flags("toed --rfc1337 off").expect("good").tcp.rfc1337);
+    let text = message(from_file("[tcp]\nrfc1337 = \"1\"\n"));
+    assert!(text.starts_with("toe.toml:2: ") && text.contains("one of off, on"), "{text}");
+}
+
+#[test]
 fn fast_open_and_syn_cookies_are_given_by_either() {
     let config = from_flags("toed").expect("good");
     assert_eq!((config.tcp.fast_open, config.tcp.syn_cookies), (FastOpenMode::Client, SynCookies::Overflow));

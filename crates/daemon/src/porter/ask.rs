@@ -11,7 +11,7 @@ use toe_abi::attach::{BadMessage, Request};
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, NetNs};
-use toe_engine::control::listen::Twin;
+use toe_engine::control::names::Twin;
 
 /// What one of the porter's threads wants of the engine's, and where the answer goes.
 #[derive(Debug)]

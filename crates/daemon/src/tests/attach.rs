@@ -122,7 +122,7 @@ fn anchors_come_in_batches_and_are_used_again_once_closed() {
     for count in [0, 33, u32::MAX] {
         assert_eq!(host.control.refusal(&mut daemon, Request::TakeAnchors { count }), Errno::EINVAL);
     }
-    let (_listener, listening) = host.listen(&mut daemon, "127.0.0.1:7".parse().expect("an address"));
+    let (_listener, listening) = host.listen(&mut daemon, "127.0.0.1:7007".parse().expect("an address"));
     assert_eq!(daemon.anchors.len(), 32);
     let anchor = daemon.anchors.recognise(identity_of(&listening).expect("an object")).expect("known");
     let copy = listening.try_clone().expect("a copy");
@@ -132,7 +132,7 @@ fn anchors_come_in_batches_and_are_used_again_once_closed() {
     assert_eq!(host.find(freed), None, "a copy is open");
     drop(copy);
     host.expect(&mut daemon, "free anchor", freed);
-    let (_listener, listening) = host.listen(&mut daemon, "127.0.0.1:7".parse().expect("an address"));
+    let (_listener, listening) = host.listen(&mut daemon, "127.0.0.1:7007".parse().expect("an address"));
     drop((listening, host.open_anchor(anchor)));
     settle(&mut daemon);
     assert_eq!(host.find(freed), None, "opened and closed without use, it is as free as before");

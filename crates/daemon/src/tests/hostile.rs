@@ -87,7 +87,7 @@ fn random_octets_in_every_ring_and_register_hurt_nobody_else() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let addr = SocketAddr::from(([127, 0, 0, 1], 80));
+    let addr = SocketAddr::from(([127, 0, 0, 1], 8081));
     let (listener, _listening) = server.listen(&mut daemon, addr);
     let (flow, _end) = client.connect(&mut daemon, addr);
     let (accepted, _server_end) = server.accept(&mut daemon, listener);
@@ -162,6 +162,6 @@ fn random_control_messages_hurt_nobody_else() {
         }
         settle(&mut daemon);
     }
-    let (_listener, _end) = host.listen(&mut daemon, SocketAddr::from(([127, 0, 0, 1], 80)));
+    let (_listener, _end) = host.listen(&mut daemon, SocketAddr::from(([127, 0, 0, 1], 8081)));
     assert_eq!(daemon.status_report().sessions.len(), 1);
 }

@@ -9,6 +9,7 @@ mod fuse;
 mod hostile;
 mod porter;
 mod transfer;
+mod turns;
 
 use crate::config::Config;
 use crate::daemon::Daemon;

@@ -1,0 +1,145 @@
+//! Names: kernel sockets are shown and go, and with them what rests on them ([`crate::control::names`] has the rule); and
+//! which addresses a session's namespace has.
+
+use super::Engine;
+use crate::control::listen::ListenerIdx;
+use crate::control::names::{Rest, Twin};
+use crate::control::route::Route;
+use crate::counter::Counter;
+use crate::flow::key::Scope;
+use crate::hostif::HostSide;
+use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::users::Resource;
+use crate::work::{RxWork, Segment};
+use toe_abi::command::NO_HANDLE;
+use toe_abi::errno::Errno;
+use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, NetNs, SessionId};
+
+impl Engine {
+    // ---- something happened ----
+
+    /// The session showed a kernel socket; the answer is its handle, for one command. `None`: it has shown too many that no
+    /// command has named.
+    pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> Option<u32> {
+        let record = self.sessions.get_mut(session).filter(|record| record.open)?;
+        let id = record.twins.insert(twin)?;
+        self.names.rests.add(twin.identity, Rest::Shown(session, id));
+        Some(id.raw())
+    }
+
+    /// A kernel socket that was shown is gone or listens no more: the name is whoever's the kernel says. Listeners that
+    /// rest on no other are closed as if their program had closed them; connections live on.
+    pub fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
+        for rest in self.names.rests.take(identity) {
+            match rest {
+                Rest::Shown(session, id) => {
+                    if let Some(record) = self.sessions.get_mut(session) {
+                        record.twins.remove(id);
+                    }
+                }
+                Rest::Listener(listener, anchor) => {
+                    self.counters.add(Counter::TwinsGone);
+                    self.anchors.release(anchor, AnchorTarget::Listener(listener));
+                    self.close_listener_anchor(now, listener, anchor, host);
+                }
+            }
+        }
+    }
+
+    // ---- views ----
+
+    /// The network namespace of a session.
+    pub fn netns_of_session(&self, session: SessionId) -> NetNs {
+        self.sessions.get(session).map_or(self.config.netns, |record| record.cred.netns)
+    }
+
+    /// Namespaces besides the engine's own that something here is of.
+    pub fn scope_count(&self) -> usize {
+        self.names.scopes.len()
+    }
+
+    // ---- shared by the files of this folder ----
+
+    /// What was shown under a handle, which the command that names it uses up.
+    pub(super) fn take_twin(&mut self, session: SessionId, handle: u32) -> Option<Twin> {
+        if handle == NO_HANDLE {
+            return None;
+        }
+        let id = FlowId::from_raw(handle);
+        let twin = self.sessions.get_mut(session)?.twins.remove(id)?;
+        self.names.rests.remove(twin.identity, Rest::Shown(session, id));
+        Some(twin)
+    }
+
+    /// A session has gone: what it has shown says nothing any more.
+    pub(super) fn forget_twins(&mut self, session: SessionId) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        for (id, twin) in record.twins.drain() {
+            self.names.rests.remove(twin.identity, Rest::Shown(session, id));
+        }
+    }
+
+    /// Makes room for a listener: of those that the kernel would not let listen beside this twin, the ones seen earlier
+    /// are no more. EADDRINUSE: one was seen later, so it is this twin that is no more.
+    pub(super) fn oust_rivals<H: HostSide>(
+        &mut self,
+        now: Instant,
+        (scope, local, v6_only): (Scope, Endpoint, bool),
+        twin: &Twin,
+        host: &mut H,
+    ) -> Result<(), Errno> {
+        let rivals = self.listeners.rivals(scope, (local, v6_only), twin);
+        if rivals.iter().any(|rival| rival.seen >= twin.seen) {
+            return Err(Errno::EADDRINUSE);
+        }
+        for rival in rivals {
+            self.twin_gone(now, rival.identity, host);
+        }
+        Ok(())
+    }
+
+    /// Takes a listener out of the table, and what its anchors rested on with it.
+    pub(super) fn remove_listener(&mut self, idx: ListenerIdx) -> Option<crate::control::listen::Listener> {
+        let listener = self.listeners.close(idx)?;
+        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
+        for (identity, anchor) in listener.rests() {
+            self.names.rests.remove(identity, Rest::Listener(idx, anchor));
+        }
+        self.names.scopes.release(listener.scope);
+        if listener.is_steered {
+            self.stop_steering_listener(listener.local);
+        }
+        Some(listener)
+    }
+
+    /// Takes an anchor from a listener. `true`: it was the last one.
+    pub(super) fn unanchor(&mut self, idx: ListenerIdx, anchor: toe_base::AnchorHandle) -> bool {
+        let Some(listener) = self.listeners.get_mut(idx) else { return false };
+        if let Some(twin) = listener.drop_anchor(anchor) {
+            self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
+        }
+        listener.is_unanchored()
+    }
+
+    /// Whether a namespace has the address: the engine's own those of its links, and each its loopback.
+    pub(super) fn has_addr(&self, scope: Scope, addr: Addr) -> bool {
+        self.routes.is_own(addr) && (scope.is_own() || addr.is_loopback())
+    }
+
+    /// The way to an address out of a namespace: out of another than the engine's own to its loopback, and nowhere else.
+    pub(super) fn route(&self, scope: Scope, addr: Addr) -> Option<Route> {
+        let may = scope.is_own() || addr.is_loopback();
+        self.routes.to(addr).filter(|_| may)
+    }
+
+    /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
+    pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
+        let Segment { syn: true, ack: None, rst: false, .. } = work.segment else { return false };
+        let conn = &self.flows.get(idx).conn;
+        if conn.state != crate::flow::tcp::state::TcpState::SynSent {
+            return false;
+        }
+        let uid = self.sessions.get(conn.owner.session).map_or(u32::MAX, |record| record.cred.uid);
+        self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
+    }
+}

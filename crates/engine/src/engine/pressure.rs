@@ -1,0 +1,56 @@
+//! Where receive memory is scarce: who has most of it to spare gives it back. What came out of order goes (the peer sends it
+//! again: RFC 2018 section 8), and a window's memory is cut down to what is in order and waits to be read. That is
+//! never dropped. Linux: `tcp_prune_queue`, `tcp_collapse`, `tcp_prune_ofo_queue`.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::flow::pressure::Pressure;
+use crate::hostif::HostSide;
+use crate::work::UserIdx;
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use toe_base::{FlowIdx, SessionId};
+
+/// Flows that give at a time, so that no segment costs much more than another.
+const AT_ONCE: usize = 4;
+
+impl Engine {
+    /// How scarce the memory of `session` is: its own, and what its user may have.
+    pub(super) fn pressure(&mut self, session: SessionId) -> Pressure {
+        Pressure::of(self.sessions.arena(session, UserIdx::NOBODY))
+    }
+
+    /// Notes what a flow has to spare.
+    pub(super) fn note_hoard(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        self.hoards.note(idx, flow.receive.session, flow.receive.spare(flow.data_nxt()));
+    }
+
+    /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
+    pub(super) fn relieve<H: HostSide>(&mut self, session: SessionId, host: &mut H) {
+        for _ in 0..AT_ONCE {
+            if !self.pressure(session).is_high() {
+                return;
+            }
+            let Some(idx) = self.hoards.take_largest(session) else { return };
+            self.prune(idx, host);
+        }
+    }
+
+    fn prune<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+        let flow = self.flows.get_mut(idx);
+        let before = flow.receive.memory();
+        if !flow.held.is_empty() {
+            self.counters.add(Counter::PrunedOutOfOrder);
+            flow.held.clear(&mut self.held);
+            flow.rcv.reported_up_to = flow.rcv.nxt;
+            flow.rcv.dup_acks = 0;
+        }
+        let data_nxt = flow.data_nxt();
+        flow.receive.window_max = flow.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
+        flow.receive.collapse(self.sessions.arena(flow.receive.session, flow.conn.user), host, data_nxt);
+        if flow.receive.memory() < before {
+            self.counters.add(Counter::CollapsedWindows);
+        }
+        self.note_hoard(idx);
+    }
+}

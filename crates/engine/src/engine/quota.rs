@@ -1,0 +1,130 @@
+//! Who is charged for what, as things begin, change hands and end. The rule and the counts are in
+//! [`crate::hostif::users`].
+
+use super::Engine;
+use crate::control::listen::ListenerIdx;
+use crate::counter::Counter;
+use crate::hostif::HostSide;
+use crate::hostif::anchors::{Closed, IN_HAND_MAX};
+use crate::hostif::users::{Refused, Resource, UserIdx, Users};
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, FlowIdx, Instant, QueueSetId, SessionId};
+
+impl Engine {
+    /// What each user has, may have and did not get.
+    pub fn users(&self) -> &Users {
+        self.sessions.users()
+    }
+
+    /// Whether a process of this user may attach. EDQUOT: enough others have, of the same one.
+    pub fn may_open_session(&mut self, uid: u32) -> Result<(), Errno> {
+        let users = self.sessions.users_mut();
+        let user = users.idx(uid);
+        users
+            .may_enter(uid, Resource::Sessions)
+            .map_err(|refused| self.refuse(user, Resource::Sessions, refused))
+    }
+
+    /// Whether a session may have another anchor: one for each of its flows and listeners, and some in hand.
+    pub fn may_take_anchor(&mut self, session: SessionId) -> Result<(), Errno> {
+        let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let user = record.user;
+        if record.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
+            return Err(self.refuse(user, Resource::Anchors, Refused::OverQuota));
+        }
+        self.may_take(user, Resource::Anchors)
+    }
+
+    /// Whether the session's user may leave octets with the driver for who has one of his flows next; then he is charged.
+    pub fn take_unread(&mut self, session: SessionId) -> Result<UserIdx, Errno> {
+        let user = self.sessions.user_of(session);
+        match self.sessions.users_mut().take(user, Resource::Unread, 1) {
+            Ok(()) => Ok(user),
+            Err(refused) => {
+                self.counters.add(Counter::OverQuota);
+                Err(refused.into())
+            }
+        }
+    }
+
+    /// The driver has them no more.
+    pub fn give_unread(&mut self, user: UserIdx) {
+        self.sessions.users_mut().give(user, Resource::Unread, 1);
+    }
+
+    /// Gives some pages of a session's receive part back that nobody needs any more. `false`: there are none now.
+    pub fn poll_trim<H: HostSide>(&mut self, now: Instant, host: &mut H) -> bool {
+        let Some((session, offset, len)) = self.sessions.next_trim(now) else { return false };
+        host.give_back(session, offset, len as u32);
+        true
+    }
+
+    /// Whether pages wait for [`Engine::poll_trim`].
+    pub fn has_trims(&self) -> bool {
+        self.sessions.has_trims()
+    }
+
+    /// Counts a refusal; the error that says so.
+    pub(super) fn refuse(&mut self, user: UserIdx, resource: Resource, refused: Refused) -> Errno {
+        self.sessions.users_mut().note_refused(user, resource);
+        self.counters.add(Counter::OverQuota);
+        refused.into()
+    }
+
+    /// A SYN came to a listener whose user has his share of connections: its peer sends it again.
+    pub(super) fn refuse_syn(&mut self, user: UserIdx) {
+        self.sessions.users_mut().note_refused(user, Resource::Flows);
+        self.counters.add(Counter::DropOverQuota);
+    }
+
+    /// The listener is charged to who opened it; one that was there is already.
+    pub(super) fn charge_listener(&mut self, idx: ListenerIdx, user: UserIdx) {
+        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.user == UserIdx::NOBODY) else {
+            return;
+        };
+        listener.user = user;
+        self.sessions.users_mut().add(user, Resource::Listeners, 1);
+    }
+
+    /// The anchor is for nobody any more; the session that is to be told when it can use it again.
+    pub(super) fn forget_anchor(&mut self, anchor: AnchorHandle) -> Option<(SessionId, QueueSetId)> {
+        match self.anchors.closed(anchor) {
+            Closed::Home(session, queue_set) => return Some((session, queue_set)),
+            Closed::Gone(payer) => self.sessions.users_mut().give(payer, Resource::Anchors, 1),
+            Closed::Unknown => {}
+        }
+        None
+    }
+
+    /// Whether a flow may be the session's, as far as what its user may have decides it.
+    pub(super) fn may_own(&mut self, idx: FlowIdx, session: SessionId) -> Result<(), Errno> {
+        let user = self.sessions.user_of(session);
+        if self.flows.get(idx).conn.user == user {
+            return Ok(());
+        }
+        self.may_take(user, Resource::Flows)
+    }
+
+    /// Whether the user may have one more; if not, that is counted.
+    pub(super) fn may_take(&mut self, user: UserIdx, resource: Resource) -> Result<(), Errno> {
+        let may = self.sessions.users().may_take(user, resource, 1);
+        may.map_err(|refused| self.refuse(user, resource, refused))
+    }
+
+    /// Another user is charged for the flow, and for what it has of the staging memory.
+    pub(super) fn charge_flow_to(&mut self, idx: FlowIdx, user: UserIdx) {
+        let flow = self.flows.get_mut(idx);
+        let before = core::mem::replace(&mut flow.conn.user, user);
+        if before == user {
+            return;
+        }
+        let received = if flow.receive.session.0 == 0 { flow.receive.memory() } else { 0 };
+        let staged = received + flow.conn.staged.map_or(0, |block| u64::from(block.len()));
+        let users = self.sessions.users_mut();
+        users.add(user, Resource::Flows, 1);
+        users.add(user, Resource::StagingMemory, staged);
+        // Last: what was charged before may be the last thing that the other one had.
+        users.give(before, Resource::StagingMemory, staged);
+        users.give(before, Resource::Flows, 1);
+    }
+}

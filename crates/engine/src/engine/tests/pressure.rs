@@ -1,0 +1,135 @@
+//! Peers that make a session's receive memory scarce: what they pin comes back, what is in order stays, and others receive.
+
+use super::hostile::fix_ip_checksum;
+use super::world::{A, B, World, pattern};
+use crate::Counter;
+use toe_base::{PortId, SeqNum};
+use toe_wire::link::RxOffload;
+
+/// TCP header in a frame of IPv4 without options.
+const TRANSPORT: usize = 34;
+const MIB: usize = 1 << 20;
+
+/// Connections whose windows have grown to 4 MiB: eight of them are all of the receive memory.
+/// With the ports of A's.
+fn with_large_windows(count: usize) -> (World, Vec<(usize, usize)>, Vec<u16>) {
+    let mut world = World::new();
+    let (mut conns, mut ports) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        conns.push(world.connected());
+        assert!(world.transfer(A, conns[number], &pattern(3 * MIB, 1), 20_000));
+        ports.push(port_of(&last_text(&world, None)));
+    }
+    (world, conns, ports)
+}
+
+fn port_of(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[TRANSPORT], frame[TRANSPORT + 1]])
+}
+
+/// The last segment with text that A sent, or sent from this port.
+fn last_text(world: &World, port: Option<u16>) -> Vec<u8> {
+    let is_it = |frame: &&Vec<u8>| {
+        let is_tcp = frame[12..14] == [8, 0] && port.is_none_or(|port| port_of(frame) == port);
+        is_tcp && frame.len() > TRANSPORT + usize::from(frame[TRANSPORT + 12] >> 4) * 4
+    };
+    let mut frames = world.log.iter().rev().filter(|(_, from, _)| *from == A).map(|(_, _, frame)| frame);
+    frames.find(is_it).expect("some text").clone()
+}
+
+/// One octet of the peer's, so many beyond what it has sent.
+fn one_octet(world: &mut World, port: u16, beyond: u32) {
+    let mut frame = last_text(world, Some(port));
+    let header = usize::from(frame[TRANSPORT + 12] >> 4) * 4;
+    let seq = u32::from_be_bytes([38, 39, 40, 41].map(|at| frame[at]));
+    let sent = (frame.len() - TRANSPORT - header) as u32;
+    let seq = SeqNum::new(seq).plus(sent + beyond).raw();
+    frame[TRANSPORT + 4..TRANSPORT + 8].copy_from_slice(&seq.to_be_bytes());
+    frame.truncate(TRANSPORT + header + 1);
+    let total = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    fix_ip_checksum(&mut frame);
+    let (now, side) = (world.now, &mut world.sides[B]);
+    let checked = RxOffload { checksum_ok: true, coalesced_mss: None };
+    side.engine.handle_frame(now, PortId(0), &frame, checked, &mut side.memory);
+    world.run_until(0, |_| false);
+}
+
+fn count(world: &World, counter: Counter) -> u64 {
+    world.sides[B].engine.counter(counter)
+}
+
+#[test]
+fn what_came_out_of_order_keeps_nobody_from_receiving() {
+    let (mut world, conns, ports) = with_large_windows(10);
+    world.run_ms(5_000);
+    for port in ports {
+        one_octet(&mut world, port, 3 * MIB as u32);
+    }
+    let victim = world.connected();
+    assert!(world.transfer(A, victim, &pattern(2 * MIB, 3), 2_000), "memory was found for it");
+    assert_eq!(count(&world, Counter::DropNoMemory), 0);
+    assert!(count(&world, Counter::PrunedOutOfOrder) > 0 && count(&world, Counter::CollapsedWindows) > 0);
+    // To those who gave it is as if a segment had been lost. What was forged is not the stream's.
+    assert!(world.transfer(A, conns[9], &pattern(MIB, 4), 5_000));
+}
+
+#[test]
+fn what_is_in_order_and_unread_stays_and_pins_no_more_than_itself() {
+    let (mut world, conns, ports) = with_large_windows(12);
+    world.run_ms(5_000);
+    world.sides[B].reads = false;
+    let mut before = Vec::new();
+    for (number, conn) in conns.iter().enumerate() {
+        before.push(world.sides[B].conns[conn.1].received.len());
+        let now = world.now;
+        world.sides[A].send(now, conn.0, &pattern(5_000, number as u32));
+        world.run_ms(1);
+        one_octet(&mut world, ports[number], 3 * MIB as u32);
+    }
+    let victim = world.connected();
+    world.sides[B].reads = true;
+    assert!(world.transfer(A, victim, &pattern(2 * MIB, 3), 2_000), "memory was found for it");
+    for (number, conn) in conns.iter().enumerate() {
+        let now = world.now;
+        world.sides[B].read(now, conn.1);
+        let received = &world.sides[B].conns[conn.1].received[before[number]..];
+        assert!(received == pattern(5_000, number as u32), "of connection {number}");
+    }
+}
+
+/// A session's programs that read nothing: its memory ends, and what was acknowledged is all there.
+#[test]
+fn what_was_acknowledged_is_read_whole_though_memory_has_ended() {
+    let (mut world, conns, _) = with_large_windows(9);
+    world.sides[B].reads = false;
+    let before: Vec<usize> = conns.iter().map(|conn| world.sides[B].conns[conn.1].received.len()).collect();
+    for (number, conn) in conns.iter().enumerate() {
+        for part in 0..4 {
+            let now = world.now;
+            world.sides[A].send(now, conn.0, &pattern(MIB, (number * 4 + part) as u32));
+            world.run_ms(50);
+        }
+    }
+    world.run_ms(2_000);
+    // The world uses send memory again, acknowledged or not: of the rest, and of what late window probes carried, only the
+    // length is known.
+    let acked = |(a, _): &(usize, usize)| world.sides[A].conns[*a].acked as usize - 3 * MIB - 64;
+    let acked: Vec<usize> = conns.iter().map(acked).collect();
+    assert!(acked.iter().sum::<usize>() > 20 * MIB, "it was scarce: {acked:?}");
+    world.sides[B].reads = true;
+    for conn in &conns {
+        let now = world.now;
+        world.sides[B].read(now, conn.1);
+    }
+    let all_is_there = |world: &World| {
+        (0..conns.len()).all(|n| world.sides[B].conns[conns[n].1].received.len() == before[n] + 4 * MIB)
+    };
+    assert!(world.run_until(120_000, all_is_there), "what was dropped is sent again");
+    for (number, conn) in conns.iter().enumerate() {
+        let received = &world.sides[B].conns[conn.1].received[before[number]..];
+        let sent: Vec<u8> = (0..4).flat_map(|part| pattern(MIB, (number * 4 + part) as u32)).collect();
+        let wrong = received.iter().zip(&sent).position(|(a, b)| a != b).unwrap_or(sent.len());
+        assert!(wrong >= acked[number], "connection {number}: octet {wrong} of {}", acked[number]);
+    }
+}

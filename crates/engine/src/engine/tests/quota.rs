@@ -1,0 +1,256 @@
+//! What one user may have, beside others: nobody is locked out, and what somebody lets go is charged to nobody.
+
+use super::world::{LAYOUT, Side, World};
+use crate::counter::Counter;
+use crate::hostif::users::{Limit, Resource};
+use crate::{Engine, EngineConfig, HostSide};
+use toe_abi::command::{ConnectArgs, FlowInfo};
+use toe_abi::entry::{Command, Completion};
+use toe_abi::errno::Errno;
+use toe_base::{Cred, FlowId, Instant, NetNs, QueueSetId, SessionId};
+use toe_wire::link::LinkCaps;
+use zerocopy::IntoBytes;
+
+const NOW: Instant = Instant::from_micros(1_000_000);
+const QS: QueueSetId = QueueSetId(0);
+
+/// Hosts without memory: what they are told.
+#[derive(Debug, Default)]
+struct Told {
+    completions: Vec<(SessionId, Completion)>,
+    /// Rings of these are full.
+    full: Vec<SessionId>,
+    posts: usize,
+}
+
+impl HostSide for Told {
+    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
+    fn read(&mut self, _: SessionId, _: u64, out: &mut [u8]) {
+        out.fill(0);
+    }
+    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
+    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
+        self.posts += 1;
+        let fits = !self.full.contains(&session);
+        if fits {
+            self.completions.push((session, completion));
+        }
+        fits
+    }
+    fn has_room(&mut self, session: SessionId, _: QueueSetId) -> bool {
+        !self.full.contains(&session)
+    }
+}
+
+struct Machine {
+    engine: Engine,
+    hosts: Told,
+}
+
+impl Machine {
+    /// An engine with an address on a link that nobody answers at.
+    fn new(config: EngineConfig) -> Machine {
+        let mut engine = Engine::new(config);
+        let port = engine.add_port(crate::Link { mtu: 1500, ..crate::Link::default() });
+        engine.add_addr(port, [10, 0, 0, 1].into(), 24);
+        Machine { engine, hosts: Told::default() }
+    }
+
+    fn attach(&mut self, uid: u32) -> SessionId {
+        let cred = Cred { uid, netns: NetNs(0) };
+        let session = self.engine.open_session(cred, LAYOUT).expect("room");
+        self.engine.add_queue_set(session).expect("room");
+        session
+    }
+
+    fn connect(&mut self, session: SessionId, port: u16) -> Result<FlowId, Errno> {
+        self.engine.may_take_anchor(session)?;
+        let anchor = self.engine.take_anchor(session);
+        let remote = core::net::SocketAddr::from(([10, 0, 0, 9], port)).into();
+        let args = ConnectArgs { remote, anchor: anchor.0, ..ConnectArgs::default() };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        self.hosts.completions.clear();
+        let command = Command::Connect { token: 1 };
+        self.engine
+            .handle_command(NOW, session, QS, command, &block, &mut self.hosts)
+            .expect("a good command");
+        self.engine.poll_completions(&mut self.hosts);
+        let answer = self.hosts.completions.iter().find_map(|(_, completion)| match completion {
+            Completion::CommandResult { errno, id, .. } => Some((*errno, *id)),
+            _ => None,
+        });
+        let (errno, id) = answer.expect("answered");
+        if errno.is_ok() {
+            Ok(FlowId::from_raw(id))
+        } else {
+            self.engine.give_up_anchor(anchor);
+            Err(errno)
+        }
+    }
+
+    fn connect_all(&mut self, session: SessionId) -> usize {
+        (0..).take_while(|n| self.connect(session, 1 + n / 100).is_ok()).count()
+    }
+
+    fn used(&self, uid: u32, resource: Resource) -> u64 {
+        self.engine.users().by_uid(uid).map_or(0, |user| user.used(resource))
+    }
+}
+
+fn config(flows_max: usize) -> EngineConfig {
+    EngineConfig { flows_max, ..EngineConfig::with_secret([7; 16]) }
+}
+
+#[test]
+fn one_user_does_not_lock_the_next_out_of_connections() {
+    let mut machine = Machine::new(config(2048));
+    let sessions = [(); 9].map(|()| machine.attach(1));
+    let greedy: usize = sessions.map(|session| machine.connect_all(session)).iter().sum();
+    assert!((1600..1900).contains(&greedy), "{greedy}");
+    let other = machine.attach(2);
+    let got = machine.connect_all(other);
+    assert!(got >= 100, "{got} of 2048");
+    let last = machine.attach(3);
+    assert!(machine.connect_all(last) >= 8, "and so on");
+    assert_eq!(machine.connect(sessions[0], 9), Err(Errno::EDQUOT));
+    assert!(machine.engine.counter(Counter::OverQuota) > 0);
+    machine.engine.audit_users().expect("sound");
+}
+
+#[test]
+fn one_user_does_not_lock_the_next_out_of_sessions() {
+    let mut machine = Machine::new(config(64));
+    let mut sessions = 0;
+    while machine.engine.may_open_session(1).is_ok() {
+        machine.attach(1);
+        sessions += 1;
+    }
+    assert!(sessions >= toe_base::limits::SESSIONS_MAX * 3 / 4, "alone he gets most: {sessions}");
+    assert_eq!(machine.engine.may_open_session(1), Err(Errno::EDQUOT));
+    for uid in 2..10 {
+        assert_eq!(machine.engine.may_open_session(uid), Ok(()), "user {uid}");
+        machine.attach(uid);
+    }
+}
+
+#[test]
+fn anchors_follow_what_they_are_for() {
+    let mut machine = Machine::new(config(1024));
+    let session = machine.attach(1);
+    let take_all = |machine: &mut Machine| {
+        let take = |_| {
+            machine.engine.may_take_anchor(session)?;
+            Ok::<_, Errno>(machine.engine.take_anchor(session))
+        };
+        (0..).map(take).take_while(Result::is_ok).count()
+    };
+    assert_eq!(take_all(&mut machine), 256);
+    machine.engine.close_session(NOW, session, &mut machine.hosts);
+    assert_eq!(machine.used(1, Resource::Anchors), 0, "they go with their session");
+}
+
+#[test]
+fn what_has_ended_is_charged_to_nobody() {
+    let mut machine = Machine::new(config(64));
+    let session = machine.attach(5);
+    for _ in 0..10 {
+        machine.connect(session, 80).expect("room");
+    }
+    assert_eq!([Resource::Flows, Resource::Anchors].map(|r| machine.used(5, r)), [10, 10]);
+    machine.engine.close_session(NOW, session, &mut machine.hosts);
+    // The kernel closes the descriptors of a process that ends.
+    (0..10).for_each(|n| machine.engine.anchor_closed(NOW, toe_base::AnchorHandle(n), &mut machine.hosts));
+    while machine.engine.poll_closing(NOW, &mut machine.hosts) > 0 {}
+    machine.engine.forget_session(session);
+    assert!(machine.engine.users().by_uid(5).is_none(), "{:?}", machine.engine.users());
+}
+
+#[test]
+fn a_cap_of_the_configuration_holds() {
+    let quotas = crate::Quotas::default().with(Resource::Flows, Limit { total: 0, user: 3 });
+    let mut machine = Machine::new(EngineConfig { quotas, ..config(64) });
+    let session = machine.attach(1);
+    assert_eq!(machine.connect_all(session), 3);
+    let other = machine.attach(2);
+    assert_eq!(machine.connect_all(other), 3);
+}
+
+#[test]
+fn a_session_with_many_connections_gives_them_up_in_steps() {
+    let mut machine = Machine::new(config(2048));
+    let session = machine.attach(1);
+    for n in 0..200 {
+        machine.connect(session, n + 1).expect("room");
+    }
+    let before = machine.engine.flow_count();
+    machine.engine.close_session(NOW, session, &mut machine.hosts);
+    assert!(!machine.engine.session_drained(session), "128 of them in one step");
+    let steps = (0..100).take_while(|_| machine.engine.poll_closing(NOW, &mut machine.hosts) > 0).count();
+    assert!(steps <= 2, "{steps}");
+    assert!(machine.engine.session_drained(session) && machine.engine.flow_count() <= before);
+    machine.engine.audit_users().expect("sound");
+}
+
+#[test]
+fn many_deadlines_at_one_moment_are_kept_in_steps() {
+    let mut machine = Machine::new(config(4096));
+    for _ in 0..8 {
+        let session = machine.attach(1);
+        (0..200).for_each(|n| _ = machine.connect(session, n + 1).expect("room"));
+    }
+    let mut sink = super::world::Outbox::default();
+    machine.engine.poll_transmit(NOW, toe_base::PortId(0), &mut sink, &mut machine.hosts, 10_000);
+    let later = NOW.after_us(10_000_000);
+    let timeouts = |machine: &Machine| machine.engine.counter(Counter::RetransmitTimeouts);
+    let mut steps = Vec::new();
+    while timeouts(&machine) < 1600 {
+        let before = timeouts(&machine);
+        machine.engine.handle_timeout(later, &mut machine.hosts);
+        steps.push(timeouts(&machine) - before);
+    }
+    assert_eq!(steps, [512, 512, 512, 64]);
+}
+
+#[test]
+fn a_host_that_takes_nothing_is_not_asked_again_and_again() {
+    let mut machine = Machine::new(config(1024));
+    let (deaf, other) = (machine.attach(1), machine.attach(2));
+    machine.hosts.full.push(deaf);
+    for _ in 0..500 {
+        let command = Command::Listen { token: 1 };
+        let anchor = machine.engine.take_anchor(deaf);
+        let args = toe_abi::command::ListenArgs { anchor: anchor.0, ..Default::default() };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        let done = machine.engine.handle_command(NOW, deaf, QS, command, &block, &mut machine.hosts);
+        done.expect("a good command");
+    }
+    machine.hosts.posts = 0;
+    (0..1000).for_each(|_| {
+        machine.engine.poll_completions(&mut machine.hosts);
+    });
+    assert!(machine.hosts.posts <= 2, "{} tries", machine.hosts.posts);
+    machine.connect(other, 80).expect("answered at once");
+    machine.hosts.full.clear();
+    (0..64).for_each(|_| {
+        machine.engine.poll_completions(&mut machine.hosts);
+    });
+    assert!(machine.hosts.completions.len() >= 500, "all of it");
+}
+
+#[test]
+fn a_syn_beyond_the_share_of_the_listeners_user_is_dropped_and_counted() {
+    let mut world = World::new();
+    let now = world.now;
+    let quotas = crate::Quotas::default().with(Resource::Flows, Limit { total: 0, user: 2 });
+    world.sides[1] = Side::with_quotas(2, LinkCaps { tx_checksum: true, gso_max: 65_000 }, quotas);
+    world.sides[1].listen(now, "10.0.0.2:80".parse().expect("an address")).expect("free");
+    for _ in 0..5 {
+        world.sides[0].connect(now, "10.0.0.2:80".parse().expect("an address")).expect("starts");
+    }
+    world.run_ms(500);
+    assert_eq!(world.sides[1].conns.len(), 2);
+    assert!(world.sides[1].engine.counter(Counter::DropOverQuota) >= 3);
+}

@@ -1,0 +1,139 @@
+//! Pages that cannot be had. A file that is cut short under its mapping raises SIGBUS just as one does for whose pages the
+//! system has no memory; each test faults in a process of its own.
+
+use crate::lost_memory::{any_news, install};
+use crate::region::{OutOfRange, Region};
+use rustix::fd::OwnedFd;
+use rustix::fs::MemfdFlags;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use toe_abi::region::PAGE;
+
+const PAGES: u64 = 300;
+const LEFT: u64 = 4;
+const CHILD: &str = "TOE_RING_FAULTS";
+
+/// Runs the test called `name` in another process, where it faults.
+fn in_child(name: &str) -> ExitStatus {
+    let test = format!("tests::lost_memory::{name}");
+    let program = std::env::current_exe().expect("this program");
+    let run =
+        Command::new(program).args(["--exact", &test]).env(CHILD, "1").output().expect("another process");
+    if !run.status.success() && run.status.signal().is_none() {
+        panic!("{}", String::from_utf8_lossy(&run.stdout));
+    }
+    run.status
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+fn file() -> OwnedFd {
+    let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+    rustix::fs::ftruncate(&file, PAGES * PAGE).expect("memory");
+    file
+}
+
+fn cut_short(file: &OwnedFd) {
+    rustix::fs::ftruncate(file, LEFT * PAGE).expect("shorter");
+}
+
+#[test]
+fn what_the_system_has_no_page_for_is_lost_and_nothing_else() {
+    if !is_child() {
+        assert!(in_child("what_the_system_has_no_page_for_is_lost_and_nothing_else").success());
+        return;
+    }
+    install().expect("a handler");
+    let file = file();
+    let region = Region::map_watched(&file, PAGES * PAGE).expect("a mapping");
+    let (other, _) = Region::create(PAGES * PAGE).expect("memory");
+    region.write(0, &[7; 3 * PAGE as usize]).expect("inside");
+    cut_short(&file);
+    assert!(!any_news() && !region.is_lost());
+    let long = vec![9; 200 * PAGE as usize];
+    assert_eq!(region.write(2 * PAGE, &long), Err(OutOfRange), "a part was written, then it was lost");
+    assert!(region.is_lost() && any_news() && !any_news());
+    assert_eq!(region.write(0, &[1]), Err(OutOfRange), "nothing more is written, wherever");
+    assert_eq!(region.write_u32(8, 1), Err(OutOfRange));
+    assert_eq!(Region::copy_between(&other, 0, &region, 0, 1), Err(OutOfRange));
+    assert_eq!(region.mark(8, 5), Ok(()), "but why it ends");
+    assert_eq!(region.read_u32(8), Ok(5));
+    // More pages than there are spare ones, read as hostile hosts may have them read.
+    let mut page = vec![1; PAGE as usize];
+    for round in 0..2 {
+        for at in (LEFT + 16)..PAGES {
+            region.read(at * PAGE, &mut page).expect("inside");
+            assert!(page.iter().all(|octet| *octet == 0), "round {round}, page {at}");
+        }
+    }
+    region.read(PAGE, &mut page).expect("inside");
+    assert!(page.iter().all(|octet| *octet == 7), "what was there is there");
+    other.write(0, &long).expect("inside");
+    assert!(!other.is_lost());
+    Region::copy_between(&region, 0, &other, 0, (PAGES * PAGE) as u32).expect("inside");
+    drop(region);
+    // Where it was something else may be, and is not lost.
+    let again: Vec<_> = (0..4).map(|_| Region::create(PAGES * PAGE).expect("memory").0).collect();
+    for region in &again {
+        region.write(0, &vec![3; (PAGES * PAGE) as usize]).expect("inside");
+        assert!(!region.is_lost());
+    }
+}
+
+#[test]
+fn a_first_page_that_is_lost_says_nothing_more() {
+    if !is_child() {
+        assert!(in_child("a_first_page_that_is_lost_says_nothing_more").success());
+        return;
+    }
+    install().expect("a handler");
+    let file = file();
+    let region = Region::map_watched(&file, PAGES * PAGE).expect("a mapping");
+    rustix::fs::ftruncate(&file, 0).expect("shorter");
+    assert_eq!(region.read_u32(8), Ok(0));
+    assert!(region.is_lost());
+    assert_eq!(region.mark(8, 5), Err(OutOfRange));
+}
+
+#[test]
+fn without_the_handler_it_ends_the_process() {
+    if !is_child() {
+        let status = in_child("without_the_handler_it_ends_the_process");
+        assert_eq!(status.signal(), Some(libc::SIGBUS));
+        return;
+    }
+    let file = file();
+    let region = Region::map_watched(&file, PAGES * PAGE).expect("a mapping");
+    cut_short(&file);
+    let _ = region.write(LEFT * PAGE, &[1]);
+}
+
+#[test]
+fn a_fault_elsewhere_ends_the_process_as_ever() {
+    if !is_child() {
+        let status = in_child("a_fault_elsewhere_ends_the_process_as_ever");
+        assert_eq!(status.signal(), Some(libc::SIGBUS));
+        return;
+    }
+    install().expect("a handler");
+    let file = file();
+    let region = Region::map_unwatched(&file, PAGES * PAGE).expect("a mapping");
+    cut_short(&file);
+    let _ = region.write(LEFT * PAGE, &[1]);
+}
+
+#[test]
+fn a_reserved_region_is_memory_like_any() {
+    let region = Region::reserve(64 * PAGE).expect("memory");
+    region.write(PAGE - 2, b"hello").expect("inside");
+    let mut seen = [0; 5];
+    region.read(PAGE - 2, &mut seen).expect("inside");
+    assert_eq!(&seen, b"hello");
+    region.fill_hole(0, 64 * PAGE).expect("pages are given back");
+    region.read(PAGE - 2, &mut seen).expect("inside");
+    assert_eq!(seen, [0; 5]);
+    // Twice what an address space holds: refused as a value.
+    assert!(Region::reserve(1 << 50).is_err());
+}

@@ -1,0 +1,50 @@
+"""What one gets to see and to command of an engine that others use, and an engine that is none."""
+
+import mmap
+import os
+import socket
+
+from interface import CAPTURE, REPORT, STOP, STOP_WHEN_UNUSED, Control, Refused
+from talk import hold, say
+
+
+def look(path):
+    """Reports, word for word."""
+    for what in (0, 1):
+        try:
+            _, words, fds = Control(path).ask(REPORT, [what])
+            say("report", what, mmap.mmap(fds[0], words[0], prot=mmap.PROT_READ)[:].decode())
+        except (Refused, OSError) as error:
+            say("refused", what, error)
+    say("looked")
+    hold()
+
+
+def command(path):
+    """What is for the engine's own user alone."""
+    for name, kind, args in (("capture", CAPTURE, [256, 0, 0]), ("stop-when-unused", STOP_WHEN_UNUSED, []), ("stop", STOP, [])):
+        try:
+            Control(path).ask(kind, args)
+            say("obeyed", name)
+        except (Refused, OSError) as error:
+            say("refused", name, error)
+    say("commanded")
+    hold()
+
+
+def pose(path, at):
+    """Waits as an engine would, at the place where somebody else's programs may look for one."""
+    os.umask(0)
+    os.mkdir(os.path.dirname(at), 0o777)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(at)
+    listener.listen()
+    say("posing")
+    while True:
+        connection, _ = listener.accept()
+        message = connection.recv(64)
+        say("greeted", len(message))
+        connection.close()
+
+
+ATTACKS = (look, command, pose)

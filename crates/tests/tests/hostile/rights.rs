@@ -1,0 +1,106 @@
+//! What an engine may do once it runs: next to nothing.
+
+use std::collections::BTreeMap;
+use toe_tests::attacker::{As, Attacks, MALLORY};
+use toe_tests::child;
+use toe_tests::engine::Engine;
+use toe_tests::lab::{Lab, Side};
+use toe_tests::wait::{self, SOON};
+
+/// `/proc/PID/status` by name.
+fn status(pid: u32) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the engine's status");
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+/// The engine runs as `uid` (anybody but root if none is given), without what it does not need, and every thread does.
+fn has_few_rights(pid: u32, capabilities: u64) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the engine's threads");
+    let threads: Vec<u32> =
+        tasks.flatten().filter_map(|task| task.file_name().to_string_lossy().parse().ok()).collect();
+    for thread in threads {
+        let status = status(thread);
+        let shown: Vec<String> = ["Name", "Uid", "CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp"]
+            .map(|name| format!("{name} {}", status[name].replace('\t', " ")))
+            .to_vec();
+        println!("{}", shown.join(", "));
+        assert_eq!(status["Seccomp"], "2", "{shown:?}");
+        assert_eq!(status["NoNewPrivs"], "1", "{shown:?}");
+        assert!(!status["Uid"].split_whitespace().any(|uid| uid == "0"), "{shown:?}");
+        for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+            let has = u64::from_str_radix(&status[set], 16).expect("a mask");
+            assert_eq!(has & !capabilities, 0, "{set}: {shown:?}");
+        }
+    }
+}
+
+#[test]
+fn of_roots_engine_without_a_link() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    has_few_rights(engine.pid(), 0);
+}
+
+#[test]
+fn of_roots_engine_on_a_link() {
+    const CAP_NET_RAW: u64 = 1 << 13;
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    has_few_rights(engine.pid(), CAP_NET_RAW);
+}
+
+/// A user's engine, and one that `toe run` starts for a program alone.
+#[test]
+fn of_a_users_engine() {
+    let lab = Lab::new();
+    toe_tests::must(lab.share_dir());
+    let uid = MALLORY.to_string();
+    let toe = |args: &[&str]| {
+        let mut command = lab.command(Side::Server, "setpriv");
+        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]).arg(lab.program("toe")).args(args);
+        command.env("XDG_RUNTIME_DIR", lab.dir());
+        command
+    };
+    let name = format!("{}-user", lab.name());
+    let log = lab.dir().join("user.log");
+    let mut start = toe(&["start", "--name", &name, "--log-file"]);
+    child::run("toe start", start.arg(&log), SOON).expect_success("toe start");
+    let report = child::run("toe status", &mut toe(&["status", "--name", &name, "--json"]), SOON);
+    let report = report.expect_success("toe status");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
+    let pid = report["pid"].as_u64().expect("a process") as u32;
+    has_few_rights(pid, 0);
+    is_left_alone(&lab, pid, MALLORY);
+    child::run("toe stop", &mut toe(&["stop", "--name", &name]), SOON).expect_success("toe stop");
+}
+
+/// Not even another program of the engine's own user reads or writes its memory.
+fn is_left_alone(lab: &Lab, pid: u32, uid: u32) {
+    let script = format!(
+        "import ctypes, os\n\
+         libc = ctypes.CDLL(None, use_errno=True)\n\
+         print('traced' if libc.ptrace(16, {pid}, 0, 0) == 0 else 'not traced')\n\
+         try: os.open('/proc/{pid}/mem', os.O_RDWR); print('opened')\n\
+         except OSError: print('not opened')\n"
+    );
+    let uid = uid.to_string();
+    let mut command = lab.command(Side::Server, "setpriv");
+    command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "/usr/bin/python3", "-c", &script]);
+    let said = child::run("python3", &mut command, SOON).expect_success("python3");
+    println!("another program of its user: {}", said.replace('\n', ", "));
+    assert_eq!(said, "not traced\nnot opened\n");
+}
+
+/// The usual engine is its starter's and root's alone.
+#[test]
+fn nobody_else_attaches_unless_told() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let attacks = Attacks::on(&lab, &engine);
+    let mut attack = attacks.begin(&lab, As::User(MALLORY), "reach", &["127.0.0.1:1"]);
+    wait::until_true("the answer", SOON, || !attack.is_running() || attack.output().contains("refused"));
+    let said = attack.output();
+    println!("another user: {}", said.lines().last().unwrap_or_default());
+    assert!(said.contains("PermissionError") || said.contains("Refused: EACCES"), "{said}");
+}

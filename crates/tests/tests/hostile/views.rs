@@ -1,0 +1,35 @@
+//! What users see of each other, and who commands an engine.
+
+use crate::scene::{self, Scene};
+use toe_tests::attacker::{As, MALLORY};
+use toe_tests::lab::{Lab, Side};
+
+/// Sockets, programs, peers and numbers of processes are their users' own business.
+#[test]
+fn reports_show_nothing_of_others() {
+    let scene = Scene::new();
+    let attack = scene.attacks.begun(&scene.lab, As::User(MALLORY), &["look"], "looked");
+    let said = attack.output();
+    for secret in [":7000", "python3", "10.77.0.1"] {
+        assert!(!said.contains(secret), "{secret}: {said}");
+    }
+    // Root sees them.
+    assert!(scene.engine.sockets().iter().any(|socket| socket.local.ends_with(":7000")));
+}
+
+/// A container's root is nobody here, with a user namespace or without.
+#[test]
+fn stop_and_capture_are_the_owners() {
+    let lab = Lab::new();
+    let mut engine_lives = Vec::new();
+    for who in [As::User(MALLORY), As::Contained(MALLORY), As::Root(Side::Client)] {
+        let engine = scene::engine(&lab);
+        let attacks = toe_tests::attacker::Attacks::on(&lab, &engine);
+        let attack = attacks.begun(&lab, who, &["command"], "commanded");
+        println!("{who:?}: {}", attack.output().trim().replace('\n', "; "));
+        engine_lives.push((who, !attack.output().contains("obeyed")));
+        drop(attack);
+        drop(engine);
+    }
+    assert!(engine_lives.iter().all(|(_, refused)| *refused), "{engine_lives:?}");
+}
