@@ -63,7 +63,8 @@ pub struct ListenArgs {
     pub backlog: u32,
     /// The anchor whose last close ends the listener.
     pub anchor: u32,
-    /// Handle of the twin kernel socket that listens at this address and port.
+    /// Handle of the twin kernel socket that holds the port, or [`NO_HANDLE`]. Without a twin bound to the same
+    /// port, a port below 1024 needs user id 0.
     pub twin: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
@@ -81,7 +82,7 @@ pub const LISTEN_V6_ONLY: u32 = 1;
 pub const NO_HANDLE: u32 = u32::MAX;
 
 /// Argument block of [`crate::entry::Command::Connect`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectArgs {
     pub remote: WireAddr,
@@ -93,18 +94,8 @@ pub struct ConnectArgs {
     pub fd: u32,
     /// [`CONNECT_FAST_OPEN`] or 0.
     pub flags: u32,
-    /// Handle of the twin kernel socket that holds the local port, if that is not 0; otherwise [`NO_HANDLE`].
-    pub twin: u32,
     /// Zero.
-    pub reserved: [u8; 8],
-}
-
-impl Default for ConnectArgs {
-    /// From an address and port of the engine's choice.
-    fn default() -> ConnectArgs {
-        let (remote, local) = (WireAddr::default(), WireAddr::default());
-        ConnectArgs { remote, local, anchor: 0, fd: 0, flags: 0, twin: NO_HANDLE, reserved: [0; 8] }
-    }
+    pub reserved: [u8; 12],
 }
 
 /// The program has octets to send at once, or soon (TCP Fast Open, RFC 7413). If the engine has a cookie of the server's,

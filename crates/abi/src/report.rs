@@ -28,12 +28,6 @@ pub struct StatusReport {
     /// Who may use Fast Open.
     #[serde(default)]
     pub fast_open: String,
-    /// What there is, by its name.
-    #[serde(default)]
-    pub quotas: BTreeMap<String, QuotaReport>,
-    /// Who has how much of it.
-    #[serde(default)]
-    pub users: Vec<AccountReport>,
     /// Non-zero counters by name: frames, segments, drops by reason, fences by reason.
     pub counters: BTreeMap<String, u64>,
     /// Rounds of the engine's loop so far.
@@ -42,36 +36,6 @@ pub struct StatusReport {
     /// Where the engine's time went, in the order of a round.
     #[serde(default)]
     pub stages: Vec<StageReport>,
-}
-
-/// A kind of thing of which there is a limited amount. Memory is counted in octets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuotaReport {
-    pub used: u64,
-    /// What all users together can have.
-    pub total: u64,
-    /// What any one of them can have at most, where something was configured. Otherwise the rule alone decides: eight times
-    /// what is free.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<u64>,
-}
-
-/// What one user has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccountReport {
-    pub uid: u32,
-    /// By the names of [`StatusReport::quotas`]; what he neither has nor was refused is left out.
-    pub parts: BTreeMap<String, UseReport>,
-    /// What his processes have used of the engine's time, while there were others to share it with.
-    pub engine_us: u64,
-}
-
-/// A user's part of one kind of thing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UseReport {
-    pub used: u64,
-    /// How often he was refused more.
-    pub refused: u64,
 }
 
 /// One stage of a round, summed over the rounds that were measured (one in some tens).
@@ -111,9 +75,6 @@ pub struct SessionReport {
     pub id: u16,
     pub pid: u32,
     pub uid: u32,
-    /// Its network namespace, by the kernel's cookie (SO_NETNS_COOKIE); none: the engine's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub netns: Option<u64>,
     pub program: String,
     pub flows: u32,
     pub listeners: u32,
@@ -130,9 +91,6 @@ pub struct SocketsReport {
 /// One flow or listener.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SocketReport {
-    /// The network namespace of its addresses, as in [`SessionReport`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub netns: Option<u64>,
     /// `LISTEN`, `ESTAB`, …
     pub state: String,
     pub local: String,

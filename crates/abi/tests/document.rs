@@ -211,7 +211,7 @@ fn records() {
     record!("Load", Load, flows, busy_permille, at_ms);
     record!("Address record", WireAddr, family, port, addr);
     record!("ListenArgs", ListenArgs, local, backlog, anchor, twin, fd, flags, reserved);
-    record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, flags, twin, reserved);
+    record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, flags, reserved);
     record!(
         "FlowInfo",
         FlowInfo,

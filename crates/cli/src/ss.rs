@@ -11,8 +11,7 @@ use toe_abi::report::{SocketReport, SocketsReport, TcpReport};
 COLUMNS:
   Recv-Q   octets that the program has not read yet; for a listener, connections waiting to be accepted
   Send-Q   octets that the peer has not acknowledged yet; for a listener, its backlog
-  Device   the port; 'local' when both ends are on this engine; '*' for a listener. After '@' stands the network
-           namespace, by the kernel's cookie, of what is of another than the engine's own
+  Device   the port; 'local' when both ends are on this engine; '*' for a listener
   Process  who holds the socket; nobody, when the engine is only seeing its end through
 
 With -i (times in ms, cwnd and ssthresh in segments, as ss has them; JSON has octets and µs):
@@ -60,7 +59,7 @@ fn format(sockets: &[SocketReport], info: bool) -> String {
             socket.send_q.to_string(),
             socket.local.clone(),
             socket.remote.clone(),
-            device(socket),
+            socket.device.clone(),
             users(socket),
         ]
     }));
@@ -161,13 +160,6 @@ fn bits_a_second(octets_a_second: u64) -> String {
     format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
 }
 
-fn device(socket: &SocketReport) -> String {
-    match socket.netns {
-        Some(netns) => format!("{}@{netns}", socket.device),
-        None => socket.device.clone(),
-    }
-}
-
 fn users(socket: &SocketReport) -> String {
     if socket.users.is_empty() {
         return String::new();
@@ -212,12 +204,7 @@ mod tests {
                 device: "packet:veth0".to_owned(),
                 ..Default::default()
             },
-            SocketReport {
-                state: "TIME-WAIT".to_owned(),
-                device: "local".to_owned(),
-                netns: Some(4711),
-                ..Default::default()
-            },
+            SocketReport { state: "TIME-WAIT".to_owned(), ..Default::default() },
         ];
         let text = format(&sockets, false);
         let lines: Vec<&str> = text.lines().collect();
@@ -228,7 +215,6 @@ mod tests {
         assert!(lines[1].ends_with("users:((\"nginx\",pid=10,fd=6),(\"nginx\",pid=11,fd=6))"), "{text}");
         assert!(lines[2].contains("packet:veth0"), "{text}");
         assert_eq!(lines[3], lines[3].trim_end());
-        assert!(lines[3].ends_with(" local@4711"), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{Failure, locate, print, print_json};
 use std::fmt::Write;
 use std::path::PathBuf;
 use toe_abi::attach::ReportKind;
-use toe_abi::report::{StageReport, StatusReport, UseReport};
+use toe_abi::report::{StageReport, StatusReport};
 
 /// Show an engine's ports, sessions and counters
 #[derive(Debug, clap::Args)]
@@ -15,8 +15,6 @@ crates/abi/src/report.rs).
 
 --stages shows where the engine's time goes. Of some tens of rounds one is measured. For each stage: its share of the
 time, how many items it moved a round, what an item cost, and what a look in vain cost.
-
-A session's namespace is its network namespace, by the kernel's cookie, or the engine's own.
 
 The load is the share of the last tenth of a second in which the engine had something to do. --all shows the load of
 every engine in one table: what a policy with balance = \"least-loaded\" goes by.
@@ -115,18 +113,16 @@ fn format(report: &StatusReport) -> String {
         let _ = writeln!(out, "  out {:>12} frames {:>10}", port.tx_frames, octets(port.tx_bytes));
     }
     if !r.sessions.is_empty() {
-        let _ = writeln!(out, "\nsession      pid   uid    flows listeners     memory namespace program");
+        let _ = writeln!(out, "\nsession      pid   uid    flows listeners     memory program");
     }
     for s in &r.sessions {
         let memory = octets(s.receive_memory_used);
-        let netns = s.netns.map_or_else(|| "own".to_owned(), |netns| netns.to_string());
         let _ = writeln!(
             out,
-            "{:>7} {:>8} {:>5} {:>8} {:>9} {memory:>10} {netns:>9} {}",
+            "{:>7} {:>8} {:>5} {:>8} {:>9} {memory:>10} {}",
             s.id, s.pid, s.uid, s.flows, s.listeners, s.program
         );
     }
-    out += &format_users(r);
     if !r.counters.is_empty() {
         let _ = writeln!(out, "\ncounters");
     }
@@ -135,30 +131,6 @@ fn format(report: &StatusReport) -> String {
         let _ = writeln!(out, "  {name:<width$} {value:>14}");
     }
     out
-}
-
-/// A line for what there is, and one for each user with what he has of it; what nobody has is left out.
-fn format_users(report: &StatusReport) -> String {
-    let mut out = String::new();
-    let shown = |name: &str, n: u64| if name.ends_with("_memory") { octets(n) } else { n.to_string() };
-    for account in &report.users {
-        let parts = account.parts.iter().map(|(name, UseReport { used, refused })| {
-            let refused = if *refused > 0 { format!(" ({refused} refused)") } else { String::new() };
-            format!("{name} {}{refused}", shown(name, *used))
-        });
-        let parts: Vec<String> = parts.collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{:>7} {}", account.uid, parts.join(", "));
-    }
-    if out.is_empty() {
-        return out;
-    }
-    let used = report.quotas.iter().filter(|(_, quota)| quota.used > 0).map(|(name, quota)| {
-        let cap = quota.user.map_or(String::new(), |user| format!(", {} a user", shown(name, user)));
-        format!("{name} {} of {}{cap}", shown(name, quota.used), shown(name, quota.total))
-    });
-    let used: Vec<String> = used.collect();
-    format!("\nuser    has (in all: {})\n{out}", used.join("; "))
 }
 
 fn format_stages(report: &StatusReport) -> String {
@@ -212,7 +184,7 @@ fn duration(secs: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toe_abi::report::{AccountReport, PortReport, QuotaReport, SessionReport};
+    use toe_abi::report::{PortReport, SessionReport};
 
     #[test]
     fn stages_read_well() {
@@ -240,31 +212,6 @@ mod tests {
         assert_eq!(row("receive"), ["receive", "100.0%", "40", "4.0", "750", "2250", "100", "100"]);
         assert_eq!(row("local"), ["local", "0.0%", "0", "0.0", "0", "0", "0", "0"]);
         assert!(text.starts_with("engine 'web': 3410 rounds\n"), "{text}");
-    }
-
-    #[test]
-    fn users_are_shown_with_what_they_have_and_did_not_get() {
-        let flows = QuotaReport { used: 12, total: 65536, user: Some(10) };
-        let memory = QuotaReport { used: 3 << 20, total: 2 << 30, user: None };
-        let account = AccountReport {
-            uid: 1000,
-            parts: [
-                ("flows".to_owned(), UseReport { used: 10, refused: 7 }),
-                ("receive_memory".to_owned(), UseReport { used: 3 << 20, refused: 0 }),
-            ]
-            .into(),
-            engine_us: 5,
-        };
-        let report = StatusReport {
-            quotas: [("flows".to_owned(), flows), ("receive_memory".to_owned(), memory)].into(),
-            users: vec![account],
-            ..StatusReport::default()
-        };
-        let text = format_users(&report);
-        let wanted = "\nuser    has (in all: flows 12 of 65536, 10 a user; receive_memory 3.0 MiB of 2.0 GiB)\n   \
-                      1000 flows 10 (7 refused), receive_memory 3.0 MiB\n";
-        assert_eq!(text, wanted);
-        assert_eq!(format_users(&StatusReport::default()), "");
     }
 
     #[test]
@@ -302,7 +249,6 @@ mod tests {
                 id: 1,
                 pid: 42,
                 program: "nginx".to_owned(),
-                netns: Some(4711),
                 ..Default::default()
             }],
             receive_memory_used: 65_536,
@@ -316,7 +262,7 @@ mod tests {
             "64.0 KiB of receive memory",
             "port 0 packet:veth0",
             "3.0 MiB",
-            "4711 nginx",
+            "nginx",
             "drop_no_flow",
         ] {
             assert!(text.contains(wanted), "{wanted} in\n{text}");

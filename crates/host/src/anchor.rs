@@ -79,14 +79,7 @@ impl Anchor {
         if let Some(handle) = pool.lock().free.pop() {
             return Ok(Anchor { handle, stack });
         }
-        let reply = match stack.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[]) {
-            Ok(reply) => reply,
-            // Other threads may have asked at the same moment, and got more than they needed.
-            Err(errno) => {
-                let handle = pool.lock().free.pop().ok_or(errno)?;
-                return Ok(Anchor { handle, stack });
-            }
-        };
+        let reply = stack.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[])?;
         let Reply::Anchors { first, count } = reply else { return Err(Errno::EPROTO) };
         let mut stock = pool.lock();
         let fresh = (0..count.min(ANCHORS_AT_ONCE)).rev().map(|i| AnchorHandle(first.wrapping_add(i)));

@@ -132,7 +132,8 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
             let result = Completion::CommandResult { token, command: kind, errno: Errno::OK, id: id.0.raw() };
             engine.post(queue_set, result);
         });
-        Socket::listen(anchor, local, 5, Some(toe::sys::borrow(fd)), fd).expect("the engine said yes")
+        let twin = Some(toe::sys::borrow(fd));
+        Socket::listen(anchor, local, 5, twin, fd).expect("the engine said yes")
     });
     fd_table::install(fd, socket);
     assert_eq!(engine.twins_shown(), 1);

@@ -11,7 +11,7 @@ use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, fork, hidden_twin, listen, real, twin_pool};
+use crate::{fork, hidden_twin, listen, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use libc::{sockaddr, sockaddr_in6, socklen_t};
@@ -288,13 +288,11 @@ pub fn keep_on_kernel(fd: c_int, reason: Reason) {
 
 /// An engine's session, or why there is none.
 pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
-    if calls::process::may_have_moved() {
-        return Err(Reason::OtherNamespace);
-    }
     Stack::get_or_why(engine).map_err(|error| match error {
-        Errno::EPROTO | Errno::EACCES | Errno::EPERM => Reason::AttachRefused,
+        Errno::EPROTO => Reason::AttachRefused,
+        Errno::EACCES | Errno::EPERM => Reason::NotAllowed,
+        toe::errno::EKEYREJECTED => Reason::EngineUntrusted,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
-        Errno::EDQUOT => Reason::OverQuota,
         _ => Reason::NoEngine,
     })
 }
@@ -306,10 +304,7 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
         Errno::ECONNREFUSED if remote.is_loopback() => Reason::NobodyListensInEngine,
         Errno::EADDRNOTAVAIL => Reason::NotEngineAddress,
         Errno::EADDRINUSE => Reason::AddressInUse,
-        // EINVAL: the engine does not take the kernel socket that it was shown.
-        Errno::EACCES | Errno::EINVAL => Reason::NotItsName,
         Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,
-        Errno::EDQUOT => Reason::OverQuota,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
         _ => Reason::EngineRefused,
     }
@@ -373,9 +368,7 @@ fn by_engine(
         Ok(anchor) => anchor,
         Err(error) => return Attempt::Refused(reason_of(error, remote.addr), error),
     };
-    // The program's descriptor is the kernel's still: it holds the port that the program has bound.
-    let from = local.map(|local| (local.to_socket_addr(), sys::borrow(fd)));
-    let to = remote.to_socket_addr();
+    let (from, to) = (local.map(Endpoint::to_socket_addr), remote.to_socket_addr());
     let socket = match Socket::connect(&anchor, from, to, fd, manner.fast) {
         Ok(socket) => socket,
         Err(error) => {
@@ -590,7 +583,5 @@ mod tests {
         assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
         assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
         assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);
-        assert_eq!(reason_of(Errno::EDQUOT, far), Reason::OverQuota);
-        assert_eq!(reason_of(Errno::EACCES, far), Reason::NotItsName);
     }
 }

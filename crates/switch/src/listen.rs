@@ -21,18 +21,24 @@ use toe::stack::EngineIdx;
 use toe::{Anchor, Errno, epoll, fd_table, signals, sys};
 use toe_base::{Addr, Endpoint};
 
-/// Whether an engine has an address that the kernel has not.
+/// Whether an engine has an address that the kernel has not: asked by listening there for a moment.
 pub fn engine_has(addr: Endpoint, fd: c_int) -> bool {
     if fork::in_vfork_child() || KNOWN.is_kernel_only(addr.addr, sys::coarse_ms()) {
         return false;
     }
+    let probe = Endpoint { port: if addr.port == 0 { u16::MAX } else { addr.port }, ..addr };
     let mut any_asked = false;
     for stack in policy::all_engines().engines().filter_map(|index| engine(index).ok()) {
         let Ok(anchor) = Anchor::take(stack) else { continue };
-        match Socket::engine_has(anchor, addr.to_socket_addr(), fd) {
-            Ok(true) => return true,
-            Ok(false) => any_asked = true,
-            Err(_) => {}
+        match Socket::listen(anchor, probe.to_socket_addr(), 1, None, fd) {
+            Ok(listener) => {
+                listener.abandon();
+                return true;
+            }
+            Err(Errno::EADDRNOTAVAIL) => any_asked = true,
+            Err(Errno::ENETDOWN | Errno::ECONNRESET) => {}
+            // Any other refusal is about the port, which the listen or connect to come will be told.
+            Err(_) => return true,
         }
     }
     if any_asked {

@@ -121,6 +121,7 @@ pub fn requests() -> Vec<Request> {
         Request::Capture { snaplen: 0x0102_0304, interface: None, filter_len: 0x0506 },
         Request::Capture { snaplen: 1, interface: Some(0x0708), filter_len: 0 },
         Request::EndCapture,
+        Request::Admit { uid: 0x0a0b_0c0d },
     ]
 }
 
@@ -174,8 +175,7 @@ pub fn connect_args() -> ConnectArgs {
         anchor: 0x1020_3040,
         fd: 0x5060_7080,
         flags: toe_abi::command::CONNECT_FAST_OPEN,
-        twin: 0x0506_0708,
-        reserved: [0; 8],
+        reserved: [0; 12],
     }
 }
 

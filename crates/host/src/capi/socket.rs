@@ -120,11 +120,10 @@ pub extern "C" fn toe_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> 
 }
 
 /// Listens at the bound address. Up to `backlog` connections wait for toe_accept (4096 at most). Waits for the engine's
-/// answer only. On a listener it changes the backlog. The port is the kernel's to give: it is taken there, too, as long as
-/// the socket listens, and whoever comes to it by the kernel's stack finds nobody.
+/// answer only. On a listener it changes the backlog.
 ///
-/// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port that the
-/// kernel does not let the program have; ENETDOWN: the engine has ended.
+/// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port below
+/// 1024 and not root; ENETDOWN: the engine has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_listen(fd: c_int, backlog: c_int) -> c_int {
     status(find(fd).and_then(|socket| {

@@ -3,15 +3,15 @@
 use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::stream::{self, ConnectTold, Link};
-use crate::socket::{Kind, NO_SLOT, Socket, twin};
+use crate::socket::{Kind, NO_SLOT, Socket};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use crate::wait::{BlockOn, block_on};
-use rustix::fd::{AsFd, BorrowedFd, RawFd};
+use rustix::fd::RawFd;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, WireAddr};
 use toe_abi::errno::Errno;
 
 /// How long an engine may take to answer a command before it counts as down.
@@ -30,13 +30,13 @@ pub enum FastOpen {
 
 impl Socket {
     /// Starts to connect to `remote`. Waits for the engine's answer only (5 s at most), not for the peer: see
-    /// [`Socket::wait_connected`]. A `local` port is the one of the kernel socket `twin`, which the engine is shown.
+    /// [`Socket::wait_connected`].
     ///
     /// An error is the engine's reason not to try: ENETUNREACH (no route: try the kernel), EADDRINUSE,
     /// EADDRNOTAVAIL; ENETDOWN: it is gone or does not answer.
     pub fn connect(
         anchor: &Anchor,
-        local: Option<(SocketAddr, BorrowedFd<'_>)>,
+        local: Option<SocketAddr>,
         remote: SocketAddr,
         fd: RawFd,
         fast: FastOpen,
@@ -58,22 +58,8 @@ impl Socket {
             (settings.local, settings.fast_open())
         };
         let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
-        let own = match local.filter(|local| local.port() != 0).map(twin::bind).transpose() {
-            Ok(own) => own,
-            Err(errno) => {
-                anchor.refused(errno);
-                return Err(errno);
-            }
-        };
-        let shown = own.as_ref().map(|(twin, bound)| (*bound, twin.as_fd()));
-        let local = shown.or(local.map(|local| (local, sys::borrow(fd))));
         match self.connect_with(&anchor, local, remote, fd, fast) {
-            Ok(()) => {
-                if let Some((twin, _)) = own {
-                    self.keep_twin(twin);
-                }
-                anchor.open_in_place_of(self, fd)
-            }
+            Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
                 Err(errno)
@@ -85,19 +71,14 @@ impl Socket {
     fn connect_with(
         &'static self,
         anchor: &Anchor,
-        local: Option<(SocketAddr, BorrowedFd<'_>)>,
+        local: Option<SocketAddr>,
         remote: SocketAddr,
         fd: RawFd,
         fast: FastOpen,
     ) -> Result<(), Errno> {
-        let handle = match local {
-            Some((local, twin)) if local.port() != 0 => twin::show(anchor.stack, twin)?,
-            _ => NO_HANDLE,
-        };
         let args = ConnectArgs {
             remote: remote.into(),
-            local: local.map(|(local, _)| WireAddr::from(local)).unwrap_or_default(),
-            twin: handle,
+            local: local.map(WireAddr::from).unwrap_or_default(),
             anchor: anchor.handle.0,
             fd: fd as u32,
             flags: if fast == FastOpen::No { 0 } else { CONNECT_FAST_OPEN },

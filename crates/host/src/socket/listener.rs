@@ -7,15 +7,16 @@
 use crate::anchor::Anchor;
 use crate::queue::QueueIo;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Found, Listener};
-use crate::socket::{Kind, NO_FD, Socket, twin};
+use crate::socket::{Kind, NO_FD, Socket};
 use crate::stack::{EngineIdx, Stack};
 use crate::wait::{BlockOn, block_on};
 use crate::{fd_table, sys};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use toe_abi::attach::{Reply, Request};
 use toe_abi::command::{LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
@@ -65,8 +66,8 @@ impl From<Errno> for AcceptError {
 static ACCEPTS: AtomicU32 = AtomicU32::new(0);
 
 impl Socket {
-    /// Listens at `local`. The engine is shown the `twin`, the program's descriptor `fd`: a kernel socket that listens there;
-    /// the anchor stays hidden. Does not wait beyond the engine's answer.
+    /// Listens at `local`. The engine is shown the `twin`, the program's descriptor `fd` (it holds the port); the anchor
+    /// stays hidden. Does not wait beyond the engine's answer.
     pub fn listen(
         anchor: Anchor,
         local: SocketAddr,
@@ -76,10 +77,7 @@ impl Socket {
     ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
         let hidden = match socket.listen_with(&anchor, local, backlog, twin, fd) {
-            Ok(()) => {
-                socket.settings.lock().has_twin = twin.is_some();
-                anchor.open_hidden()
-            }
+            Ok(()) => anchor.open_hidden(),
             Err(errno) => {
                 anchor.refused(errno);
                 Err(errno)
@@ -97,25 +95,6 @@ impl Socket {
         }
     }
 
-    /// Whether an engine has an address: it says so to who asks to listen there, though it lets nobody who shows no kernel
-    /// socket.
-    pub fn engine_has(anchor: Anchor, addr: SocketAddr, fd: RawFd) -> Result<bool, Errno> {
-        let socket = Socket::allocate();
-        let answer = socket.listen_with(&anchor, addr, 1, None, fd);
-        socket.abandon();
-        match answer {
-            Ok(()) => Err(Errno::EPROTO),
-            Err(errno) => {
-                anchor.refused(errno);
-                match errno {
-                    Errno::EACCES => Ok(true),
-                    Errno::EADDRNOTAVAIL => Ok(false),
-                    _ => Err(errno),
-                }
-            }
-        }
-    }
-
     /// Makes this fresh socket a listener.
     fn listen_with(
         &'static self,
@@ -126,7 +105,13 @@ impl Socket {
         fd: RawFd,
     ) -> Result<(), Errno> {
         let stack = anchor.stack;
-        let twin_handle = twin.map_or(Ok(NO_HANDLE), |twin| twin::show(stack, twin))?;
+        let twin_handle = match twin {
+            Some(twin) => match stack.request(Request::ShowTwin, &[twin])? {
+                Reply::Handle { handle } => handle,
+                _ => return Err(Errno::EPROTO),
+            },
+            None => NO_HANDLE,
+        };
         let v6_only = local.is_ipv6() && twin.is_some_and(|twin| sockopt::ipv6_v6only(twin) == Ok(true));
         let args = ListenArgs {
             local: local.into(),
@@ -146,6 +131,7 @@ impl Socket {
         let mut settings = self.settings.lock();
         settings.local = Some(local);
         settings.backlog = backlog;
+        settings.has_twin = twin.is_some();
         drop(settings);
         self.move_in(home, slot, Kind::Listener);
         Ok(())
@@ -155,18 +141,8 @@ impl Socket {
     pub(crate) fn listen_native(&'static self, backlog: u32, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
         let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
-        let (twin, local) = match twin::listen(local) {
-            Ok(own) => own,
-            Err(errno) => {
-                anchor.refused(errno);
-                return Err(errno);
-            }
-        };
-        match self.listen_with(&anchor, local, backlog, Some(twin.as_fd()), fd) {
-            Ok(()) => {
-                self.keep_twin(twin);
-                anchor.open_in_place_of(self, fd)
-            }
+        match self.listen_with(&anchor, local, backlog, None, fd) {
+            Ok(()) => anchor.open_in_place_of(self, fd),
             Err(errno) => {
                 anchor.refused(errno);
                 Err(errno)

@@ -20,7 +20,6 @@ mod siblings;
 pub mod slices;
 pub mod stream;
 pub mod transfer;
-mod twin;
 pub mod urgent;
 
 pub use connect::FastOpen;
@@ -113,8 +112,6 @@ pub struct Socket {
     fd: AtomicI32,
     /// The hidden anchor of a listener whose descriptor is its twin.
     hidden_anchor: AtomicI32,
-    /// The kernel socket that has a native socket's name.
-    own_twin: AtomicI32,
     /// Number of entries in `watch`.
     watched: AtomicU32,
     watch: Lock<Watch>,
@@ -170,7 +167,6 @@ impl Socket {
             send_timeout: AtomicU64::new(0),
             fd: AtomicI32::new(NO_FD),
             hidden_anchor: AtomicI32::new(NO_FD),
-            own_twin: AtomicI32::new(NO_FD),
             watched: AtomicU32::new(0),
             watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new() }),
             settings: Lock::new(Settings::default()),
@@ -225,7 +221,6 @@ impl Socket {
         self.send_timeout.store(0, Ordering::Relaxed);
         self.fd.store(NO_FD, Ordering::Relaxed);
         *self.settings.lock() = Settings::default();
-        self.drop_twin();
         let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
         if hidden != NO_FD {
             fd_table::forget_internal(hidden);
@@ -573,6 +568,11 @@ impl Socket {
     /// Puts back an error of the connection that was taken too early.
     pub fn put_error(&'static self, errno: Errno) {
         self.peek_stream(|stream| stream.put_error(errno));
+    }
+
+    /// The address that a native socket is bound to.
+    pub fn set_local(&self, local: SocketAddr) {
+        self.settings.lock().local = Some(local);
     }
 
     fn timeout(cell: &AtomicU64) -> Option<Duration> {

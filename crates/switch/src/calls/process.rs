@@ -4,7 +4,7 @@
 
 use crate::{real, twin_pool};
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{FILE, gid_t, pid_t, uid_t};
 
 /// Processes made by the calls below.
@@ -116,76 +116,50 @@ macro_rules! noted {
     };
 }
 
+/// The process is about to become another user: `uid` is the effective one, by which engines go.
+pub fn before_becoming(uid: uid_t) {
+    twin_pool::close();
+    if !crate::init::disabled() {
+        crate::ffi::guarded((), || toe::admit::before_becoming(uid));
+    }
+}
+
+macro_rules! becoming {
+    ($($name:ident($($arg:ident),*) => $effective:ident;)+) => {
+        $(
+            /// # Safety
+            /// As the call of this name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($arg: uid_t),*) -> c_int {
+                before_becoming($effective);
+                // SAFETY: the program's arguments, handed on.
+                let result = unsafe { real::$name($($arg),*) };
+                // Once more, for what other threads did in between.
+                twin_pool::close();
+                result
+            }
+        )+
+    };
+}
+
+becoming! {
+    setuid(uid) => uid;
+    seteuid(uid) => uid;
+    setreuid(real, effective) => effective;
+    setresuid(real, effective, saved) => effective;
+}
+
 noted! { before_child, note_new_process:
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }
 
 noted! { twin_pool::close, twin_pool::close:
-    setuid(uid: uid_t) -> c_int;
-    seteuid(uid: uid_t) -> c_int;
-    setreuid(real: uid_t, effective: uid_t) -> c_int;
-    setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
     setfsuid(uid: uid_t) -> c_int;
     setgid(gid: gid_t) -> c_int;
     setegid(gid: gid_t) -> c_int;
     setregid(real: gid_t, effective: gid_t) -> c_int;
     setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
-}
-
-/// A thread has gone to another network namespace, or may have.
-static MOVED: AtomicBool = AtomicBool::new(false);
-
-/// Whether some thread may be in another network namespace than the sessions with engines are of. Its sockets stay with the
-/// kernel from then on, those of all threads: whose a new one is, nobody notes.
-pub fn may_have_moved() -> bool {
-    MOVED.load(Ordering::Relaxed)
-}
-
-/// Whether a call that has succeeded may have changed the network namespace. `setns` takes 0 for any kind.
-const fn concerns_network(kinds: c_int) -> bool {
-    kinds & libc::CLONE_NEWNET != 0
-}
-
-fn note_moved(result: c_int, concerns: bool) -> c_int {
-    if result == 0 && concerns {
-        MOVED.store(true, Ordering::Relaxed);
-    }
-    result
-}
-
-/// # Safety
-/// As the call of this name.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
-    twin_pool::close();
-    // SAFETY: numbers only.
-    let result = note_moved(unsafe { real::unshare(flags) }, concerns_network(flags));
-    twin_pool::close();
-    result
-}
-
-/// # Safety
-/// As the call of this name.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
-    twin_pool::close();
-    // SAFETY: numbers only.
-    let result = note_moved(unsafe { real::setns(fd, kind) }, kind == 0 || concerns_network(kind));
-    twin_pool::close();
-    result
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_calls_that_concern_the_network_move_a_program() {
-        assert!(
-            !concerns_network(libc::CLONE_NEWNS) && concerns_network(libc::CLONE_NEWNET | libc::CLONE_NEWNS)
-        );
-        assert_eq!((note_moved(0, false), may_have_moved()), (0, false));
-        assert_eq!((note_moved(-1, true), may_have_moved()), (-1, false), "it failed");
-    }
+    unshare(flags: c_int) -> c_int;
+    setns(fd: c_int, kind: c_int) -> c_int;
 }

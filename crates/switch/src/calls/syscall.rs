@@ -49,6 +49,12 @@ pub unsafe extern "C-unwind" fn syscall(
         // SAFETY: as above.
         return super::confine::around_filter(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
     }
+    // Of the calling thread alone, other than by the C library's functions of these names: so the call itself goes on as it is.
+    match number {
+        libc::SYS_setuid => super::process::before_becoming(a as libc::uid_t),
+        libc::SYS_setreuid | libc::SYS_setresuid => super::process::before_becoming(b as libc::uid_t),
+        _ => {}
+    }
     #[cfg(target_arch = "x86_64")]
     if is_old(number) {
         // SAFETY: as above.
