@@ -16,12 +16,6 @@ impl Block {
         1 << self.order
     }
 
-    /// The two blocks that it consists of; not of the smallest.
-    pub const fn halves(self) -> (Block, Block) {
-        let order = self.order - 1;
-        (Block { offset: self.offset, order }, Block { offset: self.offset + (1 << order), order })
-    }
-
     pub const fn is_empty(self) -> bool {
         false
     }
@@ -41,29 +35,12 @@ pub struct Arena {
     /// Free blocks by order, as offsets relative to `base`.
     free: [std::collections::BTreeSet<u64>; ORDERS],
     used: u64,
-    /// Nothing beyond this was handed out since the last [`Arena::trim`], relative to `base`.
-    touched: u64,
-    room: Room,
-}
-
-/// How much more an arena may hand out, beside what its memory has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Octets.
-    pub used: u64,
-    /// Octets beyond all that were handed out before.
-    pub touched: u64,
-}
-
-impl Room {
-    pub const UNLIMITED: Room = Room { used: u64::MAX, touched: u64::MAX };
 }
 
 impl Arena {
     /// An arena over `len` octets from `base`; both are multiples of the largest block or `len` is cut down to one.
     pub fn new(base: u64, len: u64) -> Arena {
-        let mut arena =
-            Arena { base, len: 0, free: Default::default(), used: 0, touched: 0, room: Room::UNLIMITED };
+        let mut arena = Arena { base, len: 0, free: Default::default(), used: 0 };
         let mut at = 0;
         for order in (ORDER_MIN..=ORDER_MAX).rev() {
             let size = 1u64 << order;
@@ -86,26 +63,16 @@ impl Arena {
     /// A block of at least `octets`, or `None` when the arena has none left.
     pub fn alloc(&mut self, octets: u32) -> Option<Block> {
         let order = Self::order_for(octets)?;
-        let size = 1u64 << order;
         let have = (order..=ORDER_MAX).find(|o| !self.free[usize::from(o - ORDER_MIN)].is_empty())?;
-        let at = *self.free[usize::from(have - ORDER_MIN)].first()?;
-        let fresh = (at + size).saturating_sub(self.touched);
-        if size > self.room.used || fresh > self.room.touched {
-            return None;
-        }
-        self.free[usize::from(have - ORDER_MIN)].pop_first();
+        let at = self.free[usize::from(have - ORDER_MIN)].pop_first()?;
         for split in (order..have).rev() {
             self.free[usize::from(split - ORDER_MIN)].insert(at + (1u64 << split));
         }
-        self.used += size;
-        self.touched += fresh;
-        // Whoever is asked for more than one thing by one who set this gets no more in all.
-        self.room.used = self.room.used.saturating_sub(size);
-        self.room.touched = self.room.touched.saturating_sub(fresh);
+        self.used += 1u64 << order;
         Some(Block { offset: self.base + at, order })
     }
 
-    /// Takes back a block that [`Arena::alloc`] gave, or a half of one, the other being a block of its own from then on.
+    /// Takes back a block that [`Arena::alloc`] gave.
     pub fn free(&mut self, block: Block) {
         let mut at = block.offset - self.base;
         let mut order = block.order;
@@ -126,44 +93,9 @@ impl Arena {
         self.used
     }
 
-    /// Octets that are not handed out and may be; not all need be one block.
+    /// Octets that are not handed out; not all need be one block.
     pub fn available(&self) -> u64 {
-        let untouched = self.room.touched.saturating_add(self.touched - self.used);
-        (self.len - self.used).min(self.room.used).min(untouched)
-    }
-
-    /// How much more may be handed out from now on.
-    pub fn set_room(&mut self, room: Room) {
-        self.room = room;
-    }
-
-    /// Octets from the base on beyond which nothing was handed out since the last trim: what there is of pages at most.
-    pub fn touched(&self) -> u64 {
-        self.touched
-    }
-
-    /// Cuts up to `max` octets off the end of what was touched, as far as nothing there is handed out. Returns where they
-    /// begin and how many they are.
-    pub fn trim(&mut self, max: u64) -> (u64, u64) {
-        let end = self.touched;
-        self.touched = self.top().max(end.saturating_sub(max)).min(end);
-        (self.base + self.touched, end - self.touched)
-    }
-
-    /// The end of the highest block that is handed out, relative to `base`.
-    fn top(&self) -> u64 {
-        let mut top = self.len;
-        let free_below = |top: u64| {
-            let size = |order: &u8| 1u64 << order;
-            let is_free = |order: &u8| {
-                top >= size(order) && self.free[usize::from(order - ORDER_MIN)].contains(&(top - size(order)))
-            };
-            (ORDER_MIN..=ORDER_MAX).rev().find(is_free).map(|order| size(&order))
-        };
-        while let Some(size) = free_below(top) {
-            top -= size;
-        }
-        top
+        self.len - self.used
     }
 
     /// Octets in all.
@@ -192,53 +124,6 @@ mod tests {
         }
         assert_eq!(arena.used(), 0);
         assert!(arena.alloc(16 << 20).is_some(), "buddies merged to the largest block again");
-    }
-
-    #[test]
-    fn no_more_is_handed_out_than_there_is_room_for() {
-        let mut arena = Arena::new(0, 16 << 20);
-        arena.set_room(Room { used: u64::MAX, touched: 8192 });
-        assert_eq!(arena.available(), 8192);
-        let first = arena.alloc(8192).expect("room");
-        assert!(arena.alloc(256).is_none(), "it would touch a fresh page");
-        arena.free(first);
-        assert_eq!((arena.touched(), arena.used()), (8192, 0));
-        assert!(arena.alloc(8192).is_some(), "what was touched before costs nothing");
-        arena.set_room(Room { used: 256, touched: u64::MAX });
-        assert!(arena.alloc(512).is_none() && arena.alloc(256).is_some() && arena.alloc(256).is_none());
-    }
-
-    #[test]
-    fn what_nobody_has_is_trimmed_from_the_end() {
-        let mut arena = Arena::new(1 << 30, 64 << 20);
-        let blocks = [(); 4].map(|()| arena.alloc(1 << 20).expect("room"));
-        arena.free(blocks[3]);
-        arena.free(blocks[1]);
-        assert_eq!(arena.trim(1 << 30), ((1 << 30) + (3 << 20), 1 << 20), "the third is in use");
-        assert_eq!(arena.trim(1 << 30).1, 0);
-        arena.free(blocks[0]);
-        arena.free(blocks[2]);
-        assert_eq!(
-            arena.trim(1 << 20),
-            ((1 << 30) + (2 << 20), 1 << 20),
-            "no more at once than is asked for"
-        );
-        assert_eq!((arena.trim(u64::MAX).1, arena.touched()), (2 << 20, 0));
-    }
-
-    #[test]
-    fn a_block_comes_back_by_halves() {
-        let mut arena = Arena::new(0, 1 << 20);
-        let mut block = arena.alloc(1 << 20).expect("all of it");
-        for _ in 0..5 {
-            let (kept, other) = block.halves();
-            assert_eq!((kept.len(), other.offset), (block.len() / 2, block.offset + u64::from(kept.len())));
-            arena.free(other);
-            block = kept;
-            assert_eq!(arena.used(), u64::from(block.len()));
-        }
-        arena.free(block);
-        assert_eq!(arena.alloc(1 << 20).map(|b| b.offset), Some(0), "whole again");
     }
 
     #[test]

@@ -16,9 +16,6 @@ pub const SESSION_FLOWS_MAX: usize = 1 << 15;
 /// Listeners that one session may hold.
 pub const SESSION_LISTENERS_MAX: usize = 1024;
 
-/// Listeners of one engine, all sessions together.
-pub const LISTENERS_MAX: usize = 1 << 14;
-
 /// Smallest and largest data window of a flow, in octets.
 pub const WINDOW_MIN: u32 = 4 << 10;
 pub const WINDOW_MAX: u32 = 16 << 20;

@@ -23,11 +23,14 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use toe_base::limits::{SESSION_FLOWS_MAX, SESSION_LISTENERS_MAX};
 use toe_base::{AnchorHandle, SessionId};
 
+/// Anchors that one session may have. It needs one a flow and one a listener, and some in hand.
+const SESSION_ANCHORS_MAX: u32 = (SESSION_FLOWS_MAX + SESSION_LISTENERS_MAX) as u32 + 64;
 /// Octets of reports taken at once: some hundred.
 const REPORTS_LEN: usize = 16 << 10;
 /// Closed anchors that are told in one turn; the rest is reported again.
@@ -168,6 +171,11 @@ impl Anchors {
         })
     }
 
+    /// The directory that all of them are in.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.dir()
+    }
+
     pub fn maker(&self) -> AnchorMaker {
         self.maker.clone()
     }
@@ -214,6 +222,12 @@ impl Anchors {
 
     pub fn home_of(&self, session: SessionId) -> Option<HomeId> {
         self.sessions.get(&session).copied()
+    }
+
+    /// How many more `session` may have.
+    pub fn room_of(&self, session: SessionId) -> u32 {
+        let home = self.sessions.get(&session).and_then(|id| self.homes.get(id));
+        home.map_or(0, |home| SESSION_ANCHORS_MAX.saturating_sub(home.anchors))
     }
 
     /// An anchor was made in the directory `id`, which is a session's.
@@ -653,5 +667,6 @@ mod tests {
         assert!(world.anchors.remove_name(AnchorHandle(1)));
         assert_eq!(world.closed(), [AnchorHandle(1)]);
         assert_eq!(charged(&world), 1);
+        assert!(world.anchors.room_of(SESSION) > 0 && world.anchors.room_of(SessionId(4)) == 0);
     }
 }

@@ -9,6 +9,7 @@ use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::porter::ask::{self, Ask, Evidence, Home, Matter};
+use crate::report::View;
 use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::TrySendError;
@@ -16,17 +17,19 @@ use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
-use toe_engine::control::names::Twin;
+use toe_engine::control::listen::Twin;
 use toe_ring::EngineQueueSet;
 
-/// Looks at a host that is in the middle of something with a flow that it has to let go of: a fraction of a µs. Most often it
-/// is not; if it is, it may stand still, and the claim comes again.
-const BUSY_LOOKS: u32 = 16;
+/// Looks at a host that is in the middle of something with a flow that it has to let go of: some tens of µs. It copies at
+/// most what a window holds; if its thread stands still meanwhile, the claim comes again.
+const BUSY_LOOKS: u32 = 1000;
 
 /// Asks of the porter answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
+/// Ports below this belong to root (and to whoever root lets bind them).
+const FIRST_FREE_PORT: u16 = 1024;
 
 /// An answer with what goes beside it.
 pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
@@ -36,54 +39,16 @@ impl Daemon {
     pub(crate) fn serve_porter(&mut self, now: Instant) {
         self.porter.hear();
         for _ in 0..ASKS_PER_TURN {
-            let Some(ask) = self.porter.take() else { return };
-            self.serve_in_turn(now, ask);
+            let Some(Ask { matter, answers }) = self.porter.take() else { return };
+            let answer = self.attend(now, matter);
+            // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
+            if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) =
+                answers.try_send(answer)
+            {
+                std::mem::forget(answer);
+            }
         }
         self.porter.ring();
-    }
-
-    /// Answers what waited for its user's next turn.
-    pub(crate) fn serve_deferred(&mut self, now: Instant) {
-        for _ in 0..self.deferred.len() {
-            let Some(ask) = self.deferred.pop_front() else { return };
-            self.serve_in_turn(now, ask);
-        }
-    }
-
-    /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
-    /// of a user's is on its way at a time, it overtakes none of his.
-    fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
-        let uid = self.asker(&ask.matter).filter(|uid| self.budget.is_shared_beside(*uid));
-        let Some(uid) = uid else { return self.answer_ask(now, ask) };
-        let may_wait = !matches!(ask.matter, Matter::Close { .. });
-        if may_wait && !self.budget.may_go(uid) {
-            self.deferred.push_back(ask);
-            return;
-        }
-        let before = self.clock.nanos();
-        self.answer_ask(now, ask);
-        self.budget.charge(uid, self.clock.nanos() - before);
-    }
-
-    fn asker(&self, matter: &Matter) -> Option<u32> {
-        let of = |place: &u32| self.connections.get(*place).map(|connection| connection.uid);
-        match matter {
-            Matter::Open(newcomer) => Some(newcomer.uid),
-            Matter::Request { place, .. }
-            | Matter::AnchorsMade { place, .. }
-            | Matter::Bad { place, .. }
-            | Matter::Close { place } => of(place),
-            Matter::TwinsGone(_) => None,
-        }
-    }
-
-    fn answer_ask(&mut self, now: Instant, Ask { matter, answers }: Ask) {
-        let answer = self.attend(now, matter);
-        // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
-        if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
-        {
-            std::mem::forget(answer);
-        }
     }
 
     fn attend(&mut self, now: Instant, matter: Matter) -> ask::Answer {
@@ -118,9 +83,7 @@ impl Daemon {
                 ask::Answer::Closed(self.connections.take(place))
             }
             Matter::TwinsGone(gone) => {
-                for identity in gone {
-                    self.engine.twin_gone(now, identity, &mut self.sessions);
-                }
+                gone.into_iter().for_each(|identity| self.engine.twin_gone(identity));
                 ask::Answer::Done
             }
         }
@@ -158,7 +121,7 @@ impl Daemon {
     fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
         self.counts.bad_messages += 1;
         let Some(connection) = self.connections.get(place) else { return false };
-        let (pid, uid) = (connection.pid, connection.uid);
+        let (pid, uid) = (connection.who.pid, connection.who.uid);
         let log = self.log_limit.allows(now);
         match bad {
             BadMessage::Version(theirs) => {
@@ -215,14 +178,21 @@ impl Daemon {
                 let listens = self.engine.anchor_listens(anchor);
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
-            Request::Report { what } => self.make_report(now, what),
+            Request::Report { what } => self.make_report(now, place, what),
             Request::Capture { snaplen, interface, filter_len } => {
                 self.start_capture(place, (snaplen, interface), filter_len, evidence)
             }
             Request::EndCapture => self.end_capture(place),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
+            Request::Admit { uid } => self.admit(place, uid),
         }
+    }
+
+    fn admit(&mut self, place: u32, uid: u32) -> Answer {
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        self.policy.admit(who, uid)?;
+        Ok((Reply::Done, Vec::new()))
     }
 
     /// The session that a connection has opened.
@@ -233,22 +203,14 @@ impl Daemon {
 
     fn hello(&mut self, now: Instant, place: u32, room: u64, home: Home) -> Answer {
         let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, uid) = (connection.pid, connection.uid);
+        let (pid, cred) = (connection.who.pid, connection.who.cred());
+        let uid = cred.uid;
         if connection.session.is_some() {
             return Err(Errno::EALREADY);
         }
-        // The kernel makes this end of the connection in the namespace of the other one.
-        let netns = connection.netns.ok_or(Errno::EINVAL)?;
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
-        if let Err(errno) = self.engine.may_open_session(uid) {
-            self.counts.attach_refused += 1;
-            if self.log_limit.allows(now) {
-                tracing::warn!(pid, uid, "host refused: its user has his share of sessions; see [quota]");
-            }
-            return Err(errno);
-        }
-        let Some(id) = self.engine.open_session(Cred { uid, netns }, layout) else {
+        let Some(id) = self.engine.open_session(cred, layout) else {
             self.counts.attach_refused += 1;
             if self.log_limit.allows(now) {
                 tracing::warn!(pid, uid, "host refused: the engine has no free session");
@@ -283,7 +245,7 @@ impl Daemon {
         layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 3]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
-        let peer = Peer { pid: connection.pid, uid: connection.uid, program: connection.program.clone() };
+        let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let uid = peer.uid;
         let (session, [region, bell]) = Session::create(id, layout, (peer, process), place, now)?;
@@ -300,7 +262,6 @@ impl Daemon {
             program = peer.program,
             "session open"
         );
-        self.budget.add(session.peer.uid, id);
         self.sessions.insert(id, session);
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
@@ -334,19 +295,19 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
-        self.engine.may_take_anchor(id)?;
+        let room = self.anchors.room_of(id).min(count);
+        if room == 0 {
+            return Err(Errno::EMFILE);
+        }
         let first = self.engine.take_anchor(id);
-        for n in 1..count {
-            if self.engine.may_take_anchor(id).is_err() {
-                return Ok((home, first, n));
-            }
+        for n in 1..room {
             let handle = self.engine.take_anchor(id);
             if handle.0 != first.0.wrapping_add(n) {
                 self.engine.give_up_anchor(handle);
                 return Ok((home, first, n));
             }
         }
-        Ok((home, first, count))
+        Ok((home, first, room))
     }
 
     /// The porter has made anchors, from the first on.
@@ -381,11 +342,16 @@ impl Daemon {
         Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
     }
 
-    /// Takes a kernel socket as evidence that the host holds the port there.
+    /// Takes the address of a kernel socket as evidence that the host holds the port there.
     fn show_twin(&mut self, place: u32, twin: Twin) -> Answer {
         let id = self.session_of(place)?;
-        let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
-        Ok((Reply::Handle { handle }, Vec::new()))
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        // Whoever makes a network namespace of his own may bind port 80 there; that is no evidence here.
+        let is_here = twin.netns == self.engine.config().netns;
+        if twin.local.port < FIRST_FREE_PORT && !self.policy.may_control(who) && !is_here {
+            return Err(Errno::EACCES);
+        }
+        Ok((Reply::Handle { handle: self.engine.add_twin(id, twin) }, Vec::new()))
     }
 
     fn claim(
@@ -403,8 +369,7 @@ impl Daemon {
         let anchor = self.anchors.recognise(shown).ok_or(Errno::ENOENT)?;
         self.make_holder_let_go(id, anchor)?;
         // What the last holder has published must count before the flow changes hands.
-        self.catch_up_at(now, &[anchor]);
-        self.catch_up(now, id);
+        self.take_all_entries(now);
         let session_lives = self.sessions.get(id).is_some();
         if !session_lives {
             return Err(Errno::EINVAL);
@@ -413,10 +378,7 @@ impl Daemon {
         self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow) => {
-                let kept = self.unread.remove(&anchor).map(|(kept, payer)| {
-                    self.engine.give_unread(payer);
-                    kept
-                });
+                let kept = self.unread.remove(&anchor);
                 let unread = kept.as_ref().map_or(0, |kept| kept.len);
                 let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread };
                 Ok((reply, kept.map(|kept| kept.memory).into_iter().collect()))
@@ -470,37 +432,36 @@ impl Daemon {
             0 => None,
             _ => Some(evidence.unread()?),
         };
+        if unread.is_some() && self.unread.len() >= self.unread_max {
+            return Err(Errno::EMFILE);
+        }
         // What it has published about the flow counts before it gives it up.
-        self.catch_up(now, id);
-        let payer = unread.is_some().then(|| self.engine.take_unread(id)).transpose()?;
-        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions);
-        if let (Err(_), Some(payer)) = (anchor, payer) {
-            self.engine.give_unread(payer);
+        self.take_all_entries(now);
+        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions)?;
+        if let Some(unread) = unread {
+            self.unread.insert(anchor, unread);
         }
-        let kept = unread.zip(payer).and_then(|kept| self.unread.insert(anchor.ok()?, kept));
-        if let Some((_, payer)) = kept {
-            self.engine.give_unread(payer);
-        }
-        anchor?;
         Ok((Reply::Done, Vec::new()))
     }
 
     /// What the session has published so far counts before its listeners and flows change.
     fn share(&mut self, now: Instant, place: u32) -> Answer {
         let id = self.session_of(place)?;
-        self.catch_up(now, id);
+        self.take_all_entries(now);
         self.engine.share(now, id, &mut self.sessions)?;
         Ok((Reply::Done, Vec::new()))
     }
 
-    fn make_report(&mut self, now: Instant, what: ReportKind) -> Answer {
+    fn make_report(&mut self, now: Instant, place: u32, what: ReportKind) -> Answer {
         if now < self.next_report {
             return Err(Errno::EAGAIN);
         }
         self.counts.reports += 1;
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let view = View { policy: &self.policy, who };
         let text = match what {
-            ReportKind::Status => serde_json::to_vec(&self.status_report()),
-            ReportKind::Sockets => serde_json::to_vec(&self.sockets_report()),
+            ReportKind::Status => serde_json::to_vec(&self.status_report(&view)),
+            ReportKind::Sockets => serde_json::to_vec(&self.sockets_report(&view)),
         };
         let text = text.map_err(|_| Errno::EIO)?;
         let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
@@ -511,12 +472,11 @@ impl Daemon {
     }
 
     fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
-        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, uid) = (connection.pid, connection.uid);
-        if !self.policy.may_control(uid) {
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        if !self.policy.may_control(who) {
             return Err(Errno::EPERM);
         }
-        tracing::info!(pid, uid, ?stop, "asked to stop");
+        tracing::info!(pid = who.pid, uid = who.uid, ?stop, "asked to stop");
         if self.stop != Stop::Now {
             self.stop = stop;
         }

@@ -88,12 +88,6 @@ impl Channels {
         }
     }
 
-    /// The sessions that are joined by a channel whose memory was lost.
-    pub fn ends_of_lost(&self) -> impl Iterator<Item = SessionId> {
-        let lost = self.table.values().filter(|channel| channel.memory.region().is_lost());
-        lost.flat_map(|channel| channel.ends).flatten().map(|(id, _)| id)
-    }
-
     pub fn len(&self) -> usize {
         self.table.len()
     }

@@ -5,7 +5,6 @@
 //! stand beside it as a second [`Daemon`].
 
 use crate::anchors::Anchors;
-use crate::budget::Budget;
 use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
@@ -13,22 +12,23 @@ use crate::fence::LogLimit;
 use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::load::Meter;
+use crate::policy::Policy;
 use crate::poller::{Poller, Token};
 use crate::porter::Porter;
-use crate::porter::ask::Ask;
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::stages::Stages;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
-use toe_base::{AnchorHandle, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, UserIdx};
+use toe_base::{AnchorHandle, Cred, Instant, SessionId};
+use toe_engine::{Engine, EngineConfig, STAGING_LEN};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
 
@@ -45,25 +45,6 @@ pub enum Stop {
     /// As soon as nobody is attached and nobody holds a socket of the engine.
     WhenUnused,
     Now,
-}
-
-/// Who may attach and what a session gets.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// The engine's own user, who may do everything.
-    pub own_uid: u32,
-    pub allow_uids: Option<Vec<u32>>,
-    pub layout: RegionLayout,
-}
-
-impl Policy {
-    pub fn may_attach(&self, uid: u32) -> bool {
-        self.may_control(uid) || self.allow_uids.as_ref().is_none_or(|allowed| allowed.contains(&uid))
-    }
-
-    pub fn may_control(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.own_uid
-    }
 }
 
 /// What the daemon itself counts.
@@ -90,7 +71,7 @@ impl Counts {
 /// The engine and all that it works on.
 pub struct Daemon {
     pub(crate) name: String,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
     pub(crate) ports: Ports,
@@ -101,11 +82,9 @@ pub struct Daemon {
     /// Anchors that were just closed, kept between rounds for its memory.
     pub(crate) closed_anchors: Vec<AnchorHandle>,
     /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
-    /// With who is charged for it.
-    pub(crate) unread: HashMap<AnchorHandle, (Unread, UserIdx)>,
+    pub(crate) unread: HashMap<AnchorHandle, Unread>,
+    pub(crate) unread_max: usize,
     pub(crate) porter: Porter,
-    /// What users asked who had had their turn.
-    pub(crate) deferred: VecDeque<Ask>,
     pub(crate) connections: Connections,
     pub(crate) poller: Poller,
     pub(crate) signals: Option<SignalFd>,
@@ -115,21 +94,15 @@ pub struct Daemon {
     pub(crate) counts: Counts,
     pub(crate) stop: Stop,
     pub(crate) rest: Rest,
-    pub(crate) budget: Budget,
     pub(crate) stages: Stages,
     pub(crate) meter: Meter,
     pub(crate) clock: Clock,
     /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
     pub(crate) next_report: Instant,
     pub(crate) next_tick: Instant,
-    /// When memory that nobody needs is looked for again.
-    pub(crate) trim_at: Instant,
     /// Commands of one turn, kept between rounds for its memory.
     pub(crate) commands: Vec<(Command, ArgBlock)>,
     pub(crate) tokens: Vec<Token>,
-    /// Sessions that something concerns, and users who wait for their turn: kept for their memory, too.
-    pub(crate) concerned: Vec<SessionId>,
-    pub(crate) waiting: Vec<u32>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -153,11 +126,6 @@ impl Clock {
         Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64)
     }
 
-    /// For measuring how long something took.
-    pub(crate) fn nanos(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
     pub(crate) fn uptime_secs(&self) -> u64 {
         self.start.elapsed().as_secs()
     }
@@ -168,16 +136,9 @@ impl Daemon {
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
         let direct = config.direct;
-        let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
-        let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
         let netns = crate::sys::own_netns()?;
-        let mut engine = Engine::new(EngineConfig {
-            netns,
-            direct,
-            quotas,
-            tcp: config.tcp,
-            ..EngineConfig::with_secret(secret)
-        });
+        let mut engine =
+            Engine::new(EngineConfig { netns, direct, tcp: config.tcp, ..EngineConfig::with_secret(secret) });
         if config.local {
             engine.add_local();
         }
@@ -187,11 +148,11 @@ impl Daemon {
             receive_len: config.receive_len,
             send_len: config.send_len,
         };
-        let own_uid = rustix::process::geteuid().as_raw();
+        let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let poller = Poller::new()?;
         let anchors = Anchors::new(&poller)?;
-        let policy = Policy { own_uid, allow_uids: config.allow_uids.clone(), layout };
-        let porter = Porter::new(policy.clone(), anchors.maker(), &poller)?;
+        let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
+        let porter = Porter::new(Arc::clone(&policy), anchors.maker(), &poller)?;
         Ok(Daemon {
             name: config.name.clone(),
             policy,
@@ -203,8 +164,8 @@ impl Daemon {
             irq_names: IrqNames::new()?,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),
+            unread_max: (nofile - RESERVED_FDS.min(nofile / 2)) as usize,
             porter,
-            deferred: VecDeque::new(),
             connections: Connections::default(),
             poller,
             signals: None,
@@ -213,23 +174,28 @@ impl Daemon {
             counts: Counts::default(),
             stop: Stop::No,
             rest: Rest::new(config.spin_us),
-            budget: Budget::default(),
             stages: Stages::default(),
             meter: Meter::default(),
             clock: Clock::new(),
             next_report: Instant::ZERO,
             next_tick: Instant::ZERO,
-            trim_at: Instant::ZERO,
             commands: Vec::new(),
             tokens: Vec::new(),
-            concerned: Vec::new(),
-            waiting: Vec::new(),
         })
     }
 
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         self.ports.add(&mut self.engine, &self.poller, config, port)
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The directories that must be the engine's user's.
+    pub fn own_dirs(&self) -> [BorrowedFd<'_>; 2] {
+        [self.anchors.root(), self.irq_names.root()]
     }
 
     /// Lets hosts come in through `socket`, which listens already.
@@ -267,7 +233,6 @@ impl Daemon {
         let peer = &session.peer;
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
-        self.budget.remove(peer.uid, id);
         self.connections.end(connection);
         self.drop_capture(connection);
         self.engine.close_session(now, id, &mut self.sessions);
@@ -304,9 +269,7 @@ impl Daemon {
     /// Drops what was kept for whoever claims a flow that is gone.
     pub(crate) fn forget_unread(&mut self) {
         while let Some(anchor) = self.engine.poll_released_anchor() {
-            if let Some((_, payer)) = self.unread.remove(&anchor) {
-                self.engine.give_unread(payer);
-            }
+            self.unread.remove(&anchor);
         }
     }
 

@@ -3,7 +3,7 @@
 //! The engine checked every offset against the session's layout before it came here; the region checks again, and
 //! what does not fit is ignored, as the engine's contract says.
 
-use crate::capture::Seen;
+use crate::capture::{End, Seen};
 use crate::session::{Sessions, Slot};
 use core::sync::atomic::AtomicU8;
 use toe_abi::capture::Program;
@@ -53,7 +53,9 @@ impl Sessions {
         let program = |end: Option<SightingEnd>| {
             let end = end?;
             let peer = &self.get(end.session)?.peer;
-            Some(Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) })
+            let program =
+                Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) };
+            Some(End { program, owner: Some(peer.cred()) })
         };
         let ends = [program(packet.sender), program(packet.receiver)];
         self.captures.seen(packet, ends)
@@ -69,16 +71,14 @@ impl Sessions {
         }
     }
 
-    /// Whether a queue set that was full has room, as far as its host says; then it is not full any more, until the next
-    /// try to post finds out again. A head register that cannot be is found by that, too.
-    fn look_for_room(&mut self, id: SessionId, index: QueueSetId) -> bool {
-        let Some(session) = self.get_mut(id) else { return true };
-        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
-        let has_room = queue_set.can_post() != Ok(false);
-        if has_room {
-            session.full &= !(1 << index.index());
+    /// Forgets whose queues were full; the engine's next try to post finds out again.
+    pub fn forget_full(&mut self) {
+        for place in 0..self.live().len() {
+            let id = self.live()[place];
+            if let Some(session) = self.get_mut(id) {
+                session.full = 0;
+            }
         }
-        has_room
     }
 }
 
@@ -122,10 +122,6 @@ impl HostSide for Sessions {
 
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.post_to(session, queue_set, completion)
-    }
-
-    fn has_room(&mut self, session: SessionId, queue_set: QueueSetId) -> bool {
-        self.look_for_room(session, queue_set)
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Command;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
-use toe_base::{AnchorHandle, Instant, SessionId};
+use toe_base::{Instant, SessionId};
 
 /// How often a busy engine looks at control connections, hang-ups and doorbells.
 const TICK_US: u64 = 100;
@@ -23,11 +23,6 @@ const FAREWELL_ROUNDS: usize = 64;
 /// Anchors looked after in one turn, and when the next turn comes at the latest.
 const DOUBTS_PER_TURN: usize = 64;
 const DOUBTS_AGAIN_US: u64 = 100;
-/// Commands of one queue set carried out in one turn of its user, where there are several users. (Of the other entries all
-/// are taken: those that were published before a command come before it.)
-const COMMANDS_PER_TURN: usize = 16;
-/// How long until pages that nobody needs are looked for again.
-const TRIM_AGAIN_US: u64 = 1_000;
 
 impl Daemon {
     /// Works until the engine is told to stop.
@@ -76,7 +71,6 @@ impl Daemon {
 
     fn inhale(&mut self, now: Instant) -> usize {
         let entries = self.take_entries(now);
-        self.serve_deferred(now);
         self.stages.done(Stage::Entries, entries);
         let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
         self.stages.done(Stage::Receive, frames);
@@ -89,8 +83,7 @@ impl Daemon {
             self.engine.handle_timeout(now, &mut self.sessions);
         }
         self.stages.done(Stage::Timers, usize::from(due));
-        let left = self.engine.poll_closing(now, &mut self.sessions);
-        let segments = left + self.engine.poll_local(now, &mut self.sessions, LOCAL_PER_ROUND);
+        let segments = self.engine.poll_local(now, &mut self.sessions, LOCAL_PER_ROUND);
         self.stages.done(Stage::Local, segments);
         segments
     }
@@ -100,10 +93,10 @@ impl Daemon {
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         let neighbours = self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
+        self.sessions.forget_full();
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
-        self.find_lost_memory();
         self.fence_faults(now);
         self.forget_unread();
         self.stages.done(Stage::Completions, completions);
@@ -116,19 +109,16 @@ impl Daemon {
         self.next_tick = now.after_us(TICK_US);
         let mut tokens = std::mem::take(&mut self.tokens);
         let looked = self.poller.wait(Some(Duration::ZERO), &mut tokens);
-        self.handle_events(now, &tokens, false);
+        self.handle_events(now, &tokens);
         let happened = !tokens.is_empty();
         self.tokens = tokens;
         self.sessions.doze(now);
-        self.trim(now);
         self.tell_load(now, false);
         looked.map(|()| happened)
     }
 
     /// Sleeps until something happens, unless something has happened already.
     fn park(&mut self, now: Instant) -> std::io::Result<()> {
-        // Nothing else may call for a long time.
-        self.forget_drained_sessions();
         let deadline = self.next_deadline(now);
         if deadline <= now {
             return Ok(());
@@ -150,7 +140,7 @@ impl Daemon {
         self.sessions.end_sleep(sleep);
         let now = self.clock.now();
         self.next_tick = now.after_us(TICK_US);
-        self.handle_events(now, &tokens, timeout != Some(Duration::ZERO));
+        self.handle_events(now, &tokens);
         self.tokens = tokens;
         looked
     }
@@ -162,8 +152,8 @@ impl Daemon {
         }
     }
 
-    /// Handles what has happened outside the rings; `slept`: the engine was asleep until then.
-    fn handle_events(&mut self, now: Instant, tokens: &[Token], slept: bool) {
+    /// Handles what has happened outside the rings.
+    fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
         for &token in tokens {
             match token {
                 Token::Porter => self.serve_porter(now),
@@ -175,17 +165,15 @@ impl Daemon {
                     }
                 }
                 Token::Process(id) => self.end_session(now, id, "process ended"),
-                Token::Doorbell(id) => self.wake(now, id, slept),
+                Token::Doorbell(id) => self.wake(now, id),
                 Token::Anchors(id) => self.take_closed_anchors(now, id),
                 Token::Kernel => self.follow(now),
             }
         }
-        self.sessions.unmute(now, &self.poller);
         self.resolve_doubts(now);
         if self.follow_later_at() <= now {
             self.follow_later(now);
         }
-        self.find_lost_memory();
         self.fence_faults(now);
         self.forget_unread();
         self.forget_drained_sessions();
@@ -200,9 +188,6 @@ impl Daemon {
             .min(doubts_again)
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
-            .min(self.sessions.next_unmute())
-            .min(if self.engine.has_trims() { self.trim_at } else { Instant::FAR_FUTURE })
-            .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
     }
 
@@ -233,15 +218,21 @@ impl Daemon {
 impl Daemon {
     /// Takes what hosts have published, except from sessions that sleep; returns how many entries.
     fn take_entries(&mut self, now: Instant) -> usize {
-        if self.budget.is_shared() {
-            return self.take_entries_in_turns(now);
-        }
+        self.take_entries_of(now, |session| !session.is_dozing())
+    }
+
+    /// Takes what any host has published.
+    pub(crate) fn take_all_entries(&mut self, now: Instant) {
+        self.take_entries_of(now, |_| true);
+    }
+
+    fn take_entries_of(&mut self, now: Instant, wanted: fn(&crate::session::Session) -> bool) -> usize {
         let mut entries = 0;
         let mut place = 0;
         // A session that is fenced leaves the list, so the next one moves to its place.
         while let Some(&id) = self.sessions.live().get(place) {
-            if self.sessions.get(id).is_some_and(|session| !session.is_dozing()) {
-                entries += self.take_entries_of_session(now, id, CMD_ENTRIES as usize);
+            if self.sessions.get(id).is_some_and(wanted) {
+                entries += self.take_entries_of_session(now, id);
             }
             if self.sessions.live().get(place) == Some(&id) {
                 place += 1;
@@ -250,85 +241,11 @@ impl Daemon {
         entries
     }
 
-    /// The same among several users: each has his turn.
-    fn take_entries_in_turns(&mut self, now: Instant) -> usize {
-        self.budget.begin_round();
-        let mut entries = self.take_turns(now);
-        if entries == 0 && !self.waiting.is_empty() {
-            self.budget.skip_rounds(&self.waiting);
-            entries = self.take_turns(now);
-        }
-        entries
-    }
-
-    /// Gives each user who may go a turn, and notes in `waiting` who may not and has something to do.
-    fn take_turns(&mut self, now: Instant) -> usize {
-        self.waiting.clear();
-        let (mut entries, mut place) = (0, 0);
-        while let Some(uid) = self.budget.user(place) {
-            if self.budget.may_go(uid) {
-                entries += self.take_turn_of(now, uid);
-            } else if self.has_entries(uid) {
-                self.waiting.push(uid);
-            }
-            // With his last session, fenced, a user leaves the order, and the next one moves to his place.
-            if self.budget.user(place) == Some(uid) {
-                place += 1;
-            }
-        }
-        entries
-    }
-
-    /// Takes the entries of a user's sessions one by one until that took as long as he may.
-    fn take_turn_of(&mut self, now: Instant, uid: u32) -> usize {
-        let (mut entries, mut served) = (0, 0);
-        let mut began = None;
-        while let Some(id) = self.budget.session(uid, served) {
-            served += 1;
-            if !self.sessions.get(id).is_some_and(|session| !session.is_dozing() && session.has_work()) {
-                continue;
-            }
-            let before = began.unwrap_or_else(|| self.clock.nanos());
-            entries += self.take_entries_of_session(now, id, COMMANDS_PER_TURN);
-            let after = self.clock.nanos();
-            began = Some(after);
-            if !self.budget.charge(uid, after - before) {
-                break;
-            }
-        }
-        self.budget.pass(uid, served);
-        entries
-    }
-
-    fn has_entries(&self, uid: u32) -> bool {
-        let sessions = (0..).map_while(|place| self.budget.session(uid, place));
-        sessions
-            .filter_map(|id| self.sessions.get(id))
-            .any(|session| !session.is_dozing() && session.has_work())
-    }
-
-    /// Takes what the session has published so far, all of it: something is about to happen that comes after that.
-    pub(crate) fn catch_up(&mut self, now: Instant, id: SessionId) -> usize {
-        self.take_entries_of_session(now, id, CMD_ENTRIES as usize)
-    }
-
-    /// The same for all sessions whose entries may be about what an anchor stands for.
-    pub(crate) fn catch_up_at(&mut self, now: Instant, anchors: &[AnchorHandle]) {
-        let mut concerned = std::mem::take(&mut self.concerned);
-        concerned.clear();
-        anchors.iter().for_each(|anchor| self.engine.sessions_at(*anchor, &mut concerned));
-        for id in concerned.drain(..) {
-            self.catch_up(now, id);
-        }
-        self.concerned = concerned;
-    }
-
-    /// At most so many commands of each queue set are carried out.
-    fn take_entries_of_session(&mut self, now: Instant, id: SessionId, commands_max: usize) -> usize {
+    fn take_entries_of_session(&mut self, now: Instant, id: SessionId) -> usize {
         let queue_sets = self.sessions.get(id).map_or(0, |session| session.queue_sets.len());
         let mut entries = 0;
         for index in 0..queue_sets {
-            match self.take_turn(now, id, index, commands_max) {
+            match self.take_turn(now, id, index) {
                 Ok(taken) => entries += taken,
                 Err(reason) => {
                     self.fence(now, id, reason);
@@ -346,13 +263,7 @@ impl Daemon {
 
     /// One queue set's turn. Commands are taken first and executed last, so that every entry of `snd` and `rcv` that
     /// was published before a command counts before it.
-    fn take_turn(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        index: usize,
-        commands_max: usize,
-    ) -> Result<usize, FenceReason> {
+    fn take_turn(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
         let session = self.sessions.get_mut(id);
         let Some(queue_set) = session.and_then(|session| session.queue_sets.get_mut(index)) else {
             return Ok(0);
@@ -362,7 +273,7 @@ impl Daemon {
         }
         let mut commands = std::mem::take(&mut self.commands);
         commands.clear();
-        for _ in 0..commands_max {
+        for _ in 0..CMD_ENTRIES {
             let Some(command) = queue_set.pop_command() else { break };
             commands.push(command?);
         }
@@ -399,30 +310,16 @@ impl Daemon {
 impl Daemon {
     /// A session's process is gone; what it published before counts.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, why: &str) {
-        self.catch_up(now, id);
+        self.take_entries_of_session(now, id);
         self.close_session(now, id, why);
     }
 
-    /// A doorbell was rung. One that gets the engine up for nothing again and again is not heard for a while.
-    pub(crate) fn wake(&mut self, now: Instant, id: SessionId, slept: bool) {
+    fn wake(&mut self, now: Instant, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             // An eventfd that cannot be read is the host's doing and the host's loss: it stays readable only while
             // that process lives, and costs wake-ups, nothing more.
             let _ = session.doorbell.drain();
-            let idle = slept && !session.has_work() && session.full == 0;
             session.stir(now);
-            if idle && session.rings_too_often(now) {
-                self.poller.remove(&session.doorbell);
-                self.sessions.mute(id, now);
-            }
-        }
-    }
-
-    /// Pages that programs' data was in and is no more go back to the system, a few at a time.
-    fn trim(&mut self, now: Instant) {
-        if now >= self.trim_at {
-            self.engine.poll_trim(now, &mut self.sessions);
-            self.trim_at = now.after_us(TRIM_AGAIN_US);
         }
     }
 
@@ -431,7 +328,7 @@ impl Daemon {
         closed.clear();
         self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
-        self.catch_up_at(now, &closed);
+        self.take_all_entries(now);
         for anchor in closed.drain(..) {
             self.anchor_closed(now, anchor);
         }

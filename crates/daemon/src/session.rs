@@ -6,21 +6,17 @@
 
 use crate::capture::Captures;
 use crate::channels::Channels;
-use crate::poller::{Poller, Token};
-use std::collections::VecDeque;
+use crate::policy::Credentials;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::FenceReason;
 use toe_abi::region::{FENCED, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
-use toe_base::{Instant, QueueSetId, SessionId};
+use toe_base::{Cred, Instant, NetNs, QueueSetId, SessionId};
 use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, Region};
 
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
 /// cheap. A sleeping session's host rings the doorbell, as it does when the whole engine sleeps.
 const SESSIONS_ALWAYS_AWAKE: usize = 8;
-/// Rings of a session's doorbell for nothing, within so long a time, after which it is not heard for as long again.
-const VAIN_RINGS_MAX: u32 = 32;
-const VAIN_RINGS_US: u64 = 10_000;
 /// How long a session must have been quiet before it is put to sleep.
 const DOZE_AFTER_US: u64 = 10_000;
 
@@ -30,7 +26,20 @@ pub struct Peer {
     /// 0 when the process is in another process-id namespace.
     pub pid: u32,
     pub uid: u32,
+    /// The network namespace that it attached from.
+    pub netns: NetNs,
     pub program: String,
+}
+
+impl Peer {
+    pub fn of(who: &Credentials, program: String) -> Peer {
+        Peer { pid: who.pid, uid: who.uid, netns: who.netns, program }
+    }
+
+    /// The user in his network namespace: whose the session's sockets are.
+    pub fn cred(&self) -> Cred {
+        Cred { uid: self.uid, netns: self.netns }
+    }
 }
 
 /// One attached process.
@@ -50,8 +59,6 @@ pub struct Session {
     /// Queue sets for which the engine has completions that do not fit, as bits.
     pub full: u32,
     last_active: Instant,
-    /// Rings for nothing, and since when they are counted.
-    vain_rings: (u32, Instant),
     /// Present while this session alone sleeps.
     doze: Option<EngineSleep>,
 }
@@ -79,7 +86,6 @@ impl Session {
             touched: 0,
             full: 0,
             last_active: now,
-            vain_rings: (0, now),
             doze: None,
         };
         Ok((session, [memory, host_bell]))
@@ -92,7 +98,7 @@ impl Session {
     /// Writes the reason of a fence where the host finds it.
     pub fn mark_fenced(&self, reason: FenceReason) {
         // The header page is always inside the region.
-        let _ = self.region.mark(FENCED, reason as u32);
+        let _ = self.region.write_u32(FENCED, reason as u32);
     }
 
     pub fn has_work(&self) -> bool {
@@ -117,17 +123,6 @@ impl Session {
         if let Some(sleep) = self.doze.take() {
             sleep.end([&self.doorbell]);
         }
-    }
-
-    /// The doorbell woke the engine, and there was nothing. Whether that happens so often that it is better not to listen for a
-    /// while.
-    pub fn rings_too_often(&mut self, now: Instant) -> bool {
-        let (rings, since) = &mut self.vain_rings;
-        if now.since_us(*since) > VAIN_RINGS_US {
-            (*rings, *since) = (0, now);
-        }
-        *rings += 1;
-        *rings > VAIN_RINGS_MAX
     }
 
     /// Puts the session to sleep if it has been quiet for long.
@@ -173,8 +168,6 @@ pub struct Sessions {
     pub(crate) captures: Captures,
     /// The kernel keeps descriptors out of interrupts (Linux 6.16).
     pub(crate) interrupts_carry_nothing: bool,
-    /// Sessions whose doorbells are not heard, and until when.
-    muted: VecDeque<(SessionId, Instant)>,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -182,14 +175,7 @@ pub struct Sessions {
 impl Sessions {
     /// `staging_len`: octets of the engine's own memory.
     pub fn new(staging_len: u64) -> std::io::Result<Sessions> {
-        let staging = Region::reserve(staging_len).map_err(|errno| {
-            let why = std::io::Error::from(errno);
-            let mib = staging_len >> 20;
-            std::io::Error::new(
-                why.kind(),
-                format!("cannot reserve {mib} MiB of staging memory: {why}; free some or raise the limit"),
-            )
-        })?;
+        let (staging, _) = Region::create(staging_len)?;
         Ok(Sessions {
             slots: std::iter::repeat_with(Slot::default).take(SESSIONS_MAX).collect(),
             live: Vec::new(),
@@ -200,7 +186,6 @@ impl Sessions {
             channels: Channels::default(),
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
-            muted: VecDeque::new(),
             faults: Vec::new(),
         })
     }
@@ -302,27 +287,6 @@ impl Sessions {
             queue_set.map_or(Instant::FAR_FUTURE, EngineQueueSet::irq_deadline)
         };
         self.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
-    }
-
-    /// The session's doorbell, which was taken from the poller, is not heard for a while.
-    pub fn mute(&mut self, id: SessionId, now: Instant) {
-        self.muted.push_back((id, now.after_us(VAIN_RINGS_US)));
-    }
-
-    /// When [`Sessions::unmute`] is due next.
-    pub fn next_unmute(&self) -> Instant {
-        self.muted.front().map_or(Instant::FAR_FUTURE, |(_, until)| *until)
-    }
-
-    /// Doorbells that are to be heard again.
-    pub fn unmute(&mut self, now: Instant, poller: &Poller) {
-        while let Some((id, _)) = self.muted.front().copied().filter(|(_, until)| *until <= now) {
-            self.muted.pop_front();
-            let Some(session) = self.get_mut(id) else { continue };
-            session.vain_rings = (0, now);
-            // One that cannot be watched is as good as one whose process rings it for nothing.
-            let _ = poller.add(&session.doorbell, Token::Doorbell(id));
-        }
     }
 
     /// Puts quiet sessions to sleep when there are many.

@@ -5,12 +5,11 @@
 //! thousand a second are answered with RST and the others dropped.
 
 use std::time::Instant as Clock;
-use toe_abi::command::{FlowInfo, ListenArgs};
+use toe_abi::command::{FlowInfo, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::region::RegionLayout;
 use toe_base::window::UnscaledWindow;
 use toe_base::{Addr, Instant, PortId, QueueSetId, SeqNum, SessionId};
-use toe_engine::control::names::Twin;
 use toe_engine::{Counter, Engine, EngineConfig, HostSide, Link};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
@@ -96,10 +95,8 @@ fn listening_engine() -> (Engine, PortId) {
     let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
     engine.add_queue_set(session).expect("a first queue set");
     let anchor = engine.take_anchor(session).0;
-    let local = std::net::SocketAddr::from((ENGINE.0, 80));
-    let twin = Twin::listening(local.into(), 1, toe_base::Cred::default(), Instant::from_micros(1));
-    let twin = engine.add_twin(session, twin).expect("a first kernel socket");
-    let args = ListenArgs { local: local.into(), backlog: 64, anchor, twin, ..ListenArgs::default() };
+    let local = std::net::SocketAddr::from((ENGINE.0, 80)).into();
+    let args = ListenArgs { local, backlog: 64, anchor, twin: NO_HANDLE, ..ListenArgs::default() };
     let mut block = [0; 64];
     block.copy_from_slice(args.as_bytes());
     let listen = Command::Listen { token: 1 };

@@ -37,12 +37,9 @@ toe_base::counters! {
         DropNoTimestamp = "drop_no_timestamp",
         DropNoMemory = "drop_no_receive_memory",
         DropReassemblyFull = "drop_reassembly_full",
-        PrunedOutOfOrder = "pruned_out_of_order",
-        CollapsedWindows = "collapsed_windows",
         DropAcceptQueueFull = "drop_accept_queue_full",
         DropBacklogFull = "drop_backlog_full",
         DropFlowTableFull = "drop_flow_table_full",
-        DropOverQuota = "drop_over_quota",
         DropControlQueueFull = "drop_control_queue_full",
         DropAfterClose = "drop_data_after_close",
         ChallengeAcks = "challenge_acks",
@@ -52,7 +49,6 @@ toe_base::counters! {
         OrphansReset = "orphans_reset",
         TimeWaitEvicted = "time_wait_evicted",
         TimeWaitReused = "time_wait_reused",
-        TimeWaitResets = "time_wait_resets_ignored",
         CookiesSent = "syn_cookies_sent",
         CookiesGood = "syn_cookies_received",
         CookiesBad = "syn_cookies_failed",
@@ -75,7 +71,6 @@ toe_base::counters! {
         PassiveOpens = "passive_opens",
         ActiveOpens = "active_opens",
         ConnectRefused = "connect_refused",
-        OverQuota = "over_quota",
         NeighbourFailures = "neighbour_failures",
         TwinsGone = "twins_gone",
         StaleEntries = "stale_entries",
@@ -91,7 +86,6 @@ toe_base::counters! {
         FenceBadIrqMode = "fence_bad_irq_mode",
         FenceUnknownHandle = "fence_unknown_handle",
         FenceCompletionOverflow = "fence_completion_overflow",
-        FenceMemoryLost = "fence_memory_lost",
     }
 }
 
@@ -112,7 +106,6 @@ impl Counter {
             FenceReason::BadIrqMode => Counter::FenceBadIrqMode,
             FenceReason::UnknownHandle => Counter::FenceUnknownHandle,
             FenceReason::CompletionOverflow => Counter::FenceCompletionOverflow,
-            FenceReason::MemoryLost => Counter::FenceMemoryLost,
         }
     }
 }

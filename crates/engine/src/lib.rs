@@ -27,5 +27,4 @@ pub use flow::tcp::ecn::EcnMode;
 pub use flow::tcp::fast_open::FastOpenMode;
 pub use flow::tcp::open::{SynCookies, TcpConfig};
 pub use hostif::HostSide;
-pub use hostif::users::{Limit, Quotas, Resource, User, UserIdx, Users};
 pub use work::{Claimed, Link, Sighting, SightingEnd};

@@ -249,19 +249,6 @@ pub enum FlowEvent {
     Abort(Errno),
 }
 
-/// Who is charged for something: the place of a user's record in [`crate::hostif::users`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UserIdx(pub u32);
-
-impl UserIdx {
-    /// What has this is charged to nobody.
-    pub const NOBODY: UserIdx = UserIdx(0);
-
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
 /// Who holds a flow on the host side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {

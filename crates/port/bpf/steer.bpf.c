@@ -29,9 +29,6 @@ static long (*const sk_release)(void *sock) = (void *)BPF_FUNC_sk_release;
 #define PROTOCOL_TCP 6
 /* More fragments, or not the first one. */
 #define FRAGMENT NET16(0x3fff)
-/* Of a TCP header's flags. */
-#define SYN 0x02
-#define ACK 0x10
 
 /* What the engine has of a port number; steering.rs has the same numbers. */
 #define RESERVED 1     /* the engine alone has the port */
@@ -52,11 +49,8 @@ struct ipv4 {
     __be32 src, dst;
 };
 
-/* What a TCP header begins with. */
-struct tcp {
+struct tcp_ports {
     __be16 src, dst;
-    __be32 seq, ack;
-    __u8 header_len, flags;
 };
 
 /* Octets as on the wire. */
@@ -111,29 +105,27 @@ struct {
     TYPE(value, __u8);
 } flows SEC(".maps");
 
-/* What the kernel has for a segment. */
-enum { NOTHING, LISTENER, CONNECTION };
-
-static ALWAYS_INLINE int kernels(struct xdp_md *ctx, const struct ipv4 *ip, const struct tcp *tcp) {
+/* A connection of the kernel's own, in whatever state, stays the kernel's: it may be older than the engine's listener. */
+static ALWAYS_INLINE int kernel_has(struct xdp_md *ctx, const struct ipv4 *ip, const struct tcp_ports *tcp) {
     struct bpf_sock_tuple tuple = {
         .ipv4 = {.saddr = ip->src, .daddr = ip->dst, .sport = tcp->src, .dport = tcp->dst},
     };
     struct bpf_sock *sock = skc_lookup_tcp(ctx, &tuple, sizeof tuple.ipv4, BPF_F_CURRENT_NETNS, 0);
     if (!sock)
-        return NOTHING;
-    int has = sock->state == BPF_TCP_LISTEN ? LISTENER : CONNECTION;
+        return 0;
+    int is_connection = sock->state != BPF_TCP_LISTEN;
     sk_release(sock);
-    return has;
+    return is_connection;
 }
 
-static ALWAYS_INLINE int is_listened_at(__u32 use, const struct ipv4 *ip, const struct tcp *tcp) {
+static ALWAYS_INLINE int is_listened_at(__u32 use, const struct ipv4 *ip, const struct tcp_ports *tcp) {
     if (use & LISTENS_ANY)
         return 1;
     struct endpoint local = {.addr = ip->dst, .port = tcp->dst};
     return use & LISTENS_SOME && map_lookup(&listeners, &local);
 }
 
-static ALWAYS_INLINE int is_engines(struct xdp_md *ctx, const struct ipv4 *ip, const struct tcp *tcp) {
+static ALWAYS_INLINE int is_engines(struct xdp_md *ctx, const struct ipv4 *ip, const struct tcp_ports *tcp) {
     __u32 port = NET16(tcp->dst);
     const __u32 *use = map_lookup(&ports, &port);
     if (!use || !*use)
@@ -143,19 +135,12 @@ static ALWAYS_INLINE int is_engines(struct xdp_md *ctx, const struct ipv4 *ip, c
         return 0;
     if (*use & RESERVED)
         return 1;
-    int is_listened = is_listened_at(*use, ip, tcp), is_flow = 0;
     if (*use & FLOWS) {
         struct flow flow = {ip->dst, ip->src, tcp->dst, tcp->src};
-        is_flow = map_lookup(&flows, &flow) != 0;
+        if (map_lookup(&flows, &flow))
+            return !kernel_has(ctx, ip, tcp);
     }
-    if (!is_listened && !is_flow)
-        return 0;
-    int has = kernels(ctx, ip, tcp);
-    /* A connection of the kernel's own, in whatever state, stays the kernel's: it may be older than the engine's listener. */
-    if (has == CONNECTION)
-        return 0;
-    /* What begins a connection at a listener of the kernel's is not for whoever connects from its port. */
-    return is_listened || has != LISTENER || (tcp->flags & (SYN | ACK)) != SYN;
+    return is_listened_at(*use, ip, tcp) && !kernel_has(ctx, ip, tcp);
 }
 
 SEC("xdp")
@@ -169,7 +154,7 @@ int steer(struct xdp_md *ctx) {
     /* A group's frame is the kernel's to judge. A header with options is as well: the engine takes none. */
     if (eth->dst[0] & 1 || ip->version_and_len != 0x45 || ip->protocol != PROTOCOL_TCP || ip->fragment & FRAGMENT)
         return XDP_PASS;
-    const struct tcp *tcp = (const void *)(ip + 1);
+    const struct tcp_ports *tcp = (const void *)(ip + 1);
     if ((const void *)(tcp + 1) > end)
         return XDP_PASS;
     if (!is_engines(ctx, ip, tcp))

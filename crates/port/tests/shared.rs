@@ -202,24 +202,6 @@ fn a_connection_without_a_listener_is_steered_alone() {
     });
 }
 
-/// Whoever connects from the port of a kernel's listener does not get who comes to that.
-#[test]
-fn a_syn_for_a_listener_of_the_kernel_is_for_no_connection_from_its_port() {
-    let Some(namespace) = namespace() else { return };
-    let inside = namespace.name().to_owned();
-    namespace.run(move || {
-        let mut wire = Wire::open(&inside);
-        wire.steering().address(HOST, true).expect("a map");
-        let peer = SocketAddrV4::new(PEER, PEER_PORT);
-        wire.steering().flow(at(83), peer, true).expect("a map");
-        assert_eq!(wire.who_gets_syn(at(83)), Got::Engine, "both may begin at once");
-        let _listener = TcpListener::bind(at(83)).expect("the kernel's address is there");
-        let ack = Some(SeqNum::new(7));
-        assert_eq!(wire.who_gets(at(83), TcpFlags::NONE, ack), Got::Engine, "it goes on");
-        assert_eq!(wire.who_gets_syn(at(83)), Got::Kernel { reset: false }, "a SYN-ACK");
-    });
-}
-
 /// A connection that the kernel has on the port of a listener of the engine stays the kernel's, from its handshake on.
 #[test]
 fn connections_of_the_kernel_stay_its_own() {

@@ -4,7 +4,6 @@
 //! accesses:
 //!
 //! - [`region`]: the mapping, and copies in and out of it;
-//! - [`lost_memory`]: what happens where the system has no page for it;
 //! - [`host_cursor`] and [`engine_cursor`]: the ends of a ring. The host's ends take the engine at its word, as a
 //!   driver does its device; the engine's ends take the host for hostile. They are different types, so that one
 //!   cannot stand in for the other;
@@ -24,7 +23,6 @@ pub mod engine_cursor;
 pub mod host_cursor;
 pub mod irq;
 pub mod load;
-pub mod lost_memory;
 pub mod moderation;
 pub mod queue_set;
 pub mod region;

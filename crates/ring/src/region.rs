@@ -17,7 +17,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use crate::lost_memory::Watched;
 use crate::sync::Words;
 use toe_abi::region::{PAGE, RegionLayout};
 
@@ -26,10 +25,6 @@ const _: () = assert!(usize::BITS == 64, "offsets of a region are 64-bit");
 /// An access reached outside the region. On the engine's side the session that asked for it is to be fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
-
-/// Octets that are written at a time. What is lost meanwhile is written to no more, so that the spare pages suffice
-/// ([`crate::lost_memory`]).
-const STEP: usize = 64 << 10;
 
 impl core::fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -46,8 +41,6 @@ struct Mapping {
     len: NonZeroUsize,
     /// Octets of it that may be used: all, or none once it is gone.
     usable: AtomicU64,
-    /// The engine's side: that it outlives what the system has no page for.
-    watched: Option<Watched>,
 }
 
 // SAFETY: needed so that threads can share a region. A `Mapping` is an address and a length that never change, and an atomic; it
@@ -61,20 +54,10 @@ impl Drop for Mapping {
         if self.usable.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.watched = None;
         // SAFETY: needed to give the address range back. `start` and `len` are exactly what `mmap` returned, and no
         // pointer into the range is left: every `Region` that could make one holds this `Mapping` alive.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len.get()) };
     }
-}
-
-/// Maps all of a file, for both sides to write.
-fn map_shared(file: impl AsFd, len: NonZeroUsize) -> Result<*mut core::ffi::c_void> {
-    let (read_write, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-    // SAFETY: needed because a shared mapping is what the interface is made of. The kernel chooses the address
-    // (null hint, no MAP_FIXED), so no memory of this process is replaced; the file is as long as the mapping
-    // and sealed, so pages of it cannot vanish.
-    unsafe { rustix::mm::mmap(ptr::null_mut(), len.get(), read_write, flags, file, 0) }
 }
 
 /// A mapped region. Cheap to clone: clones share the mapping.
@@ -99,42 +82,7 @@ impl Region {
         let file = rustix::fs::memfd_create("toe-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok((Region::map_watched(&file, len)?, file))
-    }
-
-    /// Memory of this process alone, all of which the system has promised: where it cannot, that shows here and not later.
-    pub fn reserve(len: u64) -> Result<Region> {
-        let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
-        // SAFETY: needed because it is to be given back page by page, as the memory of sessions is. The kernel chooses the
-        // address (null hint, no MAP_FIXED), so no memory of this process is replaced.
-        let start = unsafe {
-            let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-            rustix::mm::mmap_anonymous(ptr::null_mut(), size.get(), read_write, shared)?
-        };
-        Region::of_mapping(start, size, true)
-    }
-
-    /// Maps a file whose pages may turn out not to be there.
-    pub(crate) fn map_watched(file: impl AsFd, len: u64) -> Result<Region> {
-        let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
-        Region::of_mapping(map_shared(file, size)?, size, true)
-    }
-
-    /// Maps a file whose pages, if they are not there, are the process's end: the host's side.
-    pub(crate) fn map_unwatched(file: impl AsFd, len: u64) -> Result<Region> {
-        let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
-        Region::of_mapping(map_shared(file, size)?, size, false)
-    }
-
-    fn of_mapping(start: *mut core::ffi::c_void, len: NonZeroUsize, is_watched: bool) -> Result<Region> {
-        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let usable = AtomicU64::new(len.get() as u64);
-        // From here on it is unmapped when it goes, whatever happens.
-        let mut mapping = Mapping { start, len, usable, watched: None };
-        if is_watched {
-            mapping.watched = Some(Watched::new(start.as_ptr() as usize, len.get())?);
-        }
-        Ok(Region { start, mapping: Arc::new(mapping) })
+        Ok((Region::map_len(&file, len)?, file))
     }
 
     /// Makes the region of a new session and writes its header page.
@@ -145,8 +93,7 @@ impl Region {
     }
 
     /// The host's side: maps a region that an engine made. `EINVAL` unless it is exactly `len` octets long and sealed
-    /// against shrinking, without which a later access could end in SIGBUS. Where the system has no memory for a page at its
-    /// first touch it still does, as in any memory of a program's own.
+    /// against shrinking, without which a later access could end in SIGBUS.
     pub fn map(file: impl AsFd, len: u64) -> Result<Region> {
         let file = file.as_fd();
         let seals = rustix::fs::fcntl_get_seals(file)?;
@@ -156,12 +103,26 @@ impl Region {
         if u64::try_from(rustix::fs::fstat(file)?.st_size) != Ok(len) {
             return Err(Errno::INVAL);
         }
-        Region::map_unwatched(file, len)
+        Region::map_len(file, len)
     }
 
-    /// Whether the system had no memory for an octet of it. Nothing is written to it any more.
-    pub fn is_lost(&self) -> bool {
-        self.mapping.watched.as_ref().is_some_and(Watched::is_lost)
+    fn map_len(file: impl AsFd, len: u64) -> Result<Region> {
+        let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
+        // SAFETY: needed because a shared mapping is what the interface is made of. The kernel chooses the address
+        // (null hint, no MAP_FIXED), so no memory of this process is replaced; the file is as long as the mapping
+        // and sealed, so pages of it cannot vanish.
+        let start = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                size.get(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file,
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Region { start, mapping: Arc::new(Mapping { start, len: size, usable: AtomicU64::new(len) }) })
     }
 
     /// Octets in the region.
@@ -204,23 +165,13 @@ impl Region {
         Ok(unsafe { self.start.as_ptr().add(offset as usize) })
     }
 
-    /// The same, to be written to: nowhere in a region that is lost.
-    fn at_mut(&self, offset: u64, len: usize) -> core::result::Result<*mut u8, OutOfRange> {
-        if self.is_lost() { Err(OutOfRange) } else { self.at(offset, len) }
-    }
-
     /// Copies `from` into the region.
     pub fn write(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
-        let mut offset = offset;
-        self.at(offset, from.len())?;
-        for step in from.chunks(STEP) {
-            let to = self.at_mut(offset, step.len())?;
-            // SAFETY: needed because the octets are shared with another process. `to` is good for `step.len()` octets
-            // (checked above) and `step` is ordinary memory, which the mapping never overlaps because no reference into
-            // it exists. On concurrent change see `read`; what the other side finds then is its own loss.
-            unsafe { ptr::copy_nonoverlapping(step.as_ptr(), to, step.len()) };
-            offset += step.len() as u64;
-        }
+        let to = self.at(offset, from.len())?;
+        // SAFETY: needed because the octets are shared with another process. `to` is good for `from.len()` octets
+        // (checked above) and `from` is ordinary memory, which the mapping never overlaps because no reference into
+        // it exists. On concurrent change see `read`; what the other side finds then is its own loss.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         Ok(())
     }
 
@@ -259,18 +210,10 @@ impl Region {
     ) -> core::result::Result<(), OutOfRange> {
         let len = len as usize;
         let source = from.at(from_offset, len)?;
-        let target = to.at_mut(to_offset, len)?;
-        let overlap = source.addr().abs_diff(target.addr()) < len;
-        // Within one region by a step of all: what lies ahead must not be overwritten.
-        let step = if overlap { len } else { STEP };
-        let mut done = 0;
-        while done < len && !to.is_lost() {
-            let count = step.min(len - done);
-            // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` octets
-            // (checked above), of which these are a part; `ptr::copy` allows overlap. On concurrent change see `read`.
-            unsafe { ptr::copy(source.add(done), target.add(done), count) };
-            done += count;
-        }
+        let target = to.at(to_offset, len)?;
+        // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` octets
+        // (checked above); `ptr::copy` allows overlap. On concurrent change see `read`.
+        unsafe { ptr::copy(source, target, len) };
         Ok(())
     }
 
@@ -317,17 +260,6 @@ impl Region {
 
     /// Writes the word at `offset` (release). A misaligned offset counts as out of range.
     pub fn write_u32(&self, offset: u64, value: u32) -> core::result::Result<(), OutOfRange> {
-        self.at_mut(offset, size_of::<u32>())?;
-        self.u32_at(offset)?.store(value, Ordering::Release);
-        Ok(())
-    }
-
-    /// The same for a word of the first page, which is written also where another page of the region was lost.
-    pub fn mark(&self, offset: u64, value: u32) -> core::result::Result<(), OutOfRange> {
-        let is_gone = self.mapping.watched.as_ref().is_some_and(Watched::is_first_page_lost);
-        if is_gone || offset >= PAGE {
-            return Err(OutOfRange);
-        }
         self.u32_at(offset)?.store(value, Ordering::Release);
         Ok(())
     }
@@ -360,7 +292,7 @@ impl Words for Region {
     }
 
     fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
-        if let (false, Ok(word)) = (self.is_lost(), self.u64_at(offset)) {
+        if let Ok(word) = self.u64_at(offset) {
             word.store(value, order);
         }
     }
@@ -370,20 +302,17 @@ impl Words for Region {
     }
 
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
-        if let (false, Ok(word)) = (self.is_lost(), self.u32_at(offset)) {
+        if let Ok(word) = self.u32_at(offset) {
             word.store(value, order);
         }
     }
 
     fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
         let exchange = |word: &AtomicU64| word.compare_exchange(old, new, order, Ordering::Relaxed).is_ok();
-        !self.is_lost() && self.u64_at(offset).is_ok_and(exchange)
+        self.u64_at(offset).is_ok_and(exchange)
     }
 
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
-        let or = |word: &AtomicU64| {
-            if self.is_lost() { word.load(Ordering::Acquire) } else { word.fetch_or(bits, order) }
-        };
-        self.u64_at(offset).map_or(0, or)
+        self.u64_at(offset).map_or(0, |word| word.fetch_or(bits, order))
     }
 }

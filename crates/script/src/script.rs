@@ -62,8 +62,6 @@ pub enum SettingName {
     FastOpen,
     /// `always` or `off`.
     SynCookies,
-    /// `on` or `off`: whether a reset leaves TIME-WAIT as it is.
-    Rfc1337,
     /// `on` or `off`.
     Sack,
     Timestamps,

@@ -8,11 +8,11 @@ use crate::node::{Node, PORT, QS};
 use crate::random::{Draws, Random};
 use crate::swarm::Swarm;
 use std::net::{Ipv4Addr, SocketAddr};
-use toe_abi::command::{ListenArgs, NO_HANDLE};
+use toe_abi::command::ListenArgs;
 use toe_abi::entry::Command;
-use toe_base::{AnchorHandle, Cred};
+use toe_base::AnchorHandle;
 use toe_engine::Engine;
-use toe_engine::control::names::Twin;
+use toe_engine::control::listen::Twin;
 use toe_wire::EthRepr;
 use toe_wire::link::RxOffload;
 use zerocopy::IntoBytes;
@@ -53,13 +53,20 @@ impl Target {
         let session = node.attach(&swarm).map(|at| node.sessions[at].id).unwrap_or_default();
         let anchor = node.engine.take_anchor(session);
         let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
-        let clock = node.clock(0);
-        let twin = Twin::listening(local.into(), TWIN, Cred::default(), clock);
-        let twin = node.engine.add_twin(session, twin).unwrap_or(NO_HANDLE);
+        let twin = Twin {
+            local: local.into(),
+            v6_only: false,
+            identity: TWIN,
+            shares_port: false,
+            netns: toe_base::NetNs(0),
+            listens: true,
+        };
+        let twin = node.engine.add_twin(session, twin);
         let args =
             ListenArgs { local: local.into(), backlog: 16, anchor: anchor.0, twin, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
+        let clock = node.clock(0);
         let command = Command::Listen { token: 1 };
         let listens = node.engine.handle_command(clock, session, QS, command, &block, &mut node.memory);
         debug_assert!(listens.is_ok(), "it keeps to the contract");
@@ -82,8 +89,7 @@ impl Target {
 
     /// The kernel socket that holds the listener's port goes.
     pub fn twin_goes(&mut self) {
-        let clock = self.node.clock(self.now_us);
-        self.node.engine.twin_gone(clock, TWIN, &mut self.node.memory);
+        self.node.engine.twin_gone(TWIN);
         self.settle();
     }
 

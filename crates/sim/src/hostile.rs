@@ -9,8 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
-use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId, NetNs};
-use toe_engine::control::names::Twin;
+use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
 use zerocopy::IntoBytes;
 
 /// What a hostile host remembers.
@@ -24,10 +23,6 @@ pub struct Mischief {
 /// Names that it remembers, and anchors that it takes.
 const NAMES_MAX: usize = 64;
 const ANCHORS_MAX: usize = 32;
-/// What its kernel sockets are called: those of ordinary programs have the numbers of their anchors.
-pub const HOSTILE_TWINS: u64 = 1 << 40;
-/// Where ordinary programs listen, and connect from.
-pub const PORTS_OF_OTHERS: core::ops::Range<u16> = 1..8000;
 
 impl Mischief {
     /// Its descriptors are closed.
@@ -182,41 +177,16 @@ impl Session {
         SocketAddr::from((to, port))
     }
 
-    /// A kernel socket that it shows, or says that it has shown: a good one only at ports that no ordinary program has,
-    /// because the kernel gives it no other.
-    fn some_twin(&self, cx: &mut Cx<'_>, at: SocketAddr, listens: bool) -> u32 {
-        let good = Twin { listens, ..Twin::bound(at.into(), HOSTILE_TWINS, Cred::default(), cx.clock) };
-        let twin = match cx.random.below(8) {
-            0 => return cx.random.below(4),
-            1 => return NO_HANDLE,
-            2 => Twin { netns: NetNs(1), ..good },
-            3 => Twin { local: self.some_place(cx).into(), listens: false, ..good },
-            4 => Twin { listens: false, ..good },
-            _ => Twin { shares_port: cx.random.one_in(2), ..good },
-        };
-        if PORTS_OF_OTHERS.contains(&twin.local.port) && twin.netns == NetNs::default() {
-            return NO_HANDLE;
-        }
-        let identity = HOSTILE_TWINS + u64::from(cx.random.below(8));
-        let handle = cx.engine.add_twin(self.id, Twin { identity, ..twin });
-        if cx.random.one_in(8) {
-            cx.engine.twin_gone(cx.clock, identity, cx.memory);
-        }
-        handle.unwrap_or(NO_HANDLE)
-    }
-
     fn connect_args(&self, cx: &mut Cx<'_>, anchor: AnchorHandle) -> ConnectArgs {
-        let local = cx.random.one_in(3).then(|| self.some_place(cx));
-        let twin = local.map_or(NO_HANDLE, |local| self.some_twin(cx, local, false));
-        let (local, remote) = (local.map(Into::into).unwrap_or_default(), self.some_place(cx).into());
-        ConnectArgs { remote, local, anchor: anchor.0, twin, ..ConnectArgs::default() }
+        let local = if cx.random.one_in(6) { self.some_place(cx).into() } else { Default::default() };
+        let remote = self.some_place(cx).into();
+        ConnectArgs { remote, local, anchor: anchor.0, ..ConnectArgs::default() }
     }
 
     fn listen_args(&self, cx: &mut Cx<'_>, anchor: AnchorHandle) -> ListenArgs {
         let backlog = cx.random.any_size(1 << 20);
-        let local = self.some_place(cx);
-        let twin = self.some_twin(cx, local, true);
-        ListenArgs { local: local.into(), backlog, anchor: anchor.0, twin, ..ListenArgs::default() }
+        let local = self.some_place(cx).into();
+        ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..ListenArgs::default() }
     }
 
     fn some_command(&mut self, cx: &mut Cx<'_>) -> Command {

@@ -40,14 +40,6 @@ impl Engine {
         Engine::on_bad_shared_link(lab, "")
     }
 
-    /// The same with more that `toe start` is given.
-    pub fn on_shared_link_with(lab: &Lab, settings: &[&str]) -> Engine {
-        must(lab.share_engine_addr());
-        let port = Some((format!("xdp:{ENGINE_LINK}"), ENGINE_ADDR));
-        let options = Options { spot: Side::Server.into(), port, addr6: None, suffix: "", settings };
-        Engine(must(engine::Engine::start(lab, &options)))
-    }
-
     /// The same with `faults` as in [`Engine::on_link`].
     pub fn on_bad_shared_link(lab: &Lab, faults: &str) -> Engine {
         must(lab.share_engine_addr());
@@ -91,6 +83,12 @@ impl Engine {
         must(lab.give_tap_its_address());
         must(lab.give_addr6(Side::Server, TAP_LINK, TAP_KERNEL_ADDR6));
         engine
+    }
+
+    /// An engine with the `local` port only, with more that `toe start` is given.
+    pub fn local_with(lab: &Lab, settings: &[&str]) -> Engine {
+        let options = Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "", settings };
+        Engine(must(engine::Engine::start(lab, &options)))
     }
 
     /// An engine on the server's end of the lab's link, with more that `toe start` is given.

@@ -1,5 +1,5 @@
 //! What the tests of OpenTOE as a whole are made of. `tests/structure` reads the source; `tests/programs` runs
-//! unmodified programs, `tests/hostile` those of users who mean harm ([`attacker`]).
+//! unmodified programs.
 //!
 //! A whole-program test makes a [`lab::Lab`] (network namespaces of its own), starts an [`engine::Engine`] in it and
 //! programs on it, and looks at both from outside. Everything that a test starts is ended and removed when its value
@@ -7,7 +7,6 @@
 //! by `toe-lab`, which `toe bench` uses too; the modules of the same names here turn its errors into panics.
 #![forbid(unsafe_code)]
 
-pub mod attacker;
 pub mod bins;
 pub mod child;
 pub mod engine;

@@ -2,15 +2,12 @@
 output what it sees, a line at a time. They are ordinary programs: which stack they use is decided from outside."""
 
 import errno
-import fcntl
 import hashlib
 import http.server
 import os
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 
@@ -124,118 +121,6 @@ def echo_many(port, host="0.0.0.0"):
         threading.Thread(target=serve, args=(conn,), daemon=True).start()
 
 
-def echo_at_device(port, device):
-    """As echo-many at an address that this one device alone has."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
-    listener.bind(("127.0.0.1", int(port)))
-    listener.listen(64)
-    say("listening", listener.fileno())
-    while True:
-        conn, _ = listener.accept()
-        with conn:
-            while data := conn.recv(1 << 16):
-                conn.sendall(data)
-
-
-def slow_server(port):
-    """Takes no connection until there is a line of input; then sends back what comes on all."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", int(port)))
-    listener.listen(1)
-    say("listening", listener.fileno())
-    sys.stdin.readline()
-
-    def serve(conn):
-        with conn:
-            while data := conn.recv(1 << 16):
-                conn.sendall(data)
-
-    while True:
-        threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-
-
-def shared_slow_server(port):
-    """Takes no connection, and a child process could as well: nobody has them but the stack."""
-    listener = socket.create_server(("0.0.0.0", int(port)), backlog=64)
-    if os.fork() == 0:
-        sys.stdin.read()
-        os._exit(0)
-    say("listening", listener.fileno())
-    sys.stdin.read()
-
-
-def push(host, port, length):
-    """Sends so many octets to whoever listens, and says when his stack has taken the last of them."""
-    conn = socket.create_connection((host, int(port)), 20)
-    conn.settimeout(20)
-    conn.sendall(bytes(int(length)))
-    end = time.monotonic() + 30
-    left = int(length)
-    while left and time.monotonic() < end:
-        time.sleep(0.001)
-        left = struct.unpack("i", fcntl.ioctl(conn, termios.TIOCOUTQ, bytes(4)))[0]
-    say("left", left)
-
-
-def patient(host, port, first):
-    """Connects to a server that takes nothing until connections wait; says what the last one, from port `first`, gets."""
-    fillers = []
-    for local in range(int(first) + 1, int(first) + 200):
-        conn = socket.socket()
-        conn.bind((host, local))
-        conn.settimeout(1)
-        try:
-            conn.connect((host, int(port)))
-        except OSError:
-            break
-        fillers.append(conn)
-    conn = socket.socket()
-    conn.bind((host, int(first)))
-    conn.setblocking(False)
-    conn.connect_ex((host, int(port)))
-    conn.settimeout(60)
-    say("waiting", len(fillers))
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            conn.sendall(b"ping")
-            break
-        except OSError:
-            time.sleep(0.01)
-    try:
-        say("got", conn.recv(64).decode())
-    except OSError as error:
-        say("got", name_of(error))
-
-
-def senders(port):
-    """Sends without end on each connection, however slowly it is taken."""
-
-    def serve(conn):
-        block = bytes(1 << 16)
-        try:
-            while True:
-                conn.sendall(block)
-        except OSError:
-            pass
-
-    listener = socket.create_server(("0.0.0.0", int(port)), backlog=512)
-    say("listening", listener.fileno())
-    while True:
-        threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-
-
-def deaf(port):
-    """Accepts connections and reads nothing."""
-    listener = socket.create_server(("0.0.0.0", int(port)), backlog=512)
-    say("listening", listener.fileno())
-    held = []
-    while True:
-        held.append(listener.accept()[0])
-
-
 def echo_alone(port):
     """Accepts one connection, gives its listener up, and sends back what comes."""
     listener = socket.create_server(("0.0.0.0", int(port)))
@@ -297,48 +182,6 @@ def ping(conn):
         return name_of(error)
 
 
-def exchanges(host, port):
-    """On each line `WORD COUNT` of input makes so many exchanges with an echo server, each fourth on a connection of its
-    own, the others on one that is held; says how many were right, and in how many µs half of them and 99 % were."""
-    held = socket.create_connection((host, int(port)), 20)
-    held.settimeout(60)
-    say("connected")
-    for line in sys.stdin:
-        word, count = line.split()
-        good, took = 0, []
-        for n in range(int(count)):
-            begin = time.monotonic_ns()
-            if n % 4:
-                good += ping(held) == "ok"
-            else:
-                with socket.create_connection((host, int(port)), 60) as conn:
-                    good += ping(conn) == "ok"
-            took.append((time.monotonic_ns() - begin) // 1000)
-        took.sort()
-        say("right", good, "median", took[len(took) // 2], "p99", took[len(took) * 99 // 100], "in", word + ".")
-
-
-def from_ports(host, port, first, count):
-    """Connects to an echo server from each of so many ports of its own choice; says how many of them reached it."""
-    right, other = 0, {}
-    for local in range(int(first), int(first) + int(count)):
-        with socket.socket() as conn:
-            conn.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            conn.settimeout(5)
-            try:
-                conn.bind(("", local))
-                conn.connect((host, int(port)))
-                conn.sendall(b"ping")
-                got = conn.recv(64)
-            except OSError as error:
-                got = name_of(error).encode()
-        if got == b"ping":
-            right += 1
-        else:
-            other[got] = other.get(got, 0) + 1
-    say("right", right, "other", other)
-
-
 def hold(count, host, port):
     """Holds `count` idle connections until its input ends."""
     held = [socket.create_connection((host, int(port)), 20) for _ in range(int(count))]
@@ -385,8 +228,7 @@ def name_of(error):
     return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_at_device, slow_server, shared_slow_server, push, patient, senders, deaf,
-         echo_alone, talk, churn, two_stacks, exchanges, from_ports, hold, listen6, inetd)
+ROLES = (put_server, reader, sender, echo_server, echo_client, echo_many, echo_alone, talk, churn, two_stacks, hold, listen6, inetd)
 
 if __name__ == "__main__":
     {role.__name__.replace("_", "-"): role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

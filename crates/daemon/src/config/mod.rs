@@ -4,19 +4,21 @@
 //! error names the place, what is wrong there and what to do.
 
 mod ports;
-mod quota;
 mod tcp;
+mod users;
 
 pub use ports::{Cidr, PortConfig};
+pub use users::{RunAs, SeccompMode, UserFlags};
 
 use crate::cores::CoreList;
+use crate::policy::Allowed;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use ports::{FilePort, GivenPort, check_ports, pair_ports};
 use serde::Deserialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toe_abi::place;
-use toe_engine::{Quotas, TcpConfig};
+use toe_engine::TcpConfig;
 use toml::Spanned;
 
 /// The word that stands for the engine's own port in `--port local`.
@@ -67,24 +69,17 @@ pub struct Flags {
     /// SYN cookies: off, on or always.
     #[arg(long, value_name = "MODE")]
     pub syn_cookies: Option<String>,
-    /// A reset does not end TIME_WAIT: off or on.
-    #[arg(long, value_name = "MODE")]
-    pub rfc1337: Option<String>,
     /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
     #[arg(long, value_name = "LIST")]
     pub cores: Option<String>,
-    /// A user id that may attach, besides root and the engine's own; everyone may when none is given.
-    #[arg(long, value_name = "UID")]
-    pub allow_uid: Vec<u32>,
+    #[command(flatten)]
+    pub users: UserFlags,
     /// Receive memory of one session, in MiB (taken as it is used).
     #[arg(long, value_name = "MIB")]
     pub receive_memory_mib: Option<u64>,
     /// Send memory of one session, in MiB (taken as it is used).
     #[arg(long, value_name = "MIB")]
     pub send_memory_mib: Option<u64>,
-    /// What users may have, as user_flows=1000; see [quota] in `toe start --help`.
-    #[arg(long, value_name = "NAME=N")]
-    pub quota: Vec<String>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as toe_daemon=debug.
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
@@ -127,13 +122,13 @@ pub struct Config {
     pub tcp: TcpConfig,
     /// `None`: wherever the kernel likes.
     pub cores: Option<CoreList>,
-    /// `None`: everyone may attach.
-    pub allow_uids: Option<Vec<u32>>,
+    pub allowed: Allowed,
+    /// Whom the engine runs as once it has opened what it needs root for.
+    pub user: RunAs,
+    pub seccomp: SeccompMode,
     /// Octets of one session's receive and send part.
     pub receive_len: u64,
     pub send_len: u64,
-    /// What users may have.
-    pub quotas: Quotas,
     /// What is logged, if anything was said about it.
     pub log: Option<String>,
     pub log_format: LogFormat,
@@ -169,7 +164,11 @@ struct FileConfig {
     spin_us: Option<Spanned<u64>>,
     direct: Option<bool>,
     cores: Option<Spanned<String>>,
-    allow_uids: Option<Vec<u32>>,
+    allow_uids: Option<Vec<Spanned<users::Id>>>,
+    allow_groups: Option<Vec<Spanned<users::Id>>>,
+    allow_all: Option<bool>,
+    user: Option<Spanned<users::Id>>,
+    seccomp: Option<Spanned<String>>,
     receive_memory_mib: Option<Spanned<u64>>,
     send_memory_mib: Option<Spanned<u64>>,
     log: Option<String>,
@@ -177,8 +176,6 @@ struct FileConfig {
     log_file: Option<PathBuf>,
     #[serde(default)]
     tcp: tcp::FileTcp,
-    #[serde(default)]
-    quota: quota::FileQuota,
     /// For programs: read by `toe run`, and checked by `toe start`.
     #[serde(default, rename = "policy")]
     _policy: serde::de::IgnoredAny,
@@ -245,18 +242,12 @@ impl Config {
             ecn: word(flags.ecn, "--ecn", file.tcp.ecn),
             fast_open: word(flags.fast_open, "--fast-open", file.tcp.fast_open),
             syn_cookies: word(flags.syn_cookies, "--syn-cookies", file.tcp.syn_cookies),
-            rfc1337: word(flags.rfc1337, "--rfc1337", file.tcp.rfc1337),
         })?;
         let memory = SESSION_MEMORY_MIB_DEFAULT;
         let receive =
             number(flags.receive_memory_mib, "--receive-memory-mib", file.receive_memory_mib, memory);
         let send = number(flags.send_memory_mib, "--send-memory-mib", file.send_memory_mib, memory);
 
-        // The command line comes last, and wins.
-        let mut quotas = file.quota.given(given);
-        for flag in &flags.quota {
-            quotas.push(quota::from_flag(flag)?);
-        }
         let ports = if ports.is_empty() {
             file.ports.into_iter().map(|port| port.given(&given)).collect()
         } else {
@@ -268,7 +259,14 @@ impl Config {
                 "the local port serves 127.0.0.0/8 and ::1 and takes no address or gateway; leave them out";
             return Err(local.port.bad(what.to_owned()));
         }
-        let allow_uids = if flags.allow_uid.is_empty() { file.allow_uids } else { Some(flags.allow_uid) };
+        let in_file = users::FileUsers {
+            allow_uids: file.allow_uids,
+            allow_groups: file.allow_groups,
+            allow_all: file.allow_all,
+            user: file.user,
+            seccomp: file.seccomp,
+        };
+        let users = users::check(flags.users, in_file, &given)?;
         Ok(Config {
             // An engine without a link still has one use: programs of this machine among themselves.
             local: !locals.is_empty() || file.local.unwrap_or(links.is_empty()),
@@ -278,10 +276,11 @@ impl Config {
             spin_us: check_range(&spin, 0..=SPIN_US_MAX, "µs")?,
             direct: !flags.no_direct && file.direct.unwrap_or(true),
             tcp,
-            allow_uids,
+            allowed: users.allowed,
+            user: users.user,
+            seccomp: users.seccomp,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
-            quotas: quota::check(&quotas, quota::machine_memory())?,
             log: flags.log.or(file.log),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             log_file: flags.log_file.or(file.log_file),

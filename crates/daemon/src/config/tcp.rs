@@ -12,7 +12,6 @@ pub(super) struct FileTcp {
     pub(super) ecn: Option<Spanned<String>>,
     pub(super) fast_open: Option<Spanned<String>>,
     pub(super) syn_cookies: Option<Spanned<String>>,
-    pub(super) rfc1337: Option<Spanned<String>>,
 }
 
 /// The same, of the file or of flags.
@@ -21,7 +20,6 @@ pub(super) struct GivenTcp {
     pub(super) ecn: Option<Given<String>>,
     pub(super) fast_open: Option<Given<String>>,
     pub(super) syn_cookies: Option<Given<String>>,
-    pub(super) rfc1337: Option<Given<String>>,
 }
 
 pub(super) fn check(given: GivenTcp) -> Result<TcpConfig, ConfigError> {
@@ -40,10 +38,6 @@ pub(super) fn check(given: GivenTcp) -> Result<TcpConfig, ConfigError> {
     if let Some(given) = given.syn_cookies {
         let names = SynCookies::ALL.map(SynCookies::as_str);
         tcp.syn_cookies = one_of(&given, "syn_cookies", SynCookies::from_name, &names)?;
-    }
-    if let Some(given) = given.rfc1337 {
-        let from_name = |name: &str| ["off", "on"].iter().position(|known| *known == name);
-        tcp.rfc1337 = one_of(&given, "rfc1337", from_name, &["off", "on"])? == 1;
     }
     Ok(tcp)
 }

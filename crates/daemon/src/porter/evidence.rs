@@ -13,8 +13,8 @@ use std::os::fd::OwnedFd;
 use toe_abi::attach::Request;
 use toe_abi::capture::{FILTER_LEN_MAX, Filter};
 use toe_abi::errno::Errno;
-use toe_base::{Endpoint, Instant};
-use toe_engine::control::names::Twin;
+use toe_base::Endpoint;
+use toe_engine::control::listen::Twin;
 
 /// States of a connection as TCP_INFO has them (linux/tcp.h).
 const TCP_CLOSE: u8 = 7;
@@ -51,8 +51,6 @@ fn home(maker: &AnchorMaker) -> Result<Evidence, Errno> {
 /// A kernel socket as evidence that its owner may have the port: one that holds it and does nothing else.
 fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
     let invalid = |_| Errno::EINVAL;
-    // Before it is looked at: of two that cannot both be there the engine believes in the one that was seen last.
-    let seen = monotonic();
     let is_tcp = sockopt::socket_type(shown) == Ok(SocketType::STREAM)
         && matches!(sockopt::socket_domain(shown), Ok(AddressFamily::INET | AddressFamily::INET6))
         && sockopt::socket_protocol(shown) == Ok(Some(ipproto::TCP));
@@ -80,19 +78,11 @@ fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
         v6_only: local.is_ipv6() && sockopt::ipv6_v6only(shown) != Ok(false),
         identity,
         netns,
-        uid: rustix::fs::fstat(shown).map_err(invalid)?.st_uid,
         shares_port: sockopt::socket_reuseport(shown).unwrap_or(false),
         listens,
-        seen,
     };
     watch.add(shown, identity, listens)?;
     Ok(Evidence::Twin(twin))
-}
-
-/// One clock for all users' threads.
-fn monotonic() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
 }
 
 /// Whether a socket that is not connected has the port that it names. One that *was* a connection still names the port

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::{ANCHORS_AT_ONCE, DESCRIPTORS_MAX, Message, Reply, Request};
-use toe_abi::command::{ConnectArgs, ListenArgs};
+use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno as ToeErrno;
 use toe_abi::region::RegionLayout;
@@ -145,8 +145,6 @@ pub(crate) struct FakeHost {
     pool: VecDeque<AnchorHandle>,
     send_at: u64,
     token: u32,
-    /// Kernel sockets that hold its ports.
-    twins: Vec<OwnedFd>,
 }
 
 impl FakeHost {
@@ -170,7 +168,6 @@ impl FakeHost {
             home,
             pool: VecDeque::new(),
             token: 0,
-            twins: Vec::new(),
         }
     }
 
@@ -231,11 +228,7 @@ impl FakeHost {
     }
 
     pub(crate) fn listen(&mut self, daemon: &mut Daemon, local: SocketAddr) -> (ListenerId, OwnedFd) {
-        let twin = kernel_listener(local);
-        let (reply, _) = self.control.ask_with(daemon, Request::ShowTwin, &[twin.as_fd()]);
-        let Reply::Handle { handle } = reply else { panic!("{reply:?}") };
-        self.twins.push(twin);
-        self.listen_with(daemon, local, handle)
+        self.listen_with(daemon, local, NO_HANDLE)
     }
 
     /// The same with the handle of a kernel socket.
@@ -330,16 +323,4 @@ impl FakeHost {
     pub(crate) fn control_fd(&self) -> BorrowedFd<'_> {
         self.control.socket.as_fd()
     }
-}
-
-/// A kernel socket that listens there, beside those of other tests.
-fn kernel_listener(local: SocketAddr) -> OwnedFd {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-    let socket = socket.expect("a socket");
-    sockopt::set_socket_reuseport(&socket, true).expect("shared");
-    rustix::net::bind(&socket, &local).expect("bound");
-    rustix::net::listen(&socket, 1).expect("listens");
-    socket
 }

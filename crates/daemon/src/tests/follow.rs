@@ -159,7 +159,7 @@ impl Kernel {
         let now = self.daemon.clock.now();
         self.daemon.round(now);
         let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
-        (log, self.daemon.status_report().ports[0].addrs.clone())
+        (log, self.daemon.whole_status().ports[0].addrs.clone())
     }
 }
 
@@ -281,8 +281,12 @@ fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
     drop(socket);
     assert_eq!(look(&mut daemon), std::slice::from_ref(&off));
     assert_eq!(look(&mut daemon), Vec::<String>::new());
+
+    // What was shown once says nothing later.
     drop(anchor);
     settle(&mut daemon);
+    let _late = host.listen_with(&mut daemon, local, handle);
+    assert_eq!(logged(), [on, off]);
 }
 
 /// The program that steers has no room for it; the program's kernel socket takes what comes.
@@ -355,5 +359,5 @@ fn another_mtu_leaves_the_interface_open() {
     assert_eq!(kernel.look().0, Vec::<String>::new(), "as it was opened");
     kernel.has_link(INDEX, 1400);
     assert_eq!(kernel.look().0, ["refreshed"]);
-    assert_eq!(kernel.daemon.status_report().ports[0].mtu, 1400);
+    assert_eq!(kernel.daemon.whole_status().ports[0].mtu, 1400);
 }

@@ -22,11 +22,11 @@ const REGULAR: u32 = 0o100_666;
 /// The file, and how to let go of it.
 #[derive(Debug)]
 pub(crate) struct Served {
-    /// Dropping it lets everybody go. Before the file, whose close waits for that.
-    pub(crate) let_go: Option<Sender<()>>,
     pub(crate) file: Option<OwnedFd>,
     /// Somebody waits in its close.
     pub(crate) flushing: Receiver<()>,
+    /// Dropping it lets everybody go.
+    pub(crate) let_go: Option<Sender<()>>,
     _mount: OwnedFd,
 }
 

@@ -24,9 +24,9 @@ fn peer_closed(flow: FlowId) -> impl Fn(&Completion) -> Option<()> {
 }
 
 fn is_idle(daemon: &Daemon) -> bool {
-    let sockets = daemon.sockets_report().sockets;
+    let sockets = daemon.whole_sockets().sockets;
     let held = sockets.iter().filter(|s| s.state != "LISTEN" && !s.users.is_empty());
-    daemon.status_report().receive_memory_used == 0 && held.count() == 0
+    daemon.whole_status().receive_memory_used == 0 && held.count() == 0
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn two_processes_talk_over_the_local_port() {
     let wrong = got.iter().zip(&large).position(|(a, b)| a != b);
     assert_eq!((wrong, got.len()), (None, large.len()));
 
-    let sockets = daemon.sockets_report().sockets;
+    let sockets = daemon.whole_sockets().sockets;
     let held = sockets.iter().find(|s| s.users.iter().any(|u| u.fd == 7)).expect("the accepted one");
     assert_eq!(
         (held.state.as_str(), held.local.as_str(), held.device.as_str()),
@@ -64,7 +64,7 @@ fn two_processes_talk_over_the_local_port() {
     server.expect(&mut daemon, "end of stream", peer_closed(accepted));
     drop(server_end);
     settle(&mut daemon);
-    assert!(is_idle(&daemon), "{:?}", daemon.sockets_report());
+    assert!(is_idle(&daemon), "{:?}", daemon.whole_sockets());
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn what_was_sent_before_the_process_ended_arrives() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
-    let (flow, end) = client.connect(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (flow, end) = client.connect(&mut daemon, loopback(80));
     let (accepted, _server_end) = server.accept(&mut daemon, listener);
     let words = pattern(5000);
     client.send(flow, &words);
@@ -90,8 +90,8 @@ fn the_last_copy_of_a_descriptor_ends_the_flow() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
-    let (_flow, end) = client.connect(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (_flow, end) = client.connect(&mut daemon, loopback(80));
     let (accepted, _server_end) = server.accept(&mut daemon, listener);
     let copy = end.try_clone().expect("a copy");
     drop(end);
@@ -107,8 +107,8 @@ fn a_flow_moves_to_the_process_that_shows_it() {
     let mut server = FakeHost::attach(&mut daemon);
     let mut parent = FakeHost::attach(&mut daemon);
     let mut child = FakeHost::attach(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
-    let (flow, end) = parent.connect(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (flow, end) = parent.connect(&mut daemon, loopback(80));
     let (accepted, _server_end) = server.accept(&mut daemon, listener);
     server.send(accepted, b"unread");
     settle(&mut daemon);
@@ -133,8 +133,8 @@ fn a_full_completion_queue_loses_nothing() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
-    let (flow, _end) = client.connect(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (flow, _end) = client.connect(&mut daemon, loopback(80));
     let (accepted, _server_end) = server.accept(&mut daemon, listener);
     // The server reads without taking its own completions, so that `Sent` ones pile up at the client and `Data` ones
     // at the server; nothing is taken until the queues are as full as they get.
@@ -164,8 +164,8 @@ fn sleepers_wake_each_other() {
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
     let control = Control::new(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
-    let (flow, _end) = client.connect(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (flow, _end) = client.connect(&mut daemon, loopback(80));
     let (accepted, _server_end) = server.accept(&mut daemon, listener);
     // From here on the engine runs by itself and sleeps whenever it can, and so do both hosts.
     let engine = std::thread::spawn(move || {
@@ -214,9 +214,9 @@ fn a_closed_flow_is_told_to_the_host_before_its_slot_is_used_again() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
     for round in 0..200 {
-        let (flow, end) = client.connect(&mut daemon, loopback(8081));
+        let (flow, end) = client.connect(&mut daemon, loopback(80));
         let (accepted, server_end) = server.accept(&mut daemon, listener);
         client.send(flow, b"x");
         settle(&mut daemon);
@@ -237,8 +237,8 @@ fn a_close_does_not_end_a_flow_of_which_somebody_holds_a_copy() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let (listener, _listening) = server.listen(&mut daemon, loopback(8081));
-    let (flow, _end) = client.connect(&mut daemon, loopback(8081));
+    let (listener, _listening) = server.listen(&mut daemon, loopback(80));
+    let (flow, _end) = client.connect(&mut daemon, loopback(80));
     let (accepted, server_end) = server.accept(&mut daemon, listener);
     // As after a child of vfork took the descriptor along: the host knows of no copy.
     let copy = server_end.try_clone().expect("a copy");

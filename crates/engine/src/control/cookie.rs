@@ -15,7 +15,7 @@
 //! SACK, ECN. A peer without timestamps does without these.
 
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::isn::{HashPurpose, keyed_hash};
+use crate::flow::tcp::isn::keyed_hash;
 use toe_base::window::WindowScale;
 use toe_base::{Instant, SeqNum};
 
@@ -82,7 +82,7 @@ fn minute_of(now: Instant) -> u32 {
 }
 
 fn plain_hash(secret: &[u8; 16], key: &FlowKey) -> u32 {
-    keyed_hash(secret, key, HashPurpose::Cookie) as u32
+    keyed_hash(secret, key, b'c') as u32
 }
 
 fn low_bits(secret: &[u8; 16], key: &FlowKey, (minute, peer_seq, index): (u32, SeqNum, u32)) -> u32 {
@@ -92,7 +92,7 @@ fn low_bits(secret: &[u8; 16], key: &FlowKey, (minute, peer_seq, index): (u32, S
     for (octet, mix) in secret.iter_mut().zip(covered) {
         *octet ^= mix;
     }
-    keyed_hash(&secret, key, HashPurpose::CookieCheck) as u32 & LOW_MASK & !INDEX_MASK | index
+    keyed_hash(&secret, key, b't') as u32 & LOW_MASK & !INDEX_MASK | index
 }
 
 /// What a SYN offered and the cookie has no room for.
@@ -170,8 +170,7 @@ impl SpentCookies {
 
     /// The minute is in the cookie, so that it is never the same again.
     fn mark(secret: &[u8; 16], key: &FlowKey, cookie: SeqNum) -> u64 {
-        keyed_hash(secret, key, HashPurpose::SpentCookie)
-            .wrapping_add(u64::from(cookie.raw()).wrapping_mul(SPREAD))
+        keyed_hash(secret, key, b's').wrapping_add(u64::from(cookie.raw()).wrapping_mul(SPREAD))
     }
 }
 
@@ -185,7 +184,7 @@ mod tests {
 
     fn key(port: u16) -> FlowKey {
         let at = |p| Endpoint::new(Addr::v4([10, 0, 0, 1].into()), p);
-        FlowKey::new(at(80), at(port))
+        FlowKey { local: at(80), remote: at(port) }
     }
 
     fn at(secs: u64) -> Instant {

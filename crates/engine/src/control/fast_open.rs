@@ -3,8 +3,8 @@
 //!
 //! Used by the engine's `fast_open` alone; what a connection itself remembers is in [`crate::flow::tcp::fast_open`].
 
-use crate::flow::key::{FlowKey, Scope};
-use crate::flow::tcp::isn::fast_open_hash;
+use crate::flow::key::FlowKey;
+use crate::flow::tcp::isn::keyed_hash_of_addrs;
 use std::collections::{HashMap, VecDeque};
 use toe_base::{Addr, Instant};
 use toe_wire::tcp::FastOpenCookie;
@@ -51,16 +51,16 @@ pub fn check(secret: &[u8; 16], key: &FlowKey, cookie: &FastOpenCookie, now: Ins
 }
 
 fn of_period(secret: &[u8; 16], key: &FlowKey, period: u64) -> FastOpenCookie {
-    let octets = fast_open_hash(secret, key, period).to_be_bytes();
+    let octets = keyed_hash_of_addrs(secret, key, period).to_be_bytes();
     // Eight octets are a cookie.
     FastOpenCookie::new(&octets).unwrap_or_default()
 }
 
 /// A client's address and a server's: a server with several clients on one machine gives each its own cookie.
-type Pair = (Scope, Addr, Addr);
+type Pair = (Addr, Addr);
 
 fn pair(key: &FlowKey) -> Pair {
-    (key.scope, key.local.addr, key.remote.addr)
+    (key.local.addr, key.remote.addr)
 }
 
 /// What a client knows of a server (RFC 7413 section 4.1.3).
@@ -215,7 +215,7 @@ mod tests {
 
     fn key(server: [u8; 4], port: u16) -> FlowKey {
         let at = |ip: [u8; 4], port| Endpoint::new(ip, port);
-        FlowKey::new(at([10, 0, 0, 1], port), at(server, 80))
+        FlowKey { local: at([10, 0, 0, 1], port), remote: at(server, 80) }
     }
 
     fn cookie(octet: u8) -> FastOpenCookie {

@@ -1,31 +1,13 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
 use super::fast_open::FastOpenQueue;
-use super::names::Twin;
-use crate::flow::key::Scope;
-use crate::work::UserIdx;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use toe_abi::errno::Errno;
-use toe_base::limits::LISTENERS_MAX;
-use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 
-/// The place of a listener's record, and which use of that it is: one that has gone is not taken for the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListenerIdx(pub(crate) u32);
-
-/// Bits of a [`ListenerIdx`] that are the place.
-const SLOT_BITS: u32 = LISTENERS_MAX.trailing_zeros();
-
-impl ListenerIdx {
-    const fn new(slot: u32, generation: u32) -> ListenerIdx {
-        ListenerIdx(generation << SLOT_BITS | slot)
-    }
-
-    /// The place alone.
-    pub const fn slot(self) -> u32 {
-        self.0 & (LISTENERS_MAX as u32 - 1)
-    }
-}
+/// The place of a listener's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerIdx(pub u32);
 
 /// A session that holds the listener, by one of its anchors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +34,50 @@ const HALF_OPEN_MIN: u32 = 128;
 /// Most anchors that hold one listener.
 const ANCHORS_MAX: usize = 4096;
 
+/// A kernel socket that a session has shown: it holds the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twin {
+    pub local: Endpoint,
+    /// In IPv6, and of that family alone (IPV6_V6ONLY).
+    pub v6_only: bool,
+    /// The same for every descriptor of this socket, in whatever process (Linux: SO_COOKIE).
+    pub identity: u64,
+    /// Others may be bound to the same port (SO_REUSEPORT).
+    pub shares_port: bool,
+    /// Where nobody else has its address and port.
+    pub netns: NetNs,
+    /// It listens. While it does nobody else can, whatever options either has (of those that do not, SO_REUSEADDR lets
+    /// several have one port).
+    pub listens: bool,
+}
+
+impl Twin {
+    /// Whether all that comes to `local` at an address of the kernel's is for whoever has this socket.
+    pub fn holds(&self, local: Endpoint) -> bool {
+        let held = self.local;
+        let covers = held.addr == local.addr
+            || held.addr == local.addr.unspecified()
+            || held.addr == Addr::UNSPECIFIED_V6 && !self.v6_only;
+        self.listens && held.port == local.port && covers
+    }
+}
+
+/// Who listens, as far as it decides who else may listen at the same address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    pub twin: Option<Twin>,
+    pub uid: u32,
+}
+
 /// One listener.
 #[derive(Debug)]
 pub struct Listener {
-    /// The namespace that its address and port mean something in.
-    pub scope: Scope,
     pub local: Endpoint,
-    /// Who is charged for it, and for the connections that come in at it.
-    pub user: UserIdx,
     /// What comes by IPv4 is not for it, though it is at the unspecified address of IPv6 (RFC 3493 section 5.3).
     pub v6_only: bool,
     pub backlog: u32,
-    /// It lives as long as one of these is open. Each came with the kernel socket that gives whoever opened it the name.
-    anchors: Vec<(AnchorHandle, Twin)>,
+    /// It lives as long as one of these is open. Each came with what is known of who opened it.
+    anchors: Vec<(AnchorHandle, Evidence)>,
     pub holders: Vec<Holder>,
     /// Several processes may take from it: each asks for a connection when its program wants one, or one that stands still
     /// would keep it from the others. Otherwise connections are handed to who has credit, in advance.
@@ -135,9 +148,16 @@ impl Listener {
         self.holders.get_mut(at)
     }
 
-    /// Whether all who listen here are of this user.
-    pub fn is_of(&self, uid: u32) -> bool {
-        self.anchors.iter().all(|(_, twin)| twin.uid == uid)
+    /// Whether somebody with this evidence may take connections here, too: it has a descriptor of the same kernel
+    /// socket, or one that Linux lets share the port, which takes the same user (SO_REUSEPORT in socket(7)).
+    fn admits(&self, other: &Evidence) -> bool {
+        let Some(theirs) = other.twin else { return false };
+        self.anchors.iter().any(|(_, known)| {
+            known.twin.is_some_and(|ours| {
+                ours.identity == theirs.identity
+                    || ours.shares_port && theirs.shares_port && known.uid == other.uid
+            })
+        })
     }
 
     pub fn holder_mut(&mut self, session: SessionId, id: ListenerId) -> Option<&mut Holder> {
@@ -149,25 +169,23 @@ impl Listener {
         self.holders.retain(|h| !is_gone(h));
     }
 
-    /// The anchor holds the listener no more. Returns what it came with.
-    pub fn drop_anchor(&mut self, anchor: AnchorHandle) -> Option<Twin> {
-        let at = self.anchors.iter().position(|(known, _)| *known == anchor)?;
-        Some(self.anchors.remove(at).1)
-    }
-
-    /// Whether no anchor holds it.
-    pub fn is_unanchored(&self) -> bool {
+    /// The anchor holds the listener no more. `true`: no other does.
+    pub fn drop_anchor(&mut self, anchor: AnchorHandle) -> bool {
+        self.anchors.retain(|(known, _)| *known != anchor);
         self.anchors.is_empty()
     }
 
-    /// The kernel sockets that give its holders the name.
-    pub fn twins(&self) -> impl Iterator<Item = Twin> {
-        self.anchors.iter().map(|(_, twin)| *twin)
+    /// The kernel socket is gone or listens no more: it says nothing about the port any longer.
+    fn forget_twin(&mut self, identity: u64) {
+        for (_, evidence) in &mut self.anchors {
+            evidence.twin = evidence.twin.filter(|twin| twin.identity != identity);
+        }
     }
 
-    /// What it rests on: each anchor with its twin's identity.
-    pub fn rests(&self) -> impl Iterator<Item = (u64, AnchorHandle)> {
-        self.anchors.iter().map(|(anchor, twin)| (twin.identity, *anchor))
+    /// The kernel sockets that hold the port.
+    pub fn holding_twins(&self) -> impl Iterator<Item = Twin> {
+        let local = self.local;
+        self.anchors.iter().filter_map(|(_, known)| known.twin).filter(move |twin| twin.holds(local))
     }
 
     pub fn anchors(&self) -> impl Iterator<Item = AnchorHandle> {
@@ -176,22 +194,18 @@ impl Listener {
 }
 
 /// All listeners of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Listeners {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    by_addr: HashMap<(Scope, Endpoint), ListenerIdx>,
-    /// Those whose addresses may overlap.
-    by_port: HashMap<(Scope, u16), Vec<ListenerIdx>>,
-    /// Every listener whose [`Listener::tell_all_at`] comes, by that.
-    due: BTreeSet<(Instant, ListenerIdx)>,
+    records: Vec<Option<Listener>>,
+    by_addr: HashMap<Endpoint, ListenerIdx>,
+    /// Not after any [`Listener::tell_all_at`].
+    next_due: Instant,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    /// Which use it is in, or was last.
-    generation: u32,
-    listener: Option<Listener>,
+impl Default for Listeners {
+    fn default() -> Listeners {
+        Listeners { records: Vec::new(), by_addr: HashMap::new(), next_due: Instant::FAR_FUTURE }
+    }
 }
 
 /// Whether some address and port would be both listeners', each with whether it is for IPv6 alone.
@@ -205,48 +219,42 @@ fn overlap((one, one_alone): (Endpoint, bool), (other, other_alone): (Endpoint, 
 }
 
 impl Listeners {
-    /// What others listen by whose addresses overlap with these, where the kernel does not let both listen.
-    pub fn rivals(&self, scope: Scope, (local, v6_only): (Endpoint, bool), twin: &Twin) -> Vec<Twin> {
-        let at_port = self.by_port.get(&(scope, local.port)).into_iter().flatten();
-        let overlapping = at_port
-            .filter_map(|idx| self.get(*idx))
-            .filter(|listener| overlap((listener.local, listener.v6_only), (local, v6_only)));
-        overlapping.flat_map(Listener::twins).filter(|known| !known.goes_with(twin)).collect()
-    }
-
-    /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more. It has no
-    /// [`Listeners::rivals`].
+    /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more, when that
+    /// admits who comes.
     pub fn open(
         &mut self,
-        scope: Scope,
         (local, v6_only): (Endpoint, bool),
         backlog: u32,
         anchor: AnchorHandle,
-        twin: Twin,
+        evidence: Evidence,
     ) -> Result<ListenerIdx, Errno> {
-        if let Some(&idx) = self.by_addr.get(&(scope, local)) {
-            let listener = self.get_mut(idx).ok_or(Errno::EADDRINUSE)?;
+        if let Some(&idx) = self.by_addr.get(&local) {
+            let there = self.get_mut(idx).filter(|listener| listener.admits(&evidence));
+            let listener = there.ok_or(Errno::EADDRINUSE)?;
             if listener.anchors.len() >= ANCHORS_MAX {
                 return Err(Errno::EMFILE);
             }
-            listener.anchors.push((anchor, twin));
+            listener.anchors.push((anchor, evidence));
             return Ok(idx);
         }
-        let slot = match self.free.pop() {
+        // Of what somebody listens at nobody else gets a part, nor all that it is a part of, unless the kernel has said so.
+        if evidence.twin.is_none()
+            && self.iter().any(|(_, listener)| overlap((listener.local, listener.v6_only), (local, v6_only)))
+        {
+            return Err(Errno::EADDRINUSE);
+        }
+        let slot = match self.records.iter().position(Option::is_none) {
             Some(slot) => slot,
-            None if self.slots.len() < LISTENERS_MAX => {
-                self.slots.push(Slot::default());
-                self.slots.len() as u32 - 1
+            None => {
+                self.records.push(None);
+                self.records.len() - 1
             }
-            None => return Err(Errno::ENOBUFS),
         };
         let listener = Listener {
-            scope,
             local,
-            user: UserIdx::NOBODY,
             v6_only,
             backlog: backlog.clamp(1, BACKLOG_MAX),
-            anchors: vec![(anchor, twin)],
+            anchors: vec![(anchor, evidence)],
             holders: Vec::new(),
             is_asked: false,
             is_steered: false,
@@ -260,135 +268,128 @@ impl Listeners {
             cookies_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
         };
-        let place = &mut self.slots[slot as usize];
-        place.listener = Some(listener);
-        let idx = ListenerIdx::new(slot, place.generation);
-        self.by_addr.insert((scope, local), idx);
-        self.by_port.entry((scope, local.port)).or_default().push(idx);
+        self.records[slot] = Some(listener);
+        let idx = ListenerIdx(slot as u32);
+        self.by_addr.insert(local, idx);
         Ok(idx)
     }
 
     /// Removes a listener and returns its record.
     pub fn close(&mut self, idx: ListenerIdx) -> Option<Listener> {
-        let listener = self.slot_mut(idx)?.listener.take()?;
-        self.slots[idx.slot() as usize].generation =
-            (idx.0 >> SLOT_BITS).wrapping_add(1) << SLOT_BITS >> SLOT_BITS;
-        self.free.push(idx.slot());
-        self.due.remove(&(listener.tell_all_at, idx));
-        self.by_addr.remove(&(listener.scope, listener.local));
-        let at = (listener.scope, listener.local.port);
-        if let Some(at_port) = self.by_port.get_mut(&at) {
-            at_port.retain(|known| *known != idx);
-            if at_port.is_empty() {
-                self.by_port.remove(&at);
-            }
-        }
+        let listener = self.records.get_mut(idx.0 as usize)?.take()?;
+        self.by_addr.remove(&listener.local);
         Some(listener)
     }
 
-    pub fn len(&self) -> usize {
-        self.by_addr.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_addr.is_empty()
-    }
-
     pub fn get(&self, idx: ListenerIdx) -> Option<&Listener> {
-        let slot = self.slots.get(idx.slot() as usize)?;
-        slot.listener.as_ref().filter(|_| ListenerIdx::new(idx.slot(), slot.generation) == idx)
+        self.records.get(idx.0 as usize)?.as_ref()
     }
 
     pub fn get_mut(&mut self, idx: ListenerIdx) -> Option<&mut Listener> {
-        self.slot_mut(idx)?.listener.as_mut()
-    }
-
-    fn slot_mut(&mut self, idx: ListenerIdx) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(idx.slot() as usize)?;
-        (ListenerIdx::new(idx.slot(), slot.generation) == idx).then_some(slot)
+        self.records.get_mut(idx.0 as usize)?.as_mut()
     }
 
     /// When all holders of a listener are to be told that connections wait.
     pub fn set_tell_all(&mut self, idx: ListenerIdx, at: Instant) {
-        let Some(listener) = self.get_mut(idx) else { return };
-        let before = core::mem::replace(&mut listener.tell_all_at, at);
-        if before != at {
-            self.due.remove(&(before, idx));
-            if !at.is_far_future() {
-                self.due.insert((at, idx));
-            }
+        if let Some(listener) = self.get_mut(idx) {
+            listener.tell_all_at = at;
         }
+        // Looked for again when it is due; most often it has moved on by then.
+        self.next_due = self.next_due.min(at);
     }
 
     /// No listener is due before this.
     pub fn next_due(&self) -> Instant {
-        self.due.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
+        self.next_due
     }
 
     /// A listener whose time has come.
     pub fn due(&mut self, now: Instant) -> Option<ListenerIdx> {
-        self.due.first().filter(|(at, _)| *at <= now).map(|(_, idx)| *idx)
+        if self.next_due > now {
+            return None;
+        }
+        let due = self.iter().find(|(_, listener)| listener.tell_all_at <= now).map(|(idx, _)| idx);
+        if due.is_none() {
+            let ahead = self.iter().map(|(_, listener)| listener.tell_all_at).min();
+            self.next_due = ahead.unwrap_or(Instant::FAR_FUTURE);
+        }
+        due
+    }
+
+    /// A kernel socket is gone or listens no more. Returns the listeners that were steered because of it and because of no
+    /// other, which are steered no longer.
+    pub fn forget_twin(&mut self, identity: u64) -> Vec<Endpoint> {
+        let mut ended = Vec::new();
+        for listener in self.records.iter_mut().flatten() {
+            listener.forget_twin(identity);
+            if listener.is_steered && listener.holding_twins().next().is_none() {
+                listener.is_steered = false;
+                ended.push(listener.local);
+            }
+        }
+        ended
     }
 
     /// The listener for a connection to `local`: one bound to the address goes before one bound to all of its family, and
     /// that before one of both families.
-    pub fn find(&self, scope: Scope, local: Endpoint) -> Option<ListenerIdx> {
+    pub fn find(&self, local: Endpoint) -> Option<ListenerIdx> {
         let any = local.at(local.addr.unspecified());
-        let of_family =
-            self.by_addr.get(&(scope, local)).or_else(|| self.by_addr.get(&(scope, any))).copied();
+        let of_family = self.by_addr.get(&local).or_else(|| self.by_addr.get(&any)).copied();
         of_family.or_else(|| {
-            let both = self.by_addr.get(&(scope, local.at(Addr::UNSPECIFIED_V6))).copied()?;
+            let both = self.by_addr.get(&local.at(Addr::UNSPECIFIED_V6)).copied()?;
             self.get(both).filter(|listener| !listener.v6_only).map(|_| both)
         })
     }
 
-    /// Whether somebody else than this user listens where `local` is, or at a part of it.
-    pub fn others_listen_at(&self, scope: Scope, local: Endpoint, uid: u32) -> bool {
-        let listener = self.find(scope, local).and_then(|idx| self.get(idx));
-        listener.is_some_and(|listener| !listener.is_of(uid))
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (ListenerIdx, &Listener)> {
-        let of_slot = |(at, slot): (usize, &'_ Slot)| ListenerIdx::new(at as u32, slot.generation);
-        self.slots.iter().enumerate().filter_map(move |at| Some((of_slot(at), at.1.listener.as_ref()?)))
+        self.records.iter().enumerate().filter_map(|(i, r)| Some((ListenerIdx(i as u32), r.as_ref()?)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toe_base::Cred;
 
     fn at(ip: [u8; 4], port: u16) -> Endpoint {
         Endpoint::new(ip, port)
     }
 
-    /// A kernel socket that is bound there and listens.
-    fn twin(identity: u64, local: Endpoint) -> Twin {
-        Twin::listening(local, identity, Cred::of_user(10), Instant::ZERO)
-    }
-
-    fn open(listeners: &mut Listeners, local: Endpoint, twin: Twin) -> ListenerIdx {
-        listeners.open(Scope::OWN, (local, false), 5, AnchorHandle(1), twin).expect("free")
-    }
-
     #[test]
     fn the_bound_address_goes_before_any_address() {
         let mut listeners = Listeners::default();
-        let any = open(&mut listeners, at([0; 4], 80), twin(7, at([0; 4], 80)));
-        let one = open(&mut listeners, at([10, 0, 0, 2], 80), twin(7, at([0; 4], 80)));
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 80)), Some(one));
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 3], 80)), Some(any));
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 81)), None);
+        let local = at([0; 4], 80);
+        let twin =
+            Twin { local, v6_only: false, identity: 7, shares_port: true, netns: NetNs(0), listens: true };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open = |ip, anchor| listeners.open((at(ip, 80), false), 5, AnchorHandle(anchor), evidence);
+        let any = open([0; 4], 1).expect("free");
+        let one = open([10, 0, 0, 2], 2).expect("free");
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(one));
+        assert_eq!(listeners.find(at([10, 0, 0, 3], 80)), Some(any));
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None);
         listeners.close(one);
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 80)), Some(any));
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any));
+    }
+
+    /// Found by toe-sim, seed 3984: a session took the connections of another one's listener.
+    #[test]
+    fn without_a_kernel_socket_nobody_takes_a_part_of_what_another_listens_at() {
+        for (first, second) in [([0; 4], [10, 0, 0, 2]), ([10, 0, 0, 2], [0; 4]), ([0; 4], [0; 4])] {
+            let mut listeners = Listeners::default();
+            let mut open =
+                |ip, port| listeners.open((at(ip, port), false), 5, AnchorHandle(1), Evidence::default());
+            open(first, 80).expect("free");
+            assert_eq!(open(second, 80), Err(Errno::EADDRINUSE));
+            assert!(open(second, 81).is_ok() && open([10, 0, 0, 3], 82).is_ok());
+        }
     }
 
     /// Node.js with two workers at one listener: on a busy machine one of them took everything.
     #[test]
     fn whoever_was_told_second_is_told_first_the_next_time_though_all_were_told() {
         let mut listeners = Listeners::default();
-        let idx = open(&mut listeners, at([0; 4], 80), twin(7, at([0; 4], 80)));
+        let local = (at([0; 4], 80), false);
+        let idx = listeners.open(local, 5, AnchorHandle(1), Evidence::default()).expect("free");
         let listener = listeners.get_mut(idx).expect("open");
         for session in [1, 2] {
             listener.holders.push(Holder {
@@ -412,59 +413,70 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_kernel_would_not_let_listen_beside_another_is_its_rival() {
-        let mut listeners = Listeners::default();
-        let (any, one, other) = (at([0; 4], 80), at([10, 0, 0, 2], 80), at([10, 0, 0, 3], 80));
-        let first = twin(7, any);
-        let idx = open(&mut listeners, one, first);
-        let rivals = |listeners: &Listeners, local, twin: &Twin| {
-            let found = listeners.rivals(Scope::OWN, (local, false), twin).into_iter();
-            found.map(|known| known.identity).collect::<Vec<_>>()
+    fn the_same_kernel_socket_or_a_shared_port_lets_another_in() {
+        let evidence = |identity, shares_port, uid| {
+            let local = at([0; 4], 80);
+            Evidence {
+                twin: Some(Twin {
+                    local,
+                    v6_only: false,
+                    identity,
+                    shares_port,
+                    netns: NetNs(0),
+                    listens: true,
+                }),
+                uid,
+            }
         };
-        for local in [any, one] {
-            assert_eq!(rivals(&listeners, local, &twin(8, local)), [7], "{local:?}");
-        }
-        assert_eq!(rivals(&listeners, other, &twin(8, other)), [], "no part of what is listened at");
-        assert_eq!(rivals(&listeners, at([0; 4], 81), &twin(8, any)), []);
-        assert_eq!(listeners.rivals(Scope(1), (any, false), &twin(8, any)), [], "another namespace");
-        assert_eq!(rivals(&listeners, any, &first), [], "the same socket");
-        listeners.close(idx);
-        assert_eq!(rivals(&listeners, any, &twin(8, any)), []);
-    }
-
-    #[test]
-    fn a_name_is_another_in_another_namespace() {
         let mut listeners = Listeners::default();
-        let local = at([127, 0, 0, 1], 80);
-        let own = open(&mut listeners, local, twin(7, local));
-        let other =
-            listeners.open(Scope(1), (local, false), 5, AnchorHandle(2), twin(8, local)).expect("free");
-        assert_eq!(listeners.find(Scope::OWN, local), Some(own));
-        assert_eq!(listeners.find(Scope(1), local), Some(other));
-        assert_eq!(listeners.find(Scope(2), local), None);
+        let mut open =
+            |anchor, evidence| listeners.open((at([0; 4], 80), false), 5, AnchorHandle(anchor), evidence);
+        let idx = open(1, evidence(7, false, 10)).expect("free");
+        assert_eq!(open(2, evidence(8, true, 10)), Err(Errno::EADDRINUSE), "the first does not share");
+        assert_eq!(open(2, Evidence { twin: None, uid: 10 }), Err(Errno::EADDRINUSE));
+        assert_eq!(open(2, evidence(7, false, 99)), Ok(idx), "whoever has the descriptor has the right");
+        let listener = listeners.get_mut(idx).expect("open");
+        assert!(!listener.drop_anchor(AnchorHandle(1)) && listener.drop_anchor(AnchorHandle(2)));
+
+        listeners.close(idx);
+        let mut open =
+            |anchor, evidence| listeners.open((at([0; 4], 80), false), 5, AnchorHandle(anchor), evidence);
+        let idx = open(1, evidence(7, true, 10)).expect("free");
+        assert_eq!(open(2, evidence(8, true, 10)), Ok(idx));
+        assert_eq!(open(3, evidence(9, true, 11)), Err(Errno::EADDRINUSE), "another user");
+        assert_eq!(open(3, evidence(9, false, 10)), Err(Errno::EADDRINUSE), "does not share");
     }
 
     #[test]
     fn a_listener_of_both_families_takes_what_no_other_of_ipv4_does() {
         let both = Endpoint::new(Addr::UNSPECIFIED_V6, 80);
         let mut listeners = Listeners::default();
-        let mut open = |local, v6_only| {
-            listeners.open(Scope::OWN, (local, v6_only), 5, AnchorHandle(1), twin(7, both)).expect("free")
+        let twin = Twin {
+            local: both,
+            v6_only: false,
+            identity: 7,
+            shares_port: true,
+            netns: NetNs(0),
+            listens: true,
         };
+        let evidence = Evidence { twin: Some(twin), uid: 10 };
+        let mut open =
+            |local, v6_only| listeners.open((local, v6_only), 5, AnchorHandle(1), evidence).expect("free");
         let (any_v6, only_v6) = (open(both, false), open(Endpoint { port: 81, ..both }, true));
         let one_v6 = open(Endpoint::new(Addr::LOCALHOST_V6, 80), false);
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 80)), Some(any_v6));
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 81)), None, "it said that it wants none");
-        assert_eq!(listeners.find(Scope::OWN, Endpoint::new(Addr::LOCALHOST_V6, 81)), Some(only_v6));
-        assert_eq!(listeners.find(Scope::OWN, Endpoint::new(Addr::LOCALHOST_V6, 80)), Some(one_v6));
-        let [any_v4, other] =
-            [81, 80].map(|port| self::open(&mut listeners, at([0; 4], port), twin(7, both)));
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 81)), Some(any_v4), "both have the port");
-        assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 80)), Some(other), "the nearer one");
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(any_v6));
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), None, "it said that it wants none");
+        assert_eq!(listeners.find(Endpoint::new(Addr::LOCALHOST_V6, 81)), Some(only_v6));
+        assert_eq!(listeners.find(Endpoint::new(Addr::LOCALHOST_V6, 80)), Some(one_v6));
+        let mut open = |local| listeners.open((local, false), 5, AnchorHandle(1), evidence).expect("free");
+        let any_v4 = open(at([0; 4], 81));
+        let other = open(at([0; 4], 80));
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 81)), Some(any_v4), "both have the port");
+        assert_eq!(listeners.find(at([10, 0, 0, 2], 80)), Some(other), "the nearer one");
     }
 
     #[test]
-    fn families_overlap_as_they_do_in_linux() {
+    fn without_a_kernel_socket_families_overlap_as_they_do_in_linux() {
         let all = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 80 };
         let one = Endpoint::new(Addr::LOCALHOST_V6, 80);
         let cases = [
@@ -484,10 +496,37 @@ mod tests {
     }
 
     #[test]
+    fn a_twin_holds_what_the_kernel_gives_it() {
+        let twin = |local: Endpoint| Twin {
+            local,
+            v6_only: false,
+            identity: 7,
+            shares_port: false,
+            netns: NetNs(0),
+            listens: true,
+        };
+        let v4 = |ip: [u8; 4]| at(ip, 80);
+        let (any, one, other) = (at([0; 4], 80), at([10, 0, 0, 2], 80), at([10, 0, 0, 3], 80));
+        assert!(twin(v4([0; 4])).holds(any) && twin(v4([0; 4])).holds(one));
+        assert!(twin(v4([10, 0, 0, 2])).holds(one));
+        assert!(!twin(v4([10, 0, 0, 2])).holds(any), "somebody else may have the other addresses");
+        assert!(!twin(v4([10, 0, 0, 2])).holds(other));
+        assert!(!twin(v4([0; 4])).holds(at([10, 0, 0, 2], 81)));
+        let dual = twin(Endpoint::new(Addr::UNSPECIFIED_V6, 80));
+        assert!(dual.holds(any) && dual.holds(one) && dual.holds(dual.local));
+        assert!(dual.holds(Endpoint::new(Addr::LOCALHOST_V6, 80)));
+        let v6_only = Twin { v6_only: true, ..dual };
+        assert!(!v6_only.holds(one) && v6_only.holds(dual.local));
+        assert!(!twin(any).holds(dual.local), "somebody else may have IPv6");
+        let bound = Twin { listens: false, ..twin(v4([0; 4])) };
+        assert!(!bound.holds(one), "another may be bound there, and listen");
+    }
+
+    #[test]
     fn connections_go_round_the_holders_that_asked_for_some() {
         let mut listeners = Listeners::default();
-        let idx = open(&mut listeners, at([0; 4], 80), twin(7, at([0; 4], 80)));
-        let listener = listeners.get_mut(idx).expect("open");
+        let opened = listeners.open((at([0; 4], 80), false), 5, AnchorHandle(1), Evidence::default());
+        let listener = listeners.get_mut(opened.expect("free")).expect("open");
         for (session, credit) in [(1, 2), (2, 0), (3, 2)] {
             listener.holders.push(Holder {
                 session: SessionId(session),

@@ -3,13 +3,9 @@
 
 pub mod arp;
 pub mod cookie;
-pub mod ephemeral;
 pub mod fast_open;
 pub mod fragments;
 pub mod icmp;
 pub mod listen;
-pub mod names;
-pub mod port_choice;
 pub mod route;
-pub mod scopes;
 pub mod steer;

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::counter::Counter;
+use crate::flow::record::Flow;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -257,9 +258,6 @@ impl Engine {
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
-        if self.may_own(idx, holder.session).is_err() {
-            return false;
-        }
         let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
             return false;
         };
@@ -318,7 +316,10 @@ impl Engine {
 
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        let Some(listener) = self.remove_listener(idx) else { return };
+        let Some(listener) = self.listeners.close(idx) else { return };
+        if listener.is_steered {
+            self.stop_steering_listener(listener.local);
+        }
         for holder in &listener.holders {
             if let Some(session) = self.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);
@@ -327,10 +328,17 @@ impl Engine {
         for anchor in listener.anchors() {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        while let Some(flow) = self.came_in.pop(idx.slot()) {
-            self.forget_in_listener(flow);
-            self.flows.get_mut(flow).conn.came_in = None;
-            self.app_close(now, flow, true, host);
+        let knows_it = |flow: &Flow| flow.conn.came_in == Some(idx) || flow.fast_open.pending_at == Some(idx);
+        let its: Vec<FlowIdx> = self.flows.indices().filter(|f| knows_it(self.flows.get(*f))).collect();
+        for flow in its {
+            let record = self.flows.get_mut(flow);
+            // There is no queue any more that would count it.
+            record.fast_open.pending_at = record.fast_open.pending_at.filter(|known| *known != idx);
+            if record.conn.came_in == Some(idx) {
+                self.forget_in_listener(flow);
+                self.flows.get_mut(flow).conn.came_in = None;
+                self.app_close(now, flow, true, host);
+            }
         }
     }
 
@@ -342,11 +350,11 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) {
-        if self.unanchor(idx, anchor) {
+        let Some(listener) = self.listeners.get_mut(idx) else { return };
+        if listener.drop_anchor(anchor) {
             self.close_listener(now, idx, host);
             return;
         }
-        let Some(listener) = self.listeners.get(idx) else { return };
         let gone: Vec<Holder> = listener.holders.iter().filter(|h| h.anchor == anchor).copied().collect();
         for holder in gone {
             self.drop_listener_holder(now, holder.session, holder.id, false, host);
@@ -367,15 +375,18 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        let mine: Vec<FlowIdx> =
-            self.came_in.iter(idx.slot()).filter(|f| self.was_handed(*f, session, id)).collect();
+        let mine: Vec<FlowIdx> = record.flows.values().collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
             anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
             listener.drop_holders(|h| h.session == session && h.id == id);
         }
         for flow in mine {
-            if self.flows.get(flow).conn.listener.is_none() {
+            let conn = &self.flows.get(flow).conn;
+            if conn.came_in != Some(idx) || conn.handed_to != id {
+                continue;
+            }
+            if conn.listener.is_none() {
                 // It has ended, and this session will not ask for it any more.
                 self.app_close(now, flow, true, host);
                 continue;
@@ -388,23 +399,17 @@ impl Engine {
         }
         // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
         // that hold the listener by the same anchor know better than the one that says it was the last.
-        let listener = self.listeners.get(idx).filter(|_| last);
+        let listener = self.listeners.get_mut(idx).filter(|_| last);
         if let Some((listener, anchor)) = listener.zip(anchor)
             && listener.holders.iter().all(|holder| holder.anchor != anchor)
         {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
-            if self.unanchor(idx, anchor) {
+            if listener.drop_anchor(anchor) {
                 self.close_listener(now, idx, host);
                 return;
             }
         }
         self.hand_out(now, idx, host);
-    }
-
-    /// Whether the flow was handed to a session by this name of its listener.
-    fn was_handed(&self, idx: FlowIdx, session: SessionId, id: ListenerId) -> bool {
-        let conn = &self.flows.get(idx).conn;
-        conn.owner.session == session && conn.handed_to == id
     }
 
     /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is
@@ -430,25 +435,6 @@ impl Engine {
             self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
         Some((owner.session, owner.queue_set))
-    }
-
-    /// Adds to `sessions` those whose entries may be about what an anchor stands for, each once.
-    pub fn sessions_at(&self, anchor: AnchorHandle, sessions: &mut Vec<SessionId>) {
-        let mut add = |session: SessionId| {
-            if session.0 != 0 && !sessions.contains(&session) {
-                sessions.push(session);
-            }
-        };
-        match self.anchors.get(anchor) {
-            // A command under way may bind it.
-            Some(AnchorTarget::Unused(session)) => add(session),
-            Some(AnchorTarget::Flow(idx)) => add(self.flows.get(idx).conn.owner.session),
-            Some(AnchorTarget::Listener(idx)) => {
-                let listener = self.listeners.get(idx);
-                listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));
-            }
-            Some(AnchorTarget::Nothing) | None => {}
-        }
     }
 
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
@@ -522,7 +508,6 @@ impl Engine {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
-        self.may_own(idx, owner.session)?;
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
@@ -564,8 +549,7 @@ impl Engine {
         if !queue.uses_other_than(SessionId(0)) {
             return true;
         }
-        let user = flow.conn.user;
-        let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
+        let Some(block) = self.sessions.arena(SessionId(0)).alloc(queue.len()) else { return false };
         let mut at = block.offset;
         for piece in queue.pieces(0, queue.len()).iter() {
             host.copy((piece.session, piece.range.offset), (SessionId(0), at), piece.range.len);
@@ -582,7 +566,7 @@ impl Engine {
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         flow.conn.staged = Some(block);
         if let Some(block) = old_block {
-            self.sessions.arena(SessionId(0), user).free(block);
+            self.sessions.arena(SessionId(0)).free(block);
         }
         true
     }

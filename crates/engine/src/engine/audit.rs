@@ -5,8 +5,6 @@ use super::Engine;
 use crate::flow::key::FlowKey;
 use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
-use crate::hostif::users::{Resource, UserIdx};
-use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 
 /// A connection as its timers are judged.
@@ -93,36 +91,6 @@ impl Engine {
                 self.flows.indices().filter(|f| self.flows.get(*f).conn.pinned == Some(id)).count() as u32;
             if session.pins != readers {
                 return Err(format!("session {id} has {} pins and {readers} readers", session.pins));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether each user is charged for just what he has.
-    pub fn audit_users(&self) -> Result<(), String> {
-        let users = self.sessions.users();
-        let mut flows: HashMap<UserIdx, u64> = HashMap::new();
-        for idx in self.flows.indices() {
-            *flows.entry(self.flows.get(idx).conn.user).or_default() += 1;
-        }
-        let mut listeners: HashMap<UserIdx, u64> = HashMap::new();
-        for (_, listener) in self.listeners.iter() {
-            *listeners.entry(listener.user).or_default() += 1;
-        }
-        for user in users.iter() {
-            let idx = users.idx(user.uid);
-            let has = [(Resource::Flows, &flows), (Resource::Listeners, &listeners)];
-            for (resource, counted) in has {
-                let counted = counted.get(&idx).copied().unwrap_or(0);
-                if user.used(resource) != counted {
-                    return Err(format!("{user:?} has {counted} of {resource:?}"));
-                }
-            }
-        }
-        for resource in Resource::ALL {
-            let all: u64 = users.iter().map(|user| user.used(resource)).sum();
-            if all != users.used(resource) {
-                return Err(format!("{resource:?}: {all} of all users, {} in all", users.used(resource)));
             }
         }
         Ok(())

@@ -198,7 +198,7 @@ impl Engine {
                 }
                 conn.came_in
             }
-            None => self.listeners.find(key.scope, key.local),
+            None => self.listeners.find(key.local),
         };
         let holder = self.listeners.get(listener?)?.holders.first()?;
         Some(SightingEnd { session: holder.session, fd: holder.fd, listens: true })
@@ -217,8 +217,8 @@ impl Known {
         };
         let (from, to) = (Endpoint::new(in_zone(from), from_port), Endpoint::new(in_zone(to), to_port));
         Some(match direction {
-            Direction::In => FlowKey::new(to, from),
-            Direction::Out | Direction::Local => FlowKey::new(from, to),
+            Direction::In => FlowKey { local: to, remote: from },
+            Direction::Out | Direction::Local => FlowKey { local: from, remote: to },
         })
     }
 

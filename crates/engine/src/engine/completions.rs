@@ -6,14 +6,12 @@ use crate::flow::record::{Direct, Flow};
 use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
-use crate::hostif::outbox::Place;
-use std::collections::VecDeque;
 use toe_abi::command::{
     FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WAITS_FOR_DATA,
     FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
 };
 use toe_abi::entry::Completion;
-use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
+use toe_base::{FlowId, FlowIdx, SessionId};
 
 /// Whether the owner has something to be told.
 pub(super) fn has_something(flow: &Flow) -> bool {
@@ -34,33 +32,22 @@ pub(super) fn has_something(flow: &Flow) -> bool {
 impl Engine {
     /// Posts what there is and the rings have room for. Returns how many flows were told something.
     pub fn poll_completions<H: HostSide>(&mut self, host: &mut H) -> usize {
-        self.outbox.retry(|session, queue_set| host.has_room(session, queue_set));
+        self.post_answers(host);
         let mut told = 0;
-        while let Some(place) = self.outbox.next_place() {
-            told += self.tell_queue_set(place, host);
-        }
-        told
-    }
-
-    /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows.
-    fn tell_queue_set<H: HostSide>(&mut self, place: Place, host: &mut H) -> usize {
-        let answers =
-            self.sessions.get_mut(place.session()).and_then(|s| s.answers.get_mut(place.queue_set().index()));
-        if answers.is_some_and(|answers| !post_all(answers, place, host)) {
-            self.outbox.stall(place);
-            return 0;
-        }
-        let mut told = 0;
-        while let Some(idx) = self.outbox.next_flow(place) {
+        let mut blocked = Vec::new();
+        while let Some(idx) = self.reports.pop() {
             if !self.flows.is_used(idx) || !has_something(self.flows.get(idx)) {
                 continue;
             }
-            if !self.tell(idx, host) {
-                self.outbox.put_back(place, idx);
-                self.outbox.stall(place);
-                break;
+            if self.tell(idx, host) {
+                told += 1;
+                self.after(idx);
+            } else {
+                blocked.push(idx);
             }
-            told += 1;
+        }
+        // Only now: a flow that still has something would come straight back while its ring is full.
+        for idx in blocked {
             self.after(idx);
         }
         told
@@ -68,15 +55,34 @@ impl Engine {
 
     /// Whether completions wait for room in some ring.
     pub fn has_blocked_completions(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.reports.is_empty() || !self.answering.is_empty()
+    }
+
+    fn post_answers<H: HostSide>(&mut self, host: &mut H) {
+        for _ in 0..self.answering.len() {
+            let Some(id) = self.answering.pop_front() else { return };
+            if !self.post_answers_of(id, host) {
+                self.answering.push_back(id);
+            }
+        }
     }
 
     /// Posts a session's answers. `false`: its ring has no room for all.
     pub fn post_answers_to<H: HostSide>(&mut self, session: SessionId, host: &mut H) -> bool {
-        let Some(record) = self.sessions.get_mut(session) else { return true };
+        self.post_answers_of(session, host)
+    }
+
+    fn post_answers_of<H: HostSide>(&mut self, id: SessionId, host: &mut H) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else { return true };
         let mut all = true;
-        for (queue_set, answers) in record.answers.iter_mut().enumerate() {
-            all &= post_all(answers, Place::of(session, QueueSetId(queue_set as u8)), host);
+        for (queue_set, answers) in session.answers.iter_mut().enumerate() {
+            while let Some(answer) = answers.front() {
+                if !host.post(id, toe_base::QueueSetId(queue_set as u8), *answer) {
+                    all = false;
+                    break;
+                }
+                answers.pop_front();
+            }
         }
         all
     }
@@ -175,17 +181,6 @@ impl Engine {
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }
-}
-
-/// Posts answers, as long as there is room. `false`: some are left.
-fn post_all<H: HostSide>(answers: &mut VecDeque<Completion>, place: Place, host: &mut H) -> bool {
-    while let Some(answer) = answers.front() {
-        if !host.post(place.session(), place.queue_set(), *answer) {
-            return false;
-        }
-        answers.pop_front();
-    }
-    true
 }
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.

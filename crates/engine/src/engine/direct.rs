@@ -9,7 +9,6 @@ use crate::flow::record::{Direct, Flow};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
-use crate::hostif::users::{Resource, UserIdx};
 use crate::work::Path;
 use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
@@ -94,10 +93,6 @@ impl Engine {
         }
     }
 
-    fn uid_of(&self, session: SessionId) -> Option<u32> {
-        self.sessions.get(session).map(|session| session.cred.uid)
-    }
-
     fn offer_channel<H: HostSide>(&mut self, ends: [End; 2], host: &mut H) -> Attempt {
         // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
         let has_room = |(session, queue_set): End| {
@@ -107,18 +102,11 @@ impl Engine {
         if !ends.into_iter().all(has_room) {
             return Attempt::Refused;
         }
-        // Where one of the two is root's, the other one's user wanted it as much.
-        let payer = ends.map(|(session, _)| session).into_iter().max_by_key(|session| self.uid_of(*session));
-        let payer = payer.map_or(UserIdx::NOBODY, |session| self.sessions.user_of(session));
-        if self.sessions.users_mut().take(payer, Resource::Channels, 1).is_err() {
-            return Attempt::Refused;
-        }
         let channel = self.channels.next_id();
         if !host.open_channel(channel, ends) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
             return Attempt::Refused;
         }
-        self.channels.add(channel, ends, payer);
+        self.channels.add(channel, ends);
         self.counters.add(Counter::ChannelsOpened);
         for (session, queue_set) in ends {
             self.answer(session, queue_set, Completion::OfferChannel { channel });
@@ -144,8 +132,7 @@ impl Engine {
         // A host that lives and knows of the slot says itself when it looks at it no more.
         let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.open);
         let unread = host.channel_end(channel, slot, side, gone);
-        if let Some(payer) = self.channels.let_go(channel, slot, side) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
+        if self.channels.let_go(channel, slot, side) {
             host.close_channel(channel);
         }
         unread
@@ -157,8 +144,7 @@ impl Engine {
             if let Some((other, queue_set)) = left.other {
                 self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
             }
-            if let Some(payer) = left.gone {
-                self.sessions.users_mut().give(payer, Resource::Channels, 1);
+            if left.is_gone {
                 host.close_channel(left.channel);
             }
         }

@@ -78,7 +78,7 @@ mod tests {
     fn flow(addr: Addr, mss: u16) -> Flow {
         let mut flow = Flow::vacant();
         let end = Endpoint { addr, port: 1 };
-        flow.conn.key = crate::flow::key::FlowKey::new(end, end);
+        flow.conn.key = crate::flow::key::FlowKey { local: end, remote: end };
         flow.snd.mss = mss;
         flow
     }

@@ -4,26 +4,22 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
-use crate::control::ephemeral;
-use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx};
-use crate::control::names::{self, Purpose, Rest, Twin};
+use crate::control::listen::{CREDIT_MAX, Evidence, Holder};
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
-use crate::flow::key::{FlowKey, Scope};
+use crate::flow::key::FlowKey;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{HashPurpose, initial_sequence_number, keyed_hash, timestamp_offset};
+use crate::flow::tcp::isn::{initial_sequence_number, keyed_hash, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
 use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::hostif::outbox::Place;
-use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
@@ -31,6 +27,8 @@ use zerocopy::FromBytes;
 
 /// Ports that the engine chooses from (Linux: ip_local_port_range).
 const EPHEMERAL: core::ops::Range<u16> = 32_768..61_000;
+/// Below this a port needs user id 0 or the kernel's word (a twin bound to it).
+const PRIVILEGED: u16 = 1024;
 /// Receive memory that lies idle this long goes back.
 const RELEASE_US: u64 = 1_000_000;
 
@@ -47,7 +45,7 @@ impl Engine {
     ) -> Result<(), FenceReason> {
         match command {
             Command::Listen { token } => {
-                let result = self.listen(now, session, queue_set, args, host)?;
+                let result = self.listen(session, queue_set, args)?;
                 self.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
             }
             Command::Connect { token } => {
@@ -132,12 +130,9 @@ impl Engine {
         if flow.conn.app_closed {
             return Ok(());
         }
-        let memory = flow.receive.session;
-        let arena = self.sessions.arena(memory, flow.conn.user);
+        let arena = self.sessions.arena(flow.receive.session);
         flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
-        let pressure = self.pressure(memory);
-        let flow = self.flows.get_mut(idx);
-        credit_given(flow, now, credit.len, pressure);
+        credit_given(flow, now, credit.len);
         let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
         flow.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);
@@ -199,19 +194,19 @@ impl Engine {
         let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
         if let Some(answers) = record.answers.get_mut(queue_set.index()) {
             answers.push_back(completion);
-            self.outbox.note(Place::of(session, queue_set));
+            if !self.answering.contains(&session) {
+                self.answering.push_back(session);
+            }
         }
     }
 
     // ---- listen, accept, connect ----
 
-    fn listen<H: HostSide>(
+    fn listen(
         &mut self,
-        now: Instant,
         session: SessionId,
         queue_set: QueueSetId,
         args: &[u8; 64],
-        host: &mut H,
     ) -> Result<Result<ListenerId, Errno>, FenceReason> {
         let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
         if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_V6_ONLY != 0 {
@@ -221,35 +216,44 @@ impl Engine {
         if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
             return Err(FenceReason::UnknownHandle);
         }
-        let shown = self.take_twin(session, args.twin);
-        Ok(self.listen_at(now, (session, queue_set), &args, shown, host))
+        Ok(self.listen_at(session, queue_set, &args, anchor))
     }
 
-    fn listen_at<H: HostSide>(
+    fn listen_at(
         &mut self,
-        now: Instant,
-        (session, queue_set): (SessionId, QueueSetId),
+        session: SessionId,
+        queue_set: QueueSetId,
         args: &ListenArgs,
-        shown: Option<Twin>,
-        host: &mut H,
+        anchor: AnchorHandle,
     ) -> Result<ListenerId, Errno> {
-        let local = endpoint_of(args.local)?;
+        let mut local = endpoint_of(args.local)?;
         let v6_only = args.flags & LISTEN_V6_ONLY != 0;
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
-        let (scope, netns) = (record.scope, record.cred.netns);
-        if !local.addr.is_unspecified() && !self.has_addr(scope, local.addr) {
+        if !local.addr.is_unspecified() && !self.routes.is_own(local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        let twin = names::require(shown, netns, local, Purpose::Listen { v6_only })?;
-        if scope.is_own() && !self.shared.has_room_for_listener() {
+        if local.port == 0 {
+            local.port = self.free_listen_port(local.addr).ok_or(Errno::EADDRINUSE)?;
+        }
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let twin = record.twins.get(args.twin as usize).filter(|_| args.twin != NO_HANDLE);
+        let vouched = twin.is_some_and(|twin| twin.local.port == local.port);
+        if local.port < PRIVILEGED && record.cred.uid != 0 && !vouched {
+            return Err(Errno::EACCES);
+        }
+        // A twin that is bound to another port is no evidence for this one.
+        let evidence = Evidence { twin: twin.copied().filter(|_| vouched), uid: record.cred.uid };
+        // Where the kernel has the address too, the port is whose the kernel says.
+        let holds_port = twin.is_some_and(|twin| twin.netns == self.config.netns && twin.holds(local));
+        if self.routes.is_shared(local.addr) && !holds_port {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if holds_port && !self.shared.has_room_for_listener() {
             return Err(Errno::ENOBUFS);
         }
-        let user = record.user;
-        self.may_take(user, Resource::Listeners)?;
-        self.oust_rivals(now, (scope, local, v6_only), &twin, host)?;
-        let anchor = AnchorHandle(args.anchor);
-        let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
-        self.charge_listener(idx, user);
+        let idx = self.listeners.open((local, v6_only), args.backlog, anchor, evidence)?;
+        if holds_port {
+            self.steer_listener(idx);
+        }
         let holder = Holder {
             session,
             anchor,
@@ -266,29 +270,24 @@ impl Engine {
                 Ok(id)
             }
             Err(errno) => {
-                if self.unanchor(idx, anchor) {
-                    self.remove_listener(idx);
+                if self.listeners.get_mut(idx).is_some_and(|listener| listener.drop_anchor(anchor)) {
+                    self.close_unheld(idx);
                 }
                 Err(errno)
             }
         }
     }
 
-    fn open_listener(
-        &mut self,
-        (scope, local, v6_only): (Scope, Endpoint, bool),
-        backlog: u32,
-        anchor: AnchorHandle,
-        twin: Twin,
-    ) -> Result<ListenerIdx, Errno> {
-        let before = self.listeners.len();
-        let idx = self.listeners.open(scope, (local, v6_only), backlog, anchor, twin)?;
-        self.names.rests.add(twin.identity, Rest::Listener(idx, anchor));
-        if self.listeners.len() > before {
-            self.names.scopes.hold(scope);
+    fn free_listen_port(&mut self, ip: Addr) -> Option<u16> {
+        let count = EPHEMERAL.end - EPHEMERAL.start;
+        for _ in 0..count {
+            self.next_port = self.next_port.wrapping_add(1);
+            let port = EPHEMERAL.start + (self.next_port % u32::from(count)) as u16;
+            if self.listeners.find(Endpoint::new(ip, port)).is_none() {
+                return Some(port);
+            }
         }
-        self.steer_listener(idx);
-        Ok(idx)
+        None
     }
 
     fn accept_credit<H: HostSide>(
@@ -335,8 +334,6 @@ impl Engine {
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;
         flow.conn.came_in = None;
-        self.came_in.remove(idx);
-        let flow = self.flows.get_mut(idx);
         flow.conn.owner.fd = fd;
         let came_in = flow.conn.listener.take();
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
@@ -395,7 +392,6 @@ impl Engine {
         args: &ConnectArgs,
         anchor: AnchorHandle,
     ) -> Result<FlowId, Errno> {
-        let shown = self.take_twin(owner.session, args.twin);
         let mut remote = endpoint_of(args.remote)?;
         if remote.addr.is_unspecified() {
             // As Linux has it: connecting to INADDR_ANY means this host.
@@ -404,14 +400,28 @@ impl Engine {
         if remote.port == 0 {
             return Err(Errno::ECONNREFUSED);
         }
-        let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
         let (path, source) =
-            self.path_to(scope, remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
+            self.path_to(remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
         let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
-        let local = self.local_name(owner.session, shown, asked, source)?;
-        let port = local.port;
-        let name = FlowKey { local, remote, scope };
-        let key = self.choose_key(now, path, name)?;
+        let source = match asked {
+            Some(local) if !local.addr.is_unspecified() => {
+                if !self.routes.is_own(local.addr) {
+                    return Err(Errno::EADDRNOTAVAIL);
+                }
+                if local.addr.is_v4() != remote.addr.is_v4() {
+                    return Err(Errno::ENETUNREACH);
+                }
+                local.addr
+            }
+            _ => source,
+        };
+        let port = asked.map_or(0, |local| local.port);
+        let uid = self.sessions.get(owner.session).map_or(u32::MAX, |session| session.cred.uid);
+        if (1..PRIVILEGED).contains(&port) && uid != 0 && self.is_shared(path) {
+            // The kernel knows whether the program may, and does it.
+            return Err(Errno::EACCES);
+        }
+        let key = self.choose_key(now, path, source, port, remote)?;
         if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
             return Err(Errno::ENOBUFS);
         }
@@ -426,7 +436,7 @@ impl Engine {
             tcp: self.config.tcp,
             now,
         };
-        let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
+        let idx = self.insert_flow(open::active(&params)).ok_or(Errno::ENOBUFS)?;
         let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
             self.remove_flow(idx);
             return Err(Errno::EMFILE);
@@ -446,33 +456,6 @@ impl Engine {
         Ok(flow_id)
     }
 
-    /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
-    fn local_name(
-        &self,
-        session: SessionId,
-        shown: Option<Twin>,
-        asked: Option<Endpoint>,
-        source: Addr,
-    ) -> Result<Endpoint, Errno> {
-        let Some(asked) = asked else { return Ok(Endpoint { addr: source, port: 0 }) };
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
-        let any = asked.addr.is_unspecified();
-        let local = if any { asked.at(source) } else { asked };
-        if !any && !self.has_addr(record.scope, local.addr) {
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        if local.addr.is_v4() != source.is_v4() {
-            return Err(Errno::ENETUNREACH);
-        }
-        if local.port != 0 {
-            names::require(shown, record.cred.netns, local, Purpose::Connect)?;
-            if self.listeners.others_listen_at(record.scope, local, record.cred.uid) {
-                return Err(Errno::EADDRINUSE);
-            }
-        }
-        Ok(local)
-    }
-
     /// The addresses of a connection are known at once, though it is not established.
     fn tell_connecting<H: HostSide>(
         &mut self,
@@ -486,11 +469,11 @@ impl Engine {
     }
 
     /// The path to `remote` and the source address to use.
-    fn path_to(&mut self, scope: Scope, remote: Endpoint) -> Result<(Path, Addr), Errno> {
-        match self.route(scope, remote.addr) {
+    fn path_to(&mut self, remote: Endpoint) -> Result<(Path, Addr), Errno> {
+        match self.routes.to(remote.addr) {
             Some(Route::Local { source }) => {
                 // Said at once, so that the caller can try the kernel's stack.
-                if self.listeners.find(scope, remote).is_none() {
+                if self.listeners.find(remote).is_none() {
                     return Err(Errno::ECONNREFUSED);
                 }
                 Ok((Path::Local, source))
@@ -503,38 +486,43 @@ impl Engine {
         }
     }
 
-    /// A free 4-tuple: the one that `name` says, or one with a port of the engine's choice where it says port 0: per RFC
-    /// 6056 algorithm 4 (a keyed offset per destination, then counting).
+    /// A free 4-tuple; the port per RFC 6056 algorithm 3 (a keyed offset per destination, then counting).
     /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
-    fn choose_key(&mut self, now: Instant, path: Path, name: FlowKey) -> Result<FlowKey, Errno> {
-        let FlowKey { local, remote, .. } = name;
-        if local.port != 0 {
+    fn choose_key(
+        &mut self,
+        now: Instant,
+        path: Path,
+        source: Addr,
+        port: u16,
+        remote: Endpoint,
+    ) -> Result<FlowKey, Errno> {
+        let key = |port| FlowKey { local: Endpoint::new(source, port), remote };
+        if port != 0 {
+            let key = key(port);
             // A connection of a socket with itself would need one record for both of its ends.
-            let free = self.may_have(now, &name) && name != name.reversed();
-            return if free { Ok(name) } else { Err(Errno::EADDRNOTAVAIL) };
+            let free = self.may_have(now, &key) && key != key.reversed();
+            return if free { Ok(key) } else { Err(Errno::EADDRNOTAVAIL) };
         }
-        let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
         let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
-        let hash = keyed_hash(&self.config.secret, &name, HashPurpose::ConnectPort);
+        let offset = keyed_hash(&self.config.secret, &key(0), b'p') as u32;
         if self.is_shared(path) {
-            return self.choose_reserved(hash, local.addr, remote);
+            return self.choose_reserved(offset, source, remote);
         }
-        let first = self.port_counters.begin(hash);
         let mut in_time_wait = None;
-        for (at, tried) in ephemeral::places(hash, first, count).zip(1..) {
+        for _ in 0..count {
+            let at = offset.wrapping_add(self.next_port) % count;
+            self.next_port = self.next_port.wrapping_add(1);
             let key = key(EPHEMERAL.start + at as u16);
             // A port that somebody listens at is theirs; and a connection of a socket with itself would need one record
             // for both of its ends.
-            let taken = self.listeners.find(key.scope, key.local).is_some() || key == key.reversed();
+            let taken = self.listeners.find(key.local).is_some() || key == key.reversed();
             if !taken && self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
-                self.port_counters.advance(hash, tried);
                 return Ok(key);
             }
             if !taken && in_time_wait.is_none() && self.may_have(now, &key) {
                 in_time_wait = Some(key);
             }
         }
-        self.port_counters.advance(hash, 1);
         in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
     }
 }

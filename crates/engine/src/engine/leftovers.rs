@@ -7,7 +7,6 @@ use crate::flow::key::FlowKey;
 use crate::flow::record::{Flow, Leftover};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::timeout::TIME_WAIT_US;
-use crate::hostif::users::UserIdx;
 use toe_base::{FlowIdx, Instant, SeqNum};
 
 /// Of all records, those that orphans may have (Linux: tcp_max_orphans), and those in TIME_WAIT (tcp_max_tw_buckets).
@@ -34,10 +33,6 @@ impl Engine {
         let before = core::mem::replace(&mut flow.conn.leftover, now);
         if before != now {
             self.leftovers.change(before, now);
-            if now == Leftover::TimeWait {
-                // It makes room for anybody, so that it takes nothing of anybody's share.
-                self.charge_flow_to(idx, UserIdx::NOBODY);
-            }
         }
     }
 

@@ -8,63 +8,30 @@ use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{self, output, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{FlowEvent, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
 
-/// Connections that closed sessions give up in one step: some tens of µs.
-const LEAVES_AT_ONCE: usize = 128;
-
-/// Which connections of a session end with RST when it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resets {
-    None,
-    /// Those that its program has taken: it was fenced.
-    Accepted,
-    All,
-}
-
-/// A session that is closed and gives up what it had.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Closing {
-    session: SessionId,
-    resets: Resets,
-    /// The place of its next flow.
-    next: usize,
-}
-
 impl Engine {
-    /// Puts a new connection, of this user's, into the table. When it is full, the oldest in TIME_WAIT makes room.
-    pub(super) fn insert_flow(&mut self, user: UserIdx, mut flow: Flow) -> Result<FlowIdx, Errno> {
-        self.may_take(user, Resource::Flows)?;
-        let idx = self.alloc_flow().ok_or(Errno::ENOBUFS)?;
-        self.sessions.users_mut().add(user, Resource::Flows, 1);
-        flow.conn.user = user;
-        flow.conn.indexed = true;
-        if let Some(listener) = flow.conn.came_in {
-            self.came_in.push(listener.slot(), idx);
-        }
-        self.index.insert(flow.conn.key, idx);
-        self.names.scopes.hold(flow.conn.key.scope);
-        *self.flows.get_mut(idx) = flow;
-        self.steer_flow(idx);
-        Ok(idx)
-    }
-
-    fn alloc_flow(&mut self) -> Option<FlowIdx> {
-        loop {
-            if let Some(idx) = self.flows.alloc() {
-                return Some(idx);
-            }
+    /// Puts a new connection into the table. When it is full, the oldest in TIME_WAIT makes room.
+    pub(super) fn insert_flow(&mut self, mut flow: Flow) -> Option<FlowIdx> {
+        let mut idx = self.flows.alloc();
+        while idx.is_none() {
             let Some(oldest) = self.time_wait.pop() else {
                 self.counters.add(Counter::DropFlowTableFull);
                 return None;
             };
             self.evict(oldest);
+            idx = self.flows.alloc();
         }
+        let idx = idx?;
+        flow.conn.indexed = true;
+        self.index.insert(flow.conn.key, idx);
+        *self.flows.get_mut(idx) = flow;
+        self.steer_flow(idx);
+        Some(idx)
     }
 
     /// Segments for this connection are for nobody any more.
@@ -166,7 +133,7 @@ impl Engine {
         let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.conn.app_closed || nobody_reads || all_read {
-            let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
+            let arena = self.sessions.arena(flow.receive.session);
             flow.receive.release(arena);
         }
     }
@@ -206,7 +173,7 @@ impl Engine {
             }
         }
         let flow = self.flows.get_mut(idx);
-        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
+        let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
         if untold && !flow.send_queue.uses(flow.conn.owner.session) {
             // Its owner never heard of it, and need not hear of its end.
@@ -222,7 +189,7 @@ impl Engine {
             && !flow.send_queue.uses(SessionId(0))
         {
             flow.conn.staged = None;
-            self.sessions.arena(SessionId(0), flow.conn.user).free(block);
+            self.sessions.arena(SessionId(0)).free(block);
         }
         let flow = self.flows.get_mut(idx);
         if let Some(session) = flow.conn.pinned
@@ -252,7 +219,6 @@ impl Engine {
         flow.report.sent_behind = 0;
         flow.conn.asked_to_yield = false;
         flow.conn.leaving = false;
-        self.outbox.remove(idx);
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);
         }
@@ -280,8 +246,7 @@ impl Engine {
         flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
-        self.names.scopes.release(flow.conn.key.scope);
-        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
+        let arena = self.sessions.arena(flow.receive.session);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
         if indexed {
@@ -291,10 +256,7 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
-        self.hoards.note(idx, SessionId(0), 0);
         self.uncount_leftover(idx);
-        self.came_in.remove(idx);
-        self.charge_flow_to(idx, UserIdx::NOBODY);
         self.flows.free(idx);
     }
 
@@ -340,7 +302,7 @@ impl Engine {
             Some(AnchorTarget::Unused(_)) => return self.anchors.note_closed_early(anchor),
             None => return,
         }
-        if let Some((home, queue_set)) = self.forget_anchor(anchor) {
+        if let Some((home, queue_set)) = self.anchors.closed(anchor) {
             self.answer(home, queue_set, Completion::AnchorFree { anchor });
         }
     }
@@ -371,76 +333,29 @@ impl Engine {
     }
 
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
-    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
+    /// anchor, not with the session.
     pub fn close_session<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
-        self.begin_closing(now, session, Resets::None, host);
-    }
-
-    /// The same; `resets`: which connections end with RST, at once.
-    fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: Resets, host: &mut H) {
         let Some(record) = self.sessions.get_mut(session) else { return };
         if session.0 == 0 || !record.open {
             return;
         }
         record.open = false;
-        record.leaving = true;
         for answers in &mut record.answers {
             answers.clear();
         }
-        let has_none = record.flows.is_empty();
+        let flows: Vec<FlowIdx> = record.flows.values().collect();
         let listeners: Vec<_> = record.listeners.values().collect();
-        // First of all: it is handed nothing more.
+        for idx in flows {
+            self.leave_flow(now, idx, session, host);
+        }
         for idx in listeners {
             if let Some(listener) = self.listeners.get_mut(idx) {
                 listener.drop_holders(|holder| holder.session == session);
             }
-        }
-        if has_none {
-            self.end_closing(now, session, host);
-        } else {
-            self.closing.push_back(Closing { session, resets, next: 0 });
-            self.poll_closing(now, host);
-        }
-    }
-
-    /// Takes some more of their connections from sessions that are closed. Returns how many.
-    pub fn poll_closing<H: HostSide>(&mut self, now: Instant, host: &mut H) -> usize {
-        for done in 0..LEAVES_AT_ONCE {
-            let Some(Closing { session, resets, next }) = self.closing.front().copied() else { return done };
-            let found = self.sessions.get(session).and_then(|record| record.flows.next_from(next));
-            let Some((next, idx)) = found else {
-                self.closing.pop_front();
-                self.end_closing(now, session, host);
-                continue;
-            };
-            if let Some(closing) = self.closing.front_mut() {
-                closing.next = next;
-            }
-            // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
-            let accepted = self.flows.get(idx).conn.accepted;
-            if resets == Resets::All || resets == Resets::Accepted && accepted {
-                self.app_close(now, idx, true, host);
-            }
-            if self.flows.is_used(idx) && self.flows.get(idx).conn.owner.session == session {
-                self.leave_flow(now, idx, session, host);
-            }
-        }
-        LEAVES_AT_ONCE
-    }
-
-    /// The session has no connections any more.
-    fn end_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
-        let Some(record) = self.sessions.get_mut(session) else { return };
-        record.leaving = false;
-        let listeners: Vec<_> = record.listeners.values().collect();
-        for idx in listeners {
             self.hand_out(now, idx, host);
         }
         self.leave_channels(session, host);
-        self.forget_twins(session);
-        let forgotten = self.anchors.forget_session(session);
-        let user = self.sessions.user_of(session);
-        self.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
+        self.anchors.forget_session(session);
     }
 
     /// Takes a flow from a session that is going away.
@@ -498,11 +413,8 @@ impl Engine {
         }
         let (data_nxt, from) = (flow.data_nxt(), flow.receive.session);
         let held = flow.held.ranges(&self.held);
-        let user = flow.conn.user;
-        let moved = self.sessions.with_two_arenas((from, to), user, |from, to_arena| {
-            flow.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
-        });
-        moved.unwrap_or(false)
+        let Some((from, to_arena)) = self.sessions.two_arenas(from, to) else { return false };
+        flow.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
     }
 
     /// Whether a closed session's region may be unmapped and its id given out again.
@@ -512,10 +424,8 @@ impl Engine {
 
     /// Frees the id of a drained session.
     pub fn forget_session(&mut self, session: SessionId) {
-        if self.session_drained(session)
-            && let Some(record) = self.sessions.forget(session)
-        {
-            self.names.scopes.release(record.scope);
+        if self.session_drained(session) {
+            self.sessions.forget(session);
         }
     }
 
@@ -529,13 +439,18 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::of_fence(reason));
-        let resets = if reason == FenceReason::MemoryLost { Resets::All } else { Resets::Accepted };
-        self.begin_closing(now, session, resets, host);
+        let Some(record) = self.sessions.get(session) else { return };
+        let flows: Vec<FlowIdx> = record.flows.values().collect();
+        for idx in flows {
+            if self.flows.is_used(idx) && self.flows.get(idx).conn.accepted {
+                self.app_close(now, idx, true, host);
+            }
+        }
+        self.close_session(now, session, host);
     }
 
     /// Makes `owner` the flow's owner.
     pub(super) fn own(&mut self, idx: FlowIdx, owner: Owner) {
         self.flows.get_mut(idx).conn.owner = owner;
-        self.charge_flow_to(idx, self.sessions.user_of(owner.session));
     }
 }

@@ -2,14 +2,13 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
-//! [`names`] (whose addresses and ports are), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
-//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
+//! [`transmit`] (segments out), [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
-//! `poll_closing`, `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
+//! `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
 
 mod accept;
 mod audit;
@@ -21,10 +20,7 @@ mod fast_open;
 mod host;
 mod leftovers;
 mod life;
-mod names;
 mod neighbours;
-mod pressure;
-mod quota;
 mod receive;
 mod report;
 mod shared;
@@ -42,16 +38,13 @@ pub use report::{SessionView, SocketView};
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
-use crate::control::listen::Listeners;
-use crate::control::names::Names;
-use crate::control::port_choice::PortCounters;
+use crate::control::listen::{Listeners, Twin};
 use crate::control::route::{Interface, Routes};
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
 use crate::flow::key::{FlowIndex, FlowKey};
 use crate::flow::limit::RateLimit;
-use crate::flow::lists::FlowLists;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
@@ -64,11 +57,7 @@ use crate::flow::tcp::output::SendLimits;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
-use crate::hostif::outbox::{Outbox, Place};
 use crate::hostif::session::Sessions;
-use crate::hostif::users::{Limit, Quotas, Resource};
-use crate::sched::fair::FairList;
-use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::{ControlFrame, Link, Path, Segment};
@@ -101,8 +90,6 @@ pub struct EngineConfig {
     /// Octets of local connections may go through channels, past the engine.
     pub direct: bool,
     pub tcp: TcpConfig,
-    /// What users may have; of connections there are no more than `flows_max`.
-    pub quotas: Quotas,
 }
 
 impl EngineConfig {
@@ -118,9 +105,7 @@ impl EngineConfig {
                 ecn: EcnMode::Accept,
                 fast_open: FastOpenMode::Client,
                 syn_cookies: SynCookies::Overflow,
-                rfc1337: false,
             },
-            quotas: Quotas::DEFAULT,
         }
     }
 }
@@ -133,7 +118,7 @@ struct Port {
     shared: bool,
     neighbours: Neighbours,
     control: VecDeque<ControlFrame>,
-    ready: FairList,
+    ready: ReadyList,
 }
 
 /// The engine. See the module for how to drive it.
@@ -148,19 +133,14 @@ pub struct Engine {
     wheel: TimerWheel,
     ports: Vec<Port>,
     routes: Routes,
-    ready_local: FairList,
+    ready_local: ReadyList,
     /// Lone segments between local ends (resets).
     local_control: VecDeque<(FlowKey, Segment)>,
-    /// Who has something to be told.
-    outbox: Outbox,
-    /// Flows with receive memory to spare.
-    hoards: Hoards,
+    /// Flows with something to tell their owner.
+    reports: ReadyList,
+    /// Sessions with answers that wait for room.
+    answering: VecDeque<SessionId>,
     listeners: Listeners,
-    /// Closed sessions that have something still.
-    closing: VecDeque<life::Closing>,
-    /// By the listener's slot: the connections that came in there and that no program has taken.
-    came_in: FlowLists,
-    names: Names,
     sessions: Sessions,
     anchors: Anchors,
     channels: Channels,
@@ -168,10 +148,8 @@ pub struct Engine {
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
     time_wait: ReadyList,
-    port_counters: PortCounters,
+    next_port: u32,
     shared: Shared,
-    /// By their own port: connections over ports that share the kernel's address.
-    shared_flows: FlowLists,
     fragments: Fragments,
     /// Connections that ever came in at listeners.
     arrivals: u64,
@@ -188,8 +166,6 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(config: EngineConfig) -> Engine {
-        let flows = Limit { total: config.flows_max as u64, ..config.quotas.of(Resource::Flows) };
-        let quotas = config.quotas.with(Resource::Flows, flows);
         Engine {
             flows: FlowTable::new(config.flows_max),
             sent: SentPool::new(config.flows_max),
@@ -198,22 +174,18 @@ impl Engine {
             wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),
             routes: Routes::default(),
-            ready_local: FairList::new(config.flows_max),
+            ready_local: ReadyList::new(config.flows_max),
             local_control: VecDeque::new(),
-            outbox: Outbox::new(config.flows_max),
-            hoards: Hoards::new(config.flows_max),
+            reports: ReadyList::new(config.flows_max),
+            answering: VecDeque::new(),
             listeners: Listeners::default(),
-            closing: VecDeque::new(),
-            came_in: FlowLists::new(config.flows_max),
-            names: Names::new(config.netns),
-            sessions: Sessions::new(STAGING_LEN, quotas),
+            sessions: Sessions::new(STAGING_LEN),
             anchors: Anchors::default(),
             channels: Channels::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
-            port_counters: PortCounters::default(),
+            next_port: 0,
             shared: Shared::default(),
-            shared_flows: FlowLists::new(config.flows_max),
             fragments: Fragments::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
@@ -245,7 +217,7 @@ impl Engine {
             shared: false,
             neighbours: Neighbours::default(),
             control: VecDeque::new(),
-            ready: FairList::new(self.config.flows_max),
+            ready: ReadyList::new(self.config.flows_max),
         });
         PortId(self.ports.len() as u8 - 1)
     }
@@ -267,46 +239,39 @@ impl Engine {
         self.routes.addrs_of(port).map(|i| (i.addr, i.prefix_len))
     }
 
-    /// A process attached. `None` when there are too many, or too many of this user's ([`Engine::may_open_session`]).
+    /// A process attached. `None` when there are too many.
     pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
-        let scope = self.names.scopes.enter(cred.netns)?;
-        let opened = self.sessions.open(cred, scope, layout);
-        if opened.is_err() {
-            self.names.scopes.release(scope);
-        }
-        opened.ok()
+        self.sessions.open(cred, layout)
     }
 
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
         self.sessions.get_mut(session)?.add_queue_set()
     }
 
-    /// A new anchor for the session, if it may have one ([`Engine::may_take_anchor`]); the daemon makes the object.
+    /// A new anchor for the session; the daemon makes the object.
     pub fn take_anchor(&mut self, session: SessionId) -> AnchorHandle {
-        let user = self.sessions.user_of(session);
-        self.sessions.users_mut().add(user, Resource::Anchors, 1);
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.anchors += 1;
-        }
-        self.anchors.take(session, user)
+        self.anchors.take(session)
     }
 
     /// The anchor could not be made.
     pub fn give_up_anchor(&mut self, anchor: AnchorHandle) {
         self.share_anchor(anchor);
-        self.forget_anchor(anchor);
+        self.anchors.closed(anchor);
     }
 
     /// The anchor is not for its session alone any more: once it is closed it is not used again.
     pub fn share_anchor(&mut self, anchor: AnchorHandle) {
-        if let Some(home) = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home)) {
-            home.anchors -= 1;
-        }
+        self.anchors.leave_home(anchor);
     }
 
     /// Its handle, once for each anchor that stands for nothing any more.
     pub fn poll_released_anchor(&mut self) -> Option<AnchorHandle> {
         self.anchors.poll_released()
+    }
+
+    /// The session showed a kernel socket; the answer is its handle.
+    pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> u32 {
+        self.sessions.get_mut(session).map_or(toe_abi::command::NO_HANDLE, |s| s.add_twin(twin))
     }
 
     // ---- shared by the files of this folder ----
@@ -317,21 +282,19 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
-        self.note_hoard(idx);
         self.count_leftover(idx);
         let flow = self.flows.get(idx);
         self.wheel.set(idx, flow.timers.earliest());
         if completions::has_something(flow) {
-            let owner = flow.conn.owner;
-            self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+            self.reports.push(idx);
         }
         if is_evictable(flow) {
             self.time_wait.push(idx);
         }
         if flow.conn.state != TcpState::Closed {
             match flow.conn.path {
-                Path::Local => self.ready_local.push(flow.conn.user, idx),
-                Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
+                Path::Local => self.ready_local.push(idx),
+                Path::Port { port, .. } => self.ports[port.index()].ready.push(idx),
             }
         }
         self.free_if_done(idx);

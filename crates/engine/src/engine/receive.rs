@@ -114,10 +114,6 @@ impl Engine {
         let mut beyond = None;
         if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
             self.remove_flow(idx);
-        } else if let Some(idx) = known.filter(|idx| self.is_listeners(*idx, work)) {
-            // Whoever is opening it has the port from before the listener had it.
-            self.closed(idx, Errno::EADDRINUSE);
-            self.after(idx);
         } else if let Some(idx) = known {
             if self.must_wait_for_accept(idx, segment) {
                 self.counters.add(Counter::DropAcceptQueueFull);
@@ -146,7 +142,7 @@ impl Engine {
     /// is steered here no longer, it was under way when that changed: sent again it comes to whoever it is for now.
     pub(super) fn nobodys(&mut self, now: Instant, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
-        if work.segment.ack.is_none() && self.listeners.find(work.key.scope, work.key.local).is_some() {
+        if work.segment.ack.is_none() && self.listeners.find(work.key.local).is_some() {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
@@ -180,9 +176,6 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) {
-        if work.segment.len > 0 {
-            self.relieve(self.flows.get(idx).receive.session, host);
-        }
         let (flow, mut cx) = self.receiving(now, idx, host);
         let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
         let event = segment_arrives(flow, &mut cx, work);
@@ -210,16 +203,13 @@ impl Engine {
         idx: FlowIdx,
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.pressure(self.flows.get(idx).receive.session);
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
-            pressure,
-            arena: self.sessions.arena(flow.receive.session, flow.conn.user),
+            arena: self.sessions.arena(flow.receive.session),
             sent: &mut self.sent,
             held: &mut self.held,
             ecn: self.config.tcp.ecn,
-            rfc1337: self.config.tcp.rfc1337,
             host,
             counters: &mut self.counters,
             challenges: &mut self.challenge_limit,

@@ -6,13 +6,11 @@ use crate::flow::tcp::state::TcpState;
 use crate::work::Path;
 use core::net::SocketAddr;
 use toe_abi::report::TcpReport;
-use toe_base::{Endpoint, NetNs, PortId, SessionId};
+use toe_base::{Endpoint, PortId, SessionId};
 
 /// One flow or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketView {
-    /// The network namespace of its addresses.
-    pub netns: NetNs,
     pub state: &'static str,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -52,7 +50,6 @@ impl Engine {
     /// Listeners first, then flows.
     pub fn sockets(&self) -> Vec<SocketView> {
         let listeners = self.listeners.iter().map(|(_, listener)| SocketView {
-            netns: self.names.scopes.netns(listener.scope),
             state: "LISTEN",
             local: listener.local.to_socket_addr(),
             remote: Endpoint { addr: listener.local.addr.unspecified(), port: 0 }.to_socket_addr(),
@@ -67,7 +64,6 @@ impl Engine {
             let flow = self.flows.get(idx);
             let owner = flow.conn.owner;
             SocketView {
-                netns: self.names.scopes.netns(flow.conn.key.scope),
                 state: flow.conn.state.name(),
                 local: flow.conn.key.local_addr(),
                 remote: flow.conn.key.remote_addr(),

@@ -2,8 +2,7 @@
 //! it is to do about neighbours and about the steering of frames.
 
 use super::Engine;
-use crate::control::listen::ListenerIdx;
-use crate::control::names::Twin;
+use crate::control::listen::{ListenerIdx, Twin};
 use crate::control::route::{KernelRoute, Route};
 use crate::control::steer::SteerChange;
 use crate::counter::Counter;
@@ -89,6 +88,14 @@ impl Engine {
         }
     }
 
+    /// A kernel socket that was shown is gone or listens no more: the port is whoever's the kernel says.
+    pub fn twin_gone(&mut self, identity: u64) {
+        for local in self.listeners.forget_twin(identity) {
+            self.counters.add(Counter::TwinsGone);
+            self.stop_steering_listener(local);
+        }
+    }
+
     /// What comes to a listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
     pub fn steering_refused(&mut self, local: Endpoint) {
         let idx = self.listeners.iter().find(|(_, l)| l.local == local && l.is_steered).map(|(idx, _)| idx);
@@ -122,7 +129,7 @@ impl Engine {
 
     /// The kernel sockets that steered listeners rely on: they must go on listening.
     pub fn steered_twins(&self) -> impl Iterator<Item = Twin> {
-        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.twins())
+        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.holding_twins())
     }
 
     /// Whether connections have this address.
@@ -139,22 +146,22 @@ impl Engine {
 
     /// Whether what comes for `key`, of which there is no connection, is steered here.
     pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
-        let listener = self.listeners.find(key.scope, key.local).and_then(|idx| self.listeners.get(idx));
+        let listener = self.listeners.find(key.local).and_then(|idx| self.listeners.get(idx));
         self.shared.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
     }
 
     /// A free 4-tuple with one of the ports that the kernel keeps.
     pub(super) fn choose_reserved(
         &mut self,
-        hash: u64,
+        offset: u32,
         source: Addr,
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
-        let first = self.port_counters.begin(hash);
-        self.port_counters.advance(hash, 1);
-        let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
+        self.next_port = self.next_port.wrapping_add(1);
+        let from = offset.wrapping_add(self.next_port) as usize;
+        let key = |port| FlowKey { local: Endpoint::new(source, port), remote };
         let free = |port: &u16| self.index.get(&key(*port)).is_none();
-        let found = self.shared.candidates(hash, first).find(free).map(key);
+        let found = self.shared.candidates(from).find(free).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }
@@ -170,7 +177,6 @@ impl Engine {
         if !self.is_shared(conn.path) {
             return;
         }
-        self.shared_flows.push(key.local.port.into(), idx);
         if self.shared.is_reserved(key.local.port) {
             self.shared.count_use(key.remote, true);
         } else if !self.is_steered(&key) {
@@ -189,7 +195,6 @@ impl Engine {
     pub(super) fn stop_steering_flow(&mut self, idx: FlowIdx) {
         let conn = &mut self.flows.get_mut(idx).conn;
         let (key, path) = (conn.key, conn.path);
-        self.shared_flows.remove(idx);
         if core::mem::take(&mut conn.steered) {
             self.shared.change(SteerChange::Flow { key, on: false });
         } else if self.is_shared(path) && self.shared.is_reserved(key.local.port) {
@@ -203,23 +208,26 @@ impl Engine {
         let local = listener.local;
         // What is shared is IPv4: an address of IPv6 is the kernel's alone there.
         let takes_v4 = local.addr.is_v4() || local.addr.is_unspecified() && !listener.v6_only;
-        if self.shared.is_on
-            && listener.scope.is_own()
-            && takes_v4
-            && !local.addr.is_loopback()
-            && !listener.is_steered
-        {
+        if self.shared.is_on && takes_v4 && !local.addr.is_loopback() && !listener.is_steered {
             listener.is_steered = true;
             self.shared.change(SteerChange::Listen { local, on: true });
+        }
+    }
+
+    /// A listener was opened and nobody holds it.
+    pub(super) fn close_unheld(&mut self, idx: ListenerIdx) {
+        if let Some(listener) = self.listeners.close(idx).filter(|listener| listener.is_steered) {
+            self.stop_steering_listener(listener.local);
         }
     }
 
     /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
     /// itself.
     pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
-        let there: Vec<FlowIdx> = self.shared_flows.iter(local.port.into()).collect();
-        for idx in there {
-            if !self.is_steered(&self.flows.get(idx).conn.key) {
+        for idx in self.flows_by(|path| self.is_shared(path)) {
+            let conn = &self.flows.get(idx).conn;
+            let same_port = conn.indexed && conn.key.local.port == local.port;
+            if same_port && !self.is_steered(&conn.key) {
                 self.steer_alone(idx);
             }
         }

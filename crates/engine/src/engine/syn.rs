@@ -16,7 +16,6 @@ use crate::flow::tcp::open::{self, OpenParams, SynCookies};
 use crate::flow::tcp::output::{self, Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
-use crate::hostif::users::Resource;
 use crate::work::{ControlFrame, Path, RxWork, Segment};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
@@ -37,18 +36,13 @@ impl Engine {
         beyond: Option<SeqNum>,
         host: &mut H,
     ) {
-        let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else {
+        let Some(listener_idx) = self.listeners.find(work.key.local) else {
             self.nobodys(now, work);
             return;
         };
         let Some(listener) = self.listeners.get(listener_idx) else { return };
         if listener.is_full() {
             self.counters.add(Counter::DropAcceptQueueFull);
-            return;
-        }
-        let user = listener.user;
-        if self.sessions.users().may_take(user, Resource::Flows, 1).is_err() {
-            self.refuse_syn(user);
             return;
         }
         let has_room = self.has_room_for_half_open(listener);
@@ -69,7 +63,7 @@ impl Engine {
         flow.conn.came_in = Some(listener_idx);
         let fast = self.take_fast_open(now, listener_idx, work);
         flow.fast_open.option = fast.gives;
-        if let Ok(idx) = self.insert_flow(user, flow) {
+        if let Some(idx) = self.insert_flow(flow) {
             self.counters.add(Counter::PassiveOpens);
             if fast.early {
                 self.came_early(now, idx, listener_idx, work, host);
@@ -204,7 +198,7 @@ impl Engine {
     ) -> bool {
         let segment = &work.segment;
         let Some(ack) = segment.ack.filter(|_| !segment.syn && !segment.rst) else { return false };
-        let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else { return false };
+        let Some(listener_idx) = self.listeners.find(work.key.local) else { return false };
         let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.cookies_until) else {
             return false;
         };
@@ -286,8 +280,7 @@ impl Engine {
         let mut flow = open::passive(&params, &syn);
         flow.conn.listener = Some(listener);
         flow.conn.came_in = Some(listener);
-        let user = self.listeners.get(listener)?.user;
-        let idx = self.insert_flow(user, flow).ok()?;
+        let idx = self.insert_flow(flow)?;
         self.spent_cookies.spend(&self.config.secret, &work.key, iss);
         self.count_half_open(listener);
         self.counters.add(Counter::PassiveOpens);
@@ -304,7 +297,9 @@ impl Engine {
         let pools = Pools { sent: &mut self.sent, held: &self.held };
         output::commit(flow, pools, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
-        flow.board.forget_when_sent(&mut self.sent);
+        for range in flow.board.ranges_mut(&mut self.sent) {
+            range.resent = true;
+        }
     }
 }
 

@@ -4,12 +4,8 @@ use super::{Engine, soonest};
 use crate::counter::Counter;
 use crate::flow::tcp::timeout;
 use crate::hostif::HostSide;
-use crate::sched::hoards::Hoards;
 use crate::work::Path;
 use toe_base::Instant;
-
-/// Flows whose time has come that are looked after in one call.
-const TIMEOUTS_AT_ONCE: usize = 512;
 
 impl Engine {
     /// When the engine wants [`Engine::handle_timeout`] called; `FAR_FUTURE` when nothing waits for time.
@@ -21,9 +17,7 @@ impl Engine {
 
     /// Time has passed.
     pub fn handle_timeout<H: HostSide>(&mut self, now: Instant, host: &mut H) {
-        // Those that are left are due still, and come with the next call: a program decides how many wait for one moment.
-        for _ in 0..TIMEOUTS_AT_ONCE {
-            let Some(idx) = self.wheel.pop_due(now) else { break };
+        while let Some(idx) = self.wheel.pop_due(now) {
             if !self.flows.is_used(idx) {
                 continue;
             }
@@ -37,7 +31,7 @@ impl Engine {
             if flow.timers.release <= now {
                 flow.timers.release = Instant::FAR_FUTURE;
                 let (held, data_nxt) = (flow.held.ranges(&self.held), flow.data_nxt());
-                let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
+                let arena = self.sessions.arena(flow.receive.session);
                 flow.receive.release_if_empty(arena, host, held, data_nxt);
             }
             self.fast_open_timeout(now, idx);
@@ -53,7 +47,7 @@ impl Engine {
     /// principle 3).
     pub fn rebuild_derived(&mut self) {
         self.index.clear();
-        self.outbox.clear_flows();
+        self.reports.clear();
         self.ready_local.clear();
         for port in &mut self.ports {
             port.ready.clear();
@@ -62,7 +56,6 @@ impl Engine {
         for idx in &all {
             self.wheel.set(*idx, Instant::FAR_FUTURE);
         }
-        self.hoards = Hoards::new(self.config.flows_max);
         self.time_wait.clear();
         for idx in all {
             let flow = self.flows.get(idx);

@@ -9,7 +9,6 @@ use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{congestion, output, timeout};
 use crate::hostif::HostSide;
-use crate::hostif::users::UserIdx;
 use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
 use toe_base::{Addr, FlowIdx, Instant, PortId};
 use toe_wire::link::FrameSink;
@@ -55,7 +54,7 @@ impl Engine {
     ) -> usize {
         let mut sent = self.transmit_control(port, sink);
         while sent < budget {
-            let Some((user, idx)) = self.ports[port.index()].ready.pop() else { break };
+            let Some(idx) = self.ports[port.index()].ready.pop() else { break };
             if !self.flows.is_used(idx) {
                 continue;
             }
@@ -63,22 +62,19 @@ impl Engine {
                 Path::Port { port: of, .. } if of == port => {}
                 Path::Port { port: of, .. } => {
                     // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
-                    self.ports[of.index()].ready.push(user, idx);
+                    self.ports[of.index()].ready.push(idx);
                     continue;
                 }
                 // The record is another connection's by now, and stands where that belongs.
                 Path::Local => continue,
             }
-            let before = self.flows.get(idx).traffic.sent;
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
-            let octets = self.flows.get(idx).traffic.sent.saturating_sub(before);
-            self.ports[port.index()].ready.spend(user, units, octets);
             sent += units;
             match end {
                 TurnEnd::Idle => {}
-                TurnEnd::More => self.ports[port.index()].ready.push(user, idx),
+                TurnEnd::More => self.ports[port.index()].ready.push(idx),
                 TurnEnd::PortFull => {
-                    self.ports[port.index()].ready.push_front(user, idx);
+                    self.ports[port.index()].ready.push_front(idx);
                     break;
                 }
             }
@@ -221,13 +217,13 @@ impl Engine {
                 moved += 1;
                 continue;
             }
-            let Some((user, idx)) = self.ready_local.pop() else { break };
+            let Some(idx) = self.ready_local.pop() else { break };
             // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
             // segments are not for this engine.
             if !self.flows.is_used(idx) || !self.flows.get(idx).is_local() {
                 continue;
             }
-            moved += self.local_turn(now, user, idx, host);
+            moved += self.local_turn(now, idx, host);
         }
         moved
     }
@@ -237,7 +233,7 @@ impl Engine {
         !self.ready_local.is_empty() || !self.local_control.is_empty()
     }
 
-    fn local_turn<H: HostSide>(&mut self, now: Instant, user: UserIdx, idx: FlowIdx, host: &mut H) -> usize {
+    fn local_turn<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> usize {
         for unit in 0..TURN {
             if !self.flows.is_used(idx) || self.flows.get(idx).conn.state == TcpState::Closed {
                 return unit;
@@ -253,11 +249,10 @@ impl Engine {
             let pools = Pools { sent: &mut self.sent, held: &self.held };
             output::commit(flow, pools, now, &tx);
             self.count_sent(idx, &tx);
-            self.ready_local.spend(user, 1, u64::from(tx.segment.len));
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
         if self.flows.is_used(idx) {
-            self.ready_local.push(user, idx);
+            self.ready_local.push(idx);
         }
         TURN
     }

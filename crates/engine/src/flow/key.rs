@@ -5,38 +5,18 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use toe_base::{Endpoint, FlowIdx};
 
-/// Where addresses and ports mean something: a network namespace, by its place in the engine's table of them
-/// ([`crate::control::scopes`]). The same loopback address in two of them is two addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope(pub u16);
-
-impl Scope {
-    /// The engine's own network namespace, which its links belong to.
-    pub const OWN: Scope = Scope(0);
-
-    pub const fn is_own(self) -> bool {
-        self.0 == 0
-    }
-}
-
 /// A connection's addresses and ports, from the engine's side. Both are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     pub local: Endpoint,
     pub remote: Endpoint,
-    pub scope: Scope,
 }
 
 impl FlowKey {
-    /// A connection of the engine's own namespace: one over a link is always that.
-    pub const fn new(local: Endpoint, remote: Endpoint) -> FlowKey {
-        FlowKey { local, remote, scope: Scope::OWN }
-    }
-
     /// The same connection from the other end.
     #[must_use]
     pub const fn reversed(self) -> FlowKey {
-        FlowKey { local: self.remote, remote: self.local, ..self }
+        FlowKey { local: self.remote, remote: self.local }
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -51,8 +31,7 @@ impl FlowKey {
         self.local.addr.is_v4()
     }
 
-    /// Both ends, for keyed hashes. In IPv4 it is 12 octets, in IPv6 36, and two more of another namespace than the
-    /// engine's: none is ever taken for the other.
+    /// Both ends, for keyed hashes. In IPv4 it is 12 octets, in IPv6 36: neither is ever taken for the other.
     pub fn hash_into(&self, hasher: &mut impl Hasher) {
         let mut octets = [0; 36];
         octets[0..2].copy_from_slice(&self.local.port.to_be_bytes());
@@ -67,14 +46,11 @@ impl FlowKey {
             octets[20..36].copy_from_slice(&remote);
             hasher.write(&octets);
         }
-        if !self.scope.is_own() {
-            hasher.write(&self.scope.0.to_be_bytes());
-        }
     }
 }
 
 /// The unspecified address and port 0 at both ends: a record that stands for no connection.
-pub const NO_KEY: FlowKey = FlowKey::new(Endpoint::UNSPECIFIED_V4, Endpoint::UNSPECIFIED_V4);
+pub const NO_KEY: FlowKey = FlowKey { local: Endpoint::UNSPECIFIED_V4, remote: Endpoint::UNSPECIFIED_V4 };
 
 /// The two halves of the engine's secret.
 pub(super) fn key_halves(secret: &[u8; 16]) -> (u64, u64) {

@@ -4,14 +4,11 @@
 
 pub mod key;
 pub mod limit;
-pub mod lists;
 pub mod pool;
-pub mod pressure;
 pub mod reassembly;
 pub mod receive_buffer;
 pub mod record;
 pub mod scoreboard;
 pub mod send_queue;
-mod stretches;
 pub mod table;
 pub mod tcp;

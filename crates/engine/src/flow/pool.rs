@@ -76,28 +76,6 @@ impl<T: Copy + Default> Pool<T> {
         true
     }
 
-    /// An array of none yet that has so many places: a size that arrays have.
-    pub fn with_places(&mut self, places: u16) -> Result<Array, NoPlace> {
-        Ok(Array { base: self.take(places)?, first: 0, len: 0, places })
-    }
-
-    /// Moves the elements of `from` that begin at `at` behind those of `to`, which has the places.
-    pub fn move_tail(&mut self, from: &mut Array, at: usize, to: &mut Array) {
-        let n = from.len - at as u16;
-        debug_assert!(n <= to.places - to.len);
-        if to.first + to.len + n > to.places {
-            self.move_to_front(to);
-        }
-        let source = from.base as usize + usize::from(from.first);
-        let target = to.base as usize + usize::from(to.first + to.len);
-        self.table.copy_within(source + at..source + from.len(), target);
-        to.len += n;
-        from.len = at as u16;
-        if from.is_empty() {
-            self.clear(from);
-        }
-    }
-
     /// Puts an element in before the one at `at`, which may be the end.
     pub fn insert(&mut self, array: &mut Array, at: usize, element: T) -> Result<(), NoPlace> {
         if array.len == array.places {

@@ -12,12 +12,11 @@
 //! consumed, the ring starts over at its first octet (small messages keep using the same warm lines) and may be
 //! exchanged for one of another size. When it is too small while in use, a second one takes over from `rcv.nxt` on.
 
-use crate::flow::pressure::Pressure;
 use crate::flow::reassembly::SeqRange;
 use crate::hostif::HostSide;
 use crate::work::Payload;
 use toe_abi::entry::MemRange;
-use toe_base::arena::{Arena, Block, ORDER_MIN};
+use toe_base::arena::{Arena, Block};
 use toe_base::{SeqNum, SessionId};
 
 /// One block as a ring over the stream.
@@ -33,24 +32,6 @@ struct Ring {
 impl Ring {
     fn new(block: Block, at: SeqNum) -> Ring {
         Ring { block, origin: at, first: at }
-    }
-
-    /// Halves the block as long as one half has all of `start..end`, which stays where it is: positions are taken modulo the
-    /// length, and the halves of a block begin at multiples of theirs. `give_back` is called with the others.
-    fn cut_down(&mut self, arena: &mut Arena, start: SeqNum, end: SeqNum, give_back: &mut impl FnMut(Block)) {
-        loop {
-            let half = self.block.len() / 2;
-            let at = |seq: SeqNum| (seq.diff(self.origin) as u32) & (self.block.len() - 1);
-            let (first, last) = (at(start), at(end.minus(1)));
-            if self.block.order <= ORDER_MIN || first > last || (first < half) != (last < half) {
-                return;
-            }
-            let (kept, other) = self.block.halves();
-            let (kept, other) = if first < half { (kept, other) } else { (other, kept) };
-            give_back(other);
-            arena.free(other);
-            self.block = kept;
-        }
     }
 
     /// The contiguous memory from `seq` on, at most `len` octets.
@@ -136,11 +117,6 @@ impl ReceiveBuffer {
         [self.current, self.previous].iter().flatten().map(|r| u64::from(r.block.len())).sum()
     }
 
-    /// Octets of memory held beyond those that are in order and not consumed.
-    pub fn spare(&self, data_nxt: SeqNum) -> u64 {
-        self.memory().saturating_sub(u64::from(self.unconsumed(data_nxt)))
-    }
-
     /// The blocks held.
     pub fn blocks(&self) -> impl Iterator<Item = Block> {
         [self.current, self.previous].into_iter().flatten().map(|r| r.block)
@@ -154,11 +130,10 @@ impl ReceiveBuffer {
         held: &[SeqRange],
         rcv_nxt: SeqNum,
         text: Text<'_>,
-        pressure: Pressure,
     ) -> Result<(), NoMemory> {
         let Text { seq, payload, len } = text;
         let end = seq.plus(len).later(held.last().map_or(rcv_nxt, |r| r.end));
-        self.make_room(arena, host, held, (rcv_nxt, end), pressure)?;
+        self.make_room(arena, host, held, rcv_nxt, end)?;
         let ring = self.current.ok_or(NoMemory)?;
         self.scatter(host, ring, seq, payload, len);
         Ok(())
@@ -184,14 +159,14 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Makes the current ring reach from `rcv_nxt` up to `end`.
+    /// Makes the current ring reach up to `end`.
     fn make_room<H: HostSide>(
         &mut self,
         arena: &mut Arena,
         host: &mut H,
         held: &[SeqRange],
-        (rcv_nxt, end): (SeqNum, SeqNum),
-        pressure: Pressure,
+        rcv_nxt: SeqNum,
+        end: SeqNum,
     ) -> Result<(), NoMemory> {
         let empty = self.consumed == rcv_nxt && held.is_empty();
         if let Some(ring) = self.current.as_mut() {
@@ -217,8 +192,6 @@ impl ReceiveBuffer {
         let size = match self.current {
             None if need <= FIRST_RING => FIRST_RING,
             None => need.max(self.window_max.min(share)),
-            // Where memory is scarce the others of the session come before what was offered.
-            Some(_) if pressure.is_high() => need.max(self.window_max.min(share)),
             Some(_) => need.max(self.window_max),
         };
         if self.previous.is_some() {
@@ -304,24 +277,6 @@ impl ReceiveBuffer {
                 host.give_back(self.session, ring.block.offset, ring.block.len());
             }
             self.release(arena);
-        }
-    }
-
-    /// Gives back what memory has none of the octets that are in order and not consumed. Those stay where they are, as the host
-    /// was told of them; nothing may be held out of order.
-    pub fn collapse<H: HostSide>(&mut self, arena: &mut Arena, host: &mut H, data_nxt: SeqNum) {
-        if self.consumed == data_nxt {
-            return self.release_if_empty(arena, host, &[], data_nxt);
-        }
-        let second = self.current.map_or(data_nxt, |ring| ring.first);
-        let session = self.session;
-        for (ring, end) in [(&mut self.previous, second), (&mut self.current, data_nxt)] {
-            let Some(ring) = ring else { continue };
-            let start = ring.first.later(self.consumed);
-            let mut give_back = |block: Block| host.give_back(session, block.offset, block.len());
-            if start.before(end) {
-                ring.cut_down(arena, start, end, &mut give_back);
-            }
         }
     }
 
@@ -449,7 +404,6 @@ mod tests {
                     &[],
                     self.nxt,
                     Text { seq: self.nxt, payload: Payload::Frame(&bytes), len },
-                    Pressure::None,
                 )
                 .expect("memory");
             self.nxt = self.nxt.plus(len);
@@ -505,10 +459,7 @@ mod tests {
         for number in 0..2 * (u32::MAX / UNIT) {
             unit[..4].copy_from_slice(&number.to_le_bytes());
             let text = Text { seq: world.nxt, payload: Payload::Frame(&unit), len: UNIT };
-            world
-                .buffer
-                .place(arena, &mut world.memory, &[], world.nxt, text, Pressure::None)
-                .expect("memory");
+            world.buffer.place(arena, &mut world.memory, &[], world.nxt, text).expect("memory");
             world.nxt = world.nxt.plus(UNIT);
             let range = world.buffer.next_to_publish(world.nxt).expect("announced");
             assert_eq!(range.len, UNIT);
@@ -553,40 +504,6 @@ mod tests {
         assert_eq!(world.arenas[0].used(), 0);
         let given_back = world.memory.0[0].iter().filter(|octet| **octet == 0xdd).count();
         assert!(given_back >= blocks, "its pages too: {given_back} of {blocks}");
-    }
-
-    /// Wherever in a ring the unread octets lie, and in however many.
-    #[test]
-    fn what_collapses_keeps_what_is_unread() {
-        for (window, before, unread) in
-            [(64, 0, 1), (64, 40_000, 9000), (64, 60_000, 10_000), (256, 200_000, 70_000)]
-        {
-            let mut world = World::new();
-            world.buffer.window_max = window << 10;
-            world.arrive(5000);
-            world.arrive(before);
-            world.read_all();
-            world.consume(4990 + before);
-            world.arrive(unread);
-            let (held, spare) = (world.buffer.memory(), world.buffer.spare(world.nxt));
-            world.buffer.collapse(&mut world.arenas[0], &mut world.memory, world.nxt);
-            assert_eq!(world.arenas[0].used(), world.buffer.memory());
-            assert!(world.buffer.memory() <= held && world.buffer.spare(world.nxt) <= spare);
-            if unread == 1 {
-                assert!(world.buffer.memory() < 4096, "{} for 11 octets", world.buffer.memory());
-            }
-            world.read_all();
-            assert_eq!(world.read, 5000 + before + unread);
-            // And goes on from there.
-            world.arrive(3000);
-            world.read_all();
-            world.consume(unread + 3010);
-            world.arrive(3000);
-            world.read_all();
-            world.consume(3000);
-            world.buffer.collapse(&mut world.arenas[0], &mut world.memory, world.nxt);
-            assert_eq!((world.arenas[0].used(), world.buffer.memory()), (0, 0), "nothing unread, no memory");
-        }
     }
 
     #[test]

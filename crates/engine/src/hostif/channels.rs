@@ -1,7 +1,6 @@
 //! Channels between pairs of queue sets and the slots in them, as plain data. Which connections use them is decided in
 //! `engine/direct`; their memory is the driver's (see [`super::HostSide`]).
 
-use crate::hostif::users::UserIdx;
 use std::collections::{BTreeMap, VecDeque};
 use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_base::{ChannelId, QueueSetId, SessionId};
@@ -25,8 +24,6 @@ struct Slot {
 #[derive(Debug)]
 struct Channel {
     ends: [End; 2],
-    /// Who is charged for it.
-    payer: UserIdx,
     /// The host has mapped it.
     ready: [bool; 2],
     /// The session has ended; its number may mean another one by now.
@@ -42,8 +39,8 @@ pub struct Left {
     pub channel: ChannelId,
     /// The end that is still there.
     pub other: Option<End>,
-    /// No flow refers to it: the record is gone, the memory may go, and this user is not charged any more.
-    pub gone: Option<UserIdx>,
+    /// No flow refers to it: the record is gone, the memory may go.
+    pub is_gone: bool,
 }
 
 /// All channels of the engine.
@@ -52,8 +49,6 @@ pub struct Channels {
     table: BTreeMap<ChannelId, Channel>,
     /// Those of two live sessions.
     by_ends: BTreeMap<[End; 2], ChannelId>,
-    /// How many each live session has, those included whose other end is gone.
-    counts: BTreeMap<SessionId, usize>,
     next: u32,
 }
 
@@ -70,7 +65,7 @@ impl Channels {
 
     /// How many channels a live session has, those included whose other end is gone.
     pub fn count_of(&self, session: SessionId) -> usize {
-        self.counts.get(&session).copied().unwrap_or(0)
+        self.table.values().filter(|channel| channel.live_side(session).is_some()).count()
     }
 
     /// A number that no channel had before; [`Channels::add`] makes one of it.
@@ -80,13 +75,9 @@ impl Channels {
         id
     }
 
-    pub fn add(&mut self, id: ChannelId, ends: [End; 2], payer: UserIdx) {
-        for (session, _) in ends {
-            *self.counts.entry(session).or_default() += 1;
-        }
+    pub fn add(&mut self, id: ChannelId, ends: [End; 2]) {
         let channel = Channel {
             ends,
-            payer,
             ready: [false; 2],
             gone: [false; 2],
             slots: Vec::new(),
@@ -128,9 +119,9 @@ impl Channels {
         Some((slot, record.generation))
     }
 
-    /// The flow of `side` refers to the slot no more. If the channel is gone with it, who was charged for that.
-    pub fn let_go(&mut self, id: ChannelId, slot: u32, side: Side) -> Option<UserIdx> {
-        let channel = self.table.get_mut(&id)?;
+    /// The flow of `side` refers to the slot no more. `true`: the channel is gone with it.
+    pub fn let_go(&mut self, id: ChannelId, slot: u32, side: Side) -> bool {
+        let Some(channel) = self.table.get_mut(&id) else { return false };
         if let Some(record) = channel.slots.get_mut(slot as usize).filter(|s| s.held[side.index()]) {
             record.held[side.index()] = false;
             if record.held == [false; 2] {
@@ -150,22 +141,15 @@ impl Channels {
             Some((*id, (!channel.gone[other.index()]).then_some(channel.ends[other.index()])))
         });
         let mine: Vec<_> = mine.collect();
-        self.counts.remove(&session);
-        let left = |(channel, other)| Left { channel, other, gone: self.remove_if_unused(channel) };
+        let left = |(channel, other)| Left { channel, other, is_gone: self.remove_if_unused(channel) };
         mine.into_iter().map(left).collect()
     }
 
-    fn remove_if_unused(&mut self, id: ChannelId) -> Option<UserIdx> {
-        self.table
-            .get(&id)
-            .filter(|channel| channel.gone != [false; 2] && channel.retired.len() == channel.slots.len())?;
-        let channel = self.table.remove(&id)?;
-        for ((session, _), gone) in channel.ends.iter().zip(channel.gone) {
-            if let Some(count) = self.counts.get_mut(session).filter(|_| !gone) {
-                *count -= 1;
-            }
-        }
-        Some(channel.payer)
+    fn remove_if_unused(&mut self, id: ChannelId) -> bool {
+        let unused = self.table.get(&id).is_some_and(|channel| {
+            channel.gone != [false; 2] && channel.retired.len() == channel.slots.len()
+        });
+        unused && self.table.remove(&id).is_some()
     }
 
     /// Channels there are, dead ones that flows still refer to included.
@@ -221,7 +205,7 @@ mod tests {
     fn ready() -> (Channels, ChannelId) {
         let mut channels = Channels::default();
         let id = channels.next_id();
-        channels.add(id, ENDS, UserIdx(1));
+        channels.add(id, ENDS);
         assert!(channels.mark_ready(id, SessionId(1)) && !channels.is_ready(id));
         assert!(!channels.mark_ready(id, SessionId(3)), "no end of it");
         assert!(channels.mark_ready(id, SessionId(2)) && channels.is_ready(id));
@@ -260,14 +244,13 @@ mod tests {
     fn a_channel_outlives_its_sessions_while_flows_refer_to_it() {
         let (mut channels, id) = ready();
         channels.take_slot(id, |_, _| true);
-        assert_eq!(channels.let_go(id, 0, Side::Zero), None);
+        assert!(!channels.let_go(id, 0, Side::Zero));
         let left = channels.leave(SessionId(1));
-        assert_eq!(left, [Left { channel: id, other: Some(ENDS[1]), gone: None }]);
+        assert_eq!(left, [Left { channel: id, other: Some(ENDS[1]), is_gone: false }]);
         assert_eq!(channels.between(ENDS), None, "a session may have the number anew");
         assert!(!channels.mark_ready(id, SessionId(1)));
         assert_eq!((channels.count_of(SessionId(1)), channels.count_of(SessionId(2))), (0, 1));
-        assert_eq!(channels.let_go(id, 0, Side::One), Some(UserIdx(1)), "that was the last");
-        assert_eq!(ENDS.map(|(session, _)| channels.count_of(session)), [0, 0]);
+        assert!(channels.let_go(id, 0, Side::One), "that was the last");
         assert!(channels.is_empty());
     }
 }

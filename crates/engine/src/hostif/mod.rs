@@ -5,9 +5,7 @@
 
 pub mod anchors;
 pub mod channels;
-pub mod outbox;
 pub mod session;
-pub mod users;
 
 use crate::work::Sighting;
 use core::sync::atomic::AtomicU8;
@@ -37,10 +35,6 @@ pub trait HostSide {
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
-    /// Whether a `cpl` that was full may have room by now. A driver to which trying costs nothing need not know.
-    fn has_room(&mut self, _session: SessionId, _queue_set: QueueSetId) -> bool {
-        true
-    }
 
     // Captures: a driver that has none is never asked.
 

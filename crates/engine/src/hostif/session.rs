@@ -1,15 +1,13 @@
 //! Sessions: one attached process each, its memory and what it may name.
 
 use crate::control::listen::ListenerIdx;
-use crate::control::names::Twin;
-use crate::flow::key::Scope;
-use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
+use crate::control::listen::Twin;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
-use toe_base::arena::{Arena, Room};
+use toe_base::arena::Arena;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
-use toe_base::{Cred, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Cred, FlowId, FlowIdx, ListenerId, QueueSetId, SessionId};
 
 /// Slots under generation-checked ids: what a session calls its flows or listeners.
 #[derive(Debug)]
@@ -54,25 +52,12 @@ impl<T: Copy> Slots<T> {
         entry.1.take()
     }
 
-    /// The first value in a place from `from` on, and the place behind it.
-    pub fn next_from(&self, from: usize) -> Option<(usize, T)> {
-        let mut slots = self.slots.iter().enumerate().skip(from);
-        slots.find_map(|(at, (_, value))| Some((at + 1, (*value)?)))
-    }
-
     pub fn len(&self) -> u32 {
         self.used
     }
 
     pub fn is_empty(&self) -> bool {
         self.used == 0
-    }
-
-    /// Takes all of them out.
-    pub fn drain(&mut self) -> Vec<(FlowId, T)> {
-        let ids = self.slots.iter().enumerate().filter(|(_, (_, value))| value.is_some());
-        let ids: Vec<_> = ids.map(|(slot, (generation, _))| FlowId::new(slot as u32, *generation)).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
     }
 
     pub fn values(&self) -> impl Iterator<Item = T> + '_ {
@@ -87,122 +72,50 @@ pub const ANSWERS_MAX: usize = 8192;
 #[derive(Debug)]
 pub struct Session {
     pub cred: Cred,
-    /// Its network namespace, by the engine's number.
-    pub scope: Scope,
-    /// Who is charged for what it has.
-    pub user: UserIdx,
     pub layout: RegionLayout,
     /// Cleared when the process is gone; the record stays until nothing refers to the region.
     pub open: bool,
-    /// Closed, and what it had is being given up.
-    pub leaving: bool,
     pub queue_sets: u8,
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
-    /// Kernel sockets shown as evidence of a bound address that no command has named yet.
-    pub twins: Slots<Twin>,
+    /// Kernel sockets shown as evidence of a bound address.
+    pub twins: Vec<Twin>,
     /// The receive part of the region.
     pub arena: Arena,
     /// Answers and notices that belong to no live flow.
     pub answers: Vec<VecDeque<Completion>>,
     /// Flows that still send from this region after the session was closed.
     pub pins: u32,
-    /// Anchors that it may have, and has not lost yet.
-    pub anchors: u32,
-    /// What its arena may hand out was true at this version of what users have.
-    room_version: Option<u64>,
-    /// In the list of those whose receive part may have pages that nobody needs.
-    trimming: bool,
 }
 
 /// All sessions. Session 0 is the engine's staging memory.
 #[derive(Debug)]
 pub struct Sessions {
     table: Vec<Option<Session>>,
-    users: Users,
-    /// The arena that was asked for last; what came of it is not charged yet.
-    lent: Option<Lent>,
-    /// Sessions with pages that nobody needs, and since when.
-    trims: VecDeque<(SessionId, Option<Instant>)>,
 }
 
-/// An arena in somebody's hands.
-#[derive(Clone, Copy, Debug)]
-struct Lent {
-    session: SessionId,
-    payer: UserIdx,
-    /// What was charged for it then.
-    before: u64,
-}
-
-/// Pages that nobody needs stay so long: whoever ends one transfer may begin another.
-const TRIM_AFTER_US: u64 = 1_000_000;
-/// So many octets of them are worth a system call.
-const TRIM_MIN: u64 = 1 << 20;
-/// So many of them are given back at once: some tenths of a millisecond.
-const TRIM_STEP: u64 = 4 << 20;
-
-/// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
-const TWINS_MAX: u32 = 1024;
+/// Kernel sockets that one session may have shown.
+const TWINS_MAX: usize = 4096;
 
 impl Sessions {
-    pub fn new(staging_len: u64, quotas: Quotas) -> Sessions {
+    pub fn new(staging_len: u64) -> Sessions {
         let layout = RegionLayout { queue_sets: 0, flows: 0, receive_len: 0, send_len: 0 };
-        let mut staging = Session::new(Cred::default(), Scope::OWN, UserIdx::NOBODY, layout);
+        let mut staging = Session::new(Cred::default(), layout);
         staging.arena = Arena::new(0, staging_len);
-        Sessions { table: vec![Some(staging)], users: Users::new(quotas), lent: None, trims: VecDeque::new() }
+        Sessions { table: vec![Some(staging)] }
     }
 
-    pub fn open(&mut self, cred: Cred, scope: Scope, layout: RegionLayout) -> Result<SessionId, Refused> {
+    pub fn open(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
         let at = match self.table.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.table.len() < SESSIONS_MAX => {
                 self.table.push(None);
                 self.table.len() - 1
             }
-            None => return Err(Refused::UsedUp),
+            None => return None,
         };
-        let user = self.users_mut().enter(cred.uid, Resource::Sessions)?;
-        self.table[at] = Some(Session::new(cred, scope, user, layout));
-        Ok(SessionId(at as u16))
-    }
-
-    /// What each user has. What the arena that was lent last has cost is not in it yet.
-    pub fn users(&self) -> &Users {
-        &self.users
-    }
-
-    /// The same, with everything charged.
-    pub fn users_mut(&mut self) -> &mut Users {
-        self.settle();
-        &mut self.users
-    }
-
-    /// Who is charged for what a session has.
-    pub fn user_of(&self, id: SessionId) -> UserIdx {
-        self.get(id).map_or(UserIdx::NOBODY, |session| session.user)
-    }
-
-    /// What is charged for an arena: of a session's receive part all pages that there may be, of the staging memory, in
-    /// which many have a part, what is handed out.
-    fn charged(id: SessionId, arena: &Arena) -> u64 {
-        if id.0 == 0 { arena.used() } else { arena.touched() }
-    }
-
-    fn settle(&mut self) {
-        let Some(Lent { session: id, payer, before }) = self.lent.take() else { return };
-        let Some(Some(session)) = self.table.get_mut(id.index()) else { return };
-        let now = Sessions::charged(id, &session.arena);
-        let resource = if id.0 == 0 { Resource::StagingMemory } else { Resource::ReceiveMemory };
-        if now > before {
-            self.users.add(payer, resource, now - before);
-        } else if now < before {
-            self.users.give(payer, resource, before - now);
-        }
-        let idle = session.arena.touched() - session.arena.used();
-        if id.0 != 0 && idle >= TRIM_MIN && !core::mem::replace(&mut session.trimming, true) {
-            self.trims.push_back((id, None));
-        }
+        self.table[at] = Some(Session::new(cred, layout));
+        Some(SessionId(at as u16))
     }
 
     pub fn get(&self, id: SessionId) -> Option<&Session> {
@@ -213,86 +126,19 @@ impl Sessions {
         self.table.get_mut(id.index())?.as_mut()
     }
 
-    /// The arena that the receive memory of a flow of `user` comes from; it hands out what the one who pays may take. A
-    /// session that flows still refer to is there.
-    pub fn arena(&mut self, id: SessionId, user: UserIdx) -> &mut Arena {
-        self.settle();
+    /// The arena that a flow's receive memory comes from. A session that flows still refer to is there.
+    pub fn arena(&mut self, id: SessionId) -> &mut Arena {
         let id = if self.get(id).is_some() { id } else { SessionId(0) };
         match &mut self.table[id.index()] {
-            Some(session) => {
-                let payer = if id.0 == 0 { user } else { session.user };
-                // Of the staging memory each time another one may take.
-                if id.0 == 0 || session.room_version != Some(self.users.version()) {
-                    session.arena.set_room(Sessions::room(&self.users, id, payer));
-                    session.room_version = Some(self.users.version());
-                }
-                self.lent = Some(Lent { session: id, payer, before: Sessions::charged(id, &session.arena) });
-                &mut session.arena
-            }
+            Some(session) => &mut session.arena,
             None => unreachable!("session 0 is never removed"),
         }
     }
 
-    /// How much the one who pays may take of a session's arena.
-    fn room(users: &Users, id: SessionId, payer: UserIdx) -> Room {
-        if id.0 == 0 {
-            Room { used: users.room(payer, Resource::StagingMemory), ..Room::UNLIMITED }
-        } else {
-            Room { touched: users.room(payer, Resource::ReceiveMemory), ..Room::UNLIMITED }
-        }
-    }
-
-    /// Moves memory of a flow of `user` from one session to another: `change` gets both arenas.
-    pub fn with_two_arenas<R>(
-        &mut self,
-        (from, to): (SessionId, SessionId),
-        user: UserIdx,
-        change: impl FnOnce(&mut Arena, &mut Arena) -> R,
-    ) -> Option<R> {
-        self.settle();
-        let users = &self.users;
-        let [a, b] = self.table.get_disjoint_mut([from.index(), to.index()]).ok()?;
-        let (a, b) = (a.as_mut()?, b.as_mut()?);
-        let lend = |id: SessionId, session: &mut Session| {
-            let payer = if id.0 == 0 { user } else { session.user };
-            session.arena.set_room(Sessions::room(users, id, payer));
-            session.room_version = Some(users.version());
-            Lent { session: id, payer, before: Sessions::charged(id, &session.arena) }
-        };
-        let lent = [lend(from, a), lend(to, b)];
-        let result = change(&mut a.arena, &mut b.arena);
-        for one in lent {
-            self.lent = Some(one);
-            self.settle();
-        }
-        Some(result)
-    }
-
-    /// The next pages of a session's receive part that nobody needs: where they begin, and how many octets. They are not
-    /// charged to anybody any more.
-    pub fn next_trim(&mut self, now: Instant) -> Option<(SessionId, u64, u64)> {
-        self.settle();
-        let (id, since) = self.trims.front_mut()?;
-        let (id, since) = (*id, *since.get_or_insert(now));
-        let Some(Some(session)) = self.table.get_mut(id.index()) else {
-            self.trims.pop_front();
-            return None;
-        };
-        if now < since.after_us(TRIM_AFTER_US) {
-            return None;
-        }
-        let (at, len) = session.arena.trim(TRIM_STEP);
-        if len < TRIM_STEP {
-            session.trimming = false;
-            self.trims.pop_front();
-        }
-        let user = session.user;
-        self.users.give(user, Resource::ReceiveMemory, len);
-        (len > 0).then_some((id, at, len))
-    }
-
-    pub fn has_trims(&self) -> bool {
-        !self.trims.is_empty()
+    /// Two arenas at once, for a move from one session to another.
+    pub fn two_arenas(&mut self, a: SessionId, b: SessionId) -> Option<(&mut Arena, &mut Arena)> {
+        let [a, b] = self.table.get_disjoint_mut([a.index(), b.index()]).ok()?;
+        Some((&mut a.as_mut()?.arena, &mut b.as_mut()?.arena))
     }
 
     /// Whether a queue set leaves so many answers untaken that no more may be added to them.
@@ -301,13 +147,12 @@ impl Sessions {
         answers.is_some_and(|a| a.len() > ANSWERS_MAX)
     }
 
-    pub fn forget(&mut self, id: SessionId) -> Option<Session> {
-        self.settle();
-        let session = self.table.get_mut(id.index()).filter(|_| id.0 != 0)?.take()?;
-        self.trims.retain(|(other, _)| *other != id);
-        self.users.give(session.user, Resource::ReceiveMemory, session.arena.touched());
-        self.users.give(session.user, Resource::Sessions, 1);
-        Some(session)
+    pub fn forget(&mut self, id: SessionId) {
+        if id.0 != 0
+            && let Some(slot) = self.table.get_mut(id.index())
+        {
+            *slot = None;
+        }
     }
 
     pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
@@ -316,24 +161,18 @@ impl Sessions {
 }
 
 impl Session {
-    fn new(cred: Cred, scope: Scope, user: UserIdx, layout: RegionLayout) -> Session {
+    fn new(cred: Cred, layout: RegionLayout) -> Session {
         Session {
             cred,
-            scope,
-            user,
             layout,
             open: true,
-            leaving: false,
             queue_sets: 0,
             flows: Slots::new(layout.flows),
             listeners: Slots::new(SESSION_LISTENERS_MAX as u32),
-            twins: Slots::new(TWINS_MAX),
+            twins: Vec::new(),
             arena: Arena::new(layout.receive_offset(), layout.receive_len),
             answers: Vec::new(),
             pins: 0,
-            anchors: 0,
-            room_version: None,
-            trimming: false,
         }
     }
 
@@ -346,6 +185,16 @@ impl Session {
         Some(QueueSetId(self.queue_sets - 1))
     }
 
+    pub fn add_twin(&mut self, twin: Twin) -> u32 {
+        if self.twins.len() < TWINS_MAX {
+            self.twins.push(twin);
+            return self.twins.len() as u32 - 1;
+        }
+        let at = self.twins.len() - 1;
+        self.twins[at] = twin;
+        at as u32
+    }
+
     /// The listener's record behind the session's name for it.
     pub fn listener(&self, id: ListenerId) -> Option<ListenerIdx> {
         self.listeners.get(id.0)
@@ -353,6 +202,6 @@ impl Session {
 
     /// Closed, and nothing of the engine refers to its region any more.
     pub fn is_drained(&self) -> bool {
-        !self.open && !self.leaving && self.arena.used() == 0 && self.pins == 0
+        !self.open && self.arena.used() == 0 && self.pins == 0
     }
 }

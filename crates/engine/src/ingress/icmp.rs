@@ -73,7 +73,7 @@ fn ignore_unknown<T>(error: ParseError) -> Result<T, Counter> {
 
 fn error<'a>(trouble: Trouble, quoted: Result<QuotedTcp, ParseError>) -> Result<Arrived<'a>, Counter> {
     let quoted = quoted.or_else(ignore_unknown)?;
-    let key = FlowKey::new(quoted.src, quoted.dst);
+    let key = FlowKey { local: quoted.src, remote: quoted.dst };
     Ok(Arrived::IcmpError(IcmpError { key, seq: quoted.seq, datagram_len: quoted.datagram_len, trouble }))
 }
 

@@ -202,10 +202,10 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
     if header.src_port == 0 || header.dst_port == 0 {
         return Err(Counter::DropBadTcp);
     }
-    let key = FlowKey::new(
-        Endpoint::new(arrival.dst, header.dst_port),
-        Endpoint::new(arrival.src, header.src_port),
-    );
+    let key = FlowKey {
+        local: Endpoint::new(arrival.dst, header.dst_port),
+        remote: Endpoint::new(arrival.src, header.src_port),
+    };
     let segment = Segment {
         seq: header.seq,
         ack: header.ack,

@@ -3,7 +3,5 @@
 //! Both structures are derived: they can be rebuilt from the flow records. Called by the engine after every stage
 //! that may have given a flow work.
 
-pub mod fair;
-pub mod hoards;
 pub mod ready;
 pub mod timer_wheel;

@@ -7,8 +7,6 @@ mod hostile;
 #[cfg(loom)]
 mod loom;
 #[cfg(not(loom))]
-mod lost_memory;
-#[cfg(not(loom))]
 mod moderation;
 #[cfg(not(loom))]
 mod queue_set;

@@ -136,8 +136,6 @@ fn set_up(config: &mut EngineConfig, setting: &Setting) -> Result<(), StackError
         (SettingName::SynCookies, name) => {
             config.tcp.syn_cookies = SynCookies::from_name(name).ok_or_else(unknown)?;
         }
-        (SettingName::Rfc1337, "on") => config.tcp.rfc1337 = true,
-        (SettingName::Rfc1337, "off") => config.tcp.rfc1337 = false,
         (SettingName::Congestion, name) => {
             config.tcp.congestion = AlgorithmName::from_name(name).ok_or_else(unknown)?;
         }

@@ -13,8 +13,7 @@ use toe_abi::command::{
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::report::TcpReport;
-use toe_base::{Cred, FlowId, Instant, ListenerId, QueueSetId, SessionId};
-use toe_engine::control::names::Twin;
+use toe_base::{FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_engine::{Engine, HostSide};
 use zerocopy::IntoBytes;
 
@@ -226,17 +225,10 @@ impl Program {
         })
     }
 
-    /// The kernel lets the program bind a socket there, and listen; the program shows it. It has no two at one port.
-    fn show_twin(&self, cx: &mut Cx<'_>, at: SocketAddr, listens: bool) -> u32 {
-        let twin = Twin::bound(at.into(), at.port().into(), Cred::default(), cx.now);
-        cx.engine.add_twin(self.session, Twin { listens, ..twin }).unwrap_or(NO_HANDLE)
-    }
-
     fn listen(&mut self, cx: &mut Cx<'_>, backlog: u32) -> Result<Outcome, StackError> {
         let anchor = cx.engine.take_anchor(self.session);
-        let local = SocketAddr::from((STACK_ADDR, LISTEN_PORT));
-        let twin = self.show_twin(cx, local, true);
-        let args = ListenArgs { local: local.into(), backlog, anchor: anchor.0, twin, ..Default::default() };
+        let local = SocketAddr::from((STACK_ADDR, LISTEN_PORT)).into();
+        let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
         let (errno, id) = self.ask(cx, Command::Listen { token: 1 }, args.as_bytes())?;
         if !errno.is_ok() {
             return Ok(Outcome::Error(errno));
@@ -276,13 +268,12 @@ impl Program {
     ) -> Result<Outcome, StackError> {
         let anchor = cx.engine.take_anchor(self.session);
         let remote = SocketAddr::from((FAR_ADDR, far_port(conn))).into();
-        let (local, twin) = if from == 0 {
-            (WireAddr::default(), NO_HANDLE)
+        let local = if from == 0 {
+            WireAddr::default()
         } else {
-            let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, from));
-            (local.into(), self.show_twin(cx, local, false))
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)).into()
         };
-        let args = ConnectArgs { remote, local, anchor: anchor.0, flags, twin, ..Default::default() };
+        let args = ConnectArgs { remote, local, anchor: anchor.0, flags, ..Default::default() };
         let (errno, id) = self.ask(cx, Command::Connect { token: 2 }, args.as_bytes())?;
         if !errno.is_ok() {
             return Ok(Outcome::Error(errno));

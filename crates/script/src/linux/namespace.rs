@@ -61,7 +61,6 @@ fn set_up(setting: &Setting) -> Result<(), StackError> {
             choose(&[("client", "1"), ("server", "1026"), ("both", "1027"), ("off", "0")])?,
         ),
         SettingName::SynCookies => sysctl("ipv4/tcp_syncookies", choose(&[("always", "2"), ("off", "0")])?),
-        SettingName::Rfc1337 => sysctl("ipv4/tcp_rfc1337", on_off()?),
         SettingName::Sack => sysctl("ipv4/tcp_sack", on_off()?),
         SettingName::Timestamps => sysctl("ipv4/tcp_timestamps", on_off()?),
         SettingName::WindowScaling => sysctl("ipv4/tcp_window_scaling", on_off()?),

@@ -108,7 +108,6 @@ fn setting(word: &str) -> Option<SettingName> {
         "congestion" => SettingName::Congestion,
         "fastopen" => SettingName::FastOpen,
         "syncookies" => SettingName::SynCookies,
-        "rfc1337" => SettingName::Rfc1337,
         "sack" => SettingName::Sack,
         "timestamps" => SettingName::Timestamps,
         "wscale" => SettingName::WindowScaling,

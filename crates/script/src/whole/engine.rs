@@ -83,7 +83,6 @@ pub(super) fn flag_of(setting: &Setting) -> Option<String> {
         SettingName::Congestion => "congestion",
         SettingName::FastOpen => "fast-open",
         SettingName::SynCookies => "syn-cookies",
-        SettingName::Rfc1337 => "rfc1337",
         _ => return None,
     };
     Some(format!("--{flag}={}", setting.value))

@@ -10,7 +10,6 @@ pub fn counts_agree(node: &Node) -> Result<(), String> {
     node.engine.audit_memory()?;
     node.engine.audit_listeners()?;
     node.engine.audit_channels()?;
-    node.engine.audit_users()?;
     let (channels, open) = (node.engine.channel_count(), node.memory.channels.len());
     if channels != open {
         return Err(format!("{channels} channels, but {open} have memory"));

@@ -2,7 +2,6 @@
 //! told of, or a place in its own memory: else few would get past the first check.
 
 use super::{ENGINE, Octets, play, step_us};
-use crate::hostile::{HOSTILE_TWINS, PORTS_OF_OTHERS};
 use crate::node::{QS, address_of};
 use crate::swarm::Swarm;
 use crate::tally::Tallies;
@@ -11,8 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, RawEntry, ReceiveCredit, Send};
-use toe_base::{AnchorHandle, Cred};
-use toe_engine::control::names::Twin;
+use toe_base::AnchorHandle;
 use zerocopy::IntoBytes;
 
 /// Processes of one run.
@@ -109,21 +107,18 @@ impl Host {
             3 => node.engine.handle_credit(clock, id, ReceiveCredit::decode(self.named(what, octets))?),
             4 => {
                 let (remote, local) = (place(octets).into(), octets.u8());
-                let local = (local & 3 == 0).then(|| place(octets));
+                let local = if local & 3 == 0 { place(octets).into() } else { Default::default() };
                 let anchor = self.anchor(world, what).0;
-                let twin = local.map_or(NO_HANDLE, |local| self.twin(world, local, what));
-                let local = local.map(Into::into).unwrap_or_default();
-                let args = ConnectArgs { remote, local, anchor, twin, ..ConnectArgs::default() };
+                let args = ConnectArgs { remote, local, anchor, ..ConnectArgs::default() };
                 block.copy_from_slice(args.as_bytes());
                 let node = &mut world.nodes[0];
                 let command = Command::Connect { token: 1 };
                 node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
             }
             5 => {
-                let (local, backlog) = (place(octets), u32::from(octets.u8()));
+                let (local, backlog) = (place(octets).into(), u32::from(octets.u8()));
                 let anchor = self.anchor(world, what).0;
-                let twin = self.twin(world, local, what);
-                let args = ListenArgs { local: local.into(), backlog, anchor, twin, ..ListenArgs::default() };
+                let args = ListenArgs { local, backlog, anchor, twin: NO_HANDLE, ..ListenArgs::default() };
                 block.copy_from_slice(args.as_bytes());
                 let node = &mut world.nodes[0];
                 let command = Command::Listen { token: 2 };
@@ -163,18 +158,6 @@ impl Host {
             raw.word0 = raw.word0 & 0xffff_ffff | u64::from(name) << 32;
         }
         raw
-    }
-
-    /// A kernel socket that listens there, of a few that it has; where ordinary programs do the kernel gives it none.
-    fn twin(&mut self, world: &mut World, at: SocketAddr, what: u8) -> u32 {
-        if PORTS_OF_OTHERS.contains(&at.port()) {
-            return NO_HANDLE;
-        }
-        let node = &mut world.nodes[0];
-        let (id, clock) = (node.sessions[self.session].id, node.clock(world.now_us));
-        let twin = Twin::listening(at.into(), HOSTILE_TWINS + u64::from(what >> 6), Cred::default(), clock);
-        let twin = Twin { shares_port: what & 0x20 != 0, ..twin };
-        node.engine.add_twin(id, twin).unwrap_or(NO_HANDLE)
     }
 
     /// A new anchor, or one that it has.

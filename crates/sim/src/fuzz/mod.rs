@@ -183,7 +183,6 @@ pub(crate) const ENGINE: EngineSpec = EngineSpec {
         ecn: EcnMode::Accept,
         fast_open: FastOpenMode::Client,
         syn_cookies: SynCookies::Overflow,
-        rfc1337: false,
     },
     direct: false,
 };

@@ -24,9 +24,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, Cred, FlowId, Instant, ListenerId};
+use toe_base::{FlowId, Instant, ListenerId};
 use toe_engine::Engine;
-use toe_engine::control::names::Twin;
 use zerocopy::IntoBytes;
 
 /// What a program may touch while it runs.
@@ -70,19 +69,6 @@ impl Cx<'_> {
         self.trace.event(self.now_us, About::conn(self.node, session.id.0, conn), event, detail);
     }
 
-    /// The kernel lets the session's program bind a socket there, and listen; the program shows it.
-    fn show_twin(
-        &mut self,
-        session: &Session,
-        at: SocketAddr,
-        (anchor, listens): (AnchorHandle, bool),
-    ) -> u32 {
-        // Of what lives at a time no two have one anchor.
-        let identity = u64::from(anchor.0);
-        let twin = Twin { listens, ..Twin::bound(at.into(), identity, Cred::default(), self.clock) };
-        self.engine.add_twin(session.id, twin).unwrap_or(NO_HANDLE)
-    }
-
     /// A command of a session that keeps to the contract.
     pub fn command(&mut self, session: &Session, command: Command, args: &[u8]) {
         let mut block = [0; 64];
@@ -98,8 +84,7 @@ impl Session {
         let number = self.listeners.len() as u32;
         self.listeners.push(Listening { fast_open: fast, ..Listening::new(port, anchor) });
         let local = SocketAddr::from((at, port)).into();
-        let twin = cx.show_twin(self, SocketAddr::from((at, port)), (anchor, true));
-        let args = ListenArgs { local, backlog, anchor: anchor.0, twin, ..Default::default() };
+        let args = ListenArgs { local, backlog, anchor: anchor.0, twin: NO_HANDLE, ..Default::default() };
         cx.event(self, None, "listen", format_args!("{at}:{port} backlog {backlog} fast {fast}"));
         cx.command(self, Command::Listen { token: LISTEN_TOKEN | number }, args.as_bytes());
     }
@@ -116,20 +101,13 @@ impl Session {
         };
         let remote = SocketAddr::from((to, server.1));
         let own = (from_port > 0).then(|| SocketAddr::from((address_of(cx.node), from_port)));
-        let twin = own.map_or(NO_HANDLE, |own| cx.show_twin(self, own, (anchor, false)));
         let own = own.map(Into::into).unwrap_or_default();
         // The SYN of one that has nothing to send would wait.
         let fast = fast && plans[0].may_send(Progress::default()) > 0;
         let flags = if fast { CONNECT_FAST_OPEN } else { 0 };
         let (remote_arg, anchor_arg) = (remote.into(), anchor.0);
-        let args = ConnectArgs {
-            remote: remote_arg,
-            local: own,
-            anchor: anchor_arg,
-            flags,
-            twin,
-            ..Default::default()
-        };
+        let args =
+            ConnectArgs { remote: remote_arg, local: own, anchor: anchor_arg, flags, ..Default::default() };
         self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
         cx.event(self, Some(conn), "connect", format_args!("{remote} fast {fast}"));
         cx.memory.take_last_info();

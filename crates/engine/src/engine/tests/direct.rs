@@ -1,14 +1,13 @@
 //! Connections between two sessions leave the engine: which, when, and what becomes of them when somebody lets go.
 
 use super::fake_channels::FakeChannels;
-use crate::control::names::Twin;
 use crate::flow::tcp::open::TcpConfig;
 use crate::{Claimed, Counter, Engine, EngineConfig, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::attach::FenceReason;
 use toe_abi::channel::Side;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
@@ -91,7 +90,6 @@ impl Machine {
         let mut engine = Engine::new(EngineConfig {
             secret: [9; 16],
             netns: NetNs(0),
-            quotas: Default::default(),
             flows_max: 128,
             direct: true,
             tcp: TcpConfig::default(),
@@ -104,10 +102,13 @@ impl Machine {
         let mut machine = Machine { engine, hosts, now, listener, anchors: Vec::new() };
         let server = machine.attach(server_uid);
         let anchor = machine.engine.take_anchor(server).0;
-        let local = Machine::address();
-        let twin = Twin::listening(local.into(), 1, toe_base::Cred::of_user(server_uid), now);
-        let twin = machine.engine.add_twin(server, twin).expect("room");
-        let args = ListenArgs { local: local.into(), backlog: 64, anchor, twin, ..Default::default() };
+        let args = ListenArgs {
+            local: Machine::address().into(),
+            backlog: 64,
+            anchor,
+            twin: NO_HANDLE,
+            ..Default::default()
+        };
         machine.command(server, Command::Listen { token: 0 }, args.as_bytes());
         let listener = ListenerId(machine.result(server));
         machine.listener = (server, listener);

@@ -1,11 +1,10 @@
 //! More octets on one connection than there are sequence numbers. Memory is pretended: only places are checked.
 
-use crate::control::names::Twin;
 use crate::flow::tcp::open::TcpConfig;
 use crate::{Engine, EngineConfig, HostSide};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::{FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
@@ -72,7 +71,6 @@ impl Ends {
         let mut engine = Engine::new(EngineConfig {
             secret: [3; 16],
             netns: NetNs(0),
-            quotas: Default::default(),
             flows_max: 8,
             direct: true,
             tcp: TcpConfig::default(),
@@ -83,9 +81,7 @@ impl Ends {
         let mut ends = Ends { engine, host: Pretence::default(), session, now: Instant::from_millis(1) };
         let at: SocketAddr = "127.0.0.1:80".parse().expect("an address");
         let anchor = ends.engine.take_anchor(session).0;
-        let twin = Twin::listening(at.into(), 1, toe_base::Cred::default(), ends.now);
-        let twin = ends.engine.add_twin(session, twin).expect("room");
-        let args = ListenArgs { local: at.into(), backlog: 4, anchor, twin, ..Default::default() };
+        let args = ListenArgs { local: at.into(), backlog: 4, anchor, twin: NO_HANDLE, ..Default::default() };
         ends.command(Command::Listen { token: 0 }, args.as_bytes());
         let listener = ListenerId(ends.result());
         ends.command(Command::AcceptCredit { listener, count: 1 }, &[]);

@@ -1,7 +1,7 @@
 //! Sessions come and go: what they shared lives on, what only they held ends, and nobody touches a neighbour.
 
 use super::world::{A, B, LAYOUT, World, addr, pattern};
-use crate::control::names::Twin;
+use crate::control::listen::Twin;
 use crate::{Claimed, Counter, HostSide};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -149,7 +149,7 @@ fn a_session_cannot_name_a_neighbours_flow() {
 }
 
 #[test]
-fn a_port_needs_the_kernels_word_once_for_each_command() {
+fn a_privileged_port_needs_root_or_the_kernels_word() {
     use toe_abi::command::{ListenArgs, NO_HANDLE};
     use zerocopy::IntoBytes;
     let mut world = World::new();
@@ -178,11 +178,18 @@ fn a_port_needs_the_kernels_word_once_for_each_command() {
         other => panic!("{other:?}"),
     };
     assert_eq!(errno(listen(&mut world, NO_HANDLE)), toe_abi::errno::Errno::EACCES);
-    let any = toe_base::Endpoint::new([0; 4], 443);
-    let twin = Twin::listening(any, 1, toe_base::Cred::default(), world.now);
-    let twin = world.sides[B].engine.add_twin(user, twin).expect("room");
+    let twin = world.sides[B].engine.add_twin(
+        user,
+        Twin {
+            local: toe_base::Endpoint::new([0; 4], 443),
+            v6_only: false,
+            identity: 1,
+            shares_port: false,
+            netns: toe_base::NetNs(0),
+            listens: true,
+        },
+    );
     assert_eq!(errno(listen(&mut world, twin)), toe_abi::errno::Errno::OK);
-    assert_eq!(errno(listen(&mut world, twin)), toe_abi::errno::Errno::EACCES, "it is used up");
 }
 
 #[test]

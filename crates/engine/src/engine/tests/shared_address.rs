@@ -2,17 +2,16 @@
 //! and hears which frames are to come to the engine.
 
 use super::super::Engine;
-use super::world::{A, B, Side, World, addr, pattern};
-use crate::control::names::Twin;
+use super::world::{A, B, World, addr, pattern};
+use crate::control::listen::Twin;
 use crate::control::route::{KernelRoute, KernelVia};
 use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
 use crate::work::Link;
 use core::net::{Ipv4Addr, SocketAddr};
-use toe_abi::command::NO_HANDLE;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
-use toe_base::{Addr, Cred, ListenerId, NetNs, PortId};
+use toe_base::{Addr, ListenerId, PortId};
 use toe_wire::link::{LinkCaps, MacAddr, RxOffload};
 
 const PORT: PortId = PortId(0);
@@ -42,7 +41,15 @@ fn world() -> World {
 fn listen(world: &mut World, at: SocketAddr) -> ListenerId {
     let (now, side) = (world.now, &mut world.sides[B]);
     let identity = u64::from(at.port());
-    let twin = side.show(Twin::listening(at.into(), identity, Cred::default(), now));
+    let twin = Twin {
+        local: at.into(),
+        v6_only: false,
+        identity,
+        shares_port: false,
+        netns: toe_base::NetNs(0),
+        listens: true,
+    };
+    let twin = side.engine.add_twin(side.session, twin);
     side.listen_with(now, at, twin).expect("listens")
 }
 
@@ -170,12 +177,11 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     know_a(&mut world);
     let conns = connected(&mut world);
     changes(&mut world);
-    let Side { engine, memory, .. } = &mut world.sides[B];
+    let engine = &mut world.sides[B].engine;
     assert_eq!(engine.steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
-    let now = world.now;
-    engine.twin_gone(now, 81, memory);
+    engine.twin_gone(81);
     assert_eq!(engine.poll_steer(), None, "of another one");
-    engine.twin_gone(now, 80, memory);
+    engine.twin_gone(80);
     assert_eq!(engine.steered_twins().count(), 0);
     let ended = changes(&mut world);
     assert!(
@@ -184,7 +190,8 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     );
     assert!(world.transfer(A, conns, &pattern(5000, 1), 1000));
     let now = world.now;
-    world.sides[B].listen(now, addr(B, 80)).expect("the port is free");
+    let side = &mut world.sides[B];
+    assert_eq!(side.listen_with(now, addr(B, 80), 0), Err(Errno::EADDRINUSE));
 }
 
 #[test]
@@ -206,7 +213,7 @@ fn a_bound_port_is_steered_for_its_connection_alone() {
     let now = world.now;
     world.sides[A].listen(now, addr(A, 80)).expect("listens");
     let b = world.sides[B].connect_from(now, addr(B, 7000).into(), addr(A, 80)).expect("connects");
-    let key = FlowKey::new(addr(B, 7000).into(), addr(A, 80).into());
+    let key = FlowKey { local: addr(B, 7000).into(), remote: addr(A, 80).into() };
     assert_eq!(changes(&mut world), [SteerChange::Flow { key, on: true }], "before its SYN is sent");
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].established));
 }
@@ -313,19 +320,27 @@ fn only_who_holds_the_port_in_the_kernel_is_served_there() {
     know_a(&mut world);
     let now = world.now;
     let side = &mut world.sides[B];
-    assert_eq!(side.listen_with(now, addr(B, 80), NO_HANDLE), Err(Errno::EACCES), "without a kernel socket");
-    let good = Twin::listening(addr(B, 80).into(), 1, Cred::default(), now);
+    assert_eq!(side.listen(now, addr(B, 80)), Err(Errno::EADDRNOTAVAIL), "without a kernel socket");
+    let good = Twin {
+        local: addr(B, 80).into(),
+        v6_only: false,
+        identity: 1,
+        shares_port: false,
+        netns: toe_base::NetNs(0),
+        listens: true,
+    };
     for (bad, why) in [
-        (Twin { netns: NetNs(7), ..good }, "of another namespace"),
+        (Twin { netns: toe_base::NetNs(7), ..good }, "of another namespace"),
         (Twin { listens: false, ..good }, "bound, as others may be"),
     ] {
-        let twin = side.show(bad);
-        assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EACCES), "{why}");
+        let twin = side.engine.add_twin(side.session, bad);
+        assert_eq!(side.listen_with(now, addr(B, 80), twin), Err(Errno::EADDRNOTAVAIL), "{why}");
     }
+    side.listen(now, SocketAddr::from(([0, 0, 0, 0], 80))).expect("for the engine's own addresses");
     assert_eq!(changes(&mut world), []);
     // A connection from that port is steered all the same, by itself.
     world.sides[A].listen(now, addr(A, 81)).expect("listens");
-    world.sides[B].connect_from(now, addr(B, 80).into(), addr(A, 81)).expect("it is bound there");
+    world.sides[B].connect_from(now, addr(B, 80).into(), addr(A, 81)).expect("user 0 may");
     assert!(matches!(changes(&mut world)[..], [SteerChange::Flow { on: true, .. }]));
 }
 

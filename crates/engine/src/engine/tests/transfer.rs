@@ -156,13 +156,34 @@ fn a_local_connect_without_a_listener_is_refused_at_once() {
 
 #[test]
 fn both_ends_connecting_at_once_make_one_connection() {
+    use toe_abi::command::{ConnectArgs, WireAddr};
+    use toe_abi::entry::Command;
+    use toe_base::FlowId;
+    use zerocopy::IntoBytes;
     let mut world = World::new();
     // Both know each other's hardware address already, so that the SYNs cross.
     world.connected();
     let now = world.now;
     for side in [A, B] {
-        let (from, to) = (addr(side, 5000).into(), addr(1 - side, 5000));
-        world.sides[side].connect_from(now, from, to).expect("starts");
+        let anchor = {
+            let s = &mut world.sides[side];
+            s.engine.take_anchor(s.session)
+        };
+        let args = ConnectArgs {
+            remote: WireAddr::from(addr(1 - side, 5000)),
+            local: WireAddr::from(addr(side, 5000)),
+            anchor: anchor.0,
+            ..Default::default()
+        };
+        let mut block = [0; 64];
+        block.copy_from_slice(args.as_bytes());
+        world.sides[side].command(now, Command::Connect { token: 3 }, &block);
+        let s = &mut world.sides[side];
+        s.engine.poll_completions(&mut s.memory);
+        let at = s.session.index();
+        let answer = s.memory.completions[at].pop_front();
+        let Some(toe_abi::entry::Completion::CommandResult { id, .. }) = answer else { panic!("{answer:?}") };
+        s.conns.push(super::world::Conn { id: FlowId::from_raw(id), anchor, ..Default::default() });
     }
     assert!(world.run_until(10_000, |w| w.sides.iter().all(|s| s.conns[1].established)));
     assert!(world.transfer(A, (1, 1), &pattern(10_000, 12), 5_000));

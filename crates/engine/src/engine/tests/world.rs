@@ -3,10 +3,9 @@
 //! Each side has one session whose "program" is the test itself. The wire delays frames, and can drop, duplicate
 //! and reorder them from a seed.
 
-use crate::control::names::Twin;
 use crate::flow::tcp::open::TcpConfig;
 use crate::work::{Link, Sighting};
-use crate::{Engine, EngineConfig, FastOpenMode, HostSide, Quotas, STAGING_LEN};
+use crate::{Engine, EngineConfig, FastOpenMode, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{
@@ -15,9 +14,7 @@ use toe_abi::command::{
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{
-    AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
-};
+use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId};
 use toe_wire::icmpv6::link_local_of;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
@@ -142,20 +139,13 @@ pub(super) struct Side {
     pub(super) fast: bool,
     pub(super) outbox: Outbox,
     send_at: u64,
-    /// Kernel sockets that its programs have had.
-    twins: u64,
 }
 
 impl Side {
     pub(super) fn new(number: u8, caps: LinkCaps) -> Side {
-        Side::with_quotas(number, caps, Quotas::default())
-    }
-
-    pub(super) fn with_quotas(number: u8, caps: LinkCaps, quotas: Quotas) -> Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
             netns: NetNs(0),
-            quotas,
             flows_max: 256,
             direct: true,
             // Listeners have to ask for it all the same.
@@ -167,7 +157,7 @@ impl Side {
         engine.add_addr(port, [10, 0, 0, number].into(), 24);
         engine.add_addr(port, Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64);
         engine.add_addr(port, link_local_of(link.mac, link.zone), 64);
-        let session = engine.open_session(Cred::default(), LAYOUT).expect("room");
+        let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory { ring_len: 64, ..Memory::default() };
         Side {
@@ -183,19 +173,7 @@ impl Side {
             fast: false,
             outbox: Outbox::default(),
             send_at: 0,
-            twins: 0,
         }
-    }
-
-    /// A program shows a kernel socket of its own.
-    pub(super) fn show(&mut self, twin: Twin) -> u32 {
-        self.engine.add_twin(self.session, twin).expect("room")
-    }
-
-    /// One more kernel socket, bound there. Those that tests number themselves have low numbers.
-    fn next_twin(&mut self, now: Instant, at: Endpoint) -> Twin {
-        self.twins += 1;
-        Twin::bound(at, 1_000_000 + self.twins, Cred::default(), now)
     }
 
     pub(super) fn command(&mut self, now: Instant, command: Command, args: &[u8; 64]) {
@@ -209,7 +187,7 @@ impl Side {
     }
 
     pub(super) fn listen(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
-        self.listen_for(now, at, 64)
+        self.listen_with(now, at, NO_HANDLE)
     }
 
     /// The same with room for so many connections that wait.
@@ -219,16 +197,12 @@ impl Side {
         at: SocketAddr,
         backlog: u32,
     ) -> Result<ListenerId, Errno> {
-        let twin = self.next_twin(now, at.into());
-        let twin = self.show(Twin { listens: true, ..twin });
-        self.listen_as(now, ListenArgs { local: at.into(), backlog, twin, ..Default::default() })
+        self.listen_as(now, ListenArgs { local: at.into(), backlog, twin: NO_HANDLE, ..Default::default() })
     }
 
     /// The same for IPv6 alone.
     pub(super) fn listen_v6_only(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
-        let twin = self.next_twin(now, at.into());
-        let twin = self.show(Twin { listens: true, v6_only: true, ..twin });
-        let (local, flags) = (at.into(), LISTEN_V6_ONLY);
+        let (local, twin, flags) = (at.into(), NO_HANDLE, LISTEN_V6_ONLY);
         self.listen_as(now, ListenArgs { local, backlog: 64, twin, flags, ..Default::default() })
     }
 
@@ -271,29 +245,9 @@ impl Side {
         local: WireAddr,
         to: SocketAddr,
     ) -> Result<usize, Errno> {
-        let bound = local.to_endpoint().filter(|local| local.port != 0);
-        let twin = match bound {
-            Some(local) => {
-                let twin = self.next_twin(now, local);
-                self.show(twin)
-            }
-            None => NO_HANDLE,
-        };
-        self.connect_with(now, local, to, twin)
-    }
-
-    /// The same with the handle of a kernel socket.
-    pub(super) fn connect_with(
-        &mut self,
-        now: Instant,
-        local: WireAddr,
-        to: SocketAddr,
-        twin: u32,
-    ) -> Result<usize, Errno> {
         let anchor = self.engine.take_anchor(self.session);
         let flags = if self.fast { CONNECT_FAST_OPEN } else { 0 };
-        let args =
-            ConnectArgs { remote: to.into(), local, anchor: anchor.0, flags, twin, ..Default::default() };
+        let args = ConnectArgs { remote: to.into(), local, anchor: anchor.0, flags, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
         self.command(now, Command::Connect { token: 2 }, &block);

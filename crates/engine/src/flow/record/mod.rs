@@ -21,7 +21,7 @@ use crate::flow::scoreboard::Scoreboard;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::soft_error::{Hears, Noted};
 use crate::flow::tcp::state::TcpState;
-use crate::work::{Owner, Path, UserIdx};
+use crate::work::{Owner, Path};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
@@ -61,8 +61,6 @@ pub struct Conn {
     pub path: Path,
     pub state: TcpState,
     pub owner: Owner,
-    /// Who is charged for it.
-    pub user: UserIdx,
     /// The descriptor pair whose last close ends the flow; none before it is accepted.
     pub anchor: Option<AnchorHandle>,
     /// The listener that counts it: the one that it came in at, until it is accepted or ends.
@@ -441,7 +439,6 @@ impl Flow {
                 path: Path::Local,
                 state: TcpState::Closed,
                 owner: Owner::default(),
-                user: UserIdx::NOBODY,
                 anchor: None,
                 listener: None,
                 came_in: None,

@@ -38,7 +38,6 @@ use toe_base::arena::Arena;
 
 use crate::counter::Counters;
 use crate::flow::limit::RateLimit;
-use crate::flow::pressure::Pressure;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
 use crate::flow::scoreboard::SentPool;
@@ -50,15 +49,11 @@ pub struct RxContext<'a, H> {
     pub now: Instant,
     /// Receive memory of the session that the flow's data goes to.
     pub arena: &'a mut Arena,
-    /// How scarce what it has is.
-    pub pressure: Pressure,
     /// What all flows have on their way.
     pub sent: &'a mut SentPool,
     /// What came out of order, of all flows.
     pub held: &'a mut HeldPool,
     pub ecn: EcnMode,
-    /// A reset does not end TIME_WAIT.
-    pub rfc1337: bool,
     pub host: &'a mut H,
     pub counters: &'a mut Counters,
     /// Of challenge ACKs, all connections together.

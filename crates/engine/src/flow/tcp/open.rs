@@ -31,8 +31,6 @@ pub struct TcpConfig {
     pub ecn: EcnMode,
     pub fast_open: FastOpenMode,
     pub syn_cookies: SynCookies,
-    /// A reset does not end TIME_WAIT (Linux: tcp_rfc1337).
-    pub rfc1337: bool,
 }
 
 /// When a SYN is answered with a cookie and forgotten (Linux: tcp_syncookies).
@@ -187,7 +185,7 @@ mod tests {
         let syn = Segment { syn: true, rst: false, ..icmp::reset(SeqNum::new(1), None) };
         for (addr, size) in [(Addr::from([10, 0, 0, 1]), 536), (Addr::LOCALHOST_V6, 1220)] {
             let end = Endpoint { addr, port: 1 };
-            let key = FlowKey::new(end, end);
+            let key = FlowKey { local: end, remote: end };
             assert_eq!(mss_offered(&key, &syn), size);
             assert_eq!(mss_offered(&key, &Segment { mss: Some(700), ..syn }), 700);
         }

@@ -5,7 +5,7 @@
 
 use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::record::{Flow, Frto, Phase};
-use crate::flow::scoreboard::{Resent, SentPool, SentRange};
+use crate::flow::scoreboard::{SentPool, SentRange};
 use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::{TIMESTAMPS_LEN, syn_window};
@@ -436,7 +436,7 @@ pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     } else {
         sack_sent(flow, pools.held, &segment.sack);
     }
-    note_sent(flow, pools.sent, now, tx);
+    note_sent(flow, pools.sent, now, segment.seq, segment.seq.plus(len));
     if tx.mss > flow.snd.mss {
         path_mtu::probe_sent(flow, tx.mss);
     }
@@ -481,10 +481,9 @@ fn sack_sent(flow: &mut Flow, held: &HeldPool, sack: &SackBlocks) {
     }
 }
 
-/// `tx` has numbers and went out: what of it was out before, again (a window probe may be both).
-fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment) {
-    let (seq, len, mss) = (tx.segment.seq, tx.segment.seq_len(), tx.mss);
-    let end = seq.plus(len);
+/// `seq..end` went out: what of it was out before, again (a window probe may be both).
+fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, seq: SeqNum, end: SeqNum) {
+    let len = end.distance_from(seq);
     if flow.pipe() == 0 {
         congestion::restart(flow, now);
     }
@@ -492,7 +491,7 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment)
     let nxt = flow.snd.nxt;
     if seq.before(nxt) {
         let again_end = end.earlier(nxt);
-        flow.board.resent(pool, seq, again_end, Resent { at: now, mss, stamp });
+        flow.board.resent(pool, seq, again_end, now, stamp);
         recovery::resent(
             flow,
             again_end.distance_from(seq),
@@ -501,7 +500,7 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment)
     }
     let start = seq.later(nxt);
     if start.before(end) {
-        let range = SentRange { start, end, sent_at: now, mss, stamp, ..SentRange::default() };
+        let range = SentRange { start, end, sent_at: now, stamp, ..SentRange::default() };
         flow.board.sent(pool, range);
         flow.snd.nxt = end;
     }

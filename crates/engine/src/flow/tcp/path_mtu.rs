@@ -11,7 +11,7 @@
 //! A connection whose segments have always got through has nothing to do here.
 
 use crate::flow::record::{Flow, Phase};
-use crate::flow::scoreboard::SentPool;
+use crate::flow::scoreboard::{Fate, SentPool};
 use crate::flow::tcp::output;
 use toe_base::Instant;
 
@@ -92,8 +92,9 @@ pub fn acknowledged(flow: &mut Flow, now: Instant) {
 /// section 7.6.2).
 pub fn is_probe_alone_lost(flow: &mut Flow, sent: &SentPool, now: Instant) -> bool {
     let Some(end) = flow.mtu.probe_end else { return false };
-    let lost = flow.board.first_lost(sent).filter(|lost| lost.len() == flow.board.lost());
-    if lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(flow.mtu.probe_size)) {
+    let mut lost = flow.board.ranges(sent).iter().filter(|r| r.fate == Fate::Lost);
+    let probe = lost.next().is_some_and(|r| r.end == end && r.len() == u32::from(flow.mtu.probe_size));
+    if !probe || lost.next().is_some() {
         return false;
     }
     flow.mtu.probe_end = None;
@@ -172,7 +173,7 @@ mod tests {
         for (addr, packet) in [(Addr::from([10, 0, 0, 1]), 1024 - 40), (Addr::LOCALHOST_V6, 1280 - 60)] {
             let mut flow = with_probe(&mut SentPool::new(1));
             let end = Endpoint { addr, port: 1 };
-            flow.conn.key = crate::flow::key::FlowKey::new(end, end);
+            flow.conn.key = crate::flow::key::FlowKey { local: end, remote: end };
             flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
             flow.rcv.ts_recent = Some(1);
             flow.snd.mss = 1440;

@@ -2,7 +2,7 @@
 //! where nothing later was sent. Its section 6.2 steps keep their numbers here.
 
 use crate::flow::record::{Flow, Rack};
-use crate::flow::scoreboard::{Sending, SentPool, SentRange};
+use crate::flow::scoreboard::{SentPool, SentRange};
 use crate::flow::tcp::{output, timeout};
 use toe_base::{Instant, SeqNum};
 
@@ -35,7 +35,7 @@ pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool
         }
     }
     rack.rtt_us = rtt_us;
-    if range.sending().is_after(latest(rack)) {
+    if sent_after(range.sent_at, range.end, rack.xmit_at, rack.end_seq) {
         rack.xmit_at = range.sent_at;
         rack.end_seq = range.end;
     }
@@ -58,9 +58,9 @@ impl Heard {
     }
 }
 
-/// The last sent of what has arrived.
-const fn latest(rack: &Rack) -> Sending {
-    Sending { at: rack.xmit_at, end: rack.end_seq }
+/// RACK_sent_after.
+fn sent_after(at_1: Instant, end_1: SeqNum, at_2: Instant, end_2: SeqNum) -> bool {
+    at_1 > at_2 || at_1 == at_2 && end_1.after(end_2)
 }
 
 /// A D-SACK came (step 4): reordering was mistaken for loss, so wait longer, once a round trip.
@@ -106,24 +106,32 @@ pub enum Loss {
 /// Step 5: marks what is lost, and arms the timer for what may be.
 pub fn detect_loss(flow: &mut Flow, pool: &mut SentPool, now: Instant, in_recovery: bool) -> Loss {
     flow.timers.reorder = Instant::FAR_FUTURE;
-    if flow.rack.xmit_at == Instant::ZERO {
+    if flow.rack.xmit_at == Instant::ZERO || flow.board.is_empty() {
         return Loss::None;
     }
-    let Some(oldest) = flow.board.first(pool) else { return Loss::None };
-    let latest = latest(&flow.rack);
-    if flow.board.sacked() == 0 && !oldest.resent && !latest.is_after(oldest.sending()) {
+    let oldest = flow.board.ranges(pool)[0];
+    let is_later = !sent_after(flow.rack.xmit_at, flow.rack.end_seq, oldest.sent_at, oldest.end);
+    if flow.board.sacked() == 0 && !oldest.resent && is_later {
         // All is in order: the first stretch was sent first.
         return Loss::None;
     }
     let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, in_recovery);
+    let Rack { xmit_at, end_seq, .. } = flow.rack;
     let lost_before = flow.cc.prr.lost_before;
-    let (mut lost, mut again) = (false, false);
-    let is_due = |sent_at: Instant| sent_at.after_us(patience_us) <= now;
-    let next = flow.board.mark_due_lost(pool, latest, is_due, |range| {
-        lost = true;
-        again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
+    let (mut next, mut again) = (Instant::FAR_FUTURE, false);
+    let lost = flow.board.mark_lost(pool, |range| {
+        if !sent_after(xmit_at, end_seq, range.sent_at, range.end) {
+            return false;
+        }
+        let due = range.sent_at.after_us(patience_us);
+        if due <= now {
+            again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
+            return true;
+        }
+        next = next.min(due);
+        false
     });
-    flow.timers.reorder = next.map_or(Instant::FAR_FUTURE, |sent_at| sent_at.after_us(patience_us));
+    flow.timers.reorder = next;
     match (lost, again) {
         (false, _) => Loss::None,
         (true, false) => Loss::Some,

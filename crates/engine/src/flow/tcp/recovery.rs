@@ -280,14 +280,14 @@ pub fn on_timeout(flow: &mut Flow, pool: &mut SentPool, now: Instant) {
         handshake_lost(flow);
         return;
     }
-    if flow.board.first(pool).is_some_and(|r| r.fate == Fate::Sacked) {
-        // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
-        flow.board.unmark_sacked(pool);
-    }
     if flow.is_local() {
         // No path to spare: there was no memory, and there may be some now.
         flow.board.mark_lost(pool, |_| true);
         return;
+    }
+    if flow.board.ranges(pool).first().is_some_and(|r| r.fate == Fate::Sacked) {
+        // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
+        flow.board.unmark_sacked(pool);
     }
     let anew = flow.cc.phase != Phase::Loss || flow.snd.una.at_or_after(flow.cc.recover);
     if anew || flow.rtt.timeouts == 0 {

@@ -2,7 +2,6 @@
 //! challenge ACK instead of believed (RFC 5961 sections 3 and 4).
 
 use super::{Step, challenge};
-use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
 use crate::flow::tcp::state::TcpState;
@@ -15,12 +14,6 @@ pub(super) fn check_rst<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: 
     }
     if segment.seq != flow.rcv.nxt {
         return challenge(flow, cx);
-    }
-    if flow.conn.state == TcpState::TimeWait && cx.rfc1337 {
-        // RFC 1337 section 3 (F1): TIME_WAIT ends by its timer alone, so that what the old connection has under way cannot
-        // come to a new one of the same 4-tuple.
-        cx.counters.add(Counter::TimeWaitResets);
-        return Step::Done(FlowEvent::None);
     }
     let errno = match flow.conn.state {
         TcpState::SynReceived if !flow.fast_open.early => Errno::ECONNREFUSED,

@@ -2,7 +2,6 @@
 
 use super::Step;
 use crate::counter::Counter;
-use crate::flow::pressure::Pressure;
 use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::receive_buffer::{NoMemory, Text};
 use crate::flow::record::Flow;
@@ -178,8 +177,7 @@ fn place<H: HostSide>(
         }
     };
     let text = Text { seq: first, payload, len };
-    let held = flow.held.ranges(cx.held);
-    flow.receive.place(cx.arena, cx.host, held, flow.rcv.nxt, text, cx.pressure)
+    flow.receive.place(cx.arena, cx.host, flow.held.ranges(cx.held), flow.rcv.nxt, text)
 }
 
 fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
@@ -199,8 +197,8 @@ fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
 
 /// The host gave `len` octets back: grow the window when it keeps up with the path, and tell the peer when that is
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
-pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
-    tune_window(flow, now, len, pressure);
+pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32) {
+    tune_window(flow, now, len);
     if !flow.conn.state.accepts_text() {
         return;
     }
@@ -216,12 +214,12 @@ pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32, pressure: Pr
 
 /// Doubles the window as soon as a quarter of it has been read within a round trip. A peer in slow start has twice as much
 /// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
-fn tune_window(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
+fn tune_window(flow: &mut Flow, now: Instant, len: u32) {
     let interval = u64::from(flow.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
     let since = now.since_us(flow.rcv.tune_since);
     flow.rcv.tune_consumed = flow.rcv.tune_consumed.saturating_add(len);
     let keeps_up = flow.rcv.tune_consumed > flow.receive.window_max / 4 && since < 4 * interval;
-    if keeps_up && !pressure.is_high() {
+    if keeps_up {
         let near = flow.rtt.srtt_us < LONG_PATH_US;
         let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
         let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
@@ -244,7 +242,7 @@ mod tests {
         for round in 1..20 {
             let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
             let window = flow.receive.window_max;
-            credit_given(&mut flow, now, window, Pressure::None);
+            credit_given(&mut flow, now, window);
         }
         flow.receive.window_max
     }
@@ -253,17 +251,6 @@ mod tests {
     fn the_window_grows_with_the_path() {
         assert_eq!(window_after(50), RECEIVE_WINDOW_NEAR);
         assert_eq!(window_after(100_000), RECEIVE_WINDOW_MAX);
-    }
-
-    #[test]
-    fn the_window_does_not_grow_where_memory_is_scarce() {
-        let mut flow = Flow::vacant();
-        flow.rtt.srtt_us = 50;
-        for round in 1..20 {
-            let window = flow.receive.window_max;
-            credit_given(&mut flow, Instant::from_millis(round), window, Pressure::High);
-        }
-        assert_eq!(flow.receive.window_max, RECEIVE_WINDOW_INITIAL);
     }
 
     #[test]
@@ -281,7 +268,7 @@ mod tests {
                 let under_way = flight + (n + 1) * (flight / credits);
                 assert!(flow.receive.window_max >= under_way, "round {round}, credit {n}: {under_way}");
                 let now = Instant::from_millis(40 * round + u64::from(n));
-                credit_given(&mut flow, now, flight / credits, Pressure::None);
+                credit_given(&mut flow, now, flight / credits);
             }
         }
     }
@@ -292,7 +279,7 @@ mod tests {
         flow.rtt.srtt_us = 10_000;
         for round in 1..20 {
             let window = flow.receive.window_max;
-            credit_given(&mut flow, Instant::from_millis(round * 10), window / 5, Pressure::None);
+            credit_given(&mut flow, Instant::from_millis(round * 10), window / 5);
         }
         assert_eq!(flow.receive.window_max, RECEIVE_WINDOW_INITIAL);
     }
