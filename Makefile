@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm coverage clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz coverage clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,7 +23,7 @@ build: ## the programs and libraries, into target/release
 
 # What `build` builds and every other target uses; after scripts/setup.sh, which says what is missing.
 programs: $(LOAD)
-	cargo build --release --workspace --lib --bins
+	cargo build --locked --release --workspace --lib --bins
 
 $(LOAD): $(LOAD_SOURCES)
 	@mkdir -p "$(@D)"
@@ -32,14 +32,15 @@ $(LOAD): $(LOAD_SOURCES)
 test: ## every test; the whole-program tests need root (they make network namespaces)
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
-	cargo test --workspace
-	RUSTFLAGS="--cfg loom" cargo test --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
+	cargo test --locked --workspace
+	RUSTFLAGS="--cfg loom" cargo test --locked --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
 
-lint: ## formatting, clippy with warnings as errors, the structure of the source, docs/conformance.md
+lint: ## formatting, clippy with warnings as errors, the structure of the source, docs/conformance.md, crates (deny.toml)
 	@scripts/setup.sh lint
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test -p toe-tests --test structure --test conformance
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo test --locked -p toe-tests --test structure --test conformance
+	@scripts/deny.sh
 
 demo: ## nginx under load on both stacks, one table; about a minute after the build
 	@scripts/setup.sh demo
@@ -77,24 +78,13 @@ interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs
 SEEDS ?= 100000
 FIRST ?= 1000000
 sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 1000000), on all processors; docs/simulator.md
-	cargo run --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
+	cargo run --locked --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
 
 TARGET ?=
 SECONDS ?= 60
 fuzz: ## TARGET=frames|entries|operations|scripts, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh "$(TARGET)" "$(SECONDS)"
-
-hostile: ## SECONDS=60: a neighbour's latencies under each attack of another user, as a table (root, about 25 minutes)
-	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory programs
-	@scripts/hostile-figures.sh "$(SECONDS)" --json "$(TOE_BIN_DIR)/hostile.json"
-
-STORM_SECONDS ?= 1800
-storm: ## STORM_SECONDS=1800 of four users who do whatever comes to their minds, beside root's programs (root)
-	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory programs
-	TOE_STORM_SECONDS=$(STORM_SECONDS) cargo test -p toe-tests --test hostile storm:: -- --nocapture
 
 clean: ## remove what was built
 	cargo clean

@@ -89,11 +89,10 @@ int toe_bind(int fd,
              socklen_t len);
 
 // Listens at the bound address. Up to `backlog` connections wait for toe_accept (4096 at most). Waits for the engine's
-// answer only. On a listener it changes the backlog. The port is the kernel's to give: it is taken there, too, as long as
-// the socket listens, and whoever comes to it by the kernel's stack finds nobody.
+// answer only. On a listener it changes the backlog.
 //
-// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port that the
-// kernel does not let the program have; ENETDOWN: the engine has ended.
+// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: connected; EADDRINUSE; EADDRNOTAVAIL; EACCES: a port below
+// 1024 and not root; ENETDOWN: the engine has ended.
 int toe_listen(int fd,
                int backlog);
 
