@@ -23,7 +23,7 @@ build: ## the programs and libraries, into target/release
 
 # What `build` builds and every other target uses; after scripts/setup.sh, which says what is missing.
 programs: $(LOAD)
-	cargo build --release --workspace --lib --bins
+	cargo build --locked --release --workspace --lib --bins
 
 $(LOAD): $(LOAD_SOURCES)
 	@mkdir -p "$(@D)"
@@ -32,14 +32,15 @@ $(LOAD): $(LOAD_SOURCES)
 test: ## every test; the whole-program tests need root (they make network namespaces)
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
-	cargo test --workspace
-	RUSTFLAGS="--cfg loom" cargo test --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
+	cargo test --locked --workspace
+	RUSTFLAGS="--cfg loom" cargo test --locked --release -p toe-ring --target-dir "$(TARGET_DIR)/loom" loom
 
-lint: ## formatting, clippy with warnings as errors, the structure of the source, docs/conformance.md
+lint: ## formatting, clippy with warnings as errors, the structure of the source, docs/conformance.md, crates (deny.toml)
 	@scripts/setup.sh lint
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test -p toe-tests --test structure --test conformance
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo test --locked -p toe-tests --test structure --test conformance
+	@scripts/deny.sh
 
 demo: ## nginx under load on both stacks, one table; about a minute after the build
 	@scripts/setup.sh demo
@@ -77,7 +78,7 @@ interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs
 SEEDS ?= 100000
 FIRST ?= 1000000
 sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 1000000), on all processors; docs/simulator.md
-	cargo run --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
+	cargo run --locked --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
 
 TARGET ?=
 SECONDS ?= 60

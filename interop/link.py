@@ -67,7 +67,7 @@ class Link:
         self.faults = faults
         self.capture = capture
         self.started = []
-        self.engines = []
+        self.engines = {}
         self.cable = None
         self.counters = None
         self.dir = tempfile.TemporaryDirectory(prefix=self.name)
@@ -140,7 +140,7 @@ class Link:
             said.seek(0)
             if started.returncode != 0:
                 raise Failed(f"toe start: {said.read().strip()}")
-        self.engines.append(name)
+        self.engines[name] = side
         return name
 
     def on(self, side, stack, *words):
@@ -174,14 +174,17 @@ class Link:
         """Octets that an engine's port received (`rx_bytes`) or sent (`tx_bytes`)."""
         return sum(port[counter] for port in self.status(name)["ports"])
 
-    @staticmethod
-    def status(name):
+    def ask(self, name, what, *options):
+        """The words that ask an engine, in its namespace: elsewhere root sees and stops nothing of it."""
+        return in_namespace(self.namespace(self.engines[name]), programs() / "toe", what, "--name", name, *options)
+
+    def status(self, name):
         """What `toe status` tells of an engine."""
-        return json.loads(run(programs() / "toe", "status", "--name", name, "--json"))
+        return json.loads(run(*self.ask(name, "status", "--json")))
 
     def end(self):
         for name in self.engines:
-            subprocess.run([programs() / "toe", "stop", "--name", name], capture_output=True, check=False)
+            subprocess.run(self.ask(name, "stop"), capture_output=True, check=False)
         if self.cable and self.cable.poll() is None:
             try:
                 out, _ = self.cable.communicate(timeout=5)

@@ -37,7 +37,7 @@ reset_lab() {
 
 lab_is_empty() { [ -z "$(ip netns pids "$S")$(ip netns pids "$C")" ]; }
 
-listens() { "$toe" ss --name "$prefix" | grep -q ":$1"; }
+listens() { ask "$prefix" ss | grep -q ":$1"; }
 
 # nginx on an engine with a port and `local`.
 serve() { # FAULTS
@@ -129,7 +129,7 @@ part_idle() {
 
 part_hostile() {
     local log=$work/hostile.log
-    if (cd "$root_dir" && TOE_HOSTILE_ROUNDS=10000000 cargo test --release -p toe-engine -p toe-daemon hostile:: -- --nocapture) >"$log" 2>&1 &&
+    if (cd "$root_dir" && TOE_HOSTILE_ROUNDS=10000000 cargo test --locked --release -p toe-engine -p toe-daemon hostile:: -- --nocapture) >"$log" 2>&1 &&
         grep -q '^drop_' "$log" && grep -q 'hostile sessions' "$log"; then
         row PASS "10 million hostile frames, 10 million hostile entries" "$(grep -c '\.\.\. ok$' "$log") tests"
         grep -E '^drop_|hostile sessions' "$log" >&2
@@ -141,7 +141,7 @@ part_hostile() {
 
 part_differ() {
     local log=$work/differ.log calls=100000
-    if (cd "$root_dir" && TOE_DIFFER_CALLS=$calls cargo test -p toe-tests --test differential the_kernel -- --nocapture) >"$log" 2>&1; then
+    if (cd "$root_dir" && TOE_DIFFER_CALLS=$calls cargo test --locked -p toe-tests --test differential the_kernel -- --nocapture) >"$log" 2>&1; then
         row PASS "$calls random socket calls on both stacks" "$(grep -o 'connections of the engine: .*' "$log")"
     else
         row FAIL "$calls random socket calls on both stacks" "see below"
@@ -151,7 +151,7 @@ part_differ() {
 
 part_scripts() {
     local log=$work/scripts.log
-    if (cd "$root_dir" && cargo run -q -p toe-script -- --whole "$(dirname "$toe")" crates/script/scripts) >"$log" 2>&1; then
+    if (cd "$root_dir" && cargo run --locked -q -p toe-script -- --whole "$(dirname "$toe")" crates/script/scripts) >"$log" 2>&1; then
         row PASS "packet scripts against the whole, over TAP" "$(grep -o '[0-9]* scripts: .*' "$log" | tail -1)"
     else
         row FAIL "packet scripts against the whole, over TAP" "see below"
@@ -161,7 +161,7 @@ part_scripts() {
 
 part_sim() {
     local log=$work/sim.log seeds=300
-    if (cd "$root_dir" && cargo run -q --profile sim -p toe-sim -- --linux --seeds "$seeds") >"$log" 2>&1; then
+    if (cd "$root_dir" && cargo run --locked -q --profile sim -p toe-sim -- --linux --seeds "$seeds") >"$log" 2>&1; then
         row PASS "simulated worlds with Linux at the far end" "$(grep -o "$seeds seeds in .* s" "$log"), no checker failed"
     else
         row FAIL "simulated worlds with Linux at the far end" "see below"

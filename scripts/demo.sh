@@ -74,7 +74,7 @@ say "starting an engine and two nginx, one on each stack (2 workers, a 256-byte 
 start_engine s "$prefix" "${engine[@]}"
 start_nginx kernel "$kernel_port"
 start_nginx toe "$toe_port" "$toe" run --name "$prefix" --
-listening() { "$toe" ss --name "$prefix" | grep -q ":$toe_port"; }
+listening() { ask "$prefix" ss | grep -q ":$toe_port"; }
 until_ok 10 "nginx listens on the engine" listening
 
 say "measuring: wrk -t2 -c64 -d${seconds}s, $rounds rounds of ${#cells[@]} cells, about $((rounds * ${#cells[@]} * seconds)) s"

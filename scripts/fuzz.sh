@@ -19,7 +19,7 @@ flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-arg
 flags+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
 flags+=" -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1"
 # With --target, build scripts and macros are left alone.
-RUSTFLAGS=$flags cargo build --release --target "$host" --target-dir "$build" -p toe-sim --features libfuzzer --bin toe-fuzz
+RUSTFLAGS=$flags cargo build --locked --release --target "$host" --target-dir "$build" -p toe-sim --features libfuzzer --bin toe-fuzz
 
 corpus=crates/sim/corpus/$target
 found=$build/found-$target known=$build/known-$target

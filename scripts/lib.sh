@@ -15,6 +15,7 @@ C=$prefix-c
 work=
 children=()
 engines=()
+declare -A side_of=()
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
@@ -80,14 +81,21 @@ make_lab() {
 start_engine() {
     local -n at=at_$1
     local name=$2
+    side_of[$name]=$1
     shift 2
     engines+=("$name")
     "${at[@]}" "$toe" start --name "$name" "$@" >"$work/$name.log" 2>&1 </dev/null ||
         { cat "$work/$name.log" >&2; die "toe start failed"; }
-    until_ok 10 "engine $name answers" "$toe" status --name "$name"
+    until_ok 10 "engine $name answers" ask "$name" status
 }
 
-stop_engine() { "$toe" stop --name "$1" >/dev/null 2>&1 || true; }
+# ask NAME SUBCOMMAND: of an engine, in its namespace: elsewhere root sees and stops nothing of it.
+ask() {
+    local -n there=at_${side_of[$1]}
+    "${there[@]}" "$toe" "$2" --name "$1"
+}
+
+stop_engine() { ask "$1" stop >/dev/null 2>&1 || true; }
 
 # start_nginx NAME PORT COMMAND_PREFIX...: two workers, the files in $work/www; $spawned is the master.
 start_nginx() {

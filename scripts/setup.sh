@@ -77,6 +77,16 @@ need_components() {
     rustup component add "${missing[@]}"
 }
 
+# Programs that cargo builds, at these versions; into cargo's own directory.
+need_cargo_programs() {
+    local program
+    for program in "$@"; do
+        "${program%@*}" --version 2>/dev/null | grep -qF " ${program#*@}" && continue
+        say "building $program with cargo (once, some minutes)"
+        cargo install --quiet --locked --no-default-features "$program"
+    done
+}
+
 is_there() {
     case $1 in
         /*) [ -e "$1" ] ;;
@@ -119,7 +129,10 @@ install_packages() {
 
 if [ "${2:-}" != packages ]; then
     need_rust
-    if [ "$target" = lint ]; then need_components rustfmt clippy; fi
+    if [ "$target" = lint ]; then
+        need_components rustfmt clippy
+        need_cargo_programs cargo-deny@0.20.2
+    fi
     if [ "$target" = coverage ]; then need_components llvm-tools; fi
 fi
 need_packages

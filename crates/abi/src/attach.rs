@@ -56,9 +56,9 @@ pub enum Request {
     Relinquish { flow: u32, unread: u32 },
     /// Ask for a report (no session needed). Answer: [`Reply::Report`] with descriptor [memory holding JSON].
     Report { what: ReportKind },
-    /// End the engine (no session needed; its own user or root only). Answer: [`Reply::Done`].
+    /// End the engine (no session needed; its starter or root only). Answer: [`Reply::Done`].
     Stop,
-    /// End the engine when the last session has gone (no session needed; its own user or root only).
+    /// End the engine when the last session has gone (no session needed; its starter or root only).
     /// Answer: [`Reply::Done`].
     StopWhenUnused,
     /// A child process is about to get copies of the session's descriptors: none of its flows begins to use a channel from
@@ -68,11 +68,14 @@ pub enum Request {
     /// With a descriptor [anything]: is it an anchor of this engine? Answer: [`Reply::Done`] for a flow's,
     /// [`Reply::Handle`] for a listener's, or ENOENT.
     Recognise,
-    /// Copy packets, `snaplen` octets of each at most, into a stream (no session needed; the engine's own user or root
-    /// only). `interface`: of this one only ([`crate::capture`]). With descriptor [memory that holds the filter's text of
+    /// Copy packets, `snaplen` octets of each at most, into a stream (no session needed): all of them for the engine's
+    /// starter and root, for others those of their own connections. `interface`: of this one only ([`crate::capture`]). With descriptor [memory that holds the filter's text of
     /// `filter_len` octets] when that is not 0. One capture a connection; it ends with the connection.
     /// Answer: [`Reply::Capture`] with descriptor [the stream's reading end].
     Capture { snaplen: u32, interface: Option<u16>, filter_len: u32 },
+    /// The asking process is about to become user `uid`, who may attach from then on, until the engine ends, in the network
+    /// namespace of the asking process (no session needed; the engine's starter or root only). Answer: [`Reply::Done`].
+    Admit { uid: u32 },
     /// End the connection's capture: its stream ends once what was copied has been read. Answer: [`Reply::Done`].
     EndCapture,
 }
@@ -216,6 +219,7 @@ const REQ_SHARE: u16 = 11;
 const REQ_RECOGNISE: u16 = 12;
 const REQ_CAPTURE: u16 = 13;
 const REQ_END_CAPTURE: u16 = 14;
+const REQ_ADMIT: u16 = 15;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -282,6 +286,7 @@ impl Request {
                 Message::new(REQ_CAPTURE, [snaplen as u64, interface, filter_len as u64, 0, 0])
             }
             Request::EndCapture => Message::new(REQ_END_CAPTURE, [0; 5]),
+            Request::Admit { uid } => Message::new(REQ_ADMIT, [uid as u64, 0, 0, 0, 0]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
             Request::Relinquish { flow, unread } => {
                 Message::new(REQ_RELINQUISH, [flow as u64, unread as u64, 0, 0, 0])
@@ -321,6 +326,7 @@ impl Request {
                 filter_len: small(2)?,
             },
             REQ_END_CAPTURE => Request::EndCapture,
+            REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
             REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
             other => return Err(BadMessage::UnknownKind(other)),

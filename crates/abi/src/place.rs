@@ -7,6 +7,8 @@ pub const DEFAULT_ENGINE: &str = "default";
 /// Environment variable with the full path of an engine's socket, or of several with ':' between them; `toe run` sets it
 /// for the programs it starts.
 pub const ENGINE_VARIABLE: &str = "TOE_ENGINE";
+/// Environment variable with the user ids, ':' between them, of further users whose engines a program trusts.
+pub const ENGINE_UID_VARIABLE: &str = "TOE_ENGINE_UID";
 /// Directory of the engines that root started.
 pub const SYSTEM_DIR: &str = "/run/opentoe";
 /// Longest name of an engine.
@@ -25,6 +27,20 @@ pub fn runtime_dir(euid: u32, xdg: Option<&str>) -> String {
 pub fn search_dirs(euid: u32, xdg: Option<&str>) -> Vec<String> {
     let own = runtime_dir(euid, xdg);
     if own == SYSTEM_DIR { vec![own] } else { vec![own, SYSTEM_DIR.to_owned()] }
+}
+
+/// Whether a program trusts an engine that `engine` started: it reads and writes all that goes through it. `own`: the
+/// program's users, real and effective; `listed`: the value of [`ENGINE_UID_VARIABLE`].
+pub fn trusts(engine: u32, own: [u32; 2], listed: Option<&str>) -> bool {
+    let listed = listed.unwrap_or_default();
+    engine == 0 || own.contains(&engine) || listed.split(':').any(|uid| uid.trim().parse() == Ok(engine))
+}
+
+/// Whether a directory of [`search_dirs`] can have engines of user `euid` in it: in /tmp anybody may have made it. `mode` is
+/// that of the directory itself, not of what a link leads to.
+pub fn is_good_dir(is_dir: bool, owner: u32, mode: u32, euid: u32) -> bool {
+    const OTHERS_WRITE: u32 = 0o022;
+    is_dir && (owner == 0 || owner == euid && mode & OTHERS_WRITE == 0)
 }
 
 /// The socket at which the engine `name` listens.
@@ -48,6 +64,22 @@ mod tests {
         assert_eq!(search_dirs(1000, Some("/run/user/1000")), ["/run/user/1000/opentoe", "/run/opentoe"]);
         assert_eq!(search_dirs(1000, None), ["/tmp/opentoe-1000", "/run/opentoe"]);
         assert_eq!(runtime_dir(1000, Some("relative")), "/tmp/opentoe-1000");
+    }
+
+    #[test]
+    fn a_program_trusts_its_own_user_root_and_whom_it_is_told() {
+        assert!(
+            trusts(0, [1000, 1000], None) && trusts(1000, [1000, 33], None) && trusts(33, [1000, 33], None)
+        );
+        assert!(!trusts(1001, [1000, 1000], None) && !trusts(1001, [0, 0], None));
+        assert!(trusts(1001, [1000, 1000], Some("7:1001")) && !trusts(1001, [1000, 1000], Some("7:10011")));
+    }
+
+    #[test]
+    fn a_directory_is_good_where_nobody_else_could_have_put_something() {
+        assert!(is_good_dir(true, 1000, 0o700, 1000) && is_good_dir(true, 0, 0o1775, 1000));
+        assert!(!is_good_dir(true, 1001, 0o700, 1000), "a stranger's");
+        assert!(!is_good_dir(true, 1000, 0o777, 1000) && !is_good_dir(false, 1000, 0o700, 1000));
     }
 
     #[test]

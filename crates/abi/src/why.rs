@@ -94,7 +94,7 @@ reasons! {
     NoEngine = 6, "no engine is running, or it could not be reached",
         "start one with `toe start`, or run the program under `toe run`";
     AttachRefused = 7, "the engine refused this process",
-        "look at the engine's log; its version may differ from this library's";
+        "look at the engine's log; its version differs from this library's";
     EngineGone = 8, "the engine ended; new sockets are on the kernel's stack",
         "start the engine again, then the program";
     V6Only = 9, "the socket is for IPv6 alone (IPV6_V6ONLY), and the address is one of IPv4", "clear IPV6_V6ONLY";
@@ -135,6 +135,10 @@ reasons! {
         "leave out SO_BINDTODEVICE, and let nobody else have the port";
     OverQuota = 33, "this user has his share of the engine's sessions, connections, listeners or memory",
         "see `toe status`; end what is not needed, or raise the limits in [quota]";
+    NotAllowed = 34, "the engine does not let this user attach",
+        "start it with --allow-uid N, --allow-group or --allow-all, or let root start the program under `toe run`";
+    EngineUntrusted = 35, "the engine, or its directory, is another user's, who could read and change all that goes through it",
+        "start an engine as this user or as root, or name its user in TOE_ENGINE_UID";
 }
 
 /// What is written of one descriptor.

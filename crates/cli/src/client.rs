@@ -11,12 +11,13 @@ use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{BadMessage, Message, Reply, ReportKind, Request};
 use toe_abi::errno::Errno;
+use toe_abi::place;
 use zerocopy::IntoBytes;
 
 /// An engine answers within a round of its loop; this long only when it is stopped or the machine is overloaded.
@@ -35,8 +36,16 @@ pub enum ClientError {
         "no engine named '{name}' runs (looked for {looked}); start one with 'toe start --name {name} …'"
     )]
     NotRunning { name: String, looked: String },
-    #[error("{path}: no permission to talk to the engine; run this as the user who started it, or as root")]
-    NoPermission { path: PathBuf },
+    #[error(
+        "{path}: the engine does not let user {uid} attach; start it with --allow-uid {uid}, --allow-group or --allow-all, \
+         or run this as the user who started it, or as root"
+    )]
+    NoPermission { path: PathBuf, uid: u32 },
+    #[error(
+        "{path}: the engine or its directory is another user's, who could read and change all that goes through it; start \
+         one as yourself or as root, or name its user in TOE_ENGINE_UID"
+    )]
+    Untrusted { path: PathBuf },
     #[error("{path}: cannot connect to the engine ({error})")]
     Connect { path: PathBuf, error: OsError },
     #[error("the engine does not answer ({0}); see its log, or stop it with kill")]
@@ -56,12 +65,16 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
+    path: PathBuf,
 }
 
 impl Client {
     /// Connects to the engine at `path`.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let failed = |error| ClientError::Connect { path: path.to_path_buf(), error };
+        if !is_good_place(path) {
+            return Err(ClientError::Untrusted { path: path.to_path_buf() });
+        }
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(failed)?;
@@ -73,10 +86,16 @@ impl Client {
             OsError::NOENT | OsError::CONNREFUSED => {
                 ClientError::NotRunning { name: locate::name_of(path), looked: path.display().to_string() }
             }
-            OsError::ACCESS | OsError::PERM => ClientError::NoPermission { path: path.to_path_buf() },
+            OsError::ACCESS | OsError::PERM => no_permission(path),
             error => failed(error),
         })?;
-        Ok(Client { socket })
+        let engine = sockopt::socket_peercred(&socket).map_err(failed)?.uid.as_raw();
+        let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
+        let listed = std::env::var(place::ENGINE_UID_VARIABLE).ok();
+        if !place::trusts(engine, own, listed.as_deref()) {
+            return Err(ClientError::Untrusted { path: path.to_path_buf() });
+        }
+        Ok(Client { socket, path: path.to_path_buf() })
     }
 
     /// Connects to the engine of that name; without a name, to the one that `TOE_ENGINE` names, else to the default.
@@ -86,7 +105,9 @@ impl Client {
         for path in &paths {
             match Client::connect(path) {
                 Err(ClientError::NotRunning { .. }) => {}
-                Err(error @ ClientError::NoPermission { .. }) => denied = Some(error),
+                Err(error @ (ClientError::NoPermission { .. } | ClientError::Untrusted { .. })) => {
+                    denied = Some(error);
+                }
                 other => return other,
             }
         }
@@ -145,7 +166,7 @@ impl Client {
         }
         let reply = Message::parse(&octets[..len]).and_then(|message| Reply::decode(&message));
         match reply {
-            Ok(Reply::Refused { errno, version }) => Err(refused(Errno(errno), version)),
+            Ok(Reply::Refused { errno, version }) => Err(self.refused(Errno(errno), version)),
             Ok(reply) => Ok((reply, fd)),
             Err(BadMessage::Version(theirs)) => Err(ClientError::Version { theirs, ours: INTERFACE_VERSION }),
             Err(bad) => Err(ClientError::Nonsense(format!("{bad:?}"))),
@@ -174,19 +195,36 @@ impl Client {
         serde_json::from_slice(&text).map_err(|error| ClientError::Nonsense(error.to_string()))
     }
 
+    fn refused(&self, errno: Errno, version: u16) -> ClientError {
+        if version != INTERFACE_VERSION {
+            return ClientError::Version { theirs: version, ours: INTERFACE_VERSION };
+        }
+        ClientError::Refused(match errno {
+            Errno::EACCES => return no_permission(&self.path),
+            Errno::EPERM => {
+                "only the user who started it, or root, may do that, in the engine's own network namespace"
+                    .to_owned()
+            }
+            Errno::EAGAIN => "it is busy; try again".to_owned(),
+            errno => OsError::from_raw_os_error(i32::from(errno.0)).to_string(),
+        })
+    }
+
     /// Becomes readable when the engine ends.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-fn refused(errno: Errno, version: u16) -> ClientError {
-    if version != INTERFACE_VERSION {
-        return ClientError::Version { theirs: version, ours: INTERFACE_VERSION };
-    }
-    ClientError::Refused(match errno {
-        Errno::EPERM => "only the user who started it, or root, may do that".to_owned(),
-        Errno::EAGAIN => "it is busy; try again".to_owned(),
-        errno => OsError::from_raw_os_error(i32::from(errno.0)).to_string(),
-    })
+fn no_permission(path: &Path) -> ClientError {
+    ClientError::NoPermission { path: path.to_path_buf(), uid: rustix::process::geteuid().as_raw() }
+}
+
+/// `false`: somebody else may have put a socket there, in a directory that anybody could have made.
+fn is_good_place(path: &Path) -> bool {
+    let euid = rustix::process::geteuid().as_raw();
+    let open_to_all = place::runtime_dir(euid, None);
+    let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return true };
+    let Ok(found) = std::fs::symlink_metadata(dir) else { return true };
+    place::is_good_dir(found.is_dir(), found.uid(), found.mode(), euid)
 }

@@ -39,7 +39,11 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   spin_us = 20                   # µs to look for work before sleeping
   direct = true                  # octets of connections between two programs may go past the engine
   cores = \"2,4\"                  # where the engine's thread runs; anywhere when left out
-  allow_uids = [0, 33]           # who may attach; everyone when left out
+  allow_uids = [33, \"www-data\"]  # who may attach besides root and whoever starts it, by number or name
+  allow_groups = [\"staff\"]
+  allow_all = false
+  user = \"opentoe\"               # whom it runs as when root starts it
+  seccomp = \"errno\"              # what a system call gets that it does not need; or \"strict\", \"audit\", \"off\"
   receive_memory_mib = 256       # per session, taken as it is used
   send_memory_mib = 256
   log = \"info\"                   # or a filter such as \"toe_daemon=debug\"
@@ -110,9 +114,24 @@ pub struct Args {
     /// The cores that the engine's thread may run on, as taskset writes them: 2 or 2,4 or 0-3 or 0-6:2 (any unless given)
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
-    /// A user id that may attach besides root and your own; everyone may when none is given
+    /// A user, by number or name, who may attach besides root and you; can be given several times. A program that root runs
+    /// on the engine and that becomes another user needs no such leave
     #[arg(long, value_name = "UID")]
-    allow_uid: Vec<u32>,
+    allow_uid: Vec<String>,
+    /// A group, by number or name, whose members may attach; can be given several times
+    #[arg(long, value_name = "GID")]
+    allow_group: Vec<String>,
+    /// Every user of this machine may attach
+    #[arg(long)]
+    allow_all: bool,
+    /// Whom the engine runs as once it has opened its links, if root starts it: a user by number or name ('opentoe' if
+    /// there is one, else the number 1884573509)
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// What a system call gets that the engine does not need: errno (it fails), strict (the engine is killed), audit (the
+    /// kernel logs it) or off (errno unless given)
+    #[arg(long, value_name = "MODE")]
+    seccomp: Option<String>,
     /// Receive memory of one session in MiB
     #[arg(long, value_name = "MIB")]
     receive_memory_mib: Option<u64>,
@@ -190,6 +209,8 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
         ("--fast-open", &args.fast_open),
         ("--syn-cookies", &args.syn_cookies),
         ("--rfc1337", &args.rfc1337),
+        ("--user", &args.user),
+        ("--seccomp", &args.seccomp),
     ];
     texts.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.into())));
     let paths = [("--config", &args.config), ("--log-file", &args.log_file)];
@@ -201,7 +222,11 @@ fn toed_args(args: &Args, matches: Option<&ArgMatches>) -> Vec<OsString> {
     ];
     numbers.into_iter().for_each(|(flag, value)| value.iter().for_each(|v| put(flag, v.to_string().into())));
     args.quota.iter().for_each(|quota| put("--quota", quota.into()));
-    args.allow_uid.iter().for_each(|uid| put("--allow-uid", uid.to_string().into()));
+    args.allow_uid.iter().for_each(|uid| put("--allow-uid", uid.into()));
+    args.allow_group.iter().for_each(|gid| put("--allow-group", gid.into()));
+    if args.allow_all {
+        out.push("--allow-all".into());
+    }
     if args.no_direct {
         out.push("--no-direct".into());
     }
@@ -243,7 +268,8 @@ mod tests {
 
     #[test]
     fn everything_else_is_handed_on() {
-        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --log debug --log-format json --log-file /x --cores 0-1 \
+        let line = "toe start --spin-us 5 --no-direct --allow-uid 33 --allow-uid 0 --allow-group staff --allow-all \
+                    --user opentoe --seccomp audit --log debug --log-format json --log-file /x --cores 0-1 \
                     --congestion bbr --ecn on --fast-open both --syn-cookies off --rfc1337 on --quota user_flows=9";
         let args = args_for(line);
         for wanted in [
@@ -251,6 +277,10 @@ mod tests {
             "--no-direct",
             "--allow-uid=33",
             "--allow-uid=0",
+            "--allow-group=staff",
+            "--allow-all",
+            "--user=opentoe",
+            "--seccomp=audit",
             "--log=debug",
             "--log-file=/x",
             "--cores=0-1",

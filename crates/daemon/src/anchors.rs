@@ -23,7 +23,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use toe_base::{AnchorHandle, SessionId};
@@ -166,6 +166,11 @@ impl Anchors {
             root,
             maker,
         })
+    }
+
+    /// The directory that all of them are in.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.dir()
     }
 
     pub fn maker(&self) -> AnchorMaker {

@@ -9,6 +9,7 @@ use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::porter::ask::{self, Ask, Evidence, Home, Matter};
+use crate::report::View;
 use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::TrySendError;
@@ -16,7 +17,7 @@ use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
 use toe_ring::EngineQueueSet;
@@ -66,9 +67,9 @@ impl Daemon {
     }
 
     fn asker(&self, matter: &Matter) -> Option<u32> {
-        let of = |place: &u32| self.connections.get(*place).map(|connection| connection.uid);
+        let of = |place: &u32| self.connections.get(*place).map(|connection| connection.who.uid);
         match matter {
-            Matter::Open(newcomer) => Some(newcomer.uid),
+            Matter::Open(newcomer) => Some(newcomer.who.uid),
             Matter::Request { place, .. }
             | Matter::AnchorsMade { place, .. }
             | Matter::Bad { place, .. }
@@ -158,7 +159,7 @@ impl Daemon {
     fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
         self.counts.bad_messages += 1;
         let Some(connection) = self.connections.get(place) else { return false };
-        let (pid, uid) = (connection.pid, connection.uid);
+        let (pid, uid) = (connection.who.pid, connection.who.uid);
         let log = self.log_limit.allows(now);
         match bad {
             BadMessage::Version(theirs) => {
@@ -215,14 +216,21 @@ impl Daemon {
                 let listens = self.engine.anchor_listens(anchor);
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
-            Request::Report { what } => self.make_report(now, what),
+            Request::Report { what } => self.make_report(now, place, what),
             Request::Capture { snaplen, interface, filter_len } => {
                 self.start_capture(place, (snaplen, interface), filter_len, evidence)
             }
             Request::EndCapture => self.end_capture(place),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
+            Request::Admit { uid } => self.admit(place, uid),
         }
+    }
+
+    fn admit(&mut self, place: u32, uid: u32) -> Answer {
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        self.policy.admit(who, uid)?;
+        Ok((Reply::Done, Vec::new()))
     }
 
     /// The session that a connection has opened.
@@ -233,12 +241,11 @@ impl Daemon {
 
     fn hello(&mut self, now: Instant, place: u32, room: u64, home: Home) -> Answer {
         let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, uid) = (connection.pid, connection.uid);
+        let (pid, cred) = (connection.who.pid, connection.who.cred());
+        let uid = cred.uid;
         if connection.session.is_some() {
             return Err(Errno::EALREADY);
         }
-        // The kernel makes this end of the connection in the namespace of the other one.
-        let netns = connection.netns.ok_or(Errno::EINVAL)?;
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
         if let Err(errno) = self.engine.may_open_session(uid) {
@@ -248,7 +255,7 @@ impl Daemon {
             }
             return Err(errno);
         }
-        let Some(id) = self.engine.open_session(Cred { uid, netns }, layout) else {
+        let Some(id) = self.engine.open_session(cred, layout) else {
             self.counts.attach_refused += 1;
             if self.log_limit.allows(now) {
                 tracing::warn!(pid, uid, "host refused: the engine has no free session");
@@ -283,7 +290,7 @@ impl Daemon {
         layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 3]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
-        let peer = Peer { pid: connection.pid, uid: connection.uid, program: connection.program.clone() };
+        let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let uid = peer.uid;
         let (session, [region, bell]) = Session::create(id, layout, (peer, process), place, now)?;
@@ -493,14 +500,16 @@ impl Daemon {
         Ok((Reply::Done, Vec::new()))
     }
 
-    fn make_report(&mut self, now: Instant, what: ReportKind) -> Answer {
+    fn make_report(&mut self, now: Instant, place: u32, what: ReportKind) -> Answer {
         if now < self.next_report {
             return Err(Errno::EAGAIN);
         }
         self.counts.reports += 1;
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let view = View { policy: &self.policy, who };
         let text = match what {
-            ReportKind::Status => serde_json::to_vec(&self.status_report()),
-            ReportKind::Sockets => serde_json::to_vec(&self.sockets_report()),
+            ReportKind::Status => serde_json::to_vec(&self.status_report(&view)),
+            ReportKind::Sockets => serde_json::to_vec(&self.sockets_report(&view)),
         };
         let text = text.map_err(|_| Errno::EIO)?;
         let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
@@ -511,12 +520,11 @@ impl Daemon {
     }
 
     fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
-        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, uid) = (connection.pid, connection.uid);
-        if !self.policy.may_control(uid) {
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        if !self.policy.may_control(who) {
             return Err(Errno::EPERM);
         }
-        tracing::info!(pid, uid, ?stop, "asked to stop");
+        tracing::info!(pid = who.pid, uid = who.uid, ?stop, "asked to stop");
         if self.stop != Stop::Now {
             self.stop = stop;
         }

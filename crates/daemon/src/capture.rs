@@ -21,12 +21,15 @@ use toe_abi::capture::{
     Facts, Filter, LOCAL_INTERFACE, Program, Record, RecordKind, SNAPLEN_MAX, text_field,
 };
 use toe_abi::errno::Errno;
-use toe_base::PortId;
+use toe_base::{Cred, PortId};
 use toe_engine::Sighting;
 use zerocopy::IntoBytes;
 
-/// Captures at one time; each packet is shown to every one of them.
+/// Captures at one time; each packet is shown to every one of them. Of these so many of users who may capture what is
+/// theirs only, and so many of one of them.
 const CAPTURES_MAX: usize = 8;
+const LIMITED_MAX: usize = 4;
+const LIMITED_OF_USER_MAX: usize = 1;
 /// Octets on their way to one client.
 const PENDING_MAX: usize = 32 << 20;
 /// What a batch costs beside its octets.
@@ -48,7 +51,16 @@ pub struct Seen {
     facts: Facts,
     sender: Program,
     receiver: Program,
+    /// Whose the two ends are; `None`: nobody's here.
+    owners: [Option<Cred>; 2],
     reason: [u8; 36],
+}
+
+/// Who has an end of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct End {
+    pub program: Program,
+    pub owner: Option<Cred>,
 }
 
 /// The addresses, protocol and ports of one direction of a connection.
@@ -59,7 +71,7 @@ type Way = (IpAddr, IpAddr, u16, u16);
 pub struct Captures {
     running: Vec<Capture>,
     /// The sending process of each way a packet went, and the receiving one.
-    remembered: HashMap<Way, [Program; 2]>,
+    remembered: HashMap<Way, [End; 2]>,
 }
 
 /// One capture.
@@ -67,6 +79,8 @@ pub struct Captures {
 struct Capture {
     /// The control connection that asked for it.
     place: u32,
+    /// Whose packets only; `None`: all.
+    only: Option<Cred>,
     filter: Filter,
     snaplen: u32,
     interface: Option<u16>,
@@ -97,23 +111,24 @@ impl Captures {
     }
 
     /// A packet with the processes at its ends, or those that had them last.
-    pub fn seen(&mut self, packet: &Sighting, ends: [Option<Program>; 2]) -> Seen {
+    pub fn seen(&mut self, packet: &Sighting, ends: [Option<End>; 2]) -> Seen {
         let ends = self.remember(&packet.facts, ends.map(Option::unwrap_or_default));
-        let [sender, receiver] = ends;
+        let [sender, receiver] = ends.map(|end| end.program);
         Seen {
             interface: packet.port.map_or(LOCAL_INTERFACE, interface_of),
             direction: packet.direction as u8,
             facts: Facts { pids: [sender.pid, receiver.pid], ..packet.facts },
             sender,
             receiver,
+            owners: ends.map(|end| end.owner),
             reason: packet.reason.map_or([0; 36], |reason| text_field(reason.name())),
         }
     }
 
-    fn remember(&mut self, facts: &Facts, ends: [Program; 2]) -> [Program; 2] {
+    fn remember(&mut self, facts: &Facts, ends: [End; 2]) -> [End; 2] {
         let (Some((from, to)), Some((from_port, to_port))) = (facts.addrs, facts.ports) else { return ends };
         let way = (from, to, from_port, to_port);
-        if ends.iter().all(Program::is_nobody) {
+        if ends.iter().all(|end| end.program.is_nobody()) {
             return self.remembered.get(&way).copied().unwrap_or(ends);
         }
         let back = (to, from, to_port, from_port);
@@ -122,7 +137,7 @@ impl Captures {
         }
         let mut known = self.remembered.get(&way).copied().unwrap_or_default();
         for (known, now) in known.iter_mut().zip(ends) {
-            if !now.is_nobody() && (now.listens == 0 || known.is_nobody()) {
+            if !now.program.is_nobody() && (now.program.listens == 0 || known.program.is_nobody()) {
                 *known = now;
             }
         }
@@ -148,6 +163,16 @@ impl Captures {
         self.running.iter_mut().for_each(Capture::hand_on);
     }
 
+    /// Whether there may be one more of this kind.
+    fn has_room(&self, only: Option<Cred>) -> bool {
+        let limited = |capture: &&Capture| capture.only.is_some();
+        let of_user = |capture: &&Capture| capture.only.map(|cred| cred.uid) == only.map(|cred| cred.uid);
+        self.running.len() < CAPTURES_MAX
+            && (only.is_none()
+                || self.running.iter().filter(limited).count() < LIMITED_MAX
+                    && self.running.iter().filter(of_user).count() < LIMITED_OF_USER_MAX)
+    }
+
     fn position(&self, place: u32) -> Option<usize> {
         self.running.iter().position(|capture| capture.place == place)
     }
@@ -162,7 +187,9 @@ impl Captures {
 
 impl Capture {
     fn wants(&self, packet: &Seen) -> bool {
-        self.interface.is_none_or(|only| only == packet.interface) && self.filter.matches(&packet.facts)
+        self.only.is_none_or(|owner| packet.owners.contains(&Some(owner)))
+            && self.interface.is_none_or(|only| only == packet.interface)
+            && self.filter.matches(&packet.facts)
     }
 
     fn take(&mut self, packet: &Seen, octets: &[u8], at_ns: u64) {
@@ -273,11 +300,8 @@ impl Daemon {
         filter_len: u32,
         evidence: Evidence,
     ) -> Answer {
-        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, uid) = (connection.pid, connection.uid);
-        if !self.policy.may_control(uid) {
-            return Err(Errno::EPERM);
-        }
+        let who = self.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
+        let only = (!self.policy.may_control(&who)).then(|| who.cred());
         let interfaces = LOCAL_INTERFACE + 1 + self.ports.slots.len() as u16;
         if snaplen == 0 || snaplen > SNAPLEN_MAX || interface.is_some_and(|number| number >= interfaces) {
             return Err(Errno::EINVAL);
@@ -286,15 +310,15 @@ impl Daemon {
         if captures.position(place).is_some() {
             return Err(Errno::EALREADY);
         }
-        if captures.running.len() >= CAPTURES_MAX {
+        if !captures.has_room(only) {
             return Err(Errno::ENOBUFS);
         }
         let filter = if filter_len == 0 { Filter::All } else { evidence.filter()? };
         let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
         let writer = Writer::start(ours).map_err(|_| Errno::ENOMEM)?;
-        let capture = Capture { place, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
+        let capture = Capture { place, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
         captures.running.push(capture);
-        tracing::info!(pid, uid, "capture begun");
+        tracing::info!(pid = who.pid, uid = who.uid, all = only.is_none(), "capture begun");
         self.engine.set_capture(true, &mut self.sessions);
         Ok((Reply::Capture, vec![theirs]))
     }

@@ -1,12 +1,13 @@
 //! Control connections as the engine's thread has them: who is at the other end, and a copy of the descriptor to answer
 //! through. What comes in by them is received by the [porter](crate::porter), which also closes them.
 
+use crate::policy::Credentials;
 use crate::porter::ask::Newcomer;
 use crate::porter::socket;
 use rustix::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use toe_abi::attach::Message;
-use toe_base::{NetNs, SessionId};
+use toe_base::SessionId;
 
 /// Connections at once. How many of them are one user's, the porter says.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
@@ -15,11 +16,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// As the kernel reported them when the connection was made; pid 0: in another namespace.
-    pub pid: u32,
-    pub uid: u32,
-    /// The network namespace of the host's end.
-    pub netns: Option<NetNs>,
+    pub who: Credentials,
     pub program: String,
     /// Until a session has it.
     pub process: Option<OwnedFd>,
@@ -54,9 +51,8 @@ impl Connections {
         if place >= CONNECTIONS_MAX {
             return Err(newcomer.socket);
         }
-        let Newcomer { socket, pid, uid, process, program, netns } = newcomer;
-        let connection =
-            Connection { socket, pid, uid, netns, program, process, session: None, ended: false };
+        let Newcomer { socket, who, process, program } = newcomer;
+        let connection = Connection { socket, who, program, process, session: None, ended: false };
         match self.table.get_mut(place) {
             Some(slot) => *slot = Some(connection),
             None => self.table.push(Some(connection)),

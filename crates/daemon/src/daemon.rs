@@ -13,6 +13,7 @@ use crate::fence::LogLimit;
 use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::load::Meter;
+use crate::policy::Policy;
 use crate::poller::{Poller, Token};
 use crate::porter::Porter;
 use crate::porter::ask::Ask;
@@ -23,11 +24,12 @@ use crate::stages::Stages;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
-use toe_base::{AnchorHandle, Instant, SessionId};
+use toe_base::{AnchorHandle, Cred, Instant, SessionId};
 use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, UserIdx};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
@@ -45,25 +47,6 @@ pub enum Stop {
     /// As soon as nobody is attached and nobody holds a socket of the engine.
     WhenUnused,
     Now,
-}
-
-/// Who may attach and what a session gets.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// The engine's own user, who may do everything.
-    pub own_uid: u32,
-    pub allow_uids: Option<Vec<u32>>,
-    pub layout: RegionLayout,
-}
-
-impl Policy {
-    pub fn may_attach(&self, uid: u32) -> bool {
-        self.may_control(uid) || self.allow_uids.as_ref().is_none_or(|allowed| allowed.contains(&uid))
-    }
-
-    pub fn may_control(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.own_uid
-    }
 }
 
 /// What the daemon itself counts.
@@ -90,7 +73,7 @@ impl Counts {
 /// The engine and all that it works on.
 pub struct Daemon {
     pub(crate) name: String,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
     pub(crate) ports: Ports,
@@ -187,11 +170,11 @@ impl Daemon {
             receive_len: config.receive_len,
             send_len: config.send_len,
         };
-        let own_uid = rustix::process::geteuid().as_raw();
+        let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let poller = Poller::new()?;
         let anchors = Anchors::new(&poller)?;
-        let policy = Policy { own_uid, allow_uids: config.allow_uids.clone(), layout };
-        let porter = Porter::new(policy.clone(), anchors.maker(), &poller)?;
+        let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
+        let porter = Porter::new(Arc::clone(&policy), anchors.maker(), &poller)?;
         Ok(Daemon {
             name: config.name.clone(),
             policy,
@@ -230,6 +213,15 @@ impl Daemon {
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         self.ports.add(&mut self.engine, &self.poller, config, port)
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The directories that must be the engine's user's.
+    pub fn own_dirs(&self) -> [BorrowedFd<'_>; 2] {
+        [self.anchors.root(), self.irq_names.root()]
     }
 
     /// Lets hosts come in through `socket`, which listens already.

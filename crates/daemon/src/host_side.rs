@@ -3,7 +3,7 @@
 //! The engine checked every offset against the session's layout before it came here; the region checks again, and
 //! what does not fit is ignored, as the engine's contract says.
 
-use crate::capture::Seen;
+use crate::capture::{End, Seen};
 use crate::session::{Sessions, Slot};
 use core::sync::atomic::AtomicU8;
 use toe_abi::capture::Program;
@@ -53,7 +53,9 @@ impl Sessions {
         let program = |end: Option<SightingEnd>| {
             let end = end?;
             let peer = &self.get(end.session)?.peer;
-            Some(Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) })
+            let program =
+                Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) };
+            Some(End { program, owner: Some(peer.cred()) })
         };
         let ends = [program(packet.sender), program(packet.receiver)];
         self.captures.seen(packet, ends)

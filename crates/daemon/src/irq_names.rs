@@ -2,7 +2,7 @@
 //! alone, so that nobody else can interrupt a host. Used by `attach`.
 
 use crate::anchor_root::AnchorRoot;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use toe_ring::{IrqLine, irq_pair};
 
 #[derive(Debug)]
@@ -14,6 +14,11 @@ pub struct IrqNames {
 impl IrqNames {
     pub fn new() -> std::io::Result<IrqNames> {
         Ok(IrqNames { root: AnchorRoot::make()?, made: 0 })
+    }
+
+    /// The directory that all of them are in.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.dir()
     }
 
     /// A new interrupt: the engine's end, and the host's.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use toe_daemon::config::Config;
 use toe_daemon::runtime::{self, EngineName};
-use toe_daemon::{Daemon, log, sys};
+use toe_daemon::{Daemon, confine, log, sys};
 
 fn main() -> ExitCode {
     match start() {
@@ -33,7 +33,7 @@ fn start() -> Result<(), Box<dyn Error>> {
         sys::close_inherited_descriptors();
     }
     let dir = config.dir.clone().unwrap_or_else(runtime::default_dir);
-    let name = EngineName::take(&dir, &config.name)?;
+    let name = EngineName::take(&dir, &config.name, !config.allowed.is_nobody())?;
     if config.detach && config.log_file.is_none() {
         config.log_file = Some(dir.join(format!("{}.log", config.name)));
     }
@@ -58,17 +58,22 @@ fn start() -> Result<(), Box<dyn Error>> {
             .follow_kernel()
             .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
     }
-    daemon.listen(name.listen()?)?;
+    // As whoever started the engine: it is what programs know it by.
+    let listener = name.listen(daemon.policy())?;
     if config.private {
         daemon.end_with(std::io::stdin().as_fd().try_clone_to_owned()?)?;
     }
     let socket = name.socket_path().display().to_string();
     tracing::info!(name = config.name, local = config.local, %socket, "engine ready");
+    // Before there are other threads, which would keep what this one gives up.
+    confine::confine(&config, &name, &daemon.own_dirs())?;
     if config.detach {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
     }
 
     log.write_beside()?;
+    daemon.listen(listener)?;
+    confine::confine_engine_thread(config.seccomp)?;
     let ran = daemon.run();
     // In this order, whatever a thread of the porter is doing: who sees the end of his connection finds the links free
     // and the name to be had.
@@ -102,7 +107,7 @@ fn leave_terminal(name: &str, socket: &str, log_file: Option<&Arc<File>>) -> std
     let sink: &File = log_file.map_or(&null, |file| file);
     rustix::stdio::dup2_stdout(sink)?;
     rustix::stdio::dup2_stderr(sink)?;
-    std::env::set_current_dir("/")
+    Ok(())
 }
 
 /// A private engine that ended well has nothing to tell.

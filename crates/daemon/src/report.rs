@@ -1,6 +1,7 @@
 //! The reports behind `toe status` and `toe ss`, as JSON in sealed memory. Called by `attach`.
 
 use crate::daemon::Daemon;
+use crate::policy::{Credentials, Policy};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,15 +12,34 @@ use toe_abi::report::{
     AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, SocketsReport, StatusReport,
     UseReport, UserReport,
 };
-use toe_base::NetNs;
+use toe_base::{Cred, NetNs, SessionId};
 use toe_engine::{Limit, Resource, SocketView, User};
 use toe_port::PortCounter;
 
+/// For whom a report is.
+pub(crate) struct View<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) who: &'a Credentials,
+}
+
+impl View<'_> {
+    fn shows(&self, owner: Cred) -> bool {
+        self.policy.may_see(self.who, owner)
+    }
+
+    /// Sockets that nobody holds any more are among what it shows.
+    fn is_whole(&self) -> bool {
+        self.policy.may_control(self.who)
+    }
+}
+
 impl Daemon {
-    pub(crate) fn status_report(&self) -> StatusReport {
+    /// What `toe status` shows to whom `view` is for. Counters and ports are everybody's, as those of /proc/net are.
+    pub(crate) fn status_report(&self, view: &View<'_>) -> StatusReport {
         let sessions: Vec<SessionReport> = self
             .sessions
             .iter()
+            .filter(|(_, session)| view.shows(session.peer.cred()))
             .map(|(id, session)| {
                 let view = self.engine.session_view(id);
                 SessionReport {
@@ -34,9 +54,9 @@ impl Daemon {
                 }
             })
             .collect();
-        let closing =
-            self.sessions.closing().iter().map(|&id| self.engine.session_view(id).receive_memory_used);
-        let sockets = self.engine.sockets();
+        let closing: &[SessionId] = if view.is_whole() { self.sessions.closing() } else { &[] };
+        let closing = closing.iter().map(|&id| self.engine.session_view(id).receive_memory_used);
+        let sockets = self.visible_sockets(view);
         let listeners = sockets.iter().filter(|socket| socket.listener).count();
         StatusReport {
             name: self.name.clone(),
@@ -54,7 +74,7 @@ impl Daemon {
             fast_open: self.engine.config().tcp.fast_open.as_str().to_owned(),
             sessions,
             quotas: self.quotas(),
-            users: self.accounts(),
+            users: self.accounts(view),
             counters: self.all_counters(),
             rounds: self.stages.rounds(),
             stages: self.stages.report(),
@@ -75,8 +95,8 @@ impl Daemon {
         Resource::ALL.into_iter().map(report).collect()
     }
 
-    /// What each user has of it.
-    fn accounts(&self) -> Vec<AccountReport> {
+    /// What each user has of it; to who may not see the others, only himself.
+    fn accounts(&self, view: &View<'_>) -> Vec<AccountReport> {
         let report = |user: &User| {
             let part =
                 |resource: Resource| UseReport { used: user.used(resource), refused: user.refused(resource) };
@@ -84,33 +104,49 @@ impl Daemon {
             let parts = parts.into_iter().filter(|(_, part)| part.used + part.refused > 0).collect();
             AccountReport { uid: user.uid, parts, engine_us: self.budget.used_ns(user.uid) / 1000 }
         };
-        let mut accounts: Vec<_> = self.engine.users().iter().map(report).collect();
+        let is_shown = |user: &&User| view.is_whole() || view.who.uid == user.uid;
+        let users = self.engine.users().iter().filter(is_shown);
+        let mut accounts: Vec<_> = users.map(report).collect();
         accounts.sort_by_key(|account| account.uid);
         accounts
     }
 
-    pub(crate) fn sockets_report(&self) -> SocketsReport {
-        SocketsReport { sockets: self.engine.sockets().iter().map(|view| self.socket_report(view)).collect() }
+    /// What `toe ss` shows to whom `view` is for: of a socket that several users hold, to each his own processes.
+    pub(crate) fn sockets_report(&self, view: &View<'_>) -> SocketsReport {
+        let sockets = self.visible_sockets(view);
+        SocketsReport { sockets: sockets.iter().map(|socket| self.socket_report(socket, view)).collect() }
     }
 
-    fn socket_report(&self, view: &SocketView) -> SocketReport {
-        let users = view.holders.iter().filter_map(|&(id, fd)| {
+    fn visible_sockets(&self, view: &View<'_>) -> Vec<SocketView> {
+        let mut sockets = self.engine.sockets();
+        if !view.is_whole() {
+            let is_shown = |&(id, _): &(SessionId, u32)| {
+                self.sessions.get(id).is_some_and(|session| view.shows(session.peer.cred()))
+            };
+            sockets.retain(|socket| socket.holders.iter().any(is_shown));
+        }
+        sockets
+    }
+
+    fn socket_report(&self, socket: &SocketView, view: &View<'_>) -> SocketReport {
+        let users = socket.holders.iter().filter_map(|&(id, fd)| {
             let peer = &self.sessions.get(id)?.peer;
+            view.shows(peer.cred()).then_some(())?;
             Some(UserReport { program: peer.program.clone(), pid: peer.pid, fd })
         });
         SocketReport {
-            netns: self.netns_report(view.netns),
-            state: view.state.to_owned(),
-            local: address(view.local),
-            remote: address(view.remote),
-            recv_q: view.recv_q,
-            send_q: view.send_q,
+            netns: self.netns_report(socket.netns),
+            state: socket.state.to_owned(),
+            local: address(socket.local),
+            remote: address(socket.remote),
+            recv_q: socket.recv_q,
+            send_q: socket.send_q,
             users: users.collect(),
-            device: match view.port {
-                None if view.listener => "*".to_owned(),
+            device: match socket.port {
+                None if socket.listener => "*".to_owned(),
                 port => self.ports.name(port).to_owned(),
             },
-            tcp: view.tcp.clone(),
+            tcp: socket.tcp.clone(),
         }
     }
 

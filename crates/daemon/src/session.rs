@@ -6,13 +6,14 @@
 
 use crate::capture::Captures;
 use crate::channels::Channels;
+use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toe_abi::attach::FenceReason;
 use toe_abi::region::{FENCED, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
-use toe_base::{Instant, QueueSetId, SessionId};
+use toe_base::{Cred, Instant, NetNs, QueueSetId, SessionId};
 use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, Region};
 
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
@@ -30,7 +31,20 @@ pub struct Peer {
     /// 0 when the process is in another process-id namespace.
     pub pid: u32,
     pub uid: u32,
+    /// The network namespace that it attached from.
+    pub netns: NetNs,
     pub program: String,
+}
+
+impl Peer {
+    pub fn of(who: &Credentials, program: String) -> Peer {
+        Peer { pid: who.pid, uid: who.uid, netns: who.netns, program }
+    }
+
+    /// The user in his network namespace: whose the session's sockets are.
+    pub fn cred(&self) -> Cred {
+        Cred { uid: self.uid, netns: self.netns }
+    }
 }
 
 /// One attached process.

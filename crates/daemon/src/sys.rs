@@ -90,6 +90,35 @@ pub(crate) fn own_netns() -> std::io::Result<NetNs> {
     netns_of(&socket).ok_or_else(|| std::io::Error::other("the kernel is older than Linux 5.14"))
 }
 
+/// The supplementary groups of whoever connected a Unix socket, as they were then (SO_PEERGROUPS); none where the kernel
+/// cannot say.
+pub(crate) fn peer_groups(socket: impl AsFd) -> Vec<u32> {
+    /// NGROUPS_MAX of Linux: nobody has more.
+    const GROUPS_MAX: usize = 65_536;
+    const GROUPS_USUAL: usize = 64;
+    for room in [GROUPS_USUAL, GROUPS_MAX] {
+        let mut groups = vec![0u32; room];
+        let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the
+        // call; `len` is the size of the memory behind `groups`, beyond which the kernel does not write.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if done == 0 {
+            groups.truncate(len as usize / size_of::<u32>());
+            return groups;
+        }
+        // ERANGE: more than there was room for.
+    }
+    Vec::new()
+}
+
 /// Closes every descriptor but the three standard ones. Whoever starts an engine in the background may leak
 /// descriptors into it, and may wait for the end of one of them.
 ///
@@ -125,5 +154,17 @@ mod tests {
         assert!(netns_of(socket()).is_some());
         assert_eq!(netns_of(socket()), netns_of(socket()));
         assert_eq!(netns_of(std::io::stdin()), None);
+        assert_eq!(own_netns().ok(), netns_of(socket()));
+    }
+
+    #[test]
+    fn groups_are_those_of_the_process_that_connected() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let mut own: Vec<u32> =
+            rustix::process::getgroups().expect("groups").iter().map(|gid| gid.as_raw()).collect();
+        let mut theirs = peer_groups(&ours);
+        own.sort_unstable();
+        theirs.sort_unstable();
+        assert_eq!(theirs, own);
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Owns the one socket over which [`toe_abi::attach`] messages go. Used by [`crate::stack`].
 
-use crate::errno::from_os;
+use crate::errno::{EKEYREJECTED, from_os};
 use crate::lock::Lock;
 use crate::stack::ENGINES_MAX;
 use crate::sys::{Fd, move_to_high};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::FileType;
 use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -15,6 +17,7 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
 use toe_abi::errno::Errno;
 use toe_abi::place;
@@ -28,6 +31,7 @@ const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;
 /// Looked up once, as early as the library can: programs such as nginx clear their environment later.
 pub fn engines() -> &'static [Vec<PathBuf>] {
     static ENGINES: OnceLock<Vec<Vec<PathBuf>>> = OnceLock::new();
+    trusted_uids();
     ENGINES.get_or_init(|| {
         let mut engines = find_engines();
         engines.truncate(ENGINES_MAX);
@@ -48,6 +52,30 @@ fn find_engines() -> Vec<Vec<PathBuf>> {
     vec![sockets.collect()]
 }
 
+/// The value of TOE_ENGINE_UID; looked up as [`engines`] are.
+fn trusted_uids() -> Option<&'static str> {
+    static TRUSTED: OnceLock<Option<String>> = OnceLock::new();
+    TRUSTED.get_or_init(|| std::env::var(place::ENGINE_UID_VARIABLE).ok()).as_deref()
+}
+
+/// Whether the engine at the other end is one to trust with everything that the program says: by the user as which it began
+/// to listen. EKEYREJECTED: it is not.
+fn check_engine(fd: &Fd) -> Result<(), Errno> {
+    let engine = sockopt::socket_peercred(fd).map_err(from_os)?.uid.as_raw();
+    let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
+    if place::trusts(engine, own, trusted_uids()) { Ok(()) } else { Err(EKEYREJECTED) }
+}
+
+/// Whether somebody else may have put a socket at `path`, in a directory that anybody could have made.
+fn check_place(path: &Path) -> Result<(), Errno> {
+    let euid = rustix::process::geteuid().as_raw();
+    let open_to_all = place::runtime_dir(euid, None);
+    let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return Ok(()) };
+    let Ok(found) = rustix::fs::lstat(dir) else { return Ok(()) };
+    let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+    if place::is_good_dir(is_dir, found.st_uid, found.st_mode, euid) { Ok(()) } else { Err(EKEYREJECTED) }
+}
+
 /// A connection to an engine.
 #[derive(Debug)]
 pub struct Control {
@@ -57,17 +85,29 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects to the engine at `path`. ECONNREFUSED: none there. EACCES: no right to ask.
+    /// Connects to the engine at `path`. ECONNREFUSED: none there. EACCES: no right to ask. EKEYREJECTED: it is a stranger's.
     pub fn connect(path: &Path) -> Result<Control, Errno> {
+        Control::connect_within(path, None)
+    }
+
+    /// The same; nothing that is done over the connection takes longer than `limit`.
+    pub fn connect_within(path: &Path, limit: Option<Duration>) -> Result<Control, Errno> {
+        check_place(path)?;
         let address = SocketAddrUnix::new(path).map_err(from_os)?;
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(from_os)?;
         let fd = move_to_high(Fd::from(fd));
+        if limit.is_some() {
+            for direction in [Timeout::Recv, Timeout::Send] {
+                sockopt::set_socket_timeout(&fd, direction, limit).map_err(from_os)?;
+            }
+        }
         rustix::net::connect(&fd, &address).map_err(|error| match from_os(error) {
             crate::errno::ENOENT => NO_ONE_THERE,
             other => other,
         })?;
+        check_engine(&fd)?;
         Ok(Control::over(fd))
     }
 

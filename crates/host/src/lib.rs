@@ -3,10 +3,11 @@
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
 //! sockets), [`channel`] (octets from another session), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`],
-//! [`signals`], [`confine`], and [`capi`] (the `toe_` functions of `include/toe.h`).
+//! [`signals`], [`confine`], [`admit`], and [`capi`] (the `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
+pub mod admit;
 pub mod anchor;
 pub mod attach;
 mod capi;

@@ -6,7 +6,7 @@
 
 use crate::anchor::AnchorPool;
 use crate::attach::{Control, engines};
-use crate::errno::from_os;
+use crate::errno::{EKEYREJECTED, from_os};
 use crate::fd_table;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
@@ -140,7 +140,8 @@ impl Stack {
         (0..ENGINES_MAX as u8).map(EngineIdx).filter_map(Stack::attached)
     }
 
-    /// Like [`Stack::get`], at once and with the reason. ECONNREFUSED: no engine. EACCES, EPERM: it refuses this user.
+    /// Like [`Stack::get`], at once and with the reason. ECONNREFUSED: no engine. EACCES: it does not let this
+    /// user attach. EKEYREJECTED: it is a stranger's.
     /// EPROTO: it speaks another version of the interface.
     pub fn attach(engine: EngineIdx) -> Result<&'static Stack, Errno> {
         let _attaching = ATTACHING.lock();
@@ -149,10 +150,15 @@ impl Stack {
         }
         let mut outcome = Err(Errno::ECONNREFUSED);
         for path in engines().get(engine.index()).into_iter().flatten() {
-            outcome = Control::connect(path).and_then(|control| Stack::open(engine, control));
-            match outcome {
+            let tried = Control::connect(path).and_then(|control| Stack::open(engine, control));
+            match tried {
                 Err(Errno::ECONNREFUSED) => {}
-                _ => break,
+                // Who puts himself in the way of another's engine does not keep anybody from it.
+                Err(EKEYREJECTED) => outcome = tried,
+                _ => {
+                    outcome = tried;
+                    break;
+                }
             }
         }
         match outcome {

@@ -30,8 +30,8 @@ pub struct Options<'a> {
 /// A running engine; ended when this is dropped.
 #[derive(Debug)]
 pub struct Engine {
-    /// The `toe` command.
-    toe: PathBuf,
+    /// The words that run the `toe` command on the engine's side: to root elsewhere it shows nothing, and does not end.
+    toe: Vec<PathBuf>,
     name: String,
     side: Side,
     cpus: Option<String>,
@@ -50,7 +50,7 @@ impl Engine {
             Side::Client => format!("{}-peer{}", lab.name(), options.suffix),
         };
         let mut engine = Engine {
-            toe: lab.program("toe"),
+            toe: lab.words(options.spot.side.into(), &lab.program("toe")),
             log: lab.dir().join(format!("{name}.log")),
             name,
             side: options.spot.side,
@@ -70,8 +70,10 @@ impl Engine {
         let failed = |error| Error::failed(format!("the log {}", self.log.display()), error);
         let log = File::options().create(true).append(true).open(&self.log).map_err(failed)?;
         let spot = Spot { side: self.side, cpus: self.cpus.as_deref() };
-        let mut command = lab.command(spot, &self.toe);
+        let mut command = lab.command(spot, lab.program("toe"));
         command.args(["start", "--name", &self.name, "--log-file"]).arg(&self.log).args(&self.settings);
+        // A call that is not on its list ends the engine, and so the test.
+        command.args(["--seccomp", "strict"]);
         if let Some((port, addr)) = &self.port {
             command.args(["--port", port]);
             // On a shared link the address is the kernel's, which has it already.
@@ -107,14 +109,14 @@ impl Engine {
 
     /// `program` on this engine: `toe run --name … -- program`.
     pub fn run(&self, lab: &Lab, cpus: Option<&str>, program: impl AsRef<Path>) -> Command {
-        let mut command = lab.command(Spot { side: self.side, cpus }, &self.toe);
+        let mut command = lab.command(Spot { side: self.side, cpus }, lab.program("toe"));
         command.args(["run", "--name", &self.name, "--"]).arg(program.as_ref());
         command
     }
 
     /// The `toe` command with `args`, on this engine's side.
     pub fn toe(&self, lab: &Lab, args: &[&str]) -> Command {
-        let mut command = lab.command(self.side, &self.toe);
+        let mut command = lab.command(self.side, lab.program("toe"));
         command.args(args);
         command
     }
@@ -169,10 +171,16 @@ impl Engine {
         answer.ok_or_else(|| Error::failed(format!("toe {what} --name {}", self.name), "no answer"))
     }
 
+    fn ask(&self, what: &str) -> Command {
+        let mut command = Command::new(&self.toe[0]);
+        command.args(&self.toe[1..]).args([what, "--name", &self.name]);
+        command
+    }
+
     /// `None` while the engine does not answer.
     fn try_report<T: DeserializeOwned>(&self, what: &str) -> Result<Option<T>> {
-        let mut command = Command::new(&self.toe);
-        command.args([what, "--name", &self.name, "--json"]).stdin(Stdio::null());
+        let mut command = self.ask(what);
+        command.arg("--json").stdin(Stdio::null());
         let output = command.output().map_err(|error| Error::cannot_run("toe", error))?;
         if !output.status.success() {
             return Ok(None);
@@ -187,7 +195,7 @@ impl Drop for Engine {
         if std::thread::panicking() {
             eprintln!("---- log of engine {}:\n{}----", self.name, tail(&self.log(), 60));
         }
-        let stop = Command::new(&self.toe).args(["stop", "--name", &self.name]).output();
+        let stop = self.ask("stop").output();
         if stop.is_ok_and(|output| output.status.success()) || !process::is_alive(self.pid) {
             return;
         }

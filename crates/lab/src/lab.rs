@@ -222,7 +222,15 @@ impl Lab {
 
     /// A command on one side, on the kernel's stack.
     pub fn command<'a>(&self, spot: impl Into<Spot<'a>>, program: impl AsRef<Path>) -> Command {
-        let spot = spot.into();
+        let words = self.words(spot.into(), program.as_ref());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command.current_dir(&self.dir).env_remove("TOE_ENGINE").env_remove("LD_PRELOAD");
+        command
+    }
+
+    /// The words of such a command; there is one at least.
+    pub(crate) fn words(&self, spot: Spot<'_>, program: &Path) -> Vec<PathBuf> {
         // taskset(1) and nsenter(1) execute the program in their own place, so the child's number is the program's.
         let mut words: Vec<PathBuf> = Vec::new();
         if let Some(cpus) = spot.cpus {
@@ -232,11 +240,8 @@ impl Lab {
             let namespace = format!("--net=/run/netns/{}", self.namespace(spot.side));
             words.extend(["nsenter", &namespace, "--"].map(PathBuf::from));
         }
-        words.push(program.as_ref().to_owned());
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command.current_dir(&self.dir).env_remove("TOE_ENGINE").env_remove("LD_PRELOAD");
-        command
+        words.push(program.to_owned());
+        words
     }
 
     /// Writes a file of `len` octets that do not repeat, the same each time; gives its path.

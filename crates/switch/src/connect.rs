@@ -292,7 +292,9 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
         return Err(Reason::OtherNamespace);
     }
     Stack::get_or_why(engine).map_err(|error| match error {
-        Errno::EPROTO | Errno::EACCES | Errno::EPERM => Reason::AttachRefused,
+        Errno::EPROTO => Reason::AttachRefused,
+        Errno::EACCES | Errno::EPERM => Reason::NotAllowed,
+        toe::errno::EKEYREJECTED => Reason::EngineUntrusted,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
         Errno::EDQUOT => Reason::OverQuota,
         _ => Reason::NoEngine,

@@ -93,6 +93,12 @@ impl Engine {
         engine
     }
 
+    /// An engine with the `local` port only, with more that `toe start` is given.
+    pub fn local_with(lab: &Lab, settings: &[&str]) -> Engine {
+        let options = Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "", settings };
+        Engine(must(engine::Engine::start(lab, &options)))
+    }
+
     /// An engine on the server's end of the lab's link, with more that `toe start` is given.
     pub fn on_link_with(lab: &Lab, settings: &[&str]) -> Engine {
         let port = Some((format!("packet:{ENGINE_LINK}"), ENGINE_ADDR));

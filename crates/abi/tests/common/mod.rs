@@ -121,6 +121,7 @@ pub fn requests() -> Vec<Request> {
         Request::Capture { snaplen: 0x0102_0304, interface: None, filter_len: 0x0506 },
         Request::Capture { snaplen: 1, interface: Some(0x0708), filter_len: 0 },
         Request::EndCapture,
+        Request::Admit { uid: 0x0a0b_0c0d },
     ]
 }
 

@@ -6,10 +6,13 @@
 mod ports;
 mod quota;
 mod tcp;
+mod users;
 
 pub use ports::{Cidr, PortConfig};
+pub use users::{RunAs, SeccompMode, UserFlags};
 
 use crate::cores::CoreList;
+use crate::policy::Allowed;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use ports::{FilePort, GivenPort, check_ports, pair_ports};
 use serde::Deserialize;
@@ -73,9 +76,8 @@ pub struct Flags {
     /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
     #[arg(long, value_name = "LIST")]
     pub cores: Option<String>,
-    /// A user id that may attach, besides root and the engine's own; everyone may when none is given.
-    #[arg(long, value_name = "UID")]
-    pub allow_uid: Vec<u32>,
+    #[command(flatten)]
+    pub users: UserFlags,
     /// Receive memory of one session, in MiB (taken as it is used).
     #[arg(long, value_name = "MIB")]
     pub receive_memory_mib: Option<u64>,
@@ -127,8 +129,10 @@ pub struct Config {
     pub tcp: TcpConfig,
     /// `None`: wherever the kernel likes.
     pub cores: Option<CoreList>,
-    /// `None`: everyone may attach.
-    pub allow_uids: Option<Vec<u32>>,
+    pub allowed: Allowed,
+    /// Whom the engine runs as once it has opened what it needs root for.
+    pub user: RunAs,
+    pub seccomp: SeccompMode,
     /// Octets of one session's receive and send part.
     pub receive_len: u64,
     pub send_len: u64,
@@ -169,7 +173,11 @@ struct FileConfig {
     spin_us: Option<Spanned<u64>>,
     direct: Option<bool>,
     cores: Option<Spanned<String>>,
-    allow_uids: Option<Vec<u32>>,
+    allow_uids: Option<Vec<Spanned<users::Id>>>,
+    allow_groups: Option<Vec<Spanned<users::Id>>>,
+    allow_all: Option<bool>,
+    user: Option<Spanned<users::Id>>,
+    seccomp: Option<Spanned<String>>,
     receive_memory_mib: Option<Spanned<u64>>,
     send_memory_mib: Option<Spanned<u64>>,
     log: Option<String>,
@@ -268,7 +276,14 @@ impl Config {
                 "the local port serves 127.0.0.0/8 and ::1 and takes no address or gateway; leave them out";
             return Err(local.port.bad(what.to_owned()));
         }
-        let allow_uids = if flags.allow_uid.is_empty() { file.allow_uids } else { Some(flags.allow_uid) };
+        let in_file = users::FileUsers {
+            allow_uids: file.allow_uids,
+            allow_groups: file.allow_groups,
+            allow_all: file.allow_all,
+            user: file.user,
+            seccomp: file.seccomp,
+        };
+        let users = users::check(flags.users, in_file, &given)?;
         Ok(Config {
             // An engine without a link still has one use: programs of this machine among themselves.
             local: !locals.is_empty() || file.local.unwrap_or(links.is_empty()),
@@ -278,7 +293,9 @@ impl Config {
             spin_us: check_range(&spin, 0..=SPIN_US_MAX, "µs")?,
             direct: !flags.no_direct && file.direct.unwrap_or(true),
             tcp,
-            allow_uids,
+            allowed: users.allowed,
+            user: users.user,
+            seccomp: users.seccomp,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
             quotas: quota::check(&quotas, quota::machine_memory())?,

@@ -1,6 +1,7 @@
 //! What the command line and `toe.toml` may say, and what they may not.
 
 use super::*;
+use crate::policy::Allowed;
 use std::net::{IpAddr, Ipv4Addr};
 use toe_engine::{AlgorithmName, EcnMode, FastOpenMode, SynCookies};
 
@@ -94,6 +95,10 @@ fn errors_on_the_command_line_say_what_to_do() {
         ("toed --ecn always", "give one of off, passive, on"),
         ("toed --fast-open on", "give one of off, client, server, both"),
         ("toed --syn-cookies 2", "give one of off, on, always"),
+        ("toed --allow-uid no-such-user", "--allow-uid: no user is called"),
+        ("toed --allow-group no-such-group", "--allow-group: no group is called"),
+        ("toed --user no-such-user", "--user: no user is called"),
+        ("toed --seccomp maybe", "give one of errno, strict, audit, off"),
         ("toed --cores 3-1", "runs backwards; write the cores as taskset does"),
     ] {
         let text = message(from_flags(line));
@@ -111,7 +116,7 @@ fn a_file_says_the_same_as_flags() {
     .expect("good");
     assert_eq!((config.name.as_str(), config.spin_us, config.local), ("web", 5, true));
     assert_eq!(config.cores.map(|cores| cores.to_string()).as_deref(), Some("0,1,2"));
-    assert_eq!(config.allow_uids, Some(vec![33]));
+    assert_eq!(config.allowed, Allowed { uids: vec![33], ..Allowed::default() });
     assert_eq!(config.receive_len, 64 << 20);
     assert_eq!(config.log_format, LogFormat::Json);
     assert_eq!(config.ports.len(), 1);
@@ -130,6 +135,8 @@ fn errors_in_a_file_name_the_line() {
         ),
         ("[[ports]]\nport = \"carrier-pigeon:v0\"\naddr = [\"10.0.0.2/24\"]\n", 2, "carrier-pigeon"),
         ("receive_memory_mib = 1\n", 1, "out of range"),
+        ("\nallow_uids = [\"no-such-user\"]\n", 2, "no user is called"),
+        ("\nuser = \"no-such-user\"\n", 2, "no user is called"),
         ("= 3\n", 1, ""),
     ] {
         let text_of_error = message(from_file(text));
@@ -193,4 +200,27 @@ fn fast_open_and_syn_cookies_are_given_by_either() {
     assert_eq!((config.tcp.fast_open, config.tcp.syn_cookies), (FastOpenMode::Both, SynCookies::Off));
     let config = from_flags("toed --fast-open server --syn-cookies always").expect("good");
     assert_eq!((config.tcp.fast_open, config.tcp.syn_cookies), (FastOpenMode::Server, SynCookies::Always));
+}
+
+#[test]
+fn nobody_but_the_starter_may_attach_unless_said() {
+    assert_eq!(from_flags("toed").expect("good").allowed, Allowed::default());
+    let config =
+        from_flags("toed --allow-uid 33 --allow-uid root --allow-group 7 --allow-all").expect("good");
+    assert_eq!(config.allowed, Allowed { all: true, uids: vec![33, 0], gids: vec![7] });
+    let config = from_file("allow_groups = [7, \"root\"]\nallow_all = true\n").expect("good");
+    assert_eq!(config.allowed, Allowed { all: true, uids: vec![], gids: vec![7, 0] });
+}
+
+#[test]
+fn an_engine_runs_as_a_user_of_its_own() {
+    let user = from_flags("toed").expect("good").user;
+    assert!(user.is_default && user.uid != 0 && user.gid != 0, "{user:?}");
+    let root = RunAs { uid: 0, gid: 0, is_default: false };
+    assert_eq!(from_flags("toed --user root").expect("good").user, root);
+    assert_eq!(
+        from_file("user = 4242\n").expect("good").user,
+        RunAs { uid: 4242, gid: 4242, is_default: false }
+    );
+    assert_eq!(from_file("seccomp = \"audit\"\n").expect("good").seccomp, SeccompMode::Audit);
 }

@@ -5,12 +5,13 @@
 
 use crate::anchors::{HomeId, Identity};
 use crate::channels::Unread;
+use crate::policy::Credentials;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 use toe_abi::attach::{BadMessage, Request};
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, NetNs};
+use toe_base::AnchorHandle;
 use toe_engine::control::names::Twin;
 
 /// What one of the porter's threads wants of the engine's, and where the answer goes.
@@ -41,15 +42,11 @@ pub enum Matter {
 pub struct Newcomer {
     /// A copy of the connection's descriptor, to answer through. The engine's thread never closes it.
     pub socket: OwnedFd,
-    /// 0: in another process-id namespace.
-    pub pid: u32,
-    pub uid: u32,
+    pub who: Credentials,
     /// Readable once the process has ended.
     pub process: Option<OwnedFd>,
     /// As `ps` shows it.
     pub program: String,
-    /// Of the host's end. `None`: the kernel is too old to say.
-    pub netns: Option<NetNs>,
 }
 
 /// What a request's descriptor turned out to be. The descriptor itself is closed by then, or never leaves the kernel's own

@@ -8,7 +8,7 @@ use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
 use super::{STRANGERS_MAX, USERS_MAX, spawn};
 use crate::connections::CONNECTIONS_MAX;
-use crate::daemon::Policy;
+use crate::policy::{Credentials, Policy};
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno as OsErrno;
@@ -65,7 +65,7 @@ struct Regular {
 #[derive(Debug)]
 pub(super) struct Door {
     desk: Desk,
-    policy: Policy,
+    policy: Arc<Policy>,
     errands: Receiver<DoorErrand>,
     listener: Option<OwnedFd>,
     accept_not_before: Option<Instant>,
@@ -86,7 +86,7 @@ pub(super) struct Door {
 impl Door {
     pub(super) fn new(
         desk: Desk,
-        policy: Policy,
+        policy: Arc<Policy>,
         errands: Receiver<DoorErrand>,
         refused: Arc<AtomicU64>,
     ) -> Door {
@@ -198,14 +198,13 @@ impl Door {
 
     /// Gives a new connection to its user's thread, if it is of somebody who may attach and there is room.
     fn admit(&mut self, socket: OwnedFd) {
-        let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials);
-        let Ok(peer) = peer else { return self.turn_away(u32::MAX, socket) };
-        let uid = peer.uid();
-        if !self.policy.may_attach(uid) {
+        let Ok(who) = Credentials::of(&socket) else { return self.turn_away(u32::MAX, socket) };
+        let uid = who.uid;
+        if !self.policy.may_attach(&who, || sys::peer_groups(&socket)) {
             let refusal = Reply::Refused { errno: Errno::EACCES.0, version: INTERFACE_VERSION };
             // Who asks is told why; nobody has to.
             let _ = socket::send(&socket, &refusal.encode(), &[]);
-            self.count_refusal("its user may not attach");
+            self.count_refusal(&Policy::remedy(uid));
             return self.turn_away(uid, socket);
         }
         sys::let_descriptors_in(&socket, true);
@@ -270,18 +269,17 @@ impl Door {
         let of_kind = self.users.values().filter(|regular| regular.may_attach == may_attach).count();
         let limit = if may_attach { USERS_MAX } else { STRANGERS_MAX };
         // Who may stop the engine comes in however many there are.
-        if of_kind >= limit && !(may_attach && self.policy.may_control(uid)) {
+        if of_kind >= limit && !(may_attach && self.policy.is_trusted(uid)) {
             return Err("too many users");
         }
-        let started = self.start_user(uid).map_err(|_| "no thread for its user")?;
+        let started = self.start_user().map_err(|_| "no thread for its user")?;
         self.users.insert(uid, Regular { may_attach, ..started });
         Ok(())
     }
 
-    fn start_user(&self, uid: u32) -> std::io::Result<Regular> {
+    fn start_user(&self) -> std::io::Result<Regular> {
         let (errands, receiver) = sync_channel(CONNECTIONS_MAX + 1);
         let shared = Arc::new(Shared {
-            uid,
             connections: AtomicUsize::new(0),
             watch: TwinWatch::new()?,
             bell: EventFd::new()?,

@@ -18,7 +18,7 @@ mod user;
 mod watch;
 
 use crate::anchors::AnchorMaker;
-use crate::daemon::Policy;
+use crate::policy::Policy;
 use crate::poller::{Poller, Token};
 use ask::Ask;
 use door::{Door, DoorErrand};
@@ -54,7 +54,7 @@ pub struct Porter {
 
 impl Porter {
     /// `policy` says who may attach; it is asked at each connection.
-    pub fn new(policy: Policy, maker: AnchorMaker, poller: &Poller) -> std::io::Result<Porter> {
+    pub fn new(policy: Arc<Policy>, maker: AnchorMaker, poller: &Poller) -> std::io::Result<Porter> {
         let (bell, door_bell) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
         poller.add(&*bell, Token::Porter)?;
         let (to_engine, asks) = sync_channel(ASKS_MAX);

@@ -6,6 +6,7 @@ use super::evidence;
 use super::socket::{self, Packet};
 use super::watch::TwinWatch;
 use crate::anchors::AnchorMaker;
+use crate::policy::Credentials;
 use crate::sys;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Pid, PidfdFlags};
@@ -60,7 +61,6 @@ impl Desk {
 /// What the porter and a user's thread both see.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) uid: u32,
     /// Connections that the thread has or is about to get.
     pub(super) connections: AtomicUsize,
     pub(super) watch: TwinWatch,
@@ -201,15 +201,12 @@ impl User {
     }
 
     fn newcomer(&self, socket: &OwnedFd) -> Option<Newcomer> {
-        let peer = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials).ok()?;
-        let pid = u32::try_from(peer.pid()).unwrap_or(0);
+        let who = Credentials::of(socket).ok()?;
         Some(Newcomer {
             socket: socket.as_fd().try_clone_to_owned().ok()?,
-            pid,
-            uid: self.shared.uid,
-            process: sys::peer_process(socket).or_else(|| open_process(pid)),
-            program: program_of(pid),
-            netns: sys::netns_of(socket),
+            process: sys::peer_process(socket).or_else(|| open_process(who.pid)),
+            program: program_of(who.pid),
+            who,
         })
     }
 

@@ -3,7 +3,9 @@
 use super::fake_host::{Control, FakeHost};
 use super::{daemon, daemon_with, settle};
 use crate::anchors::identity_of;
-use crate::daemon::{Policy, Stop};
+use crate::daemon::{Daemon, Stop};
+use crate::policy::Credentials;
+use crate::report::View;
 use rustix::fs::SealFlags;
 use std::fs::File;
 use std::net::TcpListener;
@@ -13,6 +15,7 @@ use toe_abi::attach::{Message, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_abi::report::{SocketsReport, StatusReport};
+use toe_base::{NetNs, SessionId};
 use zerocopy::IntoBytes;
 
 #[test]
@@ -26,12 +29,12 @@ fn a_host_gets_a_session_and_its_queue_sets() {
     }
     assert_eq!(host.control.refusal(&mut daemon, Request::AddQueueSet), Errno::ENOBUFS);
     assert_eq!(host.control.refusal(&mut daemon, Request::Hello { room: 0 }), Errno::EALREADY);
-    let status = daemon.status_report();
+    let status = daemon.whole_status();
     assert_eq!(status.sessions.len(), 1);
     assert_eq!(status.sessions[0].pid, std::process::id());
     drop(host);
     settle(&mut daemon);
-    assert!(daemon.status_report().sessions.is_empty());
+    assert!(daemon.whole_status().sessions.is_empty());
     assert!(daemon.is_unused(), "nothing is left of it");
 }
 
@@ -180,18 +183,66 @@ fn reports_come_in_sealed_memory_and_not_too_often() {
     daemon.next_report = daemon.clock.now().after_us(1_000_000_000);
     let request = Request::Report { what: ReportKind::Sockets };
     assert_eq!(control.refusal(&mut daemon, request), Errno::EAGAIN);
-    let sockets: SocketsReport = daemon.sockets_report();
+    let sockets: SocketsReport = daemon.whole_sockets();
     assert!(sockets.sockets.is_empty());
 }
 
 #[test]
-fn policy_says_who_may_attach() {
-    let layout = daemon().policy.layout;
-    let policy = |allow_uids: Option<Vec<u32>>| Policy { own_uid: 1000, allow_uids, layout };
-    assert!(policy(None).may_attach(4242));
-    let some = policy(Some(vec![33]));
-    assert!(some.may_attach(0) && some.may_attach(1000) && some.may_attach(33) && !some.may_attach(34));
-    assert!(some.may_control(0) && some.may_control(1000) && !some.may_control(33));
+fn the_right_to_attach_is_handed_on() {
+    let mut daemon = daemon();
+    let (starter, other) = (Control::new(&mut daemon), Control::new(&mut daemon));
+    settle(&mut daemon);
+    daemon.pose(0, 0);
+    daemon.pose(1, 33);
+    let netns = daemon.policy.netns;
+    let attaches = |daemon: &Daemon, uid: u32| {
+        daemon.policy.may_attach(&Credentials { uid, netns, ..Credentials::default() }, Vec::new)
+    };
+    assert!(!attaches(&daemon, 33));
+    assert_eq!(starter.ask(&mut daemon, Request::Admit { uid: 33 }).0, Reply::Done);
+    assert!(attaches(&daemon, 33) && !attaches(&daemon, 34));
+    for request in [Request::Admit { uid: 34 }, Request::Stop, Request::StopWhenUnused] {
+        assert_eq!(other.refusal(&mut daemon, request), Errno::EPERM, "{request:?}");
+    }
+}
+
+#[test]
+fn root_of_another_network_namespace_stops_nothing() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    settle(&mut daemon);
+    daemon.pose(0, 0);
+    daemon.connections.get_mut(0).expect("the connection").who.netns = NetNs(1);
+    for request in [Request::Stop, Request::StopWhenUnused] {
+        assert_eq!(control.refusal(&mut daemon, request), Errno::EPERM, "{request:?}");
+    }
+    assert_eq!(daemon.stop, Stop::No);
+}
+
+#[test]
+fn a_report_shows_a_user_what_is_his() {
+    let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
+    let mut root = FakeHost::attach(&mut daemon);
+    let mut other = FakeHost::attach(&mut daemon);
+    daemon.pose(0, 0);
+    daemon.pose(1, 33);
+    daemon.sessions.get_mut(SessionId(1)).expect("the first session").peer.uid = 0;
+    daemon.sessions.get_mut(SessionId(2)).expect("the second session").peer.uid = 33;
+    let _roots = root.listen(&mut daemon, "127.0.0.1:7".parse().expect("an address"));
+    let _others = other.listen(&mut daemon, "127.0.0.1:8".parse().expect("an address"));
+    let netns = daemon.policy.netns;
+    let report = |uid: u32, netns: NetNs| {
+        let who = Credentials { uid, netns, ..Credentials::default() };
+        let view = View { policy: &daemon.policy, who: &who };
+        let status = daemon.status_report(&view);
+        let locals = daemon.sockets_report(&view).sockets.into_iter().map(|socket| socket.local);
+        (status.sessions.iter().map(|s| s.uid).collect::<Vec<_>>(), locals.collect::<Vec<_>>())
+    };
+    let both = (vec![0, 33], vec!["127.0.0.1:7".to_owned(), "127.0.0.1:8".to_owned()]);
+    assert_eq!(report(0, netns), both);
+    assert_eq!(report(33, netns), (vec![33], vec!["127.0.0.1:8".to_owned()]));
+    assert_eq!(report(34, netns), (vec![], vec![]));
+    assert_eq!(report(0, NetNs(1)), (vec![], vec![]), "root of a container");
 }
 
 #[test]

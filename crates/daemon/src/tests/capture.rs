@@ -1,15 +1,17 @@
 //! Captures: who may have one, what makes no sense, and a client that does not read.
 
 use super::fake_host::Control;
-use super::{daemon, settle};
+use super::{daemon, daemon_with, settle};
+use crate::capture::End;
 use crate::daemon::Daemon;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use toe_abi::attach::{Reply, Request};
-use toe_abi::capture::{Direction, Facts, Record, RecordKind, SNAPLEN_MAX};
+use toe_abi::capture::{Direction, Facts, Program, Record, RecordKind, SNAPLEN_MAX};
 use toe_abi::errno::Errno;
+use toe_base::Cred;
 use toe_engine::Sighting;
 use zerocopy::FromBytes;
 
@@ -85,15 +87,42 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_capture_is_for_the_engines_own_user_and_root() {
-    let mut daemon = daemon();
-    let control = Control::new(&mut daemon);
+fn a_user_captures_what_is_his_and_the_starter_everything() {
+    let mut daemon = daemon_with("toed --allow-all");
+    let (one, two) = (Control::new(&mut daemon), Control::new(&mut daemon));
     settle(&mut daemon);
-    daemon.policy.own_uid = 4242;
-    daemon.connections.get_mut(0).expect("the connection").uid = 1234;
-    assert_eq!(control.refusal(&mut daemon, EVERYTHING), Errno::EPERM);
-    daemon.connections.get_mut(0).expect("the connection").uid = 4242;
-    assert_eq!(control.ask(&mut daemon, EVERYTHING).0, Reply::Capture);
+    daemon.pose(0, 33);
+    daemon.pose(1, 0);
+    let mut his = capture(&mut daemon, &one, "").expect("a capture");
+    let mut all = capture(&mut daemon, &two, "").expect("a capture");
+    let netns = daemon.policy.netns;
+    let end = |uid: u32| Some(End { program: Program::new(uid, 3, "x"), owner: Some(Cred { uid, netns }) });
+    let ends = [[end(33), end(34)], [end(34), end(33)], [end(34), end(35)], [None, None]];
+    for (len, ends) in (50..).zip(ends) {
+        let packet = sighting((1000 + len as u16, 80));
+        let seen = daemon.sessions.captures.seen(&packet, ends);
+        daemon.sessions.captures.take(&seen, &vec![7; len]);
+    }
+    drop((one, two));
+    settle(&mut daemon);
+    let lens = |stream: &mut File| records(stream).iter().map(|r| r.original_len).collect::<Vec<_>>();
+    assert_eq!(lens(&mut his), [50, 51, 0]);
+    assert_eq!(lens(&mut all), [50, 51, 52, 53, 0]);
+}
+
+#[test]
+fn users_leave_room_for_the_starters_captures() {
+    let mut daemon = daemon_with("toed --allow-all");
+    let controls: Vec<Control> = (0..7).map(|_| Control::new(&mut daemon)).collect();
+    settle(&mut daemon);
+    let mut refused = Vec::new();
+    for (place, uid) in (0..7).zip([33, 33, 34, 35, 36, 37, 0]) {
+        daemon.pose(place, uid);
+        if capture(&mut daemon, &controls[place as usize], "").is_err() {
+            refused.push(place);
+        }
+    }
+    assert_eq!(refused, [1, 5], "a second one of a user, and a fifth of users");
 }
 
 #[test]

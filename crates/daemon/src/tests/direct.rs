@@ -169,7 +169,7 @@ fn octets_go_from_program_to_program() {
     channel.client.memory().set_read(channel.slot, side, 15);
     pair.ends[0] = None;
     assert!(matches!(pair.ended(), Completion::PeerClosed { .. }), "all was read");
-    let status = pair.daemon.status_report().counters;
+    let status = pair.daemon.whole_status().counters;
     assert_eq!((status["channels_opened"], status["direct_connections"]), (1, 1));
 }
 

@@ -159,7 +159,7 @@ impl Kernel {
         let now = self.daemon.clock.now();
         self.daemon.round(now);
         let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
-        (log, self.daemon.status_report().ports[0].addrs.clone())
+        (log, self.daemon.whole_status().ports[0].addrs.clone())
     }
 }
 
@@ -355,5 +355,5 @@ fn another_mtu_leaves_the_interface_open() {
     assert_eq!(kernel.look().0, Vec::<String>::new(), "as it was opened");
     kernel.has_link(INDEX, 1400);
     assert_eq!(kernel.look().0, ["refreshed"]);
-    assert_eq!(kernel.daemon.status_report().ports[0].mtu, 1400);
+    assert_eq!(kernel.daemon.whole_status().ports[0].mtu, 1400);
 }

@@ -32,7 +32,7 @@ fn a_fenced_host_is_told_why_and_cut_off() {
     assert!(host.control.is_closed());
     let reason = host.region.read_u32(FENCED).expect("in the region");
     assert_eq!(reason, FenceReason::UnknownEntryType as u32);
-    assert_eq!(daemon.status_report().counters["fence_unknown_entry_type"], 1);
+    assert_eq!(daemon.whole_status().counters["fence_unknown_entry_type"], 1);
     assert!(daemon.is_unused());
 }
 
@@ -128,14 +128,14 @@ fn random_octets_in_every_ring_and_register_hurt_nobody_else() {
     println!("{} hostile sessions, {} entries: {fenced} fenced", sessions(), sessions() * ENTRIES);
     assert!(fenced > sessions() / 6 * 5, "{fenced} of {} were fenced", sessions());
     settle(&mut daemon);
-    let report = daemon.status_report();
+    let report = daemon.whole_status();
     assert_eq!(report.sessions.len(), 2, "only the good ones are left");
     let counted: u64 =
         report.counters.iter().filter(|(name, _)| name.starts_with("fence_")).map(|(_, n)| n).sum();
     assert_eq!(counted, fenced, "each fence is counted by its reason");
     drop((server, client));
     settle(&mut daemon);
-    assert_eq!(daemon.status_report().receive_memory_used, 0);
+    assert_eq!(daemon.whole_status().receive_memory_used, 0);
     assert!(daemon.sessions.closing().is_empty(), "every region is unmapped");
 }
 
@@ -163,5 +163,5 @@ fn random_control_messages_hurt_nobody_else() {
         settle(&mut daemon);
     }
     let (_listener, _end) = host.listen(&mut daemon, SocketAddr::from(([127, 0, 0, 1], 8081)));
-    assert_eq!(daemon.status_report().sessions.len(), 1);
+    assert_eq!(daemon.whole_status().sessions.len(), 1);
 }

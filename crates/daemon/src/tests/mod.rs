@@ -13,10 +13,13 @@ mod turns;
 
 use crate::config::Config;
 use crate::daemon::Daemon;
+use crate::policy::{Credentials, Policy};
+use crate::report::View;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
+use toe_abi::report::{SocketsReport, StatusReport};
 
 /// A directory that goes with the test.
 #[derive(Debug)]
@@ -50,6 +53,26 @@ pub(crate) fn daemon() -> Daemon {
 pub(crate) fn daemon_with(line: &str) -> Daemon {
     let config = Config::from_command_line(line.split_whitespace().map(Into::into)).expect("good flags");
     Daemon::new(&config, [7; 16]).expect("a daemon")
+}
+
+impl Daemon {
+    /// The reports as root gets them.
+    pub(crate) fn whole_status(&self) -> StatusReport {
+        self.status_report(&View { policy: &self.policy, who: &root(&self.policy) })
+    }
+
+    pub(crate) fn whole_sockets(&self) -> SocketsReport {
+        self.sockets_report(&View { policy: &self.policy, who: &root(&self.policy) })
+    }
+
+    /// The connection at `place` is another user's from here on, as far as the engine's thread knows.
+    pub(crate) fn pose(&mut self, place: u32, uid: u32) {
+        self.connections.get_mut(place).expect("the connection").who.uid = uid;
+    }
+}
+
+fn root(policy: &Policy) -> Credentials {
+    Credentials { netns: policy.netns, ..Credentials::default() }
 }
 
 /// Works until nothing moves any more and nobody of the porter's has anything left to do.

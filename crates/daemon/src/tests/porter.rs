@@ -2,7 +2,7 @@
 
 use super::fake_host::{Control, FakeHost};
 use super::fuse;
-use super::{TempDir, daemon, daemon_with, settle, until};
+use super::{TempDir, daemon_with, settle, until};
 use crate::anchors::identity_of;
 use crate::daemon::Daemon;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -82,12 +82,17 @@ fn is_root() -> bool {
     is_root
 }
 
+/// These tests come as several users.
+fn open_to_all() -> Daemon {
+    daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16")
+}
+
 #[test]
 fn a_socket_that_lingers_holds_up_its_user_alone() {
     if !is_root() {
         return;
     }
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let hostile = Control::of_user(&mut daemon, USER);
     assert!(matches!(hostile.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
     let neighbour = Control::of_user(&mut daemon, USER + 1);
@@ -110,7 +115,7 @@ fn a_socket_that_lingers_holds_up_its_user_alone() {
     let (packet, _) = hostile.receive().expect("an answer");
     assert!(!packet.is_empty());
     assert!(second.receive().is_some());
-    assert_eq!(daemon.status_report().sessions.len(), 3);
+    assert_eq!(daemon.whole_status().sessions.len(), 3);
 }
 
 #[test]
@@ -119,9 +124,10 @@ fn an_engine_ends_although_a_user_stands_still() {
         return;
     }
     let dir = TempDir::new();
-    let mut daemon = daemon();
-    let name = crate::runtime::EngineName::take(dir.path(), "a").expect("a name");
-    daemon.listen(name.listen().expect("a socket")).expect("it listens");
+    let mut daemon = open_to_all();
+    let name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
+    let socket = name.listen(&daemon.policy).expect("a socket");
+    daemon.listen(socket).expect("it listens");
     let hostile = Control::of_user(&mut daemon, USER);
     assert!(matches!(hostile.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
     let lingering = hold_up(&mut daemon, &hostile);
@@ -146,15 +152,16 @@ fn connect(dir: &std::path::Path) -> Control {
 #[test]
 fn who_comes_by_the_socket_is_served_by_a_thread_of_his() {
     let dir = TempDir::new();
-    let mut daemon = daemon();
-    let name = crate::runtime::EngineName::take(dir.path(), "a").expect("a name");
-    daemon.listen(name.listen().expect("a socket")).expect("it listens");
+    let mut daemon = open_to_all();
+    let name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
+    let socket = name.listen(&daemon.policy).expect("a socket");
+    daemon.listen(socket).expect("it listens");
     let clients: Vec<Control> = (0..40).map(|_| connect(dir.path())).collect();
     for client in &clients {
         assert!(matches!(client.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
     }
     let uid = rustix::process::geteuid().as_raw();
-    assert!(daemon.status_report().sessions.iter().all(|session| session.uid == uid));
+    assert!(daemon.whole_status().sessions.iter().all(|session| session.uid == uid));
     drop(clients);
     settle(&mut daemon);
     assert!(daemon.is_unused());
@@ -170,7 +177,7 @@ fn a_file_that_a_program_serves_holds_up_its_user_alone() {
         println!("not tried: no FUSE here");
         return;
     };
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let hostile = Control::of_user(&mut daemon, USER);
     let neighbour = Control::of_user(&mut daemon, USER + 1);
     assert!(matches!(hostile.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
@@ -199,7 +206,7 @@ fn send_many(control: &Control, request: Request, fds: &[BorrowedFd<'_>]) {
 
 #[test]
 fn of_many_descriptors_none_is_kept() {
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let control = Control::new(&mut daemon);
     let (end, other) = std::io::pipe().expect("a pipe");
     let before = std::fs::read_dir("/proc/self/fd").expect("a list").count();
@@ -271,7 +278,7 @@ fn a_stranger_with_something_in_hand_holds_up_nobody() {
 
 #[test]
 fn descriptors_that_mean_nothing_are_refused() {
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let host = FakeHost::attach(&mut daemon);
     let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
     let path = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("a path");
@@ -301,7 +308,7 @@ fn descriptors_that_mean_nothing_are_refused() {
 
 #[test]
 fn memory_that_could_still_grow_is_not_kept() {
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let host = FakeHost::attach(&mut daemon);
     let request = Request::Relinquish { flow: 0, unread: 3 };
     let refusal = |daemon: &mut Daemon, memory: &OwnedFd| match host
@@ -342,7 +349,7 @@ fn bound(at: &str) -> OwnedFd {
 
 #[test]
 fn a_twin_holds_its_port_for_all_devices_and_nothing_else() {
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let host = FakeHost::attach(&mut daemon);
     let mut show = |shown: BorrowedFd<'_>| host.control.ask_with(&mut daemon, Request::ShowTwin, &[shown]).0;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -386,7 +393,7 @@ fn a_twin_is_gone_for_the_engine_although_its_users_thread_stands_still() {
     if !is_root() {
         return;
     }
-    let mut daemon = daemon();
+    let mut daemon = open_to_all();
     let hostile = Control::of_user(&mut daemon, USER);
     assert!(matches!(hostile.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
     let twin = TcpListener::bind("127.0.0.1:0").expect("a listener");

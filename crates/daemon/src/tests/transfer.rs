@@ -24,9 +24,9 @@ fn peer_closed(flow: FlowId) -> impl Fn(&Completion) -> Option<()> {
 }
 
 fn is_idle(daemon: &Daemon) -> bool {
-    let sockets = daemon.sockets_report().sockets;
+    let sockets = daemon.whole_sockets().sockets;
     let held = sockets.iter().filter(|s| s.state != "LISTEN" && !s.users.is_empty());
-    daemon.status_report().receive_memory_used == 0 && held.count() == 0
+    daemon.whole_status().receive_memory_used == 0 && held.count() == 0
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn two_processes_talk_over_the_local_port() {
     let wrong = got.iter().zip(&large).position(|(a, b)| a != b);
     assert_eq!((wrong, got.len()), (None, large.len()));
 
-    let sockets = daemon.sockets_report().sockets;
+    let sockets = daemon.whole_sockets().sockets;
     let held = sockets.iter().find(|s| s.users.iter().any(|u| u.fd == 7)).expect("the accepted one");
     assert_eq!(
         (held.state.as_str(), held.local.as_str(), held.device.as_str()),
@@ -64,7 +64,7 @@ fn two_processes_talk_over_the_local_port() {
     server.expect(&mut daemon, "end of stream", peer_closed(accepted));
     drop(server_end);
     settle(&mut daemon);
-    assert!(is_idle(&daemon), "{:?}", daemon.sockets_report());
+    assert!(is_idle(&daemon), "{:?}", daemon.whole_sockets());
 }
 
 #[test]

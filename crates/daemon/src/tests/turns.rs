@@ -101,7 +101,7 @@ fn what_users_have_is_in_the_report() {
     let mut daemon = daemon();
     let mut host = FakeHost::attach(&mut daemon);
     let (_, _end) = host.listen(&mut daemon, SocketAddr::from(([127, 0, 0, 1], 80)));
-    let report = daemon.status_report();
+    let report = daemon.whole_status();
     let [account] = report.users.as_slice() else { panic!("{:?}", report.users) };
     let used = |resource: Resource| account.parts.get(resource.name()).map_or(0, |part| part.used);
     assert_eq!([Resource::Sessions, Resource::Listeners].map(used), [1, 1]);

@@ -116,16 +116,45 @@ macro_rules! noted {
     };
 }
 
+/// The process is about to become another user: `uid` is the effective one, by which engines go.
+pub fn before_becoming(uid: uid_t) {
+    twin_pool::close();
+    if !crate::init::disabled() {
+        crate::ffi::guarded((), || toe::admit::before_becoming(uid));
+    }
+}
+
+macro_rules! becoming {
+    ($($name:ident($($arg:ident),*) => $effective:ident;)+) => {
+        $(
+            /// # Safety
+            /// As the call of this name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($arg: uid_t),*) -> c_int {
+                before_becoming($effective);
+                // SAFETY: the program's arguments, handed on.
+                let result = unsafe { real::$name($($arg),*) };
+                // Once more, for what other threads did in between.
+                twin_pool::close();
+                result
+            }
+        )+
+    };
+}
+
+becoming! {
+    setuid(uid) => uid;
+    seteuid(uid) => uid;
+    setreuid(real, effective) => effective;
+    setresuid(real, effective, saved) => effective;
+}
+
 noted! { before_child, note_new_process:
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }
 
 noted! { twin_pool::close, twin_pool::close:
-    setuid(uid: uid_t) -> c_int;
-    seteuid(uid: uid_t) -> c_int;
-    setreuid(real: uid_t, effective: uid_t) -> c_int;
-    setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
     setfsuid(uid: uid_t) -> c_int;
     setgid(gid: gid_t) -> c_int;
     setegid(gid: gid_t) -> c_int;

@@ -49,6 +49,7 @@ pub unsafe extern "C-unwind" fn syscall(
         // SAFETY: as above.
         return super::confine::around_filter(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
     }
+    note_becoming(number, a, b);
     #[cfg(target_arch = "x86_64")]
     if is_old(number) {
         // SAFETY: as above.
@@ -93,6 +94,16 @@ pub unsafe extern "C-unwind" fn syscall(
         SYS_chroot => super::confine::chroot[ptr a];
         SYS_lseek => metadata::lseek[int a, word b, int c];
         SYS_fstat => metadata::fstat[int a, ptr b];
+    }
+}
+
+/// A thread is about to become another user. By number it does so alone, other than by the C library's functions of these
+/// names: so the call itself goes on as it is.
+fn note_becoming(number: c_long, a: c_long, b: c_long) {
+    match number {
+        libc::SYS_setuid => super::process::before_becoming(a as libc::uid_t),
+        libc::SYS_setreuid | libc::SYS_setresuid => super::process::before_becoming(b as libc::uid_t),
+        _ => {}
     }
 }
 

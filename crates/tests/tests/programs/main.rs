@@ -15,6 +15,7 @@ mod lifecycle;
 mod load;
 mod local;
 mod quiet;
+mod rights;
 mod shared;
 mod transfer;
 mod views;

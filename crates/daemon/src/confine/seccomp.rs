@@ -1,0 +1,68 @@
+//! Filters of system calls, made from the table in [`super::calls`]: one for the process, which every thread inherits, and on
+//! top of it a narrower one for the engine's own thread.
+//!
+//! A call that is always allowed costs no run of the filter: since Linux 5.11 the kernel keeps those in a bitmap. So the
+//! filters look at no arguments.
+
+use super::ConfineError;
+use super::calls::{CALLS, Thread};
+use crate::config::SeccompMode;
+use nix::libc;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter, apply_filter_all_threads};
+use std::collections::BTreeMap;
+
+/// For all threads of the process, now and later.
+pub(super) fn filter_process(mode: SeccompMode) -> Result<(), ConfineError> {
+    Ok(apply_filter_all_threads(&program(mode, &[Thread::Any, Thread::Helper])?)?)
+}
+
+/// For the calling thread, and those that it makes.
+pub(super) fn filter_engine_thread(mode: SeccompMode) -> Result<(), ConfineError> {
+    Ok(apply_filter(&program(mode, &[Thread::Any])?)?)
+}
+
+fn program(mode: SeccompMode, threads: &[Thread]) -> Result<BpfProgram, ConfineError> {
+    let calls = CALLS.iter().filter(|call| threads.contains(&call.thread));
+    let rules: BTreeMap<i64, _> = calls.map(|call| (call.number, Vec::new())).collect();
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules, refusal(mode), SeccompAction::Allow, arch)?;
+    Ok(filter.try_into()?)
+}
+
+/// What a call gets that is not in the table. ENOSYS, as from a kernel that does not have it: libraries then do without.
+fn refusal(mode: SeccompMode) -> SeccompAction {
+    match mode {
+        SeccompMode::Strict => SeccompAction::KillProcess,
+        SeccompMode::Audit => SeccompAction::Log,
+        SeccompMode::Errno | SeccompMode::Off => SeccompAction::Errno(libc::ENOSYS as u32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own: there is no way back.
+    fn confined(f: impl FnOnce() + Send + 'static) {
+        let run = || {
+            filter_engine_thread(SeccompMode::Errno).expect("a filter");
+            f();
+        };
+        std::thread::spawn(run).join().expect("no panic");
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_fails() {
+        confined(|| {
+            let error = rustix::process::getpriority_process(None).expect_err("not there");
+            assert_eq!(error, rustix::io::Errno::NOSYS);
+            assert_eq!(rustix::process::getpid().as_raw_nonzero().get(), std::process::id() as i32);
+        });
+    }
+
+    #[test]
+    fn the_engines_thread_has_less_than_those_beside_it() {
+        let of = |threads: &[Thread]| program(SeccompMode::Errno, threads).expect("a program").len();
+        assert!(of(&[Thread::Any]) < of(&[Thread::Any, Thread::Helper]));
+    }
+}

@@ -1,0 +1,33 @@
+//! Handing the right to attach on, before this process becomes another user: a server that root started and that gives
+//! root up, or whose workers do, goes on with its engines. Called by the switch layer before setuid(2) and its like.
+//!
+//! It often happens between fork and exec, so nothing of this process's sessions is used or changed: each engine is asked
+//! over a connection of its own. And it must not hinder the program: without an engine it is one connect that fails, and an
+//! engine that does not answer is left alone after a moment.
+
+use crate::attach::{Control, engines};
+use std::time::Duration;
+use toe_abi::attach::Request;
+use toe_abi::errno::Errno;
+
+/// An engine answers within a round of its loop; one that has been stopped never does.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+/// This process is about to become user `uid`.
+pub fn before_becoming(uid: u32) {
+    // Root alone becomes somebody else; and what is asked for by a process whose calls are filtered may kill it.
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || uid == 0 || uid == u32::MAX || crate::confine::is_filtered() {
+        return;
+    }
+    for paths in engines() {
+        for path in paths {
+            let asked = Control::connect_within(path, Some(ANSWER_WITHIN))
+                .and_then(|control| control.request(Request::Admit { uid }, &[]));
+            // None there: it may be at the next of its places. Whatever else it answers, there is nothing more to do.
+            if asked.err() != Some(Errno::ECONNREFUSED) {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What an engine may do, who may use it, and whose engine a program trusts.
+
+use std::path::PathBuf;
+use std::process::Command;
+use toe_tests::bins;
+use toe_tests::child::{self, Finished, Program};
+use toe_tests::engine::Engine;
+use toe_tests::lab::{Lab, Side};
+use toe_tests::tools;
+use toe_tests::wait::SOON;
+
+/// Bits of /proc/PID/status.
+const NET_ADMIN: u64 = 1 << 12;
+const NET_RAW: u64 = 1 << 13;
+const IPC_LOCK: u64 = 1 << 14;
+const BPF: u64 = 1 << 39;
+const NOBODY: &str = "65534";
+
+fn script(lab: &Lab) -> PathBuf {
+    let file = lab.dir().join("rights.py");
+    std::fs::write(&file, include_str!("rights.py")).expect("a file in the lab");
+    file
+}
+
+/// The programs where any user may execute them: the source tree may lie where another user cannot look.
+fn shared_programs(lab: &Lab) -> PathBuf {
+    tools::share(lab.dir());
+    for piece in ["toe", "toed", "libtoe_switch.so"] {
+        std::fs::copy(bins::path(piece), lab.dir().join(piece)).expect("a copy");
+    }
+    lab.dir().join("toe")
+}
+
+fn as_nobody(lab: &Lab, program: &PathBuf) -> Command {
+    let mut command = lab.command(Side::Server, "setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(program);
+    command.env_remove("XDG_RUNTIME_DIR").env("HOME", lab.dir());
+    command
+}
+
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+}
+
+#[track_caller]
+fn check_rights(engine: &Engine, kept: u64) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", engine.pid())).expect("the engine runs");
+    for uid in field(&status, "Uid").split_whitespace().chain(field(&status, "Gid").split_whitespace()) {
+        assert!(!["0", NOBODY].contains(&uid), "a user of its own: {status}");
+    }
+    assert_eq!(field(&status, "Groups"), "", "{status}");
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        let bits = u64::from_str_radix(&field(&status, set), 16).expect("a number");
+        // Only where root may not raise the limit of locked memory.
+        let may_lock = if kept & BPF != 0 { IPC_LOCK } else { 0 };
+        assert_eq!(bits & !may_lock, kept, "{set}: {status}");
+    }
+    for (set, wanted) in [("CapInh", 0), ("CapAmb", 0)] {
+        assert_eq!(u64::from_str_radix(&field(&status, set), 16), Ok(wanted), "{set}: {status}");
+    }
+    assert_eq!(field(&status, "NoNewPrivs"), "1", "{status}");
+    assert_eq!(field(&status, "Seccomp"), "2", "{status}");
+    // What is not dumpable is root's in /proc, whoever runs it.
+    let owner = std::fs::metadata(format!("/proc/{}/fd", engine.pid())).expect("the engine runs");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
+}
+
+#[test]
+fn an_engine_keeps_what_its_links_take_and_nothing_else() {
+    let lab = Lab::new();
+    check_rights(&Engine::local(&lab), 0);
+    check_rights(&Engine::on_link(&lab, Side::Server, ""), NET_RAW);
+    check_rights(&Engine::on_tap(&lab), NET_ADMIN);
+    check_rights(&Engine::on_shared_link(&lab), NET_ADMIN | NET_RAW | BPF);
+}
+
+#[test]
+fn programs_that_give_up_root_go_on() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut command = engine.run(&lab, "/usr/bin/python3");
+    command.arg(script(&lab)).args(["workers", "127.0.0.1"]);
+    let said = child::run("workers", &mut command, SOON).expect_success("workers");
+    let wanted: String = ["setuid", "setreuid", "setresuid", "seteuid", "syscall"]
+        .iter()
+        .map(|how| format!("{how} {NOBODY} ping engine\n"))
+        .collect();
+    assert_eq!(said, wanted);
+}
+
+fn refused(finished: &Finished) -> String {
+    assert!(!finished.status.success());
+    finished.output.clone()
+}
+
+#[test]
+fn who_may_not_attach_is_told_what_to_do() {
+    let lab = Lab::new();
+    let toe = shared_programs(&lab);
+    let engine = Engine::local(&lab);
+    let mut command = as_nobody(&lab, &toe);
+    command.args(["run", "--name", engine.name(), "--", "true"]);
+    let said = refused(&child::run("toe run", &mut command, SOON));
+    assert!(said.contains(&format!("--allow-uid {NOBODY}")), "{said}");
+}
+
+#[test]
+fn who_is_named_attaches_and_stops_nothing() {
+    let lab = Lab::new();
+    let toe = shared_programs(&lab);
+    let engine = Engine::local_with(&lab, &["--allow-uid", NOBODY]);
+    let mut command = as_nobody(&lab, &toe);
+    command.args(["run", "--name", engine.name(), "--", "/usr/bin/python3"]);
+    command.arg(script(&lab)).args(["exchange", "127.0.0.1"]);
+    assert_eq!(child::run("exchange", &mut command, SOON).expect_success("exchange"), "engine\n");
+    let said =
+        refused(&child::run("toe stop", as_nobody(&lab, &toe).args(["stop", "--name", engine.name()]), SOON));
+    assert!(said.contains("only the user who started it, or root"), "{said}");
+    // Root, but of another network namespace, as that of a container.
+    let mut elsewhere = lab.command(Side::Client, &toe);
+    let said = refused(&child::run("toe stop", elsewhere.args(["stop", "--name", engine.name()]), SOON));
+    assert!(said.contains("network namespace"), "{said}");
+    engine.status();
+}
+
+/// Where a user's engine is looked for without XDG_RUNTIME_DIR anybody may have put something first.
+#[test]
+fn a_strangers_engine_hears_nothing() {
+    let lab = Lab::new();
+    let _toe = shared_programs(&lab);
+    let script = script(&lab);
+    let dir = PathBuf::from(format!("/tmp/opentoe-{NOBODY}"));
+    let mine = !dir.exists();
+    // Also at a path that the program was told: it is the user that counts.
+    for path in [dir.join("default.sock"), lab.dir().join("strange").join("x.sock")] {
+        if path.starts_with(&dir) && !mine {
+            println!("not tried: {} is there", dir.display());
+            continue;
+        }
+        let mut command = lab.command(Side::Server, "/usr/bin/python3");
+        let mut stranger =
+            Program::spawn("stranger", command.arg(&script).arg("stranger").arg(&path).arg("listens"));
+        stranger.wait_for_line("listens", SOON);
+        let mut command = as_nobody(&lab, &PathBuf::from("/usr/bin/python3"));
+        command.arg(&script).args(["exchange", "127.0.0.1"]);
+        command.env("LD_PRELOAD", lab.dir().join("libtoe_switch.so"));
+        if !path.starts_with(&dir) {
+            command.env("TOE_ENGINE", &path);
+        }
+        assert_eq!(child::run("exchange", &mut command, SOON).expect_success("exchange"), "kernel\n");
+        // It hears one after the other; this comes after all that the program said.
+        let mut command = lab.command(Side::Server, "/usr/bin/python3");
+        let knock = child::run("knock", command.arg(&script).arg("knock").arg(&path), SOON);
+        knock.expect_success("knock");
+        stranger.wait_for_line("heard 5", SOON);
+        assert!(!stranger.output().contains("heard 64"), "{}", stranger.output());
+        drop(stranger);
+        if path.starts_with(&dir) {
+            std::fs::remove_dir_all(&dir).expect("removed");
+        }
+    }
+}
