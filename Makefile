@@ -42,9 +42,10 @@ lint: ## formatting, clippy with warnings as errors, the structure of the source
 	cargo test --locked -p toe-tests --test structure --test conformance
 	@scripts/deny.sh
 
+# Without what it never runs: simulator, scripts, the libraries for programs that are written for OpenTOE.
 demo: ## nginx under load on both stacks, one table; about a minute after the build
 	@scripts/setup.sh demo
-	@$(MAKE) --no-print-directory programs
+	cargo build --locked --release -p toe-cli -p toe-daemon -p toe-switch
 	@scripts/demo.sh
 
 bench: ## every workload on both stacks, as text, JSON and a page with plots (about 25 minutes; with root all links)
@@ -78,7 +79,7 @@ interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs
 SEEDS ?= 100000
 FIRST ?= 1000000
 sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 1000000), on all processors; docs/simulator.md
-	cargo run --locked --profile sim -p toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
+	cargo run --locked --profile sim -p toe-sim --bin toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
 
 TARGET ?=
 SECONDS ?= 60

@@ -265,17 +265,9 @@ impl Config {
         for flag in &flags.quota {
             quotas.push(quota::from_flag(flag)?);
         }
-        let ports = if ports.is_empty() {
-            file.ports.into_iter().map(|port| port.given(&given)).collect()
-        } else {
-            ports
-        };
-        let (locals, links): (Vec<_>, Vec<_>) = ports.into_iter().partition(|p| p.port.value == LOCAL_PORT);
-        if let Some(local) = locals.iter().find(|l| !l.addrs.is_empty() || !l.gateways.is_empty()) {
-            let what =
-                "the local port serves 127.0.0.0/8 and ::1 and takes no address or gateway; leave them out";
-            return Err(local.port.bad(what.to_owned()));
-        }
+        let in_file = || file.ports.into_iter().map(|port| port.given(&given)).collect();
+        let ports = if ports.is_empty() { in_file() } else { ports };
+        let (has_local, links) = without_local(ports)?;
         let in_file = users::FileUsers {
             allow_uids: file.allow_uids,
             allow_groups: file.allow_groups,
@@ -286,7 +278,7 @@ impl Config {
         let users = users::check(flags.users, in_file, &given)?;
         Ok(Config {
             // An engine without a link still has one use: programs of this machine among themselves.
-            local: !locals.is_empty() || file.local.unwrap_or(links.is_empty()),
+            local: has_local || file.local.unwrap_or(links.is_empty()),
             name: check_name(name)?,
             ports: check_ports(links)?,
             cores: cores.map(check_cores).transpose()?,
@@ -306,6 +298,18 @@ impl Config {
             detach: flags.detach,
             private: flags.private,
         })
+    }
+}
+
+/// Whether the engine's own port is among these, and the others.
+fn without_local(ports: Vec<GivenPort>) -> Result<(bool, Vec<GivenPort>), ConfigError> {
+    let (locals, links): (Vec<_>, Vec<_>) = ports.into_iter().partition(|p| p.port.value == LOCAL_PORT);
+    match locals.iter().find(|local| !local.addrs.is_empty() || !local.gateways.is_empty()) {
+        Some(local) => Err(local.port.bad(
+            "the local port serves 127.0.0.0/8 and ::1 and takes no address or gateway; leave them out"
+                .to_owned(),
+        )),
+        None => Ok((!locals.is_empty(), links)),
     }
 }
 

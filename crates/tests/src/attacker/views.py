@@ -3,9 +3,13 @@
 import mmap
 import os
 import socket
+import sys
 
-from interface import CAPTURE, REPORT, STOP, STOP_WHEN_UNUSED, Control, Refused
+from interface import CAPTURE, END_CAPTURE, REPORT, STOP, STOP_WHEN_UNUSED, Control, Refused
 from talk import hold, say
+
+# What stands before each packet (crates/abi/src/capture).
+RECORD_LEN = 112
 
 
 def look(path):
@@ -22,13 +26,29 @@ def look(path):
 
 def command(path):
     """What is for the engine's own user alone."""
-    for name, kind, args in (("capture", CAPTURE, [256, 0, 0]), ("stop-when-unused", STOP_WHEN_UNUSED, []), ("stop", STOP, [])):
+    for name, kind in (("stop-when-unused", STOP_WHEN_UNUSED), ("stop", STOP)):
         try:
-            Control(path).ask(kind, args)
+            Control(path).ask(kind)
             say("obeyed", name)
         except (Refused, OSError) as error:
             say("refused", name, error)
     say("commanded")
+    hold()
+
+
+def overhear(path):
+    """Captures until it is told to stop, and says how much came before the record that ends it."""
+    control, heard = Control(path), b""
+    try:
+        stream = socket.socket(fileno=control.ask(CAPTURE, [256, 0, 0])[2][0])
+        say("overhears")
+        sys.stdin.readline()
+        control.ask(END_CAPTURE)
+        while octets := stream.recv(1 << 16):
+            heard += octets
+        say("heard", len(heard) // RECORD_LEN - 1, "records")
+    except (Refused, OSError) as error:
+        say("overhears nothing:", error)
     hold()
 
 
@@ -47,4 +67,4 @@ def pose(path, at):
         connection.close()
 
 
-ATTACKS = (look, command, pose)
+ATTACKS = (look, command, overhear, pose)
