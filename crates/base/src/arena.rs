@@ -41,8 +41,12 @@ pub struct Arena {
     /// Free blocks by order, as offsets relative to `base`.
     free: [std::collections::BTreeSet<u64>; ORDERS],
     used: u64,
+    /// What of it is on its way back to the system ([`Arena::retire`]).
+    retired: u64,
     /// Nothing beyond this was handed out since the last [`Arena::trim`], relative to `base`.
     touched: u64,
+    /// Where the trim begins whose end is not reported yet, relative to `base`: nothing beyond is handed out. Else `len`.
+    ceiling: u64,
     room: Room,
 }
 
@@ -62,8 +66,16 @@ impl Room {
 impl Arena {
     /// An arena over `len` octets from `base`; both are multiples of the largest block or `len` is cut down to one.
     pub fn new(base: u64, len: u64) -> Arena {
-        let mut arena =
-            Arena { base, len: 0, free: Default::default(), used: 0, touched: 0, room: Room::UNLIMITED };
+        let mut arena = Arena {
+            base,
+            len: 0,
+            free: Default::default(),
+            used: 0,
+            retired: 0,
+            touched: 0,
+            ceiling: 0,
+            room: Room::UNLIMITED,
+        };
         let mut at = 0;
         for order in (ORDER_MIN..=ORDER_MAX).rev() {
             let size = 1u64 << order;
@@ -72,7 +84,7 @@ impl Arena {
                 at += size;
             }
         }
-        arena.len = at;
+        (arena.len, arena.ceiling) = (at, at);
         arena
     }
 
@@ -87,8 +99,11 @@ impl Arena {
     pub fn alloc(&mut self, octets: u32) -> Option<Block> {
         let order = Self::order_for(octets)?;
         let size = 1u64 << order;
-        let have = (order..=ORDER_MAX).find(|o| !self.free[usize::from(o - ORDER_MIN)].is_empty())?;
-        let at = *self.free[usize::from(have - ORDER_MIN)].first()?;
+        let lowest = |order: u8| {
+            let at = *self.free[usize::from(order - ORDER_MIN)].first()?;
+            (at + size <= self.ceiling).then_some((order, at))
+        };
+        let (have, at) = (order..=ORDER_MAX).find_map(lowest)?;
         let fresh = (at + size).saturating_sub(self.touched);
         if size > self.room.used || fresh > self.room.touched {
             return None;
@@ -121,12 +136,29 @@ impl Arena {
         self.free[usize::from(order - ORDER_MIN)].insert(at);
     }
 
-    /// Octets handed out.
+    /// A block that nobody needs any more, whose memory the system is about to get back: it stays handed out until
+    /// [`Arena::reclaim`] or nobody would know whether what is written there stays.
+    pub fn retire(&mut self, block: Block) {
+        self.retired += u64::from(block.len());
+    }
+
+    /// The block of `len` octets at `offset`, which was retired, may be handed out again.
+    pub fn reclaim(&mut self, offset: u64, len: u32) {
+        self.retired -= u64::from(len);
+        self.free(Block { offset, order: len.trailing_zeros() as u8 });
+    }
+
+    /// Octets handed out, retired blocks among them.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Octets that are not handed out and may be; not all need be one block.
+    /// Octets of retired blocks.
+    pub fn retired(&self) -> u64 {
+        self.retired
+    }
+
+    /// Octets that are not handed out and may be, if not before a trim has ended; not all need be one block.
     pub fn available(&self) -> u64 {
         let untouched = self.room.touched.saturating_add(self.touched - self.used);
         (self.len - self.used).min(self.room.used).min(untouched)
@@ -142,12 +174,31 @@ impl Arena {
         self.touched
     }
 
-    /// Cuts up to `max` octets off the end of what was touched, as far as nothing there is handed out. Returns where they
-    /// begin and how many they are.
-    pub fn trim(&mut self, max: u64) -> (u64, u64) {
+    /// Begins to cut up to `max` octets off the end of what was touched, as far as nothing there is handed out, nor in the
+    /// `slack` octets before. Returns where they begin and how many they are; if any, nothing there or beyond is handed
+    /// out before [`Arena::end_trim`].
+    pub fn trim(&mut self, max: u64, slack: u64) -> (u64, u64) {
         let end = self.touched;
-        self.touched = self.top().max(end.saturating_sub(max)).min(end);
-        (self.base + self.touched, end - self.touched)
+        let start = (self.top() + slack).max(end.saturating_sub(max)).min(end);
+        if start < end {
+            self.ceiling = start;
+        }
+        (self.base + start, end - start)
+    }
+
+    /// Where the trim that goes on begins.
+    pub fn trimmed_from(&self) -> Option<u64> {
+        (self.ceiling < self.len).then_some(self.base + self.ceiling)
+    }
+
+    /// The trim has ended; `gone`: what was cut off has no pages any more. Returns how many octets it was.
+    pub fn end_trim(&mut self, gone: bool) -> u64 {
+        let start = core::mem::replace(&mut self.ceiling, self.len);
+        let len = self.touched.saturating_sub(start);
+        if gone {
+            self.touched -= len;
+        }
+        len
     }
 
     /// The end of the highest block that is handed out, relative to `base`.
@@ -214,16 +265,50 @@ mod tests {
         let blocks = [(); 4].map(|()| arena.alloc(1 << 20).expect("room"));
         arena.free(blocks[3]);
         arena.free(blocks[1]);
-        assert_eq!(arena.trim(1 << 30), ((1 << 30) + (3 << 20), 1 << 20), "the third is in use");
-        assert_eq!(arena.trim(1 << 30).1, 0);
+        assert_eq!(arena.trim(1 << 30, 0), ((1 << 30) + (3 << 20), 1 << 20), "the third is in use");
+        assert_eq!((arena.end_trim(true), arena.touched()), (1 << 20, 3 << 20));
+        assert_eq!(arena.trim(1 << 30, 0).1, 0);
+        assert_eq!(arena.trimmed_from(), None, "nothing to wait for");
         arena.free(blocks[0]);
         arena.free(blocks[2]);
         assert_eq!(
-            arena.trim(1 << 20),
+            arena.trim(1 << 20, 0),
             ((1 << 30) + (2 << 20), 1 << 20),
             "no more at once than is asked for"
         );
-        assert_eq!((arena.trim(u64::MAX).1, arena.touched()), (2 << 20, 0));
+        arena.end_trim(true);
+        assert_eq!(arena.trim(u64::MAX, 4096), ((1 << 30) + 4096, (2 << 20) - 4096), "the slack stays");
+        assert_eq!((arena.end_trim(true), arena.touched()), ((2 << 20) - 4096, 4096));
+    }
+
+    #[test]
+    fn nothing_beyond_a_trims_start_is_handed_out_before_it_ends() {
+        let base = 1 << 30;
+        let mut arena = Arena::new(base, 64 << 20);
+        let blocks = [(); 4].map(|()| arena.alloc(1 << 20).expect("room"));
+        blocks[1..].iter().for_each(|block| arena.free(*block));
+        assert_eq!(arena.trim(u64::MAX, 1 << 20), (base + (2 << 20), 2 << 20));
+        assert_eq!(arena.trimmed_from(), Some(base + (2 << 20)));
+        assert_eq!(arena.alloc(2 << 20), None, "it would reach beyond");
+        let last = arena.alloc(1 << 20).expect("the slack");
+        assert_eq!(last.offset, base + (1 << 20));
+        assert_eq!(arena.alloc(256), None, "all of the rest lies beyond, touched or not");
+        arena.free(last);
+        assert_eq!((arena.end_trim(false), arena.touched()), (2 << 20, 4 << 20), "the pages stayed");
+        assert_eq!(arena.alloc(2 << 20).map(|block| block.offset), Some(base + (2 << 20)));
+    }
+
+    #[test]
+    fn a_retired_block_is_not_handed_out_before_it_is_reclaimed() {
+        let mut arena = Arena::new(0, 8192);
+        let block = arena.alloc(4096).expect("room");
+        arena.retire(block);
+        assert_eq!((arena.used(), arena.retired()), (4096, 4096));
+        assert_eq!(arena.alloc(4096).map(|other| other.offset), Some(4096));
+        assert_eq!(arena.alloc(256), None);
+        arena.reclaim(block.offset, block.len());
+        assert_eq!((arena.used(), arena.retired()), (4096, 0));
+        assert_eq!(arena.alloc(4096), Some(block));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{ChannelId, QueueSetId, SessionId};
-use toe_engine::{HostSide, Sighting, SightingEnd};
+use toe_engine::{GivenBack, HostSide, Sighting, SightingEnd};
 use toe_ring::Region;
 
 /// Session 0: the engine's own staging memory.
@@ -107,11 +107,9 @@ impl HostSide for Sessions {
         self.region(session)?.lend(offset, len as usize).ok()
     }
 
-    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
-        if let Some(region) = self.region(session) {
-            // Without it the pages stay, and that is all.
-            let _ = region.fill_hole(offset, u64::from(len));
-        }
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
+        let punched = self.region(session).map(|region| region.fill_hole(offset, u64::from(len)));
+        if let Some(Ok(())) = punched { GivenBack::Now } else { GivenBack::Kept }
     }
 
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {

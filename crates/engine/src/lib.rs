@@ -26,6 +26,6 @@ pub use flow::tcp::congestion::AlgorithmName;
 pub use flow::tcp::ecn::EcnMode;
 pub use flow::tcp::fast_open::FastOpenMode;
 pub use flow::tcp::open::{SynCookies, TcpConfig};
-pub use hostif::HostSide;
 pub use hostif::users::{Limit, Quotas, Resource, User, UserIdx, Users};
+pub use hostif::{GivenBack, HostSide};
 pub use work::{Claimed, Link, Sighting, SightingEnd};

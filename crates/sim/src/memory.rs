@@ -3,7 +3,7 @@
 
 use crate::channels::Channels;
 use crate::checkers::{Checker, Verdict, isolation};
-use crate::random::Random;
+use crate::random::{Draws, Random};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::{ChannelId, QueueSetId, SessionId};
-use toe_engine::{HostSide, STAGING_LEN};
+use toe_engine::{GivenBack, HostSide, STAGING_LEN};
 
 /// What fresh memory holds, and memory that nobody may read any more: an octet of it in a stream is noticed.
 pub const SPOILT: u8 = 0xdd;
@@ -111,6 +111,9 @@ pub struct Memory {
     woken: u64,
     refuse_ppm: u32,
     random: Random,
+    giving_back: Random,
+    /// What the engine was told that it goes back later.
+    going_back: VecDeque<(SessionId, Range<u64>)>,
     pub refused: u64,
     /// The ends of the flow whose information record was written last.
     last_info: Option<(SocketAddr, SocketAddr)>,
@@ -125,6 +128,9 @@ pub struct Memory {
 /// Sessions that one engine of a run may have, the staging memory included.
 pub const SESSIONS_MAX: usize = 64;
 
+/// What goes back later is gone at one in so many looks.
+const GONE_ONE_IN: u32 = 4;
+
 fn ends(info: &FlowInfo) -> Option<(SocketAddr, SocketAddr)> {
     Some((info.local.to_socket_addr()?, info.remote.to_socket_addr()?))
 }
@@ -136,6 +142,8 @@ impl Memory {
             rings: Vec::new(),
             woken: 0,
             refuse_ppm: 0,
+            giving_back: random.beside(Draws::GivingBack),
+            going_back: VecDeque::new(),
             random,
             refused: 0,
             last_info: None,
@@ -169,6 +177,8 @@ impl Memory {
 
     pub fn open(&mut self, session: SessionId, layout: &RegionLayout, ring_len: usize) {
         self.reserve(session.index());
+        // What was the last one's concerns nobody.
+        self.going_back.retain(|(other, _)| *other != session);
         self.regions[session.index()].reset(layout);
         let ring = &mut self.rings[session.index()];
         ring.entries.clear();
@@ -223,6 +233,25 @@ impl Memory {
         &mut region.bytes[index]
     }
 
+    /// One range that was to go back later is gone now; `all`: surely, if there is one.
+    pub fn next_given_back(&mut self, all: bool) -> Option<(SessionId, Range<u64>)> {
+        if self.going_back.is_empty() || !(all || self.giving_back.one_in(GONE_ONE_IN)) {
+            return None;
+        }
+        let (session, range) = self.going_back.pop_front()?;
+        self.spoil(session, &range);
+        Some((session, range))
+    }
+
+    /// Nobody needs these octets; whoever still does notices.
+    fn spoil(&mut self, session: SessionId, range: &Range<u64>) {
+        let region = &mut self.regions[session.index()];
+        let index = region.index(range, false);
+        // What was never written to is as new already.
+        let dirty = (region.dirty[0] as usize).clamp(index.start, index.end);
+        region.bytes[index.start..dirty].fill(SPOILT);
+    }
+
     fn may_write(&mut self, session: SessionId, range: &Range<u64>) -> bool {
         let part = self.regions.get(session.index()).map_or(Part::Outside, |r| r.part(range));
         let found = isolation::may_write(session, part, range);
@@ -273,16 +302,17 @@ impl HostSide for Memory {
         }
     }
 
-    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
-        // Spoilt, so that whoever still needs it notices.
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
         let range = offset..offset + u64::from(len);
-        if self.may_write(session, &range) {
-            let region = &mut self.regions[session.index()];
-            let index = region.index(&range, false);
-            // What was never written to is as new already.
-            let dirty = (region.dirty[0] as usize).clamp(index.start, index.end);
-            region.bytes[index.start..dirty].fill(SPOILT);
+        if !self.may_write(session, &range) {
+            return GivenBack::Kept;
         }
+        if session.0 != 0 && self.giving_back.one_in(2) {
+            self.going_back.push_back((session, range));
+            return GivenBack::Later;
+        }
+        self.spoil(session, &range);
+        GivenBack::Now
     }
 
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {

@@ -25,6 +25,8 @@ pub enum Draws {
     Sharing,
     /// Fast Open in a run against Linux.
     LinuxFastOpen,
+    /// When memory that was given back is gone.
+    GivingBack,
 }
 
 /// One stream of numbers.
@@ -35,6 +37,14 @@ impl Random {
     pub fn new(seed: u64, draws: Draws) -> Random {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(draws as u64);
+        Random(rng)
+    }
+
+    /// Another stream of the same seed.
+    pub fn beside(&self, draws: Draws) -> Random {
+        let mut rng = self.0.clone();
+        rng.set_stream(draws as u64);
+        rng.set_word_pos(0);
         Random(rng)
     }
 

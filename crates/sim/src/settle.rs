@@ -41,6 +41,10 @@ impl World {
         let room = self.swarm.driver.port_room as usize;
         let node = &mut self.nodes[at];
         let clock = node.clock(self.now_us);
+        if let Some((session, range)) = node.memory.next_given_back(self.healed) {
+            node.engine.handle_given_back(session, range.start, (range.end - range.start) as u32, true);
+        }
+        node.engine.poll_trim(clock, &mut node.memory);
         let mut moved = node.engine.poll_local(clock, &mut node.memory, budget) > 0;
         node.outbox.room = if self.healed { usize::MAX } else { room };
         node.outbox.lend(self.network.buffer());

@@ -65,7 +65,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether every octet that an arena has given out is held by exactly one flow, and every region that is read
+    /// Whether every octet that an arena has given out is held by exactly one flow or retired, and every region that is read
     /// from is pinned by its readers.
     pub fn audit_memory(&self) -> Result<(), String> {
         let mut blocks = Vec::new();
@@ -83,10 +83,10 @@ impl Engine {
         for id in self.sessions.ids().chain([SessionId(0)]) {
             let held: u64 = blocks.iter().filter(|(s, _)| *s == id).map(|(_, b)| u64::from(b.len())).sum();
             let Some(session) = self.sessions.get(id) else { continue };
-            if session.arena.used() != held {
+            let (given, retired) = (session.arena.used(), session.arena.retired());
+            if given != held + retired {
                 return Err(format!(
-                    "session {id} has given out {}, flows hold {held}",
-                    session.arena.used()
+                    "session {id} has given out {given}, flows hold {held}, {retired} are retired"
                 ));
             }
             let readers =

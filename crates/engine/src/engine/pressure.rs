@@ -5,7 +5,6 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::flow::pressure::Pressure;
-use crate::hostif::HostSide;
 use crate::work::UserIdx;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{FlowIdx, SessionId};
@@ -26,17 +25,17 @@ impl Engine {
     }
 
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
-    pub(super) fn relieve<H: HostSide>(&mut self, session: SessionId, host: &mut H) {
+    pub(super) fn relieve(&mut self, session: SessionId) {
         for _ in 0..AT_ONCE {
             if !self.pressure(session).is_high() {
                 return;
             }
             let Some(idx) = self.hoards.take_largest(session) else { return };
-            self.prune(idx, host);
+            self.prune(idx);
         }
     }
 
-    fn prune<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+    fn prune(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         let before = flow.receive.memory();
         if !flow.held.is_empty() {
@@ -47,7 +46,7 @@ impl Engine {
         }
         let data_nxt = flow.data_nxt();
         flow.receive.window_max = flow.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
-        flow.receive.collapse(self.sessions.arena(flow.receive.session, flow.conn.user), host, data_nxt);
+        flow.receive.collapse(self.sessions.arena(flow.receive.session, flow.conn.user), data_nxt);
         if flow.receive.memory() < before {
             self.counters.add(Counter::CollapsedWindows);
         }

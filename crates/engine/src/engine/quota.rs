@@ -4,9 +4,9 @@
 use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx, Users};
+use crate::hostif::{GivenBack, HostSide};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, Instant, QueueSetId, SessionId};
 
@@ -55,8 +55,24 @@ impl Engine {
     /// Gives some pages of a session's receive part back that nobody needs any more. `false`: there are none now.
     pub fn poll_trim<H: HostSide>(&mut self, now: Instant, host: &mut H) -> bool {
         let Some((session, offset, len)) = self.sessions.next_trim(now) else { return false };
-        host.give_back(session, offset, len as u32);
+        match host.give_back(session, offset, len as u32) {
+            GivenBack::Now => self.sessions.end_trim(session, true),
+            GivenBack::Kept => self.sessions.end_trim(session, false),
+            GivenBack::Later => {}
+        }
         true
+    }
+
+    /// What [`GivenBack::Later`] was said of is over: `gone`, or the pages stay. Of each range once, and not of the region
+    /// of a session that is forgotten: its number may be another's.
+    pub fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
+        let Some(record) = self.sessions.get(session) else { return };
+        let user = record.user;
+        if record.arena.trimmed_from() == Some(offset) {
+            self.sessions.end_trim(session, gone);
+        } else if record.arena.retired() >= u64::from(len) {
+            self.sessions.arena(session, user).reclaim(offset, len);
+        }
     }
 
     /// Whether pages wait for [`Engine::poll_trim`].

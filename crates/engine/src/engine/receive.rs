@@ -181,7 +181,7 @@ impl Engine {
         host: &mut H,
     ) {
         if work.segment.len > 0 {
-            self.relieve(self.flows.get(idx).receive.session, host);
+            self.relieve(self.flows.get(idx).receive.session);
         }
         let (flow, mut cx) = self.receiving(now, idx, host);
         let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));

@@ -14,7 +14,7 @@
 
 use crate::flow::pressure::Pressure;
 use crate::flow::reassembly::SeqRange;
-use crate::hostif::HostSide;
+use crate::hostif::{GivenBack, HostSide};
 use crate::work::Payload;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block, ORDER_MIN};
@@ -36,8 +36,8 @@ impl Ring {
     }
 
     /// Halves the block as long as one half has all of `start..end`, which stays where it is: positions are taken modulo the
-    /// length, and the halves of a block begin at multiples of theirs. `give_back` is called with the others.
-    fn cut_down(&mut self, arena: &mut Arena, start: SeqNum, end: SeqNum, give_back: &mut impl FnMut(Block)) {
+    /// length, and the halves of a block begin at multiples of theirs.
+    fn cut_down(&mut self, arena: &mut Arena, start: SeqNum, end: SeqNum) {
         loop {
             let half = self.block.len() / 2;
             let at = |seq: SeqNum| (seq.diff(self.origin) as u32) & (self.block.len() - 1);
@@ -47,7 +47,6 @@ impl Ring {
             }
             let (kept, other) = self.block.halves();
             let (kept, other) = if first < half { (kept, other) } else { (other, kept) };
-            give_back(other);
             arena.free(other);
             self.block = kept;
         }
@@ -290,7 +289,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Gives the memory back when nothing is in it.
+    /// Gives the memory back when nothing is in it, its pages too.
     pub fn release_if_empty<H: HostSide>(
         &mut self,
         arena: &mut Arena,
@@ -298,29 +297,30 @@ impl ReceiveBuffer {
         held: &[SeqRange],
         rcv_nxt: SeqNum,
     ) {
-        if self.consumed == rcv_nxt && held.is_empty() {
-            // While they are still this flow's: nobody else may have put anything there.
-            for ring in [&self.current, &self.previous].into_iter().flatten() {
-                host.give_back(self.session, ring.block.offset, ring.block.len());
+        if self.consumed != rcv_nxt || !held.is_empty() {
+            return;
+        }
+        for Ring { block, .. } in [self.current.take(), self.previous.take()].into_iter().flatten() {
+            // While it is handed out: nobody else may have put anything there.
+            match host.give_back(self.session, block.offset, block.len()) {
+                GivenBack::Now | GivenBack::Kept => arena.free(block),
+                GivenBack::Later => arena.retire(block),
             }
-            self.release(arena);
         }
     }
 
     /// Gives back what memory has none of the octets that are in order and not consumed. Those stay where they are, as the host
-    /// was told of them; nothing may be held out of order.
-    pub fn collapse<H: HostSide>(&mut self, arena: &mut Arena, host: &mut H, data_nxt: SeqNum) {
+    /// was told of them; nothing may be held out of order. The pages stay: others of the session want them now.
+    pub fn collapse(&mut self, arena: &mut Arena, data_nxt: SeqNum) {
         if self.consumed == data_nxt {
-            return self.release_if_empty(arena, host, &[], data_nxt);
+            return self.release(arena);
         }
         let second = self.current.map_or(data_nxt, |ring| ring.first);
-        let session = self.session;
         for (ring, end) in [(&mut self.previous, second), (&mut self.current, data_nxt)] {
             let Some(ring) = ring else { continue };
             let start = ring.first.later(self.consumed);
-            let mut give_back = |block: Block| host.give_back(session, block.offset, block.len());
             if start.before(end) {
-                ring.cut_down(arena, start, end, &mut give_back);
+                ring.cut_down(arena, start, end);
             }
         }
     }
@@ -403,8 +403,9 @@ mod tests {
             self.read(from.0, from.1, &mut bytes);
             self.write(to.0, to.1, &bytes);
         }
-        fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
+        fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
             self.0[session.index()][offset as usize..][..len as usize].fill(0xdd);
+            GivenBack::Now
         }
         fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
         fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
@@ -569,7 +570,7 @@ mod tests {
             world.consume(4990 + before);
             world.arrive(unread);
             let (held, spare) = (world.buffer.memory(), world.buffer.spare(world.nxt));
-            world.buffer.collapse(&mut world.arenas[0], &mut world.memory, world.nxt);
+            world.buffer.collapse(&mut world.arenas[0], world.nxt);
             assert_eq!(world.arenas[0].used(), world.buffer.memory());
             assert!(world.buffer.memory() <= held && world.buffer.spare(world.nxt) <= spare);
             if unread == 1 {
@@ -584,7 +585,7 @@ mod tests {
             world.arrive(3000);
             world.read_all();
             world.consume(3000);
-            world.buffer.collapse(&mut world.arenas[0], &mut world.memory, world.nxt);
+            world.buffer.collapse(&mut world.arenas[0], world.nxt);
             assert_eq!((world.arenas[0].used(), world.buffer.memory()), (0, 0), "nothing unread, no memory");
         }
     }

@@ -16,6 +16,18 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 
+/// What came of [`HostSide::give_back`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenBack {
+    /// The pages are gone; or there were none of which nobody needs anything.
+    Now,
+    /// They may go at any moment until the driver says that it is over ([`crate::Engine::handle_given_back`]): until then
+    /// nothing may be written there.
+    Later,
+    /// They stay.
+    Kept,
+}
+
 /// The memory and rings of the sessions, as the engine reaches them. Served by the daemon over shared memory, by
 /// tests over a `Vec`. Session 0 is the engine's own staging memory of [`crate::STAGING_LEN`] octets.
 ///
@@ -33,7 +45,9 @@ pub trait HostSide {
         None
     }
     /// What is in the range means nothing to anybody any more: its pages may go back to the system.
-    fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) {}
+    fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) -> GivenBack {
+        GivenBack::Kept
+    }
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;

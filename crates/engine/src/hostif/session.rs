@@ -111,7 +111,7 @@ pub struct Session {
     pub anchors: u32,
     /// What its arena may hand out was true at this version of what users have.
     room_version: Option<u64>,
-    /// In the list of those whose receive part may have pages that nobody needs.
+    /// Its receive part may have pages that nobody needs: it is in the list of those, or some are on their way.
     trimming: bool,
 }
 
@@ -141,6 +141,8 @@ const TRIM_AFTER_US: u64 = 1_000_000;
 const TRIM_MIN: u64 = 1 << 20;
 /// So many of them are given back at once: some tenths of a millisecond.
 const TRIM_STEP: u64 = 4 << 20;
+/// So many stay behind what is handed out: meanwhile nothing beyond can be.
+const TRIM_SLACK: u64 = TRIM_MIN / 2;
 
 /// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
 const TWINS_MAX: u32 = 1024;
@@ -268,27 +270,36 @@ impl Sessions {
         Some(result)
     }
 
-    /// The next pages of a session's receive part that nobody needs: where they begin, and how many octets. They are not
-    /// charged to anybody any more.
+    /// The next pages of a session's receive part that nobody needs: where they begin, and how many octets. Nothing is
+    /// handed out there or beyond until [`Sessions::end_trim`].
     pub fn next_trim(&mut self, now: Instant) -> Option<(SessionId, u64, u64)> {
         self.settle();
         let (id, since) = self.trims.front_mut()?;
         let (id, since) = (*id, *since.get_or_insert(now));
-        let Some(Some(session)) = self.table.get_mut(id.index()) else {
-            self.trims.pop_front();
-            return None;
-        };
         if now < since.after_us(TRIM_AFTER_US) {
             return None;
         }
-        let (at, len) = session.arena.trim(TRIM_STEP);
-        if len < TRIM_STEP {
-            session.trimming = false;
-            self.trims.pop_front();
-        }
-        let user = session.user;
-        self.users.give(user, Resource::ReceiveMemory, len);
+        self.trims.pop_front();
+        let session = self.get_mut(id)?;
+        let (at, len) = session.arena.trim(TRIM_STEP, TRIM_SLACK);
+        session.trimming = len > 0;
         (len > 0).then_some((id, at, len))
+    }
+
+    /// A trim is over; `gone`: nobody is charged for those pages any more.
+    pub fn end_trim(&mut self, id: SessionId, gone: bool) {
+        let user = self.user_of(id);
+        if self.get(id).is_none() {
+            return;
+        }
+        let len = self.arena(id, user).end_trim(gone);
+        self.settle();
+        if gone && len == TRIM_STEP {
+            // There may be more. It has waited.
+            self.trims.push_front((id, Some(Instant::ZERO)));
+        } else if let Some(session) = self.get_mut(id) {
+            session.trimming = false;
+        }
     }
 
     pub fn has_trims(&self) -> bool {
@@ -353,6 +364,6 @@ impl Session {
 
     /// Closed, and nothing of the engine refers to its region any more.
     pub fn is_drained(&self) -> bool {
-        !self.open && !self.leaving && self.arena.used() == 0 && self.pins == 0
+        !self.open && !self.leaving && self.arena.used() == self.arena.retired() && self.pins == 0
     }
 }

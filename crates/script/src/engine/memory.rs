@@ -5,7 +5,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::{QueueSetId, SessionId};
-use toe_engine::{HostSide, STAGING_LEN};
+use toe_engine::{GivenBack, HostSide, STAGING_LEN};
 
 pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 64, receive_len: 32 << 20, send_len: 16 << 20 };
@@ -51,8 +51,9 @@ impl HostSide for Memory {
         self.write(to.0, to.1, &bytes);
     }
 
-    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
         self.range(session, offset, len as usize).fill(SPOILT);
+        GivenBack::Now
     }
 
     fn write_flow_info(&mut self, _: SessionId, slot: usize, info: &FlowInfo) {

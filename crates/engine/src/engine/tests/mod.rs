@@ -9,6 +9,7 @@ mod direct;
 mod fake_channels;
 mod fast_open;
 mod flood;
+mod giving_back;
 mod hostile;
 mod ipv6;
 mod leftovers;

@@ -6,7 +6,7 @@
 use crate::control::names::Twin;
 use crate::flow::tcp::open::TcpConfig;
 use crate::work::{Link, Sighting};
-use crate::{Engine, EngineConfig, FastOpenMode, HostSide, Quotas, STAGING_LEN};
+use crate::{Engine, EngineConfig, FastOpenMode, GivenBack, HostSide, Quotas, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{
@@ -37,6 +37,9 @@ pub(super) struct Memory {
     /// What captures were given, of the packets that `wants` picks.
     pub(super) seen: Vec<(Sighting, Vec<u8>)>,
     pub(super) wants: Option<fn(&Sighting) -> bool>,
+    /// What is given back waits in `going_back` until the test spoils and reports it.
+    pub(super) gives_back_later: bool,
+    pub(super) going_back: Vec<(SessionId, u64, u32)>,
 }
 
 impl Memory {
@@ -52,6 +55,11 @@ impl Memory {
         }
         &mut self.regions[at]
     }
+
+    /// Nobody needs these octets, so that whoever still does notices.
+    pub(super) fn spoil(&mut self, (session, offset, len): (SessionId, u64, u32)) {
+        self.write(session, offset, &vec![0xdd; len as usize]);
+    }
 }
 
 impl HostSide for Memory {
@@ -66,9 +74,13 @@ impl HostSide for Memory {
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
     }
-    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) {
-        // Spoilt, so that whoever still needs it notices.
-        self.write(session, offset, &vec![0xdd; len as usize]);
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
+        if self.gives_back_later {
+            self.going_back.push((session, offset, len));
+            return GivenBack::Later;
+        }
+        self.spoil((session, offset, len));
+        GivenBack::Now
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {

@@ -1,0 +1,126 @@
+//! Pages that go back to the system by the driver, which takes its time: what is theirs is nobody's until it says so.
+
+use super::world::{A, B, LAYOUT, World, pattern};
+use crate::hostif::users::{Resource, UserIdx};
+use toe_base::{Cred, SessionId};
+
+const MIB: usize = 1 << 20;
+
+/// B's programs have received much, are idle, and what they do not need any more is about to go back.
+fn with_pages_on_their_way() -> (World, (usize, usize)) {
+    let mut world = World::new();
+    world.sides[B].memory.gives_back_later = true;
+    let conns = world.connected();
+    assert!(world.transfer(A, conns, &pattern(3 * MIB, 1), 20_000));
+    world.run_ms(5_000);
+    let side = &world.sides[B];
+    let going_back: u64 = side.memory.going_back.iter().map(|(_, _, len)| u64::from(*len)).sum();
+    assert!(going_back > 0, "its blocks go back");
+    let arena = &side.engine.sessions.get(side.session).expect("open").arena;
+    assert_eq!((arena.used(), arena.retired()), (going_back, going_back));
+    (world, conns)
+}
+
+fn report_all(world: &mut World, gone: bool) {
+    let side = &mut world.sides[B];
+    for (session, offset, len) in std::mem::take(&mut side.memory.going_back) {
+        if gone {
+            side.memory.spoil((session, offset, len));
+        }
+        side.engine.handle_given_back(session, offset, len, gone);
+    }
+}
+
+#[test]
+fn what_is_on_its_way_is_not_handed_out() {
+    let (mut world, conns) = with_pages_on_their_way();
+    let before = world.sides[B].conns[conns.1].received.len();
+    world.sides[B].reads = false;
+    let now = world.now;
+    world.sides[A].send(now, conns.0, &pattern(50_000, 7));
+    world.run_ms(1_000);
+    // The pages go now, with whatever is there.
+    let reported = world.sides[B].memory.going_back.len();
+    report_all(&mut world, true);
+    world.sides[B].reads = true;
+    let now = world.now;
+    world.sides[B].read(now, conns.1);
+    assert!(world.run_until(5_000, |w| w.sides[B].conns[conns.1].received.len() == before + 50_000));
+    assert!(
+        world.sides[B].conns[conns.1].received[before..] == pattern(50_000, 7),
+        "it was written elsewhere"
+    );
+    assert!(reported > 0);
+    let arena = &world.sides[B].engine.sessions.get(world.sides[B].session).expect("open").arena;
+    assert_eq!(arena.retired(), 0);
+    world.sides[B].engine.audit_memory().expect("sound");
+}
+
+#[test]
+fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it() {
+    let (mut world, _) = with_pages_on_their_way();
+    let now = world.now;
+    let side = &mut world.sides[B];
+    let session = side.session;
+    side.engine.close_session(now, session, &mut side.memory);
+    while side.engine.poll_closing(now, &mut side.memory) > 0 {}
+    assert!(side.engine.session_drained(session), "though {:?}", side.memory.going_back);
+    side.engine.forget_session(session);
+    let late = side.memory.going_back[0];
+    side.engine.handle_given_back(late.0, late.1, late.2, true);
+    assert_eq!(side.engine.open_session(Cred::default(), LAYOUT), Some(session), "the number is used again");
+    report_all(&mut world, true);
+    let side = &mut world.sides[B];
+    let arena = &side.engine.sessions.get(session).expect("open").arena;
+    assert_eq!((arena.used(), arena.retired(), arena.touched()), (0, 0, 0));
+    side.engine.audit_memory().expect("sound");
+    side.engine.audit_users().expect("sound");
+}
+
+fn charged(world: &World) -> u64 {
+    let users = world.sides[B].engine.users();
+    users.by_uid(0).map_or(0, |user| user.used(Resource::ReceiveMemory))
+}
+
+/// The next trim, of which nobody has said yet that it is over.
+fn trim(world: &mut World) -> (SessionId, u64, u32) {
+    let side = &mut world.sides[B];
+    for second in 0..3 {
+        side.engine.poll_trim(world.now.after_us(second * 1_000_001), &mut side.memory);
+    }
+    assert_eq!(side.memory.going_back.len(), 1, "one at a time");
+    side.memory.going_back[0]
+}
+
+#[test]
+fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
+    let (mut world, conns) = with_pages_on_their_way();
+    report_all(&mut world, true);
+    let session = world.sides[B].session;
+    let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
+    let large = arena.alloc(4 << 20).expect("room");
+    arena.free(large);
+    // What an arena has cost shows once it is asked for again.
+    world.sides[B].engine.sessions.users_mut();
+    let before = charged(&world);
+    assert!(before > 2 << 20, "{before}");
+    let (_, offset, len) = trim(&mut world);
+    assert_eq!(charged(&world), before, "they may be there");
+    assert!(!world.sides[B].engine.has_trims(), "nobody has to look again before it is over");
+    let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
+    assert_eq!(arena.trimmed_from(), Some(offset));
+    let taken = arena.alloc(4096).expect("before where it begins");
+    assert!(taken.offset < offset);
+    arena.free(taken);
+    assert!(world.transfer(A, conns, &pattern(MIB, 2), 20_000), "in what is left");
+    // They stayed: nobody is told otherwise.
+    world.run_ms(5_000);
+    world.sides[B].memory.going_back.retain(|range| range.1 != offset);
+    world.sides[B].engine.handle_given_back(session, offset, len, false);
+    assert_eq!(charged(&world), before);
+    report_all(&mut world, true);
+    let (_, _, len) = trim(&mut world);
+    report_all(&mut world, true);
+    assert_eq!(charged(&world), before - u64::from(len));
+    world.sides[B].engine.audit_users().expect("sound");
+}
