@@ -9,6 +9,7 @@ use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::porter::ask::{self, Ask, Evidence, Home, Matter};
+use crate::porter::pages::GivenBack;
 use crate::report::View;
 use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -74,6 +75,7 @@ impl Daemon {
             | Matter::AnchorsMade { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
+            Matter::GivenBack { uid, .. } => Some(*uid),
             Matter::TwinsGone(_) => None,
         }
     }
@@ -87,7 +89,7 @@ impl Daemon {
         }
     }
 
-    fn attend(&mut self, now: Instant, matter: Matter) -> ask::Answer {
+    pub(crate) fn attend(&mut self, now: Instant, matter: Matter) -> ask::Answer {
         match matter {
             Matter::Open(newcomer) => match self.connections.add(newcomer) {
                 Ok(place) => ask::Answer::Opened { place },
@@ -117,6 +119,16 @@ impl Daemon {
             Matter::Close { place } => {
                 self.end_connection(now, place);
                 ask::Answer::Closed(self.connections.take(place))
+            }
+            Matter::GivenBack { pages, .. } => {
+                for GivenBack { pages, is_gone } in pages {
+                    // Else the number is another's by now.
+                    if self.sessions.region(pages.session).is_some_and(|region| region.is_same(&pages.region))
+                    {
+                        self.engine.handle_given_back(pages.session, pages.offset, pages.len, is_gone);
+                    }
+                }
+                ask::Answer::Done
             }
             Matter::TwinsGone(gone) => {
                 for identity in gone {
@@ -293,7 +305,8 @@ impl Daemon {
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let uid = peer.uid;
-        let (session, [region, bell]) = Session::create(id, layout, (peer, process), place, now)?;
+        let way = (place, connection.pages.clone());
+        let (session, [region, bell]) = Session::create(id, layout, (peer, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;

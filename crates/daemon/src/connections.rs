@@ -3,6 +3,7 @@
 
 use crate::policy::Credentials;
 use crate::porter::ask::Newcomer;
+use crate::porter::pages::PagesOut;
 use crate::porter::socket;
 use rustix::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,6 +22,7 @@ pub struct Connection {
     /// Until a session has it.
     pub process: Option<OwnedFd>,
     pub session: Option<SessionId>,
+    pub pages: PagesOut,
     /// It has ended for the engine, and waits for the porter to close it.
     ended: bool,
 }
@@ -51,8 +53,8 @@ impl Connections {
         if place >= CONNECTIONS_MAX {
             return Err(newcomer.socket);
         }
-        let Newcomer { socket, who, process, program } = newcomer;
-        let connection = Connection { socket, who, program, process, session: None, ended: false };
+        let Newcomer { socket, who, process, program, pages } = newcomer;
+        let connection = Connection { socket, who, program, process, pages, session: None, ended: false };
         match self.table.get_mut(place) {
             Some(slot) => *slot = Some(connection),
             None => self.table.push(Some(connection)),

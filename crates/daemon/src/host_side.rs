@@ -10,6 +10,7 @@ use toe_abi::capture::Program;
 use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
+use toe_abi::region::PAGE;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_engine::{GivenBack, HostSide, Sighting, SightingEnd};
 use toe_ring::Region;
@@ -18,7 +19,7 @@ use toe_ring::Region;
 const STAGING: SessionId = SessionId(0);
 
 impl Sessions {
-    fn region(&self, id: SessionId) -> Option<&Region> {
+    pub(crate) fn region(&self, id: SessionId) -> Option<&Region> {
         match self.slot(id) {
             _ if id == STAGING => Some(&self.staging),
             Some(Slot::Live(session)) => Some(&session.region),
@@ -108,8 +109,18 @@ impl HostSide for Sessions {
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
-        let punched = self.region(session).map(|region| region.fill_hole(offset, u64::from(len)));
-        if let Some(Ok(())) = punched { GivenBack::Now } else { GivenBack::Kept }
+        if session != STAGING {
+            if u64::from(len) < PAGE {
+                return GivenBack::Now;
+            }
+            // Its host has it too, so it is not for this thread to punch.
+            let sent = self.send_pages(session, offset, len);
+            return if sent { GivenBack::Later } else { GivenBack::Kept };
+        }
+        match self.staging.fill_hole(offset, u64::from(len)) {
+            Ok(()) => GivenBack::Now,
+            Err(_) => GivenBack::Kept,
+        }
     }
 
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {

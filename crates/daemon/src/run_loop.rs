@@ -108,6 +108,7 @@ impl Daemon {
         self.forget_unread();
         self.stages.done(Stage::Completions, completions);
         self.sessions.captures.hand_on();
+        self.sessions.ring_for_pages();
         frames + neighbours + completions
     }
 
@@ -422,6 +423,7 @@ impl Daemon {
     fn trim(&mut self, now: Instant) {
         if now >= self.trim_at {
             self.engine.poll_trim(now, &mut self.sessions);
+            self.sessions.ring_for_pages();
             self.trim_at = now.after_us(TRIM_AGAIN_US);
         }
     }

@@ -8,8 +8,10 @@ use crate::capture::Captures;
 use crate::channels::Channels;
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
+use crate::porter::pages::{Pages, PagesOut};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use toe_abi::attach::FenceReason;
 use toe_abi::region::{FENCED, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
@@ -54,6 +56,8 @@ pub struct Session {
     pub layout: RegionLayout,
     /// The control connection that it came by, as a place in the table.
     pub connection: u32,
+    /// By which pages of its region go back to the system.
+    pages: PagesOut,
     pub region: Region,
     pub doorbell: EngineDoorbell,
     pub queue_sets: Vec<EngineQueueSet>,
@@ -76,7 +80,7 @@ impl Session {
         id: SessionId,
         layout: RegionLayout,
         (peer, process): (Peer, Option<OwnedFd>),
-        connection: u32,
+        (connection, pages): (u32, PagesOut),
         now: Instant,
     ) -> std::io::Result<(Session, [OwnedFd; 2])> {
         let (region, memory) = Region::create_for(&layout, id.0)?;
@@ -87,6 +91,7 @@ impl Session {
             peer,
             layout,
             connection,
+            pages,
             doorbell: EngineDoorbell::new(region.clone(), bell),
             region,
             queue_sets: Vec::new(),
@@ -160,6 +165,7 @@ impl Session {
 #[derive(Debug)]
 pub struct Remains {
     pub region: Region,
+    pages: PagesOut,
     pub layout: RegionLayout,
 }
 
@@ -189,6 +195,8 @@ pub struct Sessions {
     pub(crate) interrupts_carry_nothing: bool,
     /// Sessions whose doorbells are not heard, and until when.
     muted: VecDeque<(SessionId, Instant)>,
+    /// Bells of users' threads for which there are pages to be given back.
+    page_bells: Vec<Arc<EventFd>>,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -215,6 +223,7 @@ impl Sessions {
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
             muted: VecDeque::new(),
+            page_bells: Vec::new(),
             faults: Vec::new(),
         })
     }
@@ -249,7 +258,11 @@ impl Sessions {
     pub fn close(&mut self, id: SessionId) {
         let Some(slot) = self.slots.get_mut(id.index()) else { return };
         if let Slot::Live(session) = slot {
-            *slot = Slot::Closing(Remains { region: session.region.clone(), layout: session.layout });
+            *slot = Slot::Closing(Remains {
+                region: session.region.clone(),
+                pages: session.pages.clone(),
+                layout: session.layout,
+            });
             self.live.retain(|&live| live != id);
             self.closing.push(id);
             self.channels.forget_session(id);
@@ -261,6 +274,28 @@ impl Sessions {
         if let Some(slot @ Slot::Closing(_)) = self.slots.get_mut(id.index()) {
             *slot = Slot::Free;
             self.closing.retain(|&closing| closing != id);
+        }
+    }
+
+    /// Hands pages of a session's region to its user's thread, which gives them back to the system. `false`: they stay.
+    pub(crate) fn send_pages(&mut self, id: SessionId, offset: u64, len: u32) -> bool {
+        let (region, out) = match self.slots.get(id.index()) {
+            Some(Slot::Live(session)) => (&session.region, &session.pages),
+            Some(Slot::Closing(remains)) => (&remains.region, &remains.pages),
+            Some(Slot::Free) | None => return false,
+        };
+        let sent = out.send(Pages { session: id, region: region.clone(), offset, len });
+        if sent && !self.page_bells.iter().any(|bell| Arc::ptr_eq(bell, out.bell())) {
+            self.page_bells.push(Arc::clone(out.bell()));
+        }
+        sent
+    }
+
+    /// Wakes the threads to which pages were handed.
+    pub(crate) fn ring_for_pages(&mut self) {
+        for bell in self.page_bells.drain(..) {
+            // Own eventfds do not fail.
+            let _ = bell.signal();
         }
     }
 

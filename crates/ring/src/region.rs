@@ -332,8 +332,16 @@ impl Region {
         Ok(())
     }
 
+    /// Whether it is the same mapping, and not just one of another session with its number.
+    pub fn is_same(&self, other: &Region) -> bool {
+        Arc::ptr_eq(&self.mapping, &other.mapping)
+    }
+
     /// Gives the memory of the whole pages in a range back to the system; they read as zero afterwards. The octets
     /// of the range must mean nothing to anyone any more.
+    ///
+    /// It waits for the lock of the file's inode, which whoever has the file holds for as long as he likes: a `write` to it
+    /// of memory that comes late. So not to be called for a host's region by a thread for which others wait.
     pub fn fill_hole(&self, offset: u64, len: u64) -> Result<()> {
         if !self.contains(offset, len) {
             return Err(Errno::INVAL);

@@ -3,6 +3,7 @@
 //! A thread of the porter has one [`Ask`] on its way at a time: it sends the next when the last was answered. So what
 //! waits for the engine's thread is bounded by the number of users, and they take turns.
 
+use super::pages::{GivenBack, PagesOut};
 use crate::anchors::{HomeId, Identity};
 use crate::channels::Unread;
 use crate::policy::Credentials;
@@ -33,6 +34,8 @@ pub enum Matter {
     Bad { place: u32, bad: BadMessage },
     /// The connection is at its end. Answer: [`Answer::Closed`].
     Close { place: u32 },
+    /// Pages of regions of the user's sessions are gone, or stay. Answer: [`Answer::Done`].
+    GivenBack { uid: u32, pages: Vec<GivenBack> },
     /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
     TwinsGone(Vec<u64>),
 }
@@ -47,6 +50,8 @@ pub struct Newcomer {
     pub process: Option<OwnedFd>,
     /// As `ps` shows it.
     pub program: String,
+    /// By which pages of its session go back to the system.
+    pub pages: PagesOut,
 }
 
 /// What a request's descriptor turned out to be. The descriptor itself is closed by then, or never leaves the kernel's own

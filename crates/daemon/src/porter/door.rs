@@ -282,7 +282,7 @@ impl Door {
         let shared = Arc::new(Shared {
             connections: AtomicUsize::new(0),
             watch: TwinWatch::new()?,
-            bell: EventFd::new()?,
+            bell: Arc::new(EventFd::new()?),
         });
         let user = User::new(self.desk.clone(), Arc::clone(&shared), receiver)?;
         spawn("toe-user", move || user.run())?;

@@ -8,11 +8,14 @@
 //! that accepts ([`door`]), which touches nothing that a program has sent. It also watches the kernel sockets that were
 //! shown ([`watch`]), so that a user whose thread stands still does not keep names that the kernel has given to others.
 //!
+//! Pages of a session's region go back to the system on its user's thread, too ([`pages`]).
+//!
 //! Started by `daemon` once hosts may come; heard by the run loop.
 
 pub(crate) mod ask;
 mod door;
 mod evidence;
+pub(crate) mod pages;
 pub(crate) mod socket;
 mod user;
 mod watch;

@@ -3,6 +3,7 @@
 
 use super::ask::{Answer, Ask, Evidence, Matter, Newcomer};
 use super::evidence;
+use super::pages::PagesIn;
 use super::socket::{self, Packet};
 use super::watch::TwinWatch;
 use crate::anchors::AnchorMaker;
@@ -64,8 +65,8 @@ pub(super) struct Shared {
     /// Connections that the thread has or is about to get.
     pub(super) connections: AtomicUsize,
     pub(super) watch: TwinWatch,
-    /// Rung when there is an errand, or no porter any more.
-    pub(super) bell: EventFd,
+    /// Rung when there is an errand, when there are pages to be given back, or no porter any more.
+    pub(super) bell: Arc<EventFd>,
 }
 
 /// One connection.
@@ -81,6 +82,7 @@ pub(super) struct User {
     desk: Desk,
     shared: Arc<Shared>,
     errands: Receiver<Errand>,
+    pages: PagesIn,
     epoll: OwnedFd,
     visits: Vec<Option<Visit>>,
     answers: Receiver<Answer>,
@@ -99,11 +101,12 @@ pub(super) struct Gone;
 impl User {
     pub(super) fn new(desk: Desk, shared: Arc<Shared>, errands: Receiver<Errand>) -> std::io::Result<User> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         // One answer to one ask.
         let (answers_to, answers) = sync_channel(1);
         Ok(User {
             desk,
+            pages: PagesIn::new(&shared.bell),
             shared,
             errands,
             epoll,
@@ -126,7 +129,10 @@ impl User {
         let events = self.wait()?;
         for event in events.into_iter().flatten() {
             match event {
-                BELL => self.run_errands()?,
+                BELL => {
+                    self.run_errands()?;
+                    self.give_pages_back()?;
+                }
                 at => self.serve(at as usize)?,
             }
         }
@@ -174,6 +180,15 @@ impl User {
         }
     }
 
+    /// Some pages go back to the system; the engine's thread hears which.
+    fn give_pages_back(&mut self) -> Result<(), Gone> {
+        let pages = self.pages.give_back();
+        if !pages.is_empty() {
+            self.ask_and_wait(Matter::GivenBack { uid: self.shared.uid, pages })?;
+        }
+        Ok(())
+    }
+
     /// A connection has come; the engine's thread gives it a place.
     fn admit(&mut self, socket: OwnedFd) -> Result<(), Gone> {
         let Some(newcomer) = self.newcomer(&socket) else {
@@ -206,6 +221,7 @@ impl User {
             socket: socket.as_fd().try_clone_to_owned().ok()?,
             process: sys::peer_process(socket).or_else(|| open_process(who.pid)),
             program: program_of(who.pid),
+            pages: self.pages.out(),
             who,
         })
     }

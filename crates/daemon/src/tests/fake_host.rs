@@ -136,6 +136,8 @@ impl Control {
 pub(crate) struct FakeHost {
     pub(crate) control: Control,
     pub(crate) region: Region,
+    /// The region's file.
+    pub(crate) memory: OwnedFd,
     pub(crate) layout: RegionLayout,
     pub(crate) doorbell: HostDoorbell,
     pub(crate) queue: HostQueueSet,
@@ -152,11 +154,15 @@ pub(crate) struct FakeHost {
 impl FakeHost {
     pub(crate) fn attach(daemon: &mut Daemon) -> FakeHost {
         let control = Control::new(daemon);
-        let (reply, fds) = control.ask(daemon, Request::Hello { room: 0 });
+        FakeHost::attach_by(daemon, control)
+    }
+
+    pub(crate) fn attach_by(daemon: &mut Daemon, control: Control) -> FakeHost {
+        let (reply, fds) = control.ask_meanwhile(daemon, Request::Hello { room: 0 });
         let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
         let [memory, bell, home] = <[OwnedFd; 3]>::try_from(fds).expect("three descriptors");
         let region = Region::map(&memory, layout.len()).expect("mapped");
-        let (reply, mut fds) = control.ask(daemon, Request::AddQueueSet);
+        let (reply, mut fds) = control.ask_meanwhile(daemon, Request::AddQueueSet);
         assert_eq!(reply, Reply::QueueSet { index: 0 });
         let irq = fds.pop().expect("an interrupt");
         FakeHost {
@@ -165,6 +171,7 @@ impl FakeHost {
             send_at: layout.send_offset(),
             control,
             region,
+            memory,
             layout,
             completions: VecDeque::new(),
             home,

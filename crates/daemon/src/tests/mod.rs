@@ -6,8 +6,10 @@ mod direct;
 mod fake_host;
 mod follow;
 mod fuse;
+mod giving_back;
 mod hostile;
 mod porter;
+mod stuck_page;
 mod transfer;
 mod turns;
 
