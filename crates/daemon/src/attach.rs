@@ -75,7 +75,7 @@ impl Daemon {
             | Matter::AnchorsMade { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
-            Matter::GivenBack { uid, .. } => Some(*uid),
+            Matter::GivenBack(pages) => Some(self.sessions.get(pages.first()?.pages.session)?.peer.uid),
             Matter::TwinsGone(_) => None,
         }
     }
@@ -120,7 +120,7 @@ impl Daemon {
                 self.end_connection(now, place);
                 ask::Answer::Closed(self.connections.take(place))
             }
-            Matter::GivenBack { pages, .. } => {
+            Matter::GivenBack(pages) => {
                 for GivenBack { pages, is_gone } in pages {
                     // Else the number is another's by now.
                     if self.sessions.region(pages.session).is_some_and(|region| region.is_same(&pages.region))

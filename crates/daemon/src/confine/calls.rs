@@ -78,7 +78,7 @@ calls! {
     SYS_munmap, Any, "the same", "memory only";
     SYS_mremap, Any, "the allocator", "memory only";
     SYS_mprotect, Any, "the allocator, stacks of threads", "memory only";
-    SYS_madvise, Any, "pages of a region given back", "memory only";
+    SYS_madvise, Any, "pages given back: by the engine's thread those of staging memory, of a region by its user's", "staging memory is this process's alone";
     SYS_memfd_create, Any, "regions, channels, reports", "memory only";
     SYS_ftruncate, Any, "their size", "memory objects only";
     SYS_fallocate, Any, "pages of a region given back", "memory objects only";

@@ -35,7 +35,7 @@ pub enum Matter {
     /// The connection is at its end. Answer: [`Answer::Closed`].
     Close { place: u32 },
     /// Pages of regions of the user's sessions are gone, or stay. Answer: [`Answer::Done`].
-    GivenBack { uid: u32, pages: Vec<GivenBack> },
+    GivenBack(Vec<GivenBack>),
     /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
     TwinsGone(Vec<u64>),
 }

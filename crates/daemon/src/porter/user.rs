@@ -184,7 +184,7 @@ impl User {
     fn give_pages_back(&mut self) -> Result<(), Gone> {
         let pages = self.pages.give_back();
         if !pages.is_empty() {
-            self.ask_and_wait(Matter::GivenBack { uid: self.shared.uid, pages })?;
+            self.ask_and_wait(Matter::GivenBack(pages))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::fake_host::{Control, FakeHost};
 use super::stuck_page::StuckPage;
-use super::{daemon, settle, until};
+use super::{daemon_with, settle, until};
 use crate::daemon::Daemon;
 use crate::porter::ask::Matter;
 use crate::porter::pages::{GivenBack, Pages};
@@ -134,7 +134,7 @@ fn a_host_that_holds_its_regions_lock_holds_up_its_user_alone() {
     if !is_able() {
         return;
     }
-    let mut daemon = daemon();
+    let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
     let mut hostile = attach_user(&mut daemon, USER);
@@ -168,7 +168,7 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     if !is_able() {
         return;
     }
-    let mut daemon = daemon();
+    let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
     let mut server = FakeHost::attach(&mut daemon);
     let mut host = attach_user(&mut daemon, USER);
     let id = session_of(&daemon, USER);
@@ -179,7 +179,7 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     let (others, _memory) = Region::create(host.layout.len()).expect("a region");
     let len = memory_of(&daemon, id);
     let pages = Pages { session: id, region: others, offset: host.layout.receive_offset(), len: len as u32 };
-    let report = Matter::GivenBack { uid: USER, pages: vec![GivenBack { pages, is_gone: true }] };
+    let report = Matter::GivenBack(vec![GivenBack { pages, is_gone: true }]);
     let now = daemon.clock.now();
     daemon.attend(now, report);
     assert_eq!(memory_of(&daemon, id), len);

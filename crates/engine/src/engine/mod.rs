@@ -9,7 +9,7 @@
 //!
 //! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
-//! `poll_closing`, `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`.
+//! `poll_closing`, `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`; now and then `poll_trim`.
 
 mod accept;
 mod audit;
