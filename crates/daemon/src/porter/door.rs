@@ -3,6 +3,7 @@
 //! second it looks at the kernel sockets that are watched.
 
 use super::ask::{Answer, Matter};
+use super::listening::Listening;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
@@ -13,7 +14,7 @@ use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno as OsErrno;
 use rustix::net::SocketFlags;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
+use toe_base::{Endpoint, NetNs};
 use toe_ring::EventFd;
 
 /// Connections that each user may have whatever others do.
@@ -74,6 +76,8 @@ pub(super) struct Door {
     kept: Vec<(u32, OwnedFd)>,
     refused: Arc<AtomicU64>,
     look_at: Option<Instant>,
+    /// What the kernel is asked through; made when it is first wanted.
+    listening: Option<Listening>,
     /// Found gone, and not told yet.
     gone: Vec<u64>,
     answers: Receiver<Answer>,
@@ -101,6 +105,7 @@ impl Door {
             kept: Vec::new(),
             refused,
             look_at: None,
+            listening: None,
             gone: Vec::new(),
             answers,
             answers_to,
@@ -322,8 +327,10 @@ impl Door {
         if !self.users.values().any(is_watching) {
             self.look_at = None;
         } else if self.look_at.is_none_or(|at| at <= Instant::now()) {
+            let own = self.policy.netns;
+            let there = self.listeners_of(own);
             for regular in self.users.values() {
-                match regular.shared.watch.look() {
+                match regular.shared.watch.look(there.as_ref().map(|there| (own, there))) {
                     Ok(gone) => self.gone.extend(gone),
                     Err(error) => tracing::debug!(%error, "the kernel does not say which sockets are open"),
                 }
@@ -334,6 +341,23 @@ impl Door {
             let gone = self.gone.split_off(self.gone.len().saturating_sub(GONE_AT_ONCE));
             self.asked = self.desk.ask(Matter::TwinsGone(gone), &self.answers_to);
         }
+    }
+
+    /// What listens in the engine's own namespace, if sockets that were shown say that they do. `None`: nothing does, or the
+    /// kernel does not tell (its list changed while it came): then it is asked a second later.
+    fn listeners_of(&mut self, own: NetNs) -> Option<HashSet<(u64, Endpoint)>> {
+        if !self.users.values().any(|regular| regular.shared.watch.has_listeners_in(own)) {
+            return None;
+        }
+        if self.listening.is_none() {
+            self.listening = Listening::open().ok();
+        }
+        let listed = self.listening.as_mut()?.list();
+        if let Err(error) = &listed {
+            tracing::debug!(%error, "the kernel does not say which sockets listen");
+            self.listening = None;
+        }
+        listed.ok()
     }
 
     fn count_refusal(&self, why: &str) {

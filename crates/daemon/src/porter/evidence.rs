@@ -2,7 +2,7 @@
 //! ends here, which may take as long as whoever made it likes.
 
 use super::ask::{Evidence, Home};
-use super::watch::TwinWatch;
+use super::watch::{Shown, TwinWatch};
 use crate::anchors::{AnchorMaker, identity_of};
 use crate::channels::{UNREAD_MAX, Unread};
 use crate::sys;
@@ -59,22 +59,21 @@ fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
     if !is_tcp {
         return Err(Errno::EINVAL);
     }
+    // Its owner can change it between two looks, so it is asked what it does before and after it is asked where: a name
+    // that is not its own is only of one that neither listens nor has a port.
+    let standing = standing_of(shown)?;
     let local = rustix::net::getsockname(shown).map_err(invalid)?;
     let local = SocketAddr::try_from(local).map_err(invalid)?;
-    let is_bound = local.port() != 0
-        && match sys::tcp_state(shown) {
-            Some(TCP_LISTEN) => true,
-            Some(TCP_CLOSE) => holds_its_port(shown, local),
-            // Connected, or accepted: who has one connection of a port does not have the port.
-            _ => false,
-        };
     // Its device is its own; a name of the engine's is one of all devices.
-    if !is_bound || sys::device_of(shown) != Some(0) || is_link_local(local) {
+    if local.port() == 0 || sys::device_of(shown) != Some(0) || is_link_local(local) {
         return Err(Errno::EINVAL);
     }
     let netns = sys::netns_of(shown).ok_or(Errno::EINVAL)?;
     let identity = sockopt::socket_cookie(shown).map_err(invalid)?;
-    let listens = sockopt::socket_acceptconn(shown).unwrap_or(false);
+    if standing_of(shown)? != standing {
+        return Err(Errno::EINVAL);
+    }
+    let listens = standing == Standing::Listens;
     let twin = Twin {
         local: Endpoint::from(local),
         v6_only: local.is_ipv6() && sockopt::ipv6_v6only(shown) != Ok(false),
@@ -85,7 +84,7 @@ fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
         listens,
         seen,
     };
-    watch.add(shown, identity, listens)?;
+    watch.add(shown, identity, Shown { local: twin.local, netns, listens })?;
     Ok(Evidence::Twin(twin))
 }
 
@@ -95,12 +94,28 @@ fn monotonic() -> Instant {
     Instant::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
 }
 
+/// What a socket that has a port does with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Listens,
+    Bound,
+}
+
+fn standing_of(shown: &OwnedFd) -> Result<Standing, Errno> {
+    match sys::tcp_state(shown) {
+        Some(TCP_LISTEN) => Ok(Standing::Listens),
+        Some(TCP_CLOSE) if holds_its_port(shown) => Ok(Standing::Bound),
+        // Connected, or accepted: who has one connection of a port does not have the port.
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// Whether a socket that is not connected has the port that it names. One that *was* a connection still names the port
 /// and has it no more; such a socket can be bound (and then says so no longer), while one that has a port cannot.
-fn holds_its_port(shown: &OwnedFd, local: SocketAddr) -> bool {
-    let any: SocketAddr = match local {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+fn holds_its_port(shown: &OwnedFd) -> bool {
+    let any: SocketAddr = match sockopt::socket_domain(shown) {
+        Ok(AddressFamily::INET) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        _ => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     rustix::net::bind(shown, &any) == Err(rustix::io::Errno::INVAL)
 }

@@ -15,6 +15,7 @@
 pub(crate) mod ask;
 mod door;
 mod evidence;
+mod listening;
 pub(crate) mod pages;
 pub(crate) mod socket;
 mod user;

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use toe_abi::errno::Errno;
+use toe_base::{Endpoint, NetNs};
 
 /// Sockets of one user that are watched.
 const TWINS_MAX: usize = 4096;
@@ -20,9 +21,20 @@ const TWINS_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct TwinWatch {
     epoll: OwnedFd,
-    /// By identity; whether it listened when it was shown.
-    known: Mutex<HashMap<u64, bool>>,
+    /// By identity.
+    known: Mutex<HashMap<u64, Shown>>,
 }
+
+/// What a socket was when it was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) local: Endpoint,
+    pub(super) netns: NetNs,
+    pub(super) listens: bool,
+}
+
+/// What listens in one network namespace, by identity and address.
+pub(super) type ListenersOf<'a> = (NetNs, &'a HashSet<(u64, Endpoint)>);
 
 impl TwinWatch {
     pub(super) fn new() -> std::io::Result<TwinWatch> {
@@ -30,16 +42,20 @@ impl TwinWatch {
         Ok(TwinWatch { epoll, known: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u64, bool>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Shown>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches a TCP socket from here on; its descriptor may be closed.
-    pub(super) fn add(&self, socket: impl AsFd, identity: u64, listens: bool) -> Result<(), Errno> {
+    pub(super) fn add(&self, socket: impl AsFd, identity: u64, shown: Shown) -> Result<(), Errno> {
         let mut known = self.known();
-        if let Some(listened) = known.get_mut(&identity) {
+        if let Some(before) = known.get_mut(&identity) {
+            // What rests on it rests on what it was; once that was looked at it may be shown as what it is.
+            if (before.local, before.netns) != (shown.local, shown.netns) {
+                return Err(Errno::EINVAL);
+            }
             // It is open, being shown, so its registration is there.
-            *listened |= listens;
+            before.listens |= shown.listens;
             return Ok(());
         }
         if known.len() >= TWINS_MAX {
@@ -51,7 +67,7 @@ impl TwinWatch {
             Ok(()) | Err(OsErrno::EXIST) => {}
             Err(_) => return Err(Errno::EMFILE),
         }
-        known.insert(identity, listens);
+        known.insert(identity, shown);
         Ok(())
     }
 
@@ -64,8 +80,14 @@ impl TwinWatch {
         self.known().is_empty()
     }
 
-    /// Those that are gone, or listen no more, since the last look.
-    pub(super) fn look(&self) -> std::io::Result<Vec<u64>> {
+    /// Whether there is one that listened in this namespace when it was shown.
+    pub(super) fn has_listeners_in(&self, netns: NetNs) -> bool {
+        self.known().values().any(|shown| shown.listens && shown.netns == netns)
+    }
+
+    /// Those that are gone, or listen no more where they did, since the last look. Of other namespaces than that of which the
+    /// list is known only that they are open and have not hung up.
+    pub(super) fn look(&self, listeners: Option<ListenersOf<'_>>) -> std::io::Result<Vec<u64>> {
         // Nothing is added meanwhile, or it would be missing from the list.
         let mut known = self.known();
         if known.is_empty() {
@@ -83,10 +105,16 @@ impl TwinWatch {
             events.clear();
         }
         let hung: HashSet<u64> = events.iter().map(|event: &epoll::Event| event.data.u64()).collect();
-        let is_gone = |identity: &u64, listened: &bool| {
-            !open.contains(identity) || (*listened && hung.contains(identity))
+        let is_elsewhere = |identity: u64, shown: &Shown| {
+            let of_here = listeners.filter(|(netns, _)| *netns == shown.netns);
+            of_here.is_some_and(|(_, there)| !there.contains(&(identity, shown.local)))
         };
-        let gone: Vec<u64> = known.iter().filter(|(i, l)| is_gone(i, l)).map(|(i, _)| *i).collect();
+        let stopped =
+            |identity: u64, shown: &Shown| hung.contains(&identity) || is_elsewhere(identity, shown);
+        let is_gone = |identity: u64, shown: &Shown| {
+            !open.contains(&identity) || shown.listens && stopped(identity, shown)
+        };
+        let gone: Vec<u64> = known.iter().filter(|(i, shown)| is_gone(**i, shown)).map(|(i, _)| *i).collect();
         gone.iter().for_each(|identity| {
             known.remove(identity);
         });
@@ -109,6 +137,30 @@ mod tests {
 
     const NONE: [u64; 0] = [];
 
+    fn shown(socket: &TcpListener, listens: bool) -> Shown {
+        Shown { local: socket.local_addr().expect("bound").into(), netns: NetNs(1), listens }
+    }
+
+    /// A socket that was shut down and connected to itself does not hang up, and one that is bound to a device is still open.
+    #[test]
+    fn one_that_listens_elsewhere_is_gone_although_it_is_open() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let (socket, identity) = listening();
+        watch(&twins, &socket, identity);
+        let there = HashSet::from([(identity, shown(&socket, true).local)]);
+        assert_eq!(twins.look(Some((NetNs(1), &there))).expect("a look"), NONE);
+        let moved = HashSet::from([(identity, Endpoint::new([127, 0, 0, 1], 1))]);
+        assert_eq!(
+            twins.look(Some((NetNs(2), &moved))).expect("a look"),
+            NONE,
+            "a list of another namespace"
+        );
+        let other = Shown { local: Endpoint::new([127, 0, 0, 1], 1), ..shown(&socket, true) };
+        assert_eq!(twins.add(&socket, identity, other), Err(Errno::EINVAL), "before it was looked at");
+        assert_eq!(twins.look(Some((NetNs(1), &moved))).expect("a look"), [identity]);
+        assert_eq!(twins.add(&socket, identity, other), Ok(()));
+    }
+
     fn listening() -> (TcpListener, u64) {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let identity = sockopt::socket_cookie(&socket).expect("a cookie");
@@ -118,7 +170,7 @@ mod tests {
     /// Watches through a copy that is closed at once, as the porter does.
     fn watch(watch: &TwinWatch, socket: &TcpListener, identity: u64) {
         let copy = socket.try_clone().expect("a copy");
-        watch.add(&copy, identity, true).expect("watched");
+        watch.add(&copy, identity, shown(socket, true)).expect("watched");
     }
 
     #[test]
@@ -128,15 +180,15 @@ mod tests {
         watch(&twins, &one, first);
         watch(&twins, &one, first);
         watch(&twins, &two, second);
-        assert_eq!(twins.look().expect("a look"), NONE);
+        assert_eq!(twins.look(None).expect("a look"), NONE);
         let copy = one.try_clone().expect("a copy");
         drop(one);
-        assert_eq!(twins.look().expect("a look"), NONE, "a copy is open");
+        assert_eq!(twins.look(None).expect("a look"), NONE, "a copy is open");
         drop(copy);
-        assert_eq!(twins.look().expect("a look"), [first]);
-        assert_eq!(twins.look().expect("a look"), NONE, "told once");
+        assert_eq!(twins.look(None).expect("a look"), [first]);
+        assert_eq!(twins.look(None).expect("a look"), NONE, "told once");
         drop(two);
-        assert_eq!(twins.look().expect("a look"), [second]);
+        assert_eq!(twins.look(None).expect("a look"), [second]);
         assert!(twins.is_empty());
     }
 
@@ -146,8 +198,8 @@ mod tests {
         let (socket, identity) = listening();
         watch(&twins, &socket, identity);
         rustix::net::shutdown(&socket, Shutdown::Both).expect("shut down");
-        assert_eq!(twins.look().expect("a look"), [identity]);
-        assert_eq!(twins.look().expect("a look"), NONE);
+        assert_eq!(twins.look(None).expect("a look"), [identity]);
+        assert_eq!(twins.look(None).expect("a look"), NONE);
     }
 
     #[test]
@@ -157,10 +209,12 @@ mod tests {
         let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None).expect("a socket");
         let at: std::net::SocketAddr = "127.0.0.1:0".parse().expect("an address");
         rustix::net::bind(&socket, &at).expect("bound");
-        twins.add(&socket, 7, false).expect("watched");
-        assert_eq!(twins.look().expect("a look"), NONE);
+        twins
+            .add(&socket, 7, Shown { local: Endpoint::from(at), netns: NetNs(1), listens: false })
+            .expect("watched");
+        assert_eq!(twins.look(None).expect("a look"), NONE);
         drop(socket);
-        assert_eq!(twins.look().expect("a look"), [7]);
+        assert_eq!(twins.look(None).expect("a look"), [7]);
     }
 
     #[test]
@@ -168,10 +222,10 @@ mod tests {
         let twins = TwinWatch::new().expect("an epoll");
         let (socket, _) = listening();
         for identity in 0..TWINS_MAX as u64 {
-            twins.known().insert(identity, true);
+            twins.known().insert(identity, shown(&socket, true));
         }
-        assert_eq!(twins.add(&socket, u64::MAX, true), Err(Errno::EMFILE));
-        assert_eq!(twins.add(&socket, 5, true), Ok(()), "it is known");
+        assert_eq!(twins.add(&socket, u64::MAX, shown(&socket, true)), Err(Errno::EMFILE));
+        assert_eq!(twins.add(&socket, 5, shown(&socket, true)), Ok(()), "it is known");
     }
 
     #[test]
