@@ -81,7 +81,6 @@ calls! {
     SYS_madvise, Any, "pages given back: by the engine's thread those of staging memory, of a region by its user's", "staging memory is this process's alone";
     SYS_memfd_create, Any, "regions, channels, reports", "memory only";
     SYS_ftruncate, Any, "their size", "memory objects only";
-    SYS_fallocate, Any, "pages of a region given back", "memory objects only";
 
     // Sessions: descriptors that are made for a host.
     SYS_eventfd2, Any, "doorbells", "nothing to wait for";

@@ -96,9 +96,9 @@ impl Control {
         fds: &[BorrowedFd<'_>],
     ) -> (Reply, Vec<OwnedFd>) {
         self.send(request.encode().as_bytes(), fds).expect("sent");
+        // Who has just come by the socket may not be anybody's yet, so that all seem to be at rest.
+        let (reply, fds) = self.answer_meanwhile(daemon);
         settle(daemon);
-        let (packet, fds) = self.receive().expect("an answer");
-        let reply = Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply");
         assert!(self.receive().is_none(), "exactly one answer");
         (reply, fds)
     }

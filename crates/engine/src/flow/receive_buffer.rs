@@ -14,7 +14,8 @@
 
 use crate::flow::pressure::Pressure;
 use crate::flow::reassembly::SeqRange;
-use crate::hostif::{GivenBack, HostSide};
+use crate::hostif::GivenBack;
+use crate::hostif::HostSide;
 use crate::work::Payload;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block, ORDER_MIN};
