@@ -45,7 +45,8 @@ impl World {
             node.engine.handle_given_back(session, range.start, (range.end - range.start) as u32, true);
         }
         node.engine.poll_trim(clock, &mut node.memory);
-        let mut moved = node.engine.poll_local(clock, &mut node.memory, budget) > 0;
+        let mut moved = node.engine.poll_closing(clock, &mut node.memory) > 0;
+        moved |= node.engine.poll_local(clock, &mut node.memory, budget) > 0;
         node.outbox.room = if self.healed { usize::MAX } else { room };
         node.outbox.lend(self.network.buffer());
         let refused = node.outbox.refused;
