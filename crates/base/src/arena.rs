@@ -104,20 +104,39 @@ impl Arena {
             (at + size <= self.ceiling).then_some((order, at))
         };
         let (have, at) = (order..=ORDER_MAX).find_map(lowest)?;
-        let fresh = (at + size).saturating_sub(self.touched);
-        if size > self.room.used || fresh > self.room.touched {
-            return None;
-        }
+        self.hand_out(at, size)?;
         self.free[usize::from(have - ORDER_MIN)].pop_first();
         for split in (order..have).rev() {
             self.free[usize::from(split - ORDER_MIN)].insert(at + (1u64 << split));
+        }
+        Some(Block { offset: self.base + at, order })
+    }
+
+    /// The block that consists of `block`, which stays what it is, and its other half, if that is free.
+    pub fn grow(&mut self, block: Block) -> Option<Block> {
+        let (at, size) = (block.offset - self.base, u64::from(block.len()));
+        let other = at ^ size;
+        let index = usize::from(block.order - ORDER_MIN);
+        if block.order == ORDER_MAX || !self.free[index].contains(&other) || other + size > self.ceiling {
+            return None;
+        }
+        self.hand_out(other, size)?;
+        self.free[index].remove(&other);
+        Some(Block { offset: self.base + at.min(other), order: block.order + 1 })
+    }
+
+    /// Counts `size` octets at `at`, relative to `base`, as handed out; `None`: there is no room for them.
+    fn hand_out(&mut self, at: u64, size: u64) -> Option<()> {
+        let fresh = (at + size).saturating_sub(self.touched);
+        if size > self.room.used || fresh > self.room.touched {
+            return None;
         }
         self.used += size;
         self.touched += fresh;
         // Whoever is asked for more than one thing by one who set this gets no more in all.
         self.room.used = self.room.used.saturating_sub(size);
         self.room.touched = self.room.touched.saturating_sub(fresh);
-        Some(Block { offset: self.base + at, order })
+        Some(())
     }
 
     /// Takes back a block that [`Arena::alloc`] gave, or a half of one, the other being a block of its own from then on.
@@ -324,6 +343,25 @@ mod tests {
         }
         arena.free(block);
         assert_eq!(arena.alloc(1 << 20).map(|b| b.offset), Some(0), "whole again");
+    }
+
+    #[test]
+    fn a_half_grows_again_while_the_other_one_is_free() {
+        let mut arena = Arena::new(1 << 30, 1 << 20);
+        let whole = arena.alloc(1 << 20).expect("all of it");
+        let (low, high) = whole.halves();
+        arena.free(low);
+        assert_eq!(arena.grow(high), Some(whole));
+        assert_eq!(arena.used(), 1 << 20);
+        assert_eq!(arena.grow(whole), None, "there is no more");
+        arena.free(high);
+        let small = arena.alloc(256).expect("room");
+        assert_eq!(arena.grow(low), None, "a part of the other half is handed out");
+        arena.free(small);
+        arena.set_room(Room { used: (512 << 10) - 1, touched: u64::MAX });
+        assert_eq!(arena.grow(low), None, "no room");
+        arena.set_room(Room::UNLIMITED);
+        assert_eq!((arena.grow(low), arena.used()), (Some(whole), 1 << 20));
     }
 
     #[test]

@@ -53,6 +53,23 @@ impl Ring {
         }
     }
 
+    /// Doubles the block until it holds `need` octets, as far as the other half is free each time. The octets `start..end`
+    /// stay where they are. `false`: they begin anew within the block, or there is no more memory beside it.
+    fn grow(&mut self, arena: &mut Arena, start: SeqNum, end: SeqNum, need: u32) -> bool {
+        while self.block.len() < need {
+            let at = |seq: SeqNum| (seq.diff(self.origin) as u32) & (self.block.len() - 1);
+            let first = at(start);
+            if first > at(end.minus(1)) {
+                return false;
+            }
+            let Some(whole) = arena.grow(self.block) else { return false };
+            let before = (self.block.offset - whole.offset) as u32;
+            self.origin = start.minus(before + first);
+            self.block = whole;
+        }
+        true
+    }
+
     /// The contiguous memory from `seq` on, at most `len` octets.
     fn range(&self, seq: SeqNum, len: u32) -> MemRange {
         let at = (seq.diff(self.origin) as u32) & (self.block.len() - 1);
@@ -204,6 +221,11 @@ impl ReceiveBuffer {
                 }
                 return Ok(());
             }
+            if self.previous.is_some() {
+                // There can be no third, and the second one may have been cut down since its window was offered.
+                let last = held.last().map_or(rcv_nxt, |range| range.end);
+                return if ring.grow(arena, low, last, need) { Ok(()) } else { Err(NoMemory) };
+            }
             if empty {
                 arena.free(ring.block);
                 self.current = None;
@@ -221,9 +243,6 @@ impl ReceiveBuffer {
             Some(_) if pressure.is_high() => need.max(self.window_max.min(share)),
             Some(_) => need.max(self.window_max),
         };
-        if self.previous.is_some() {
-            return Err(NoMemory);
-        }
         let block = alloc_between(arena, need, size).ok_or(NoMemory)?;
         let fresh = Ring::new(block, rcv_nxt);
         if let Some(old) = self.current {
@@ -589,6 +608,46 @@ mod tests {
             world.buffer.collapse(&mut world.arenas[0], world.nxt);
             assert_eq!((world.arenas[0].used(), world.buffer.memory()), (0, 0), "nothing unread, no memory");
         }
+    }
+
+    /// Found by toe-sim, seed 1028906: a second ring was cut down, there can be no third, and its peer gave up.
+    #[test]
+    fn a_second_ring_that_was_cut_down_grows_again() {
+        let mut world = World::new();
+        world.arrive(5000);
+        world.buffer.window_max = 256 << 10;
+        world.arrive(62_000);
+        world.buffer.collapse(&mut world.arenas[0], world.nxt);
+        assert_eq!(world.arenas[0].used(), (8 << 10) + (64 << 10), "nothing to spare");
+        world.arrive(100_000);
+        world.arrive(90_000);
+        assert_eq!(world.arenas[0].used(), world.buffer.memory());
+        world.read_all();
+        assert_eq!(world.read, 257_000);
+        world.consume(257_000);
+        world.arrive(3000);
+        world.read_all();
+    }
+
+    #[test]
+    fn a_ring_grows_to_either_side() {
+        let mut world = World::new();
+        world.arrive(5000);
+        let arena = &mut world.arenas[0];
+        let [_, below, _] = [64, 64, 64].map(|kib| arena.alloc(kib << 10).expect("room"));
+        let rest = [256, 512].map(|kib| arena.alloc(kib << 10).expect("room"));
+        let last = arena.alloc(64 << 10);
+        assert_eq!(last, None, "{rest:?}");
+        arena.free(Block { offset: below.offset + (64 << 10), ..below });
+        world.buffer.window_max = 128 << 10;
+        world.arrive(62_000);
+        world.arenas[0].free(below);
+        world.arrive(60_000);
+        assert_eq!(world.buffer.memory(), (64 << 10) + (128 << 10));
+        world.read_all();
+        assert_eq!(world.read, 127_000);
+        world.consume(127_000);
+        assert_eq!(world.arenas[0].used(), world.buffer.memory() + (64 << 10) + (768 << 10));
     }
 
     #[test]
