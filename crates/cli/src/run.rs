@@ -204,6 +204,12 @@ fn running_engine(name: Option<&str>) -> Result<Option<PathBuf>, Failure> {
         (None, Some(error @ (ClientError::NoAnswer(_) | ClientError::Version { .. }))) => {
             Err(Failure::with_status(format!("{error}; or give --private"), EXIT_TROUBLE))
         }
+        (None, Some(error @ (ClientError::NoPermission { .. } | ClientError::Untrusted { .. }))) => {
+            eprintln!(
+                "toe run: {error}. The program gets a private engine, and meets nobody who uses that one"
+            );
+            Ok(None)
+        }
         (_, _) => Ok(None),
     }
 }

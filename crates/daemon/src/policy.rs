@@ -152,6 +152,9 @@ impl Policy {
         let Allowed { all, uids, gids } = &self.allowed;
         // The kernel's check knows one owner and one group; for more than that it is the engine that checks.
         match (*all || !uids.is_empty(), gids.len()) {
+            // Of root's engine the owner is another, and root, too, may lack the right to pass over a file's mode; the group
+            // is root's.
+            (false, 0) if self.starter == 0 => MODE_GROUP,
             (false, 0) => MODE_OWN,
             (false, 1) => MODE_GROUP,
             _ => MODE_ALL,
@@ -200,6 +203,8 @@ mod tests {
         assert!(policy.may_attach(&user(0), Vec::new) && policy.may_attach(&user(1000), Vec::new));
         assert!(!policy.may_attach(&user(33), Vec::new));
         assert_eq!((policy.socket_mode(), policy.socket_group()), (0o600, None));
+        let of_root = Policy { starter: 0, ..policy };
+        assert_eq!((of_root.socket_mode(), of_root.socket_group()), (0o660, None));
     }
 
     #[test]

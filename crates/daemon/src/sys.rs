@@ -90,9 +90,16 @@ pub(crate) fn own_netns() -> std::io::Result<NetNs> {
     netns_of(&socket).ok_or_else(|| std::io::Error::other("the kernel is older than Linux 5.14"))
 }
 
-/// The supplementary groups of whoever connected a Unix socket, as they were then (SO_PEERGROUPS); none where the kernel
-/// cannot say.
+/// The groups of whoever connected a Unix socket, as they were then (SO_PEERGROUPS, SO_PEERCRED), as far as the kernel says.
 pub(crate) fn peer_groups(socket: impl AsFd) -> Vec<u32> {
+    let mut all = other_groups(&socket);
+    // Of a process that gave up its other groups it is not among those.
+    let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials);
+    all.extend(peer.map(|peer| peer.gid()));
+    all
+}
+
+fn other_groups(socket: &impl AsFd) -> Vec<u32> {
     /// NGROUPS_MAX of Linux: nobody has more.
     const GROUPS_MAX: usize = 65_536;
     const GROUPS_USUAL: usize = 64;
@@ -162,6 +169,7 @@ mod tests {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let mut own: Vec<u32> =
             rustix::process::getgroups().expect("groups").iter().map(|gid| gid.as_raw()).collect();
+        own.push(rustix::process::getegid().as_raw());
         let mut theirs = peer_groups(&ours);
         own.sort_unstable();
         theirs.sort_unstable();
