@@ -25,6 +25,7 @@ pub mod irq_names;
 pub mod kernel;
 pub mod load;
 pub mod log;
+mod own_file;
 pub mod policy;
 pub mod poller;
 pub mod porter;

@@ -4,6 +4,7 @@
 //! writes; lines for which there is no room are lost, and counted.
 
 use crate::config::{Config, LogFormat};
+use crate::own_file;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -163,9 +164,9 @@ impl Write for &Lines {
     }
 }
 
-/// Opens a log file, adding to what is there.
+/// Opens a log file, adding to what is there. It must be a plain file of the starter's or the engines' user's.
 pub fn open(path: &Path) -> Result<Arc<File>, LogError> {
-    let opened = File::options().create(true).append(true).open(path);
+    let opened = own_file::open(path, File::options().append(true));
     opened.map(Arc::new).map_err(|error| LogError::File { path: path.to_path_buf(), error })
 }
 

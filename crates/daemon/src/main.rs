@@ -33,7 +33,7 @@ fn start() -> Result<(), Box<dyn Error>> {
         sys::close_inherited_descriptors();
     }
     let dir = config.dir.clone().unwrap_or_else(runtime::default_dir);
-    let name = EngineName::take(&dir, &config.name, !config.allowed.is_nobody())?;
+    let mut name = EngineName::take(&dir, &config.name, !config.allowed.is_nobody())?;
     if config.detach && config.log_file.is_none() {
         config.log_file = Some(dir.join(format!("{}.log", config.name)));
     }
@@ -66,7 +66,8 @@ fn start() -> Result<(), Box<dyn Error>> {
     let socket = name.socket_path().display().to_string();
     tracing::info!(name = config.name, local = config.local, %socket, "engine ready");
     // Before there are other threads, which would keep what this one gives up.
-    confine::confine(&config, &name, &daemon.own_dirs())?;
+    let private_log = log_file.as_deref().filter(|_| config.private).map(AsFd::as_fd);
+    confine::confine(&config, &name, &daemon.own_dirs(), private_log)?;
     if config.detach {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
     }

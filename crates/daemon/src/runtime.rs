@@ -5,14 +5,15 @@
 //! simply replaced, and a living one is never disturbed.
 
 use crate::config::RunAs;
+use crate::own_file;
 use crate::policy::Policy;
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use toe_abi::place;
 
@@ -32,19 +33,23 @@ pub enum RuntimeError {
     NotOurs(PathBuf),
 }
 
-/// Root's directory is for all of its engines, each of which may run as a user of its own: that user's group may make and
-/// remove what is its own there, and nobody anything else (the sticky bit).
+/// Root's directory once an engine runs as the user that is there for engines: that user's group may make and remove what is
+/// its own there, and nobody anything else (the sticky bit). A group that has other members never gets it: what an engine
+/// of another user leaves there is replaced by the next.
 const SHARED_DIR_MODE: u32 = 0o1775;
 
 /// The name, taken. Dropping it removes the files.
 #[derive(Debug)]
 pub struct EngineName {
-    dir: PathBuf,
+    dir: File,
     socket_path: PathBuf,
     pid_path: PathBuf,
     lock_path: PathBuf,
+    /// The socket's file and the process-id file, once they are there: what their paths name may be another by the time
+    /// when they are given away.
+    made: Option<(OwnedFd, File)>,
     /// Locked until closed; the last field, so that the files are gone before.
-    _lock: File,
+    lock: File,
 }
 
 /// The directory of engines that this process starts.
@@ -55,7 +60,7 @@ pub fn default_dir() -> PathBuf {
 
 /// Makes the directory if it is missing, and checks that nobody else can put things into it. `is_open`: other users than
 /// its owner are to find engines in it.
-pub fn make_dir(dir: &Path, is_open: bool) -> Result<(), RuntimeError> {
+fn make_dir(dir: &Path, is_open: bool) -> Result<File, RuntimeError> {
     let uid = rustix::process::geteuid().as_raw();
     let failed = |what| move |error| RuntimeError::Io { path: dir.to_path_buf(), what, error };
     let mode = match (uid, is_open) {
@@ -65,33 +70,42 @@ pub fn make_dir(dir: &Path, is_open: bool) -> Result<(), RuntimeError> {
         (_, false) => 0o700,
     };
     fs::DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(failed("cannot make it"))?;
-    let found = fs::symlink_metadata(dir).map_err(failed("cannot look at it"))?;
-    let is_shared = uid == 0 && found.mode() & 0o7777 == SHARED_DIR_MODE;
-    if !found.is_dir() || found.uid() != uid || found.mode() & 0o022 != 0 && !is_shared {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = match rustix::fs::open(dir, flags, Mode::empty()) {
+        Ok(held) => File::from(held),
+        Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => {
+            return Err(RuntimeError::NotOurs(dir.to_path_buf()));
+        }
+        Err(errno) => return Err(failed("cannot open it")(errno.into())),
+    };
+    let found = held.metadata().map_err(failed("cannot look at it"))?;
+    let is_shared = uid == 0 && found.mode() & 0o7777 == SHARED_DIR_MODE && RunAs::is_own_group(found.gid());
+    if found.uid() != uid || found.mode() & 0o022 != 0 && !is_shared {
         return Err(RuntimeError::NotOurs(dir.to_path_buf()));
     }
     if uid != 0 && is_open && found.mode() & 0o011 == 0 {
         let opened = fs::Permissions::from_mode(found.mode() & 0o7777 | 0o011);
-        fs::set_permissions(dir, opened).map_err(failed("cannot open it to other users"))?;
+        held.set_permissions(opened).map_err(failed("cannot open it to other users"))?;
     }
-    Ok(())
+    Ok(held)
 }
 
 impl EngineName {
     /// Takes the name, unless a living engine has it.
     pub fn take(dir: &Path, name: &str, is_open: bool) -> Result<EngineName, RuntimeError> {
-        make_dir(dir, is_open)?;
+        let held = make_dir(dir, is_open)?;
         let lock_path = dir.join(format!("{name}.lock"));
         let pid_path = dir.join(format!("{name}.pid"));
         let lock = lock(&lock_path, &pid_path, name)?;
         let socket_path = PathBuf::from(place::socket_path(&dir.to_string_lossy(), name));
-        Ok(EngineName { dir: dir.to_path_buf(), socket_path, pid_path, lock_path, _lock: lock })
+        Ok(EngineName { dir: held, socket_path, pid_path, lock_path, made: None, lock })
     }
 
     /// Opens the socket in place of whatever a dead engine left there, and writes the process id. The kernel keeps from now
     /// on, and tells everyone who connects, that the calling process's user listens: so this comes before it becomes another.
-    pub fn listen(&self, policy: &Policy) -> Result<OwnedFd, RuntimeError> {
-        let failed = |what| move |error| RuntimeError::Io { path: self.socket_path.clone(), what, error };
+    pub fn listen(&mut self, policy: &Policy) -> Result<OwnedFd, RuntimeError> {
+        let path = &self.socket_path;
+        let failed = |what| move |error| RuntimeError::Io { path: path.clone(), what, error };
         let errno = |what| move |e: Errno| failed(what)(e.into());
         remove(&self.socket_path).map_err(failed("cannot replace it"))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -99,31 +113,58 @@ impl EngineName {
             .map_err(errno("cannot make a socket"))?;
         let addr = SocketAddrUnix::new(&self.socket_path).map_err(errno("the path is too long"))?;
         rustix::net::bind(&socket, &addr).map_err(errno("cannot bind it"))?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let bound = rustix::fs::open(path, flags, Mode::empty()).map_err(errno("cannot look at it"))?;
         if let Some(group) = policy.socket_group() {
-            chown(&self.socket_path, None, Some(group)).map_err(failed("cannot give it to the group"))?;
+            let group = Some(Gid::from_raw(group));
+            rustix::fs::chownat(&bound, "", None, group, AtFlags::EMPTY_PATH)
+                .map_err(errno("cannot give it to the group"))?;
         }
-        fs::set_permissions(&self.socket_path, fs::Permissions::from_mode(policy.socket_mode()))
+        // A file's mode can be changed by a path alone, here by one that names what is held.
+        let named = format!("/proc/self/fd/{}", bound.as_raw_fd());
+        fs::set_permissions(named, fs::Permissions::from_mode(policy.socket_mode()))
             .map_err(failed("cannot open it to hosts"))?;
         rustix::net::listen(&socket, LISTEN_BACKLOG).map_err(errno("cannot listen"))?;
         policy.guard_socket(self.socket_path.clone());
-        let mut file =
-            File::create(&self.pid_path).map_err(failed("cannot write the process id beside it"))?;
-        writeln!(file, "{}", std::process::id()).map_err(failed("cannot write the process id beside it"))?;
+        let file = self.write_pid().map_err(|error| RuntimeError::Io {
+            path: self.pid_path.clone(),
+            what: "cannot write the process id",
+            error,
+        })?;
+        self.made = Some((bound, file));
         Ok(socket)
     }
 
-    /// The engine goes on as this user: it must be able to open its socket to others, and to remove its files in the end.
+    /// A new file, whatever was there.
+    fn write_pid(&self) -> std::io::Result<File> {
+        remove(&self.pid_path)?;
+        let mut file = File::create_new(&self.pid_path)?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(file)
+    }
+
+    /// The engine goes on as this user: it must be able to open its socket to others, and to remove its files in the end,
+    /// unless others are in its group.
     pub fn hand_over(&self, user: RunAs) -> Result<(), RuntimeError> {
         let failed = |path: &Path| {
             let path = path.to_path_buf();
             move |error| RuntimeError::Io { path, what: "cannot give it to the engine's user", error }
         };
-        for path in [&self.socket_path, &self.pid_path, &self.lock_path] {
-            chown(path, Some(user.uid), None).map_err(failed(path))?;
+        if let Some((socket, _)) = &self.made {
+            rustix::fs::chownat(socket, "", Some(Uid::from_raw(user.uid)), None, AtFlags::EMPTY_PATH)
+                .map_err(|errno| failed(&self.socket_path)(errno.into()))?;
         }
-        chown(&self.dir, None, Some(user.gid)).map_err(failed(&self.dir))?;
+        if !RunAs::is_own_group(user.gid) {
+            return Ok(());
+        }
+        if let Some((_, pid)) = &self.made {
+            fchown(pid, Some(user.uid), None).map_err(failed(&self.pid_path))?;
+        }
+        fchown(&self.lock, Some(user.uid), None).map_err(failed(&self.lock_path))?;
+        let dir = self.socket_path.parent().unwrap_or(&self.socket_path);
+        fchown(&self.dir, None, Some(user.gid)).map_err(failed(dir))?;
         let mode = fs::Permissions::from_mode(SHARED_DIR_MODE);
-        fs::set_permissions(&self.dir, mode).map_err(failed(&self.dir))
+        self.dir.set_permissions(mode).map_err(failed(dir))
     }
 
     pub fn socket_path(&self) -> &Path {
@@ -152,23 +193,18 @@ fn remove(path: &Path) -> std::io::Result<()> {
 fn lock(path: &Path, pid_path: &Path, name: &str) -> Result<File, RuntimeError> {
     let failed = |what| move |error| RuntimeError::Io { path: path.to_path_buf(), what, error };
     loop {
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .map_err(failed("cannot open it"))?;
+        let file = own_file::open(path, File::options().write(true)).map_err(failed("cannot open it"))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let pid = fs::read_to_string(pid_path).ok().and_then(|text| text.trim().parse::<u32>().ok());
-                let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                let pid =
+                    own_file::read_pid(pid_path).map_or_else(String::new, |pid| format!(" (process {pid})"));
                 return Err(RuntimeError::Running { name: name.to_owned(), pid });
             }
             Err(errno) => return Err(failed("cannot lock it")(errno.into())),
         }
         let held = file.metadata().map_err(failed("cannot look at it"))?;
-        match fs::metadata(path) {
+        match fs::symlink_metadata(path) {
             Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => return Ok(file),
             _ => {}
         }
@@ -195,7 +231,7 @@ mod tests {
     #[test]
     fn the_socket_is_as_open_as_the_policy() {
         let dir = TempDir::new();
-        let name = EngineName::take(dir.path(), "a", false).expect("free");
+        let mut name = EngineName::take(dir.path(), "a", false).expect("free");
         let _socket = name.listen(&policy(Allowed::default())).expect("socket");
         assert_eq!(mode_of(name.socket_path()), 0o600);
         let all = policy(Allowed { all: true, ..Allowed::default() });
@@ -216,19 +252,89 @@ mod tests {
         }
         let dir = TempDir::new();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        let name = EngineName::take(dir.path(), "a", false).expect("free");
+        let mut name = EngineName::take(dir.path(), "a", false).expect("free");
+        let _socket = name.listen(&policy(Allowed::default())).expect("socket");
+        let own = RunAs { is_default: false, ..RunAs::own() };
+        if name.hand_over(own).is_err() {
+            println!("not tried: there are not all users here");
+            return;
+        }
+        let owner = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).expect("there");
+        for file in ["a.sock", "a.pid", "a.lock"] {
+            assert_eq!(owner(&dir.path().join(file)).0, own.uid, "{file}");
+        }
+        assert_eq!((owner(dir.path()), mode_of(dir.path())), ((0, own.gid), 0o1775));
+        EngineName::take(dir.path(), "b", false).expect("root's next engine finds the directory good");
+    }
+
+    #[test]
+    fn a_group_that_others_are_in_gets_nothing_but_the_socket() {
+        if !rustix::process::geteuid().is_root() {
+            println!("not tried: it takes root to become somebody else");
+            return;
+        }
+        let dir = TempDir::new();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        let mut name = EngineName::take(dir.path(), "a", false).expect("free");
         let _socket = name.listen(&policy(Allowed::default())).expect("socket");
         name.hand_over(RunAs { uid: 4242, gid: 4243, is_default: false }).expect("root may");
-        let owner = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).expect("there");
-        assert_eq!(owner(name.socket_path()).0, 4242);
-        assert_eq!((owner(dir.path()), mode_of(dir.path())), ((0, 4243), 0o1775));
-        EngineName::take(dir.path(), "b", false).expect("root's next engine finds the directory good");
+        let owner = |file: &str| {
+            fs::metadata(dir.path().join(file)).map(|found| (found.uid(), found.gid())).expect("there")
+        };
+        assert_eq!((owner(""), mode_of(dir.path())), ((0, 0), 0o755));
+        assert_eq!(["a.sock", "a.pid", "a.lock"].map(|file| owner(file).0), [4242, 0, 0]);
+        // As that user leaves them.
+        name.lock = File::open("/dev/null").expect("no lock");
+        let mut next = EngineName::take(dir.path(), "a", false).expect("the next engine has the name");
+        next.listen(&policy(Allowed::default())).expect("and the socket");
+        assert_eq!(owner("a.sock").0, 0);
+    }
+
+    #[test]
+    fn planted_links_lead_nowhere() {
+        let dir = TempDir::new();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").expect("a file");
+        let plant = |file: &str, is_hard: bool| {
+            let path = dir.path().join(file);
+            let planted = if is_hard {
+                fs::hard_link(&victim, path)
+            } else {
+                std::os::unix::fs::symlink(&victim, path)
+            };
+            planted.expect("a link");
+        };
+        for is_hard in [false, true] {
+            plant("a.lock", is_hard);
+            let error = EngineName::take(dir.path(), "a", false).expect_err("a link").to_string();
+            assert!(error.contains("a.lock") && error.contains("remove it"), "{error}");
+            fs::remove_file(dir.path().join("a.lock")).expect("removed");
+
+            plant("a.log", is_hard);
+            let error = crate::log::open(&dir.path().join("a.log")).expect_err("a link").to_string();
+            assert!(error.contains("a.log") && error.contains("remove it"), "{error}");
+            fs::remove_file(dir.path().join("a.log")).expect("removed");
+
+            // Those are replaced.
+            plant("a.pid", is_hard);
+            plant("a.sock", is_hard);
+            let mut name = EngineName::take(dir.path(), "a", false).expect("free");
+            let _socket = name.listen(&policy(Allowed::default())).expect("socket");
+            assert!(fs::symlink_metadata(dir.path().join("a.pid")).expect("there").is_file());
+            drop(name);
+            assert_eq!(fs::read_to_string(&victim).expect("there"), "precious");
+        }
+        // Nor does the start wait for whoever holds the other end of this.
+        let fifo = dir.path().join("a.lock");
+        let mode = Mode::from_raw_mode(0o666);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).expect("a FIFO");
+        EngineName::take(dir.path(), "a", false).expect_err("no plain file");
     }
 
     #[test]
     fn a_living_engine_keeps_its_name() {
         let dir = TempDir::new();
-        let first = EngineName::take(dir.path(), "a", false).expect("free");
+        let mut first = EngineName::take(dir.path(), "a", false).expect("free");
         let _socket = first.listen(&policy(Allowed::default())).expect("socket");
         let error = EngineName::take(dir.path(), "a", false).expect_err("taken").to_string();
         assert!(error.contains("runs already") && error.contains(&std::process::id().to_string()), "{error}");
@@ -242,7 +348,7 @@ mod tests {
         for file in ["a.lock", "a.sock", "a.pid"] {
             fs::write(dir.path().join(file), "999999\n").expect("a file");
         }
-        let name = EngineName::take(dir.path(), "a", false).expect("free");
+        let mut name = EngineName::take(dir.path(), "a", false).expect("free");
         let _socket = name.listen(&policy(Allowed::default())).expect("socket");
         let pid = fs::read_to_string(dir.path().join("a.pid")).expect("pid");
         assert_eq!(pid.trim(), std::process::id().to_string());

@@ -128,7 +128,7 @@ pub(super) fn check(
             gids: gids.iter().map(find_group).collect::<Result<_, _>>()?,
         },
         user: match user {
-            None => own_user(),
+            None => RunAs::own(),
             Some(user) => {
                 let (uid, gid) = find_user(&user)?;
                 RunAs { uid, gid, is_default: false }
@@ -138,10 +138,19 @@ pub(super) fn check(
     })
 }
 
-fn own_user() -> RunAs {
-    match User::from_name(OWN_USER) {
-        Ok(Some(user)) => RunAs { uid: user.uid.as_raw(), gid: user.gid.as_raw(), is_default: true },
-        _ => RunAs { uid: OWN_UID, gid: OWN_UID, is_default: true },
+impl RunAs {
+    /// The user that is there for engines.
+    pub fn own() -> RunAs {
+        match User::from_name(OWN_USER) {
+            Ok(Some(user)) => RunAs { uid: user.uid.as_raw(), gid: user.gid.as_raw(), is_default: true },
+            _ => RunAs { uid: OWN_UID, gid: OWN_UID, is_default: true },
+        }
+    }
+
+    /// Whether this group has nobody but engines in it, as `nogroup` and `users` have.
+    pub fn is_own_group(gid: u32) -> bool {
+        let name = || Group::from_gid(gid.into()).ok().flatten().map(|group| group.name);
+        gid == OWN_UID || name().is_some_and(|name| name == OWN_USER)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::runtime::EngineName;
 use rights::Rights;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{chown, fchown};
+use std::os::unix::fs::fchown;
 
 /// What the kernel takes off an engine's badness when memory is short: with it all programs would lose their connections.
 /// A small part of the scale (-1000 to 1000), so that one gone mad is still found.
@@ -45,11 +45,12 @@ pub enum ConfineError {
 
 /// Becomes the engine's user with as few rights as its links allow, and says in the log what came of it.
 ///
-/// `dirs`, of anchors and the like, become that user's.
+/// `dirs`, of anchors and the like, become that user's, and so does `log`, which goes with the engine.
 pub fn confine(
     config: &Config,
     name: &EngineName,
     dirs: &[BorrowedFd<'_>],
+    log: Option<BorrowedFd<'_>>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let rights = Rights::take(config.ports.iter().map(|port| port.spec.driver));
     limit_resources();
@@ -57,7 +58,7 @@ pub fn confine(
     rights.drop_others_for_good();
     let user = config.user;
     if rustix::process::geteuid().is_root() && user.uid != 0 {
-        match rights::become_user(user, || hand_over(name, dirs, config, user)) {
+        match rights::become_user(user, || hand_over(name, dirs, log, user)) {
             Ok(()) => {}
             Err(error) if user.is_default => {
                 tracing::warn!(%error, uid = user.uid, "the engine stays its starter's, with fewer rights; give it another --user");
@@ -91,16 +92,16 @@ pub fn confine_engine_thread(mode: SeccompMode) -> Result<(), ConfineError> {
 fn hand_over(
     name: &EngineName,
     dirs: &[BorrowedFd<'_>],
-    config: &Config,
+    log: Option<BorrowedFd<'_>>,
     user: RunAs,
 ) -> std::io::Result<()> {
     name.hand_over(user).map_err(std::io::Error::other)?;
     for dir in dirs {
         fchown(dir, Some(user.uid), Some(user.gid))?;
     }
-    // A private engine's log goes with it.
-    match config.log_file.as_deref().filter(|_| config.private) {
-        Some(log) => chown(log, Some(user.uid), None),
+    // In a directory that is root's alone only root could remove it, and would find it somebody else's.
+    match log.filter(|_| RunAs::is_own_group(user.gid)) {
+        Some(log) => fchown(log, Some(user.uid), None),
         None => Ok(()),
     }
 }

@@ -125,7 +125,7 @@ fn an_engine_ends_although_a_user_stands_still() {
     }
     let dir = TempDir::new();
     let mut daemon = open_to_all();
-    let name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
+    let mut name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
     let socket = name.listen(&daemon.policy).expect("a socket");
     daemon.listen(socket).expect("it listens");
     let hostile = Control::of_user(&mut daemon, USER);
@@ -153,7 +153,7 @@ fn connect(dir: &std::path::Path) -> Control {
 fn who_comes_by_the_socket_is_served_by_a_thread_of_his() {
     let dir = TempDir::new();
     let mut daemon = open_to_all();
-    let name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
+    let mut name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
     let socket = name.listen(&daemon.policy).expect("a socket");
     daemon.listen(socket).expect("it listens");
     let clients: Vec<Control> = (0..40).map(|_| connect(dir.path())).collect();
