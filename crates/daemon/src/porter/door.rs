@@ -23,9 +23,13 @@ use std::time::{Duration, Instant};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
-use toe_base::{Endpoint, NetNs};
+use toe_base::{Cred, Endpoint, NetNs};
 use toe_ring::EventFd;
 
+/// Network namespaces other than the engine's in which a user has a thread each.
+const NAMESPACES_MAX: usize = 3;
+/// What all others of a user count as; the kernel calls none so.
+const ELSEWHERE: NetNs = NetNs(u64::MAX);
 /// Connections that each user may have whatever others do.
 const OWN: usize = 3;
 /// Those beyond, of all users. One may have one more of them while he has less than so many times what is free: one alone
@@ -71,9 +75,10 @@ pub(super) struct Door {
     errands: Receiver<DoorErrand>,
     listener: Option<OwnedFd>,
     accept_not_before: Option<Instant>,
-    users: HashMap<u32, Regular>,
-    /// By uid: turned away, with something in them.
-    kept: Vec<(u32, OwnedFd)>,
+    /// By [`thread_of`].
+    users: HashMap<Cred, Regular>,
+    /// Turned away, with something in them.
+    kept: Vec<(Credentials, OwnedFd)>,
     refused: Arc<AtomicU64>,
     look_at: Option<Instant>,
     /// What the kernel is asked through; made when it is first wanted.
@@ -203,48 +208,51 @@ impl Door {
 
     /// Gives a new connection to its user's thread, if it is of somebody who may attach and there is room.
     fn admit(&mut self, socket: OwnedFd) {
-        let Ok(who) = Credentials::of(&socket) else { return self.turn_away(u32::MAX, socket) };
-        let uid = who.uid;
+        let Ok(who) = Credentials::of(&socket) else {
+            let nobody = Credentials { uid: u32::MAX, netns: ELSEWHERE, ..Credentials::default() };
+            return self.turn_away(nobody, socket);
+        };
         if !self.policy.may_attach(&who, || sys::peer_groups(&socket)) {
             let refusal = Reply::Refused { errno: Errno::EACCES.0, version: INTERFACE_VERSION };
             // Who asks is told why; nobody has to.
             let _ = socket::send(&socket, &refusal.encode(), &[]);
-            self.count_refusal(&Policy::remedy(uid));
-            return self.turn_away(uid, socket);
+            self.count_refusal(&Policy::remedy(who.uid));
+            return self.turn_away(who, socket);
         }
         sys::let_descriptors_in(&socket, true);
-        if let Err((socket, why)) = self.hand_over(uid, true, socket, Errand::Admit) {
+        if let Err((socket, why)) = self.hand_over(&who, true, socket, Errand::Admit) {
             self.count_refusal(why);
-            self.turn_away(uid, socket);
+            self.turn_away(who, socket);
         }
     }
 
     /// Closes a connection: here, if there is surely nothing in it, else on a thread of its user's.
-    fn turn_away(&mut self, uid: u32, socket: OwnedFd) {
+    fn turn_away(&mut self, who: Credentials, socket: OwnedFd) {
         if let Err(socket) = socket::close_unread(socket)
-            && let Err((socket, _)) = self.hand_over(uid, false, socket, Errand::Close)
+            && let Err((socket, _)) = self.hand_over(&who, false, socket, Errand::Close)
         {
-            self.kept.push((uid, socket));
+            self.kept.push((who, socket));
         }
     }
 
     fn close_kept(&mut self) {
-        for (uid, socket) in std::mem::take(&mut self.kept) {
-            self.turn_away(uid, socket);
+        for (who, socket) in std::mem::take(&mut self.kept) {
+            self.turn_away(who, socket);
         }
     }
 
     fn hand_over(
         &mut self,
-        uid: u32,
+        who: &Credentials,
         may_attach: bool,
         socket: OwnedFd,
         errand: fn(OwnedFd) -> Errand,
     ) -> Result<(), (OwnedFd, &'static str)> {
-        if let Err(why) = self.let_in(uid, may_attach) {
-            return Err((socket, why));
-        }
-        let Some(regular) = self.users.get(&uid) else { return Err((socket, "no thread for its user")) };
+        let cred = match self.let_in(who, may_attach) {
+            Ok(cred) => cred,
+            Err(why) => return Err((socket, why)),
+        };
+        let Some(regular) = self.users.get(&cred) else { return Err((socket, "no thread for its user")) };
         let has = |regular: &Regular| regular.shared.connections.load(Ordering::Acquire);
         let common = self.users.values().map(|regular| has(regular).saturating_sub(OWN)).sum();
         if !may_have_more(has(regular), common) {
@@ -265,21 +273,22 @@ impl Door {
         Ok(())
     }
 
-    /// Makes sure that a user has a thread.
-    fn let_in(&mut self, uid: u32, may_attach: bool) -> Result<(), &'static str> {
-        if let Some(regular) = self.users.get_mut(&uid) {
-            regular.may_attach |= may_attach;
-            return Ok(());
-        }
+    /// Makes sure that a user has a thread where he is; returns whose it is.
+    fn let_in(&mut self, who: &Credentials, may_attach: bool) -> Result<Cred, &'static str> {
         let of_kind = self.users.values().filter(|regular| regular.may_attach == may_attach).count();
         let limit = if may_attach { USERS_MAX } else { STRANGERS_MAX };
+        let cred = thread_of(who.cred(), self.policy.netns, self.users.keys(), of_kind < limit / 2);
+        if let Some(regular) = self.users.get_mut(&cred) {
+            regular.may_attach |= may_attach;
+            return Ok(cred);
+        }
         // Who may stop the engine comes in however many there are.
-        if of_kind >= limit && !(may_attach && self.policy.is_trusted(uid)) {
+        if of_kind >= limit && !(may_attach && self.policy.may_control(who)) {
             return Err("too many users");
         }
         let started = self.start_user().map_err(|_| "no thread for its user")?;
-        self.users.insert(uid, Regular { may_attach, ..started });
-        Ok(())
+        self.users.insert(cred, Regular { may_attach, ..started });
+        Ok(cred)
     }
 
     fn start_user(&self) -> std::io::Result<Regular> {
@@ -368,6 +377,24 @@ impl Door {
     }
 }
 
+/// Whose thread serves `who`. Each user has one in the engine's own network namespace, so that root of a container holds up
+/// no root outside, and one in each of a few others while there are many left. Anybody can make namespaces without end, so
+/// the rest of his share one.
+fn thread_of<'a>(
+    who: Cred,
+    own: NetNs,
+    mut threads: impl Iterator<Item = &'a Cred> + Clone,
+    are_left: bool,
+) -> Cred {
+    let is_foreign = |cred: &&Cred| cred.uid == who.uid && cred.netns != own && cred.netns != ELSEWHERE;
+    let may_have_own = || are_left && threads.clone().filter(is_foreign).count() < NAMESPACES_MAX;
+    if who.netns == own || may_have_own() || threads.any(|cred| *cred == who) {
+        who
+    } else {
+        Cred { netns: ELSEWHERE, ..who }
+    }
+}
+
 /// Whether a user who has `of_user` connections may have one more, while all have `common` beyond their own.
 fn may_have_more(of_user: usize, common: usize) -> bool {
     of_user < OWN || of_user - OWN < SHARE * COMMON.saturating_sub(common)
@@ -376,6 +403,26 @@ fn may_have_more(of_user: usize, common: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn namespaces_without_end_are_a_few_threads() {
+        let own = NetNs(1);
+        let in_ns = |uid, netns| Cred { uid, netns: NetNs(netns) };
+        let mut threads = std::collections::HashSet::new();
+        for netns in 2..100 {
+            threads.insert(thread_of(in_ns(0, netns), own, threads.iter(), true));
+        }
+        assert_eq!(threads.len(), NAMESPACES_MAX + 1, "{threads:?}");
+        let of = |who, are_left| thread_of(who, own, threads.iter(), are_left);
+        assert_eq!(of(in_ns(0, 2), false), in_ns(0, 2), "who has one keeps it");
+        assert_eq!(of(in_ns(0, 99), true), Cred { uid: 0, netns: ELSEWHERE });
+        for are_left in [false, true] {
+            assert_eq!(of(in_ns(0, 1), are_left), in_ns(0, 1), "outside he shares with nobody");
+            assert_eq!(of(in_ns(7, 1), are_left), in_ns(7, 1));
+        }
+        assert_eq!(of(in_ns(7, 2), true), in_ns(7, 2), "another user's are his own");
+        assert_eq!(of(in_ns(7, 2), false), Cred { uid: 7, netns: ELSEWHERE });
+    }
 
     #[test]
     fn nobody_keeps_a_newcomer_out() {

@@ -3,8 +3,9 @@
 //! the engine's thread gets plain values ([`ask`]).
 //!
 //! Closing the last copy of a descriptor can take as long as whoever made it likes (a TCP socket that lingers, a file that
-//! a program serves), and so can looking at one. So each user has a thread of his own ([`user`]), on which his programs'
-//! descriptors arrive and end; one that stands still is his loss. Who may attach at all is decided before, by the thread
+//! a program serves), and so can looking at one. So each user has a thread of his own ([`user`]) in each network
+//! namespace, on which his programs' descriptors arrive and end; one that stands still is his loss, and root's of a
+//! container is not that of root outside. Who may attach at all is decided before, by the thread
 //! that accepts ([`door`]), which touches nothing that a program has sent. It also watches the kernel sockets that were
 //! shown ([`watch`]), so that a user whose thread stands still does not keep names that the kernel has given to others.
 //!

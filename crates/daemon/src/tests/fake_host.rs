@@ -48,6 +48,17 @@ impl Control {
         Control { socket: ours }
     }
 
+    /// The same of the calling user in a network namespace that is nobody else's. Only root can make one.
+    pub(crate) fn of_new_namespace(daemon: &mut Daemon) -> Control {
+        let pair = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("root may");
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        };
+        let (ours, theirs) = std::thread::spawn(pair).join().expect("a thread").expect("a pair");
+        daemon.serve(theirs).expect("a connection");
+        Control { socket: ours }
+    }
+
     pub(crate) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);

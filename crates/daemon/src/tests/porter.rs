@@ -119,6 +119,27 @@ fn a_socket_that_lingers_holds_up_its_user_alone() {
 }
 
 #[test]
+fn root_of_a_container_does_not_hold_up_root_outside() {
+    if !is_root() {
+        return;
+    }
+    let mut daemon = open_to_all();
+    let contained = Control::of_new_namespace(&mut daemon);
+    assert!(matches!(contained.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
+    let mut lingering = hold_up(&mut daemon, &contained);
+    // Nor root of other containers, of which there are enough for some to share a thread.
+    for _ in 0..6 {
+        let other = Control::of_new_namespace(&mut daemon);
+        assert!(matches!(other.ask_meanwhile(&mut daemon, HELLO).0, Reply::Welcome { .. }));
+    }
+    let outside = Control::new(&mut daemon);
+    assert_eq!(outside.ask_meanwhile(&mut daemon, Request::Stop).0, Reply::Done);
+    assert!(lingering.is_closing());
+    lingering.release();
+    settle(&mut daemon);
+}
+
+#[test]
 fn an_engine_ends_although_a_user_stands_still() {
     if !is_root() {
         return;
