@@ -50,10 +50,10 @@ calls! {
     SYS_write, Any, "interrupts, TAP frames, the log", "non-blocking; the log is a file of the starter's choice";
     SYS_writev, Any, "TAP frames", "non-blocking";
     SYS_readv, Any, "TAP frames", "non-blocking";
-    SYS_preadv2, Any, "irq pipes, TAP frames", "RWF_NOWAIT";
+    SYS_preadv2, Any, "doorbells", "RWF_NOWAIT";
     SYS_pread64, Any, "filters of captures, the kernel's type information", "sealed memory, or the kernel's own files";
     SYS_recvfrom, Any, "netlink, AF_PACKET", "MSG_DONTWAIT";
-    SYS_recvmsg, Any, "requests, AF_PACKET", "MSG_DONTWAIT";
+    SYS_recvmsg, Any, "requests (threads beside the engine's alone), AF_PACKET", "MSG_DONTWAIT";
     SYS_recvmmsg, Any, "AF_PACKET", "MSG_DONTWAIT";
     SYS_sendto, Any, "netlink, AF_XDP's wake-up, captures (their own thread, which may wait)", "MSG_DONTWAIT";
     SYS_sendmsg, Any, "answers, AF_PACKET", "MSG_DONTWAIT";
@@ -84,9 +84,8 @@ calls! {
 
     // Sessions: descriptors that are made for a host.
     SYS_eventfd2, Any, "doorbells", "nothing to wait for";
-    SYS_pipe2, Any, "captures", "nothing to wait for";
     SYS_socketpair, Any, "streams of captures", "nothing to wait for";
-    SYS_fcntl, Any, "seals, copies, sizes of pipes", "of the engine's own descriptors, or of sealed memory";
+    SYS_fcntl, Any, "seals, copies", "of the engine's own descriptors, or of sealed memory";
     SYS_close, Any, "descriptors of the engine's own, and memory that it knows to be sealed", "nothing of those waits";
     SYS_dup, Any, "copies of the engine's own", "nothing to wait for";
     #[cfg(target_arch = "x86_64")]
@@ -101,10 +100,10 @@ calls! {
     SYS_lseek, Any, "the standard library's reading of files", "the kernel's own files";
 
     // Anchors: directories in memory.
-    SYS_unlinkat, Any, "anchors; the engine's own directory in the end", "a file system in memory";
+    SYS_unlinkat, Any, "anchors; the engine's own directory in the end", "a file system in memory; **but** a host that lists its anchor holds that directory's lock (SECURITY.md, known and open)";
     SYS_openat, Any, "anchors, /proc, /sys", "a file system in memory, or the kernel's own files";
     #[cfg(target_arch = "x86_64")]
-    SYS_open, Any, "the writing end of a pipe by /proc/self/fd, /dev/net/tun", "O_NONBLOCK; devices";
+    SYS_open, Any, "/dev/net/tun", "O_NONBLOCK; devices";
     #[cfg(target_arch = "x86_64")]
     SYS_readlink, Any, "the standard library's", "the kernel's own files";
     SYS_readlinkat, Any, "the standard library's", "the kernel's own files";
