@@ -14,6 +14,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -160,6 +161,10 @@ def is_running(pid):
     return state != "Z"
 
 
+class Missing(Exception):
+    """The program is not on this machine; its text says where to get it."""
+
+
 class Lab:
     """One script's directory, servers and checks."""
 
@@ -173,6 +178,15 @@ class Lab:
     def save(self):
         if self.result_file:
             pathlib.Path(self.result_file).write_text(json.dumps(self.result))
+
+    def program(self, name, source):
+        """The path of a program: of one that `scripts/compat-programs.sh` fetches, or else of the system's. Without it the
+        script ends here, as one that was not run."""
+        fetched = pathlib.Path(os.environ.get("COMPAT_PROGRAMS", "/nonexistent")) / name
+        found = str(fetched) if fetched.exists() else shutil.which(name)
+        if not found:
+            raise Missing(f"no {name} here: {source}")
+        return found
 
     def version(self, *command):
         """The first thing in the command's output that looks like a version."""
@@ -299,6 +313,8 @@ def script(title, main):
     lab = Lab(title)
     try:
         main(lab)
+    except Missing as missing:
+        lab.result["missing"] = str(missing)
     except Exception as error:  # pylint: disable=broad-except
         traceback.print_exc()
         lab.result["checks"].append({"name": "the script itself", "ok": False, "message": str(error)[:600]})

@@ -97,6 +97,7 @@ def program(name, stacks, work):
             found["checks"].append({"name": "the engine runs on", "ok": False, "message": "the engine has ended"})
         row["stacks"][stack] = found
         print(f"{stack} {passed(found)}/{len(found['checks'])}  ", end="", flush=True)
+    row["missing"] = next((found["missing"] for found in row["stacks"].values() if "missing" in found), "")
     row["differences"] = differences(row["stacks"])
     row["good"] = not row["differences"] and all(passed(found) for found in row["stacks"].values())
     return row

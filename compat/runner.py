@@ -43,6 +43,7 @@ def environment(work):
         "PYTHONPATH": str(HERE),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "COMPAT_PROGRAMS": os.environ.get("COMPAT_PROGRAMS", str(HERE.parent / "target/compat/bin")),
         "COMPAT_DIR": str(work / "lab"),
         "COMPAT_RESULT": str(work / "result.json"),
     }

@@ -64,6 +64,8 @@ def count(found):
 
 
 def outcome(row):
+    if row.get("missing"):
+        return f"not run: {row['missing']}"
     if row["good"]:
         return "same"
     if not row["differences"]:

@@ -1,9 +1,9 @@
 """git's daemon: clone, push, fetch and shallow clone of a repository with 20 MB, a hundred ls-remote, five clones
-at a time"""
+at a time; the daemon as inetd starts it"""
 
 import os
 
-from lib import expect, octets, script
+from lib import connect, expect, octets, script
 
 PORT = 9418
 HERE = f"git://127.0.0.1:{PORT}"
@@ -57,6 +57,14 @@ def main(lab):
         wanted = git("rev-parse", "main", where=first)
         for _ in range(100):
             expect(git("ls-remote", f"{HERE}/one.git", "main").split()[0], wanted, "main")
+    with lab.check("the daemon as inetd starts it"):
+        inetd = lab.spawn("inetd", "socat", f"TCP-LISTEN:{PORT + 1},bind=127.0.0.1,reuseaddr,fork",
+                          f"EXEC:git daemon --inetd --base-path={base} --export-all,nofork", env=environment)
+        connect(PORT + 1, process=inetd).close()
+        third = lab.path("third")
+        git("clone", "-q", f"git://127.0.0.1:{PORT + 1}/one.git", third)
+        same(third, first)
+        lab.stop(inetd)
     with lab.check("five clones at a time"):
         clones = [lab.spawn(f"clone{n}", "git", "clone", "-q", f"{HERE}/one.git", lab.path(f"copy{n}"), env=environment)
                   for n in range(5)]

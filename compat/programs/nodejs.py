@@ -92,15 +92,15 @@ if (cluster.isPrimary) {
 """
 
 
-def main(lab):
-    lab.version("node", "--version")
+def main(lab, node="node"):
+    lab.version(node, "--version")
     small, large = octets(300), octets(50_000_000, 2)
     lab.write("small", small)
     lab.write("large", large)
     cert, key = lab.certificate()
-    server = lab.serve("server", PORT, "node", lab.write("server.js", SERVER), lab.dir, cert, key)
+    server = lab.serve("server", PORT, node, lab.write("server.js", SERVER), lab.dir, cert, key)
     with lab.check("its own client: keep-alive, 200 at a time, 50 MB up and down"):
-        expect(lab.run("node", lab.write("client.js", CLIENT), lab.dir), b"same\n", "what it said")
+        expect(lab.run(node, lab.write("client.js", CLIENT), lab.dir), b"same\n", "what it said")
     with lab.check("curl: 50 MB up and down"):
         expect(sha256(lab.run("curl", "-sSf", f"http://127.0.0.1:{PORT}/large")), sha256(large), "large")
         expect(sha256(lab.run("curl", "-sSf", f"http://127.0.0.1:{PORT}/chunked")), sha256(large), "chunked")
@@ -122,12 +122,12 @@ def main(lab):
     # Round robin: the primary accepts and passes connections; shared: the workers accept from one listener.
     for policy in ("round robin", "shared"):
         with lab.check(f"cluster of two workers, {policy}"):
-            cluster(lab, policy, small)
+            cluster(lab, node, policy, small)
 
 
-def cluster(lab, policy, small):
+def cluster(lab, node, policy, small):
     name = f"cluster-{policy.replace(' ', '-')}"
-    primary = lab.serve(name, CLUSTER_PORT, "node", lab.write("cluster.js", CLUSTER), lab.dir, policy)
+    primary = lab.serve(name, CLUSTER_PORT, node, lab.write("cluster.js", CLUSTER), lab.dir, policy)
     here = f"http://127.0.0.1:{CLUSTER_PORT}"
     seen = set()
     until("both workers have answered", lambda: seen.add(lab.run("curl", "-sSf", f"{here}/pid")) or len(seen) == 2)
@@ -141,4 +141,5 @@ def cluster(lab, policy, small):
     lab.stop(primary, status=0)
 
 
-script("Node.js", main)
+if __name__ == "__main__":
+    script("Node.js", main)
