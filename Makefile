@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm coverage clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm stress coverage smoke clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,26 +54,31 @@ bench: ## every workload on both stacks, as text, JSON and a page with plots (ab
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	"$(TOE_BIN_DIR)/toe" bench --json "$(TOE_BIN_DIR)/bench.json" --html "$(TOE_BIN_DIR)/bench.html" $(BENCH_FLAGS)
 
+# PARTS="idle differ" runs only these.
+PARTS ?=
 acceptance: ## the heavy figures: a million requests, 1 GiB transfers, idle CPU, hostile input (about 15 minutes)
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
-	@scripts/acceptance.sh
+	@scripts/acceptance.sh $(PARTS)
 
+COMPAT_FLAGS ?= --write
 compat: ## many programs and CPython's own tests on both stacks, as tables in docs/compatibility.md (root, about 20 minutes)
 	@scripts/setup.sh compat
+	@scripts/compat-programs.sh
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
-	compat/run.py --write
+	compat/run.py $(COMPAT_FLAGS)
 
 coverage: ## branches of the TCP folder that unit tests and packet scripts take, a line a file
 	@scripts/setup.sh coverage
 	@scripts/coverage.sh
 
+INTEROP_FLAGS ?= --write
 interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 25 minutes)
 	@scripts/setup.sh interop
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
-	interop/run.py --write --json "$(TOE_BIN_DIR)/interop.json"
+	interop/run.py --json "$(TOE_BIN_DIR)/interop.json" $(INTEROP_FLAGS)
 
 # Optimized, with every assertion and overflow check.
 SEEDS ?= 100000
@@ -87,16 +92,26 @@ fuzz: ## TARGET=frames|entries|operations|scripts, SECONDS=60: explores, and add
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh "$(TARGET)" "$(SECONDS)"
 
+# ATTACKS="claims crowd" runs only these.
+ATTACKS ?=
 hostile: ## SECONDS=60: a neighbour's latencies under each attack of another user, as a table (root, about 25 minutes)
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
-	@scripts/hostile-figures.sh "$(SECONDS)" --json "$(TOE_BIN_DIR)/hostile.json"
+	@scripts/hostile-figures.sh "$(SECONDS)" --json "$(TOE_BIN_DIR)/hostile.json" $(ATTACKS)
 
 STORM_SECONDS ?= 1800
 storm: ## STORM_SECONDS=1800 of four users who do whatever comes to their minds, beside root's programs (root)
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
-	TOE_STORM_SECONDS=$(STORM_SECONDS) cargo test -p toe-tests --test hostile storm:: -- --nocapture
+	TOE_STORM_SECONDS=$(STORM_SECONDS) cargo test --locked -p toe-tests --test hostile storm:: -- --nocapture
+
+smoke: ## each target that README and CONTRIBUTING name, by its own command, cut short (root, about 10 minutes)
+	@scripts/smoke.sh
+
+stress: ## SECONDS=60 of threads that accept, connect, fork, spawn, pass descriptors, get signals and die at random (root)
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory programs
+	TOE_STRESS_SECONDS=$(SECONDS) cargo test --locked -p toe-tests --test programs mixes::threads -- --nocapture --test-threads=1
 
 clean: ## remove what was built
 	cargo clean

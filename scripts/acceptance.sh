@@ -161,7 +161,7 @@ part_scripts() {
 
 part_sim() {
     local log=$work/sim.log seeds=300
-    if (cd "$root_dir" && cargo run --locked -q --profile sim -p toe-sim -- --linux --seeds "$seeds") >"$log" 2>&1; then
+    if (cd "$root_dir" && cargo run --locked -q --profile sim -p toe-sim --bin toe-sim -- --linux --seeds "$seeds") >"$log" 2>&1; then
         row PASS "simulated worlds with Linux at the far end" "$(grep -o "$seeds seeds in .* s" "$log"), no checker failed"
     else
         row FAIL "simulated worlds with Linux at the far end" "see below"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # fuzz.sh TARGET SECONDS: explores a fuzz target with libFuzzer, beginning with its committed corpus, and adds to that
-# what reaches something new. What fails is kept in the corpus, too: the tests replay it. Works with stable Rust: the
+# what reaches something new (FUZZ_KEEP=0: does not). What fails is kept in the corpus, too: the tests replay it. Works with stable Rust: the
 # coverage is LLVM's own pass; no sanitizer is needed, since the code under test has no unsafe.
 set -euo pipefail
 export LC_ALL=C
@@ -32,6 +32,7 @@ before=$(find "$corpus" -type f | wc -l)
 failed=0
 fuzz() { TOE_FUZZ_TARGET=$target "$build/$host/release/toe-fuzz" -timeout=20 -rss_limit_mb=4096 -max_len=4096 "$@"; }
 fuzz -max_total_time="$seconds" -artifact_prefix="$corpus/failed-" -print_final_stats=1 "$found" "$known" || failed=1
+if [ "${FUZZ_KEEP:-1}" = 0 ]; then exit "$failed"; fi
 # Into the corpus comes what reaches code that nothing in it does.
 (cd "$known" && ls) >"$found.names"
 fuzz -merge=1 -use_counters=0 "$known" "$found" 2>/dev/null || failed=1

@@ -22,4 +22,4 @@ while [ $# -gt 0 ]; do
 done
 TOE_HOSTILE_ONLY=$(IFS=,; echo "${only[*]-}")
 export TOE_HOSTILE_ONLY TOE_HOSTILE_SECONDS=$seconds
-exec cargo test -q -p toe-tests --test hostile figures::figures -- --exact --nocapture
+exec cargo test --locked -q -p toe-tests --test hostile figures::figures -- --exact --nocapture

@@ -33,7 +33,9 @@ case ${1:-} in
             /usr/share/doc/postgresql:postgresql psql:postgresql-client sshd:openssh-server ssh:openssh-client
             curl:curl wget:wget socat:socat nc:netcat-openbsd iperf3:iperf3 rsync:rsync git:git
             apache2:apache2 lighttpd:lighttpd vsftpd:vsftpd lftp:lftp h2load:nghttp2-client
-            node:nodejs java:default-jdk-headless systemd-socket-activate:systemd)
+            node:nodejs java:default-jdk-headless systemd-socket-activate:systemd
+            npm:npm erl:erlang-base dovecot:dovecot-imapd varnishd:varnish php:php-cli
+            /usr/share/doc/php-curl:php-curl ruby:ruby /usr/share/doc/ruby-webrick:ruby-webrick)
         ;;
     interop)
         wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)

@@ -135,6 +135,9 @@ pub enum Command {
     /// Up to `limit` connections of the listener may be handed out, with the octets of their SYN, before their handshake is
     /// complete (TCP_FASTOPEN; RFC 7413). 0, as it is at first: none.
     FastOpen { listener: ListenerId, limit: u32 },
+    /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
+    /// that is done, or with ENOTCONN: there is no such flow any more.
+    Inspect { flow: FlowId, token: u32 },
 }
 
 /// Options of a flow (`SetOption`).
@@ -171,6 +174,9 @@ pub enum FlowOption {
     /// 0: soft errors are only noted in the flow's information. Not 0: those that ICMP tells come as
     /// [`Completion::SoftError`] instead; 2: so do retransmissions beyond R1 (IP_RECVERR, IPV6_RECVERR).
     SoftErrors,
+    /// Seconds that FIN_WAIT_2 lasts once the program has let go (TCP_LINGER2); all ones: none. Other than the 60 s that it has at
+    /// first, their end, when more than that or none, is told to the peer by RST.
+    FinWait2Secs,
 }
 
 impl FlowOption {
@@ -190,6 +196,7 @@ impl FlowOption {
             FlowOption::TrafficClass => 12,
             FlowOption::HopLimit => 13,
             FlowOption::SoftErrors => 14,
+            FlowOption::FinWait2Secs => 15,
         }
     }
 
@@ -209,6 +216,7 @@ impl FlowOption {
             12 => FlowOption::TrafficClass,
             13 => FlowOption::HopLimit,
             14 => FlowOption::SoftErrors,
+            15 => FlowOption::FinWait2Secs,
             _ => return None,
         })
     }
@@ -225,6 +233,7 @@ const CMD_SET_OPTION: u8 = 0x09;
 const CMD_CHANNEL_READY: u8 = 0x0a;
 const CMD_TAKE_CONNECTION: u8 = 0x0b;
 const CMD_FAST_OPEN: u8 = 0x0c;
+const CMD_INSPECT: u8 = 0x0d;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -256,6 +265,7 @@ impl Command {
             Command::FastOpen { listener, limit } => {
                 RawEntry::new(CMD_FAST_OPEN, 0, 0, listener.0.raw(), limit as u64)
             }
+            Command::Inspect { flow, token } => RawEntry::new(CMD_INSPECT, 0, 0, flow.raw(), token as u64),
         }
     }
 
@@ -282,9 +292,15 @@ impl Command {
             CMD_CHANNEL_READY => Command::ChannelReady { channel: ChannelId(raw.id()) },
             CMD_TAKE_CONNECTION => Command::TakeConnection { listener: ListenerId(flow) },
             CMD_FAST_OPEN => Command::FastOpen { listener: ListenerId(flow), limit: raw.word1 as u32 },
+            CMD_INSPECT => Command::Inspect { flow, token: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }
+
+    /// The type numbers of those that are answered.
+    pub const CONNECT: u8 = CMD_CONNECT;
+    pub const LISTEN: u8 = CMD_LISTEN;
+    pub const INSPECT: u8 = CMD_INSPECT;
 
     /// The type number, as [`Completion::CommandResult`] repeats it.
     pub const fn kind(self) -> u8 {
@@ -357,8 +373,8 @@ impl ReceiveCredit {
 /// What the engine puts into `cpl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// Answer to [`Command::Listen`] and [`Command::Connect`]: `command` is the command's type number, `id` the new
-    /// listener's or flow's id when `errno` is zero.
+    /// Answer to [`Command::Listen`], [`Command::Connect`] and [`Command::Inspect`]: `command` is the command's type number,
+    /// `id` the (new) listener's or flow's id when `errno` is zero.
     CommandResult { token: u32, command: u8, errno: Errno, id: u32 },
     /// A connection came in at the listener and is this session's if it wants it (see [`Command::Accept`]).
     Accepted { listener: ListenerId, flow: FlowId },

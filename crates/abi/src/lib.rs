@@ -4,7 +4,7 @@
 //! decoding of every entry and message. It does no I/O and knows nothing of what is below or above the interface.
 //!
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
-//! queues), [`command`] (argument blocks and flow information), [`congestion`]
+//! queues), [`command`] (argument blocks and flow information), [`tcp_info`] (how a flow's TCP stands), [`congestion`]
 //! (names of algorithms), [`attach`] (how a host gets all
 //! this), [`channel`] (memory that two sessions share), [`capture`] (packets as an engine saw them).
 #![forbid(unsafe_code)]
@@ -16,11 +16,13 @@ pub mod command;
 pub mod congestion;
 pub mod entry;
 pub mod errno;
+pub mod own_calls;
 pub mod place;
 pub mod policy;
 pub mod region;
 pub mod register;
 pub mod report;
+pub mod tcp_info;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.

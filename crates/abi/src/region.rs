@@ -7,6 +7,7 @@
 //! | header page | 4096 | engine |
 //! | queue sets | `queue_sets` × [`QUEUE_SET_STRIDE`] | see [`QueueSetLayout`] |
 //! | flow information | `flows` × 64 | engine |
+//! | flow details | `flows` × 320 | engine |
 //! | receive part | `receive_len` | engine (data that arrived) |
 //! | send part | `send_len` | host (data to send) |
 
@@ -27,6 +28,8 @@ pub const ENTRY_LEN: u64 = 16;
 pub const ARG_LEN: u64 = 64;
 /// Octets of one flow information record.
 pub const FLOW_INFO_LEN: u64 = 64;
+/// Octets of one [`crate::tcp_info::FlowDetail`].
+pub const FLOW_DETAIL_LEN: u64 = 320;
 
 /// Offsets within one queue set.
 #[derive(Clone, Copy, Debug)]
@@ -131,8 +134,17 @@ impl RegionLayout {
         self.flow_info_offset() + slot as u64 * FLOW_INFO_LEN
     }
 
+    /// Behind all flow information: the pages of those details that nobody asks for stay untouched.
+    pub const fn flow_detail_offset(&self) -> u64 {
+        self.flow_info(self.flows as usize)
+    }
+
+    pub const fn flow_detail(&self, slot: usize) -> u64 {
+        self.flow_detail_offset() + slot as u64 * FLOW_DETAIL_LEN
+    }
+
     pub const fn receive_offset(&self) -> u64 {
-        (self.flow_info_offset() + self.flows as u64 * FLOW_INFO_LEN).next_multiple_of(PAGE)
+        self.flow_detail(self.flows as usize).next_multiple_of(PAGE)
     }
 
     pub const fn send_offset(&self) -> u64 {

@@ -60,6 +60,9 @@ pub struct QuotaReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountReport {
     pub uid: u32,
+    /// His network namespace, by its cookie; none is the engine's own, and the largest number all those beyond a few.
+    #[serde(default)]
+    pub netns: Option<u64>,
     /// By the names of [`StatusReport::quotas`]; what he neither has nor was refused is left out.
     pub parts: BTreeMap<String, UseReport>,
     /// What his processes have used of the engine's time, while there were others to share it with.
@@ -211,6 +214,32 @@ pub struct TcpReport {
     pub rcv_wnd: u32,
     /// Octets that the receive window may grow to.
     pub rcv_space: u32,
+    #[serde(default)]
+    pub counts: TcpCounts,
+}
+
+/// The rest of what TCP_INFO tells of a connection ([`crate::tcp_info::FlowDetail`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TcpCounts {
+    /// Segments with data.
+    pub data_segs_out: u32,
+    pub data_segs_in: u32,
+    /// Segments delivered, and of these those for which the peer told of congestion.
+    pub delivered: u32,
+    pub delivered_ce: u32,
+    pub dsack_dups: u32,
+    pub reord_seen: u32,
+    pub rcv_ooopack: u32,
+    pub rcv_rtt_us: u32,
+    /// Milliseconds since data was sent, data and an ACK received.
+    pub lastsnd_ms: u32,
+    pub lastrcv_ms: u32,
+    pub lastack_ms: u32,
+    /// µs with something to send, and of these those in which the peer's window was closed.
+    pub busy_us: u64,
+    pub rwnd_limited_us: u64,
+    pub timeouts: u16,
 }
 
 /// A process that holds a socket.

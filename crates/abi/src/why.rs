@@ -24,6 +24,8 @@ pub const LEN: usize = ENTRIES * 4;
 pub const TALLY_VARIABLE: &str = "TOE_EXPLAIN";
 /// Counts in a tally.
 pub const TALLY_ENTRIES: usize = 3 * REASONS_MAX;
+/// Set to `ignore`: a program that makes calls of its own ([`crate::own_calls`]) is offloaded all the same.
+pub const OWN_CALLS_VARIABLE: &str = "TOE_OWN_CALLS";
 /// Size of its memory file in octets.
 pub const TALLY_LEN: usize = TALLY_ENTRIES * 8;
 const REASONS_MAX: usize = 64;
@@ -139,6 +141,8 @@ reasons! {
         "start it with --allow-uid N, --allow-group or --allow-all, or let root start the program under `toe run`";
     EngineUntrusted = 35, "the engine, or its directory, is another user's, who could read and change all that goes through it",
         "start an engine as this user or as root, or name its user in TOE_ENGINE_UID";
+    OwnCalls = 36, "the program, or a library of it, waits or accepts by system-call instructions of its own, past the C library",
+        "if it does not do so on TCP sockets, set TOE_OWN_CALLS=ignore";
 }
 
 /// What is written of one descriptor.

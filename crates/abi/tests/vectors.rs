@@ -56,6 +56,7 @@ fn written() -> String {
     lines.push(line("argument-block", &common::listen_args(), common::listen_args().as_bytes()));
     lines.push(line("argument-block", &common::connect_args(), common::connect_args().as_bytes()));
     lines.push(line("flow-info", &common::flow_info(), common::flow_info().as_bytes()));
+    lines.push(line("flow-detail", &common::flow_detail(), common::flow_detail().as_bytes()));
     lines.push(line("region-header", &common::region_header(), common::region_header().as_bytes()));
     header() + &lines.join("\n") + "\n"
 }
@@ -100,6 +101,9 @@ fn the_code_reads_the_committed_octets() {
                 format!("{:?}", toe_abi::command::ConnectArgs::read_from_bytes(&octets).expect(line))
             }
             "flow-info" => format!("{:?}", toe_abi::command::FlowInfo::read_from_bytes(&octets).expect(line)),
+            "flow-detail" => {
+                format!("{:?}", toe_abi::tcp_info::FlowDetail::read_from_bytes(&octets).expect(line))
+            }
             "region-header" => {
                 format!("{:?}", toe_abi::region::RegionHeader::read_from_bytes(&octets).expect(line))
             }

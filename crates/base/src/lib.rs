@@ -4,6 +4,7 @@
 //! of them.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod addr;
 pub mod arena;
 pub mod counter;

@@ -5,8 +5,9 @@ pub const SEGMENT_PAYLOAD_MAX: usize = 65_536 - 1 - 20 - 60;
 /// Largest frame that a port hands over or takes: Ethernet header and a full IPv4 datagram.
 pub const FRAME_MAX: usize = 14 + 65_535;
 
-/// Sessions of one engine. Session 0 is the engine's own staging memory.
-pub const SESSIONS_MAX: usize = 256;
+/// Sessions of one engine, a process each. Session 0 is the engine's own staging memory. One that does nothing costs it some
+/// kilobytes and four descriptors, and no time.
+pub const SESSIONS_MAX: usize = 1024;
 /// Queue sets of one session.
 pub const QUEUE_SETS_MAX: usize = 16;
 /// Flows of one engine, all sessions together.

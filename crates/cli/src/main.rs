@@ -12,6 +12,7 @@ mod explain;
 mod locate;
 mod pcapng;
 mod policy;
+mod reach;
 mod run;
 mod spawn;
 mod ss;

@@ -3,7 +3,7 @@
 use crate::client::{Client, ClientError};
 use crate::explain::Tally;
 use crate::spawn::{self, Started};
-use crate::{Failure, locate, policy};
+use crate::{Failure, locate, policy, reach};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -70,6 +70,10 @@ pub struct Args {
     /// Make an engine of the program's own even if one runs
     #[arg(long)]
     pub private: bool,
+    /// A user, by number or name, who may use the private engine besides root and you: for a program that starts others as
+    /// that user by way of a static launcher (gosu, su-exec). Can be given several times
+    #[arg(long, value_name = "UID")]
+    pub allow_uid: Vec<String>,
     /// File with a policy: which sockets go to which stack
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -88,6 +92,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
+    if let Some(hindrance) = args.command.first().and_then(|command| reach::hindrance(command)) {
+        eprintln!("toe run: {hindrance}");
+    }
     let preload = preload(std::env::var_os("LD_PRELOAD").as_deref(), &switch_library()?)?;
     let chosen = policy::chosen(args.config.as_deref(), args.profile.as_deref())
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
@@ -107,6 +114,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         command
     };
     if let Some(sockets) = running_engines(args, chosen.as_ref())? {
+        if !args.allow_uid.is_empty() {
+            let text = "--allow-uid is for a private engine; give it to 'toe start', or --private here";
+            return Err(Failure::with_status(text, EXIT_TROUBLE));
+        }
         let mut command = program(&sockets);
         if tally.is_none() {
             let error = command.exec();
@@ -118,7 +129,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         return done;
     }
     let name = format!("run-{}", std::process::id());
-    let engine_args = ["--name", &name, "--port", "local"].map(OsString::from);
+    let allowed = args.allow_uid.iter().flat_map(|user| ["--allow-uid", user]);
+    let engine_args = ["--name", &name, "--port", "local"].into_iter().chain(allowed);
+    let engine_args: Vec<OsString> = engine_args.map(OsString::from).collect();
     let engine = spawn::start(&engine_args, true)
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
     let done = match program(engine.socket.as_os_str()).spawn() {
@@ -364,6 +377,7 @@ mod tests {
         let args = Args {
             name: Vec::new(),
             private: true,
+            allow_uid: Vec::new(),
             config: None,
             profile: None,
             explain: false,

@@ -120,12 +120,28 @@ fn info_line(tcp: &TcpReport) -> String {
     number("sacked", tcp.sacked.into());
     number("lost", tcp.lost.into());
     number("retrans", tcp.retransmits.into());
-    number("reord_seen", tcp.reordering_seen.into());
+    number("reord_seen", tcp.counts.reord_seen.into());
     number("reo_wnd_mult", if tcp.reordering_seen { tcp.reordering_window.into() } else { 0 });
     number("notsent", tcp.notsent.into());
     number("snd_wnd", tcp.snd_wnd.into());
     number("rcv_wnd", tcp.rcv_wnd.into());
     number("rcv_space", tcp.rcv_space.into());
+    let counts = &tcp.counts;
+    number("data_segs_out", counts.data_segs_out.into());
+    number("data_segs_in", counts.data_segs_in.into());
+    number("delivered", counts.delivered.into());
+    number("delivered_ce", counts.delivered_ce.into());
+    number("dsack_dups", counts.dsack_dups.into());
+    number("rcv_ooopack", counts.rcv_ooopack.into());
+    number("lastsnd", counts.lastsnd_ms.into());
+    number("lastrcv", counts.lastrcv_ms.into());
+    number("lastack", counts.lastack_ms.into());
+    number("timeouts", counts.timeouts.into());
+    for (name, us) in [("busy", counts.busy_us), ("rwnd_limited", counts.rwnd_limited_us)] {
+        if us >= 1000 {
+            words.push(format!("{name}:{}ms", us / 1000));
+        }
+    }
     if tcp.srtt_us > 0 {
         words.push(format!("rtt:{}/{}", milliseconds(tcp.srtt_us), milliseconds(tcp.rttvar_us)));
         words.push(format!("minrtt:{}", milliseconds(tcp.min_rtt_us)));
@@ -175,7 +191,11 @@ fn users(socket: &SocketReport) -> String {
     let users: Vec<String> = socket
         .users
         .iter()
-        .map(|user| format!("(\"{}\",pid={},fd={})", printable(&user.program), user.pid, user.fd))
+        .map(|user| {
+            // Accepted by nobody yet, or handed to a process that has not used it.
+            let fd = if user.fd == u32::MAX { "-".to_owned() } else { user.fd.to_string() };
+            format!("(\"{}\",pid={},fd={fd})", printable(&user.program), user.pid)
+        })
         .collect();
     format!("users:({})", users.join(","))
 }
@@ -188,7 +208,7 @@ fn printable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toe_abi::report::UserReport;
+    use toe_abi::report::{TcpCounts, UserReport};
 
     #[test]
     fn columns_line_up() {
@@ -249,12 +269,13 @@ mod tests {
             lost: 1448,
             delivery_rate: 12_500_000,
             pacing_rate: 150_000_000,
+            counts: TcpCounts { delivered: 7, lastrcv_ms: 12, busy_us: 3_999, ..TcpCounts::default() },
             ..TcpReport::default()
         };
         assert_eq!(
             info_line(&tcp),
-            "ts sack cubic ca_state:recovery wscale:7,9 rto:204 mss:1448 cwnd:10 ssthresh:10 lost:1448 rtt:1.5/0.02 \
-             minrtt:1 send 77.2Mbps pacing_rate 1.2Gbps delivery_rate 100Mbps"
+            "ts sack cubic ca_state:recovery wscale:7,9 rto:204 mss:1448 cwnd:10 ssthresh:10 lost:1448 delivered:7 lastrcv:12 \
+             busy:3ms rtt:1.5/0.02 minrtt:1 send 77.2Mbps pacing_rate 1.2Gbps delivery_rate 100Mbps"
         );
         let sockets = [SocketReport { tcp: Some(tcp), ..Default::default() }, SocketReport::default()];
         let lines = |info| format(&sockets, info).lines().count();

@@ -1,6 +1,6 @@
 //! `toe status`: what an engine has and what it has counted.
 
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::{Failure, locate, print, print_json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -43,8 +43,15 @@ pub struct Args {
 
 pub fn status(args: &Args) -> Result<u8, Failure> {
     if args.all {
-        let reports = all_reports();
-        return if args.json { print_json(&reports) } else { print(&format_all(&reports)) };
+        let engines = all_engines();
+        if !args.json {
+            return print(&format_all(&engines));
+        }
+        let (reports, silent): (Vec<_>, Vec<_>) = engines.into_iter().partition(|(_, report)| report.is_ok());
+        for error in silent.iter().filter_map(|(_, report)| report.as_ref().err()) {
+            eprintln!("toe: {error}");
+        }
+        return print_json(&reports.into_iter().filter_map(|(_, report)| report.ok()).collect::<Vec<_>>());
     }
     let report: StatusReport = Client::find(args.name.as_deref())?.report(ReportKind::Status)?;
     if args.json {
@@ -56,29 +63,39 @@ pub fn status(args: &Args) -> Result<u8, Failure> {
     }
 }
 
-/// Of every engine that answers, by name.
-fn all_reports() -> Vec<StatusReport> {
-    let report = |socket: PathBuf| Client::connect(&socket)?.report(ReportKind::Status);
-    locate::all_sockets().into_iter().filter_map(|socket| report(socket).ok()).collect()
+/// What an engine says of itself, or why it says nothing.
+type Asked = (String, Result<StatusReport, ClientError>);
+
+/// Every engine that runs, by name.
+fn all_engines() -> Vec<Asked> {
+    let report = |socket: &PathBuf| Client::connect(socket)?.report(ReportKind::Status);
+    let asked = locate::all_sockets().into_iter().map(|socket| (locate::name_of(&socket), report(&socket)));
+    // Of those that were killed the sockets stay.
+    asked.filter(|(_, report)| !matches!(report, Err(ClientError::NotRunning { .. }))).collect()
 }
 
-fn format_all(reports: &[StatusReport]) -> String {
-    let width = reports.iter().map(|r| r.name.len()).max().unwrap_or(0).max("engine".len());
-    let mut out = format!("{:<width$}     load    flows listeners sessions  ports\n", "engine");
-    for r in reports {
-        let ports: Vec<&str> = r.ports.iter().map(|port| port.name.as_str()).collect();
-        let (load, sessions) = (percent(r.busy_permille), r.sessions.len());
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "{:<width$} {load:>8} {:>8} {:>9} {sessions:>8}  {}",
-            r.name,
-            r.flows,
-            r.listeners,
-            ports.join(" ")
-        );
+fn format_all(engines: &[Asked]) -> String {
+    if engines.is_empty() {
+        return "no engine runs; start one with 'toe start'\n".to_owned();
     }
-    if reports.is_empty() { "no engine runs; start one with 'toe start'\n".to_owned() } else { out }
+    let width = engines.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("engine".len());
+    let mut out = format!("{:<width$}     load    flows listeners sessions  ports\n", "engine");
+    for (name, report) in engines {
+        // Writing to a String cannot fail.
+        let _ = match report {
+            Ok(r) => {
+                let ports: Vec<&str> = r.ports.iter().map(|port| port.name.as_str()).collect();
+                let (load, sessions, ports) = (percent(r.busy_permille), r.sessions.len(), ports.join(" "));
+                writeln!(
+                    out,
+                    "{name:<width$} {load:>8} {:>8} {:>9} {sessions:>8}  {ports}",
+                    r.flows, r.listeners
+                )
+            }
+            Err(error) => writeln!(out, "{name:<width$} {error}"),
+        };
+    }
+    out
 }
 
 fn format(report: &StatusReport) -> String {
@@ -119,7 +136,7 @@ fn format(report: &StatusReport) -> String {
     }
     for s in &r.sessions {
         let memory = octets(s.receive_memory_used);
-        let netns = s.netns.map_or_else(|| "own".to_owned(), |netns| netns.to_string());
+        let netns = netns(s.netns);
         let _ = writeln!(
             out,
             "{:>7} {:>8} {:>5} {:>8} {:>9} {memory:>10} {netns:>9} {}",
@@ -148,7 +165,7 @@ fn format_users(report: &StatusReport) -> String {
         });
         let parts: Vec<String> = parts.collect();
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{:>7} {}", account.uid, parts.join(", "));
+        let _ = writeln!(out, "{:>7} {:>9} {}", account.uid, netns(account.netns), parts.join(", "));
     }
     if out.is_empty() {
         return out;
@@ -158,7 +175,16 @@ fn format_users(report: &StatusReport) -> String {
         format!("{name} {} of {}{cap}", shown(name, quota.used), shown(name, quota.total))
     });
     let used: Vec<String> = used.collect();
-    format!("\nuser    has (in all: {})\n{out}", used.join("; "))
+    format!("\n   user     netns has (in all: {})\n{out}", used.join("; "))
+}
+
+/// A network namespace: the engine's own, another by its cookie, or all those of a user beyond a few.
+fn netns(cookie: Option<u64>) -> String {
+    match cookie {
+        None => "own".to_owned(),
+        Some(u64::MAX) => "others".to_owned(),
+        Some(cookie) => cookie.to_string(),
+    }
 }
 
 fn format_stages(report: &StatusReport) -> String {
@@ -248,6 +274,7 @@ mod tests {
         let memory = QuotaReport { used: 3 << 20, total: 2 << 30, user: None };
         let account = AccountReport {
             uid: 1000,
+            netns: Some(4711),
             parts: [
                 ("flows".to_owned(), UseReport { used: 10, refused: 7 }),
                 ("receive_memory".to_owned(), UseReport { used: 3 << 20, refused: 0 }),
@@ -261,8 +288,8 @@ mod tests {
             ..StatusReport::default()
         };
         let text = format_users(&report);
-        let wanted = "\nuser    has (in all: flows 12 of 65536, 10 a user; receive_memory 3.0 MiB of 2.0 GiB)\n   \
-                      1000 flows 10 (7 refused), receive_memory 3.0 MiB\n";
+        let wanted = "\n   user     netns has (in all: flows 12 of 65536, 10 a user; receive_memory 3.0 MiB of 2.0 GiB)\n   \
+                      1000      4711 flows 10 (7 refused), receive_memory 3.0 MiB\n";
         assert_eq!(text, wanted);
         assert_eq!(format_users(&StatusReport::default()), "");
     }
@@ -275,10 +302,15 @@ mod tests {
             busy_permille,
             ..StatusReport::default()
         };
-        let text = format_all(&[report("a", 12, 1000), report("longer-name", 3, 5)]);
+        let asked = |report: StatusReport| (report.name.clone(), Ok(report));
+        let refused = ("other".to_owned(), Err(ClientError::Refused("too many".to_owned())));
+        let text = format_all(&[asked(report("a", 12, 1000)), asked(report("longer-name", 3, 5)), refused]);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["a", "100.0", "%", "12", "0", "0"]);
         assert_eq!(rows[2], ["longer-name", "0.5", "%", "3", "0", "0"]);
+        assert!(
+            text.lines().last().is_some_and(|line| line.starts_with("other ") && line.contains("too many"))
+        );
         assert!(format_all(&[]).contains("toe start"));
     }
 

@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use toe_abi::place;
 use toe_abi::why::{self, Decided, Reason, Stack};
+use toe_abi::{own_calls, place};
 
 /// Say which stack a descriptor is on, or each socket of a process, and why
 #[derive(Debug, clap::Args)]
@@ -148,7 +148,12 @@ impl Process {
         let recorded = self.recorded(fd);
         let (stack, reason, text, remedy) = match recorded {
             Some(Decided { stack, reason, .. }) => {
-                (stack, format!("{reason:?}"), reason.text().to_owned(), reason.remedy().to_owned())
+                let mut text = reason.text().to_owned();
+                if let Some(file) = (reason == Reason::OwnCalls).then(|| with_own_calls(&self.dir)).flatten()
+                {
+                    text += &format!(": {}", file.display());
+                }
+                (stack, format!("{reason:?}"), text, reason.remedy().to_owned())
             }
             None => unrecorded(self.kind_of(&link), self.table.is_some()),
         };
@@ -237,6 +242,24 @@ fn unrecorded(kind: Kind, has_table: bool) -> (Stack, String, String, String) {
         ),
         Kind::Tcp6 | Kind::Tcp => from(Stack::Kernel, Reason::Unknown),
     }
+}
+
+/// The file among those that a process runs which makes calls past the C library: looked for as the switch layer has.
+fn with_own_calls(process: &Path) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string(process.join("maps")).ok()?;
+    maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+        let path = words.nth(2).filter(|path| path.starts_with('/') && rights.starts_with("r-x"))?;
+        if own_calls::is_exempt(path.as_bytes()) {
+            return None;
+        }
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = range.split_once('-')?;
+        let mut text = vec![0; usize::try_from(hex(end)?.checked_sub(hex(start)?)?).ok()?];
+        let got = File::open(path).ok()?.read_at(&mut text, hex(offset)?).ok()?;
+        own_calls::are_in(&text[..got]).then(|| PathBuf::from(path))
+    })
 }
 
 /// The why table of a process under the switch layer.

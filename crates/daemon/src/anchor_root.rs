@@ -6,7 +6,8 @@
 //! can; no other user gets through it, and a program of the same user that is confined could.
 //!
 //! Such a directory is locked. What an engine left behind that was killed has no lock, and the next one removes it.
-//! Used by [`crate::anchors`].
+//! What is in it may be kept from being removed by programs that have it open, so an engine has it removed by the porter.
+//! Used by [`crate::anchors`] and [`crate::irq_names`].
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -57,6 +58,26 @@ impl AnchorRoot {
 
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
+    }
+
+    /// Whether there is something to remove in the end.
+    pub fn is_somewhere(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// So many directories, or at least one: file systems that are each mounted nowhere, or directories in this one.
+    pub fn divide(&self, count: usize) -> std::io::Result<Vec<OwnedFd>> {
+        if self.path.is_none() {
+            let others = (1..count).map_while(|_| mounted_nowhere().ok());
+            return std::iter::once(self.dir.try_clone()).chain(others.map(Ok)).collect();
+        }
+        let part = |number: usize| {
+            let name = format!("part-{number}");
+            rustix::fs::mkdirat(&self.dir, &name, Mode::RWXU)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok(rustix::fs::openat(&self.dir, &name, flags, Mode::empty())?)
+        };
+        (0..count.max(1)).map(part).collect()
     }
 
     /// A path that leads to `name` in it, for calls that take no directory's descriptor.

@@ -4,11 +4,12 @@
 //! ends its connection. What a request rests on the [porter](crate::porter) has found out, so that nothing here touches
 //! a descriptor of a program's. Called by the run loop when the porter asks.
 
-use crate::anchors::{HomeId, Identity};
+use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
+use crate::policy::Credentials;
 use crate::poller::Token;
-use crate::porter::ask::{self, Ask, Evidence, Home, Matter};
+use crate::porter::ask::{self, Ask, Evidence, Matter};
 use crate::porter::pages::GivenBack;
 use crate::report::View;
 use crate::session::{Peer, Session};
@@ -18,7 +19,7 @@ use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
 use toe_ring::EngineQueueSet;
@@ -55,27 +56,33 @@ impl Daemon {
     /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
     /// of a user's is on its way at a time, it overtakes none of his.
     fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
-        let uid = self.asker(&ask.matter).filter(|uid| self.budget.is_shared_beside(*uid));
-        let Some(uid) = uid else { return self.answer_ask(now, ask) };
+        let account = self.asker(&ask.matter).filter(|account| self.budget.is_shared_beside(*account));
+        let Some(account) = account else { return self.answer_ask(now, ask) };
         let may_wait = !matches!(ask.matter, Matter::Close { .. });
-        if may_wait && !self.budget.may_go(uid) {
+        if may_wait && !self.budget.may_go(account) {
             self.deferred.push_back(ask);
             return;
         }
         let before = self.clock.nanos();
         self.answer_ask(now, ask);
-        self.budget.charge(uid, self.clock.nanos() - before);
+        self.budget.charge(account, self.clock.nanos() - before);
     }
 
-    fn asker(&self, matter: &Matter) -> Option<u32> {
-        let of = |place: &u32| self.connections.get(*place).map(|connection| connection.who.uid);
+    /// Whose account that goes on.
+    fn asker(&self, matter: &Matter) -> Option<Cred> {
+        let account = |who: &Credentials| self.engine.users().account(who.cred());
+        let of = |place: &u32| {
+            let connection = self.connections.get(*place)?;
+            let session = connection.session.and_then(|id| self.sessions.get(id));
+            Some(session.map_or_else(|| account(&connection.who), |session| session.account))
+        };
         match matter {
-            Matter::Open(newcomer) => Some(newcomer.who.uid),
+            Matter::Open(newcomer) => Some(account(&newcomer.who)),
             Matter::Request { place, .. }
             | Matter::AnchorsMade { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
-            Matter::GivenBack(pages) => Some(self.sessions.get(pages.first()?.pages.session)?.peer.uid),
+            Matter::GivenBack(pages) => Some(self.sessions.get(pages.first()?.pages.session)?.account),
             Matter::TwinsGone(_) => None,
         }
     }
@@ -101,12 +108,18 @@ impl Daemon {
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
             }
+            Matter::Request { place, request: Request::Report { what: ReportKind::Sockets }, .. } => {
+                match self.begin_list(now, place) {
+                    Ok(()) => ask::Answer::Done,
+                    Err(errno) => self.reply(now, place, Err(errno)),
+                }
+            }
             Matter::Request { place, request, evidence } => {
                 let answer = self.execute(now, place, request, evidence);
                 self.reply(now, place, answer)
             }
-            Matter::AnchorsMade { place, session_home, first, wanted, made } => {
-                let answer = self.anchors_made(now, place, session_home, (first, wanted), &made);
+            Matter::AnchorsMade { place, wanted, made } => {
+                let answer = self.anchors_made(now, place, wanted, &made);
                 self.reply(now, place, answer)
             }
             Matter::Bad { place, bad } => {
@@ -118,6 +131,7 @@ impl Daemon {
             }
             Matter::Close { place } => {
                 self.end_connection(now, place);
+                self.lists.forget(place);
                 ask::Answer::Closed(self.connections.take(place))
             }
             Matter::GivenBack(pages) => {
@@ -152,7 +166,7 @@ impl Daemon {
     }
 
     /// Answers one request. A host that does not read loses its connection.
-    fn reply(&mut self, now: Instant, place: u32, answer: Answer) -> ask::Answer {
+    pub(crate) fn reply(&mut self, now: Instant, place: u32, answer: Answer) -> ask::Answer {
         let (reply, fds) = match answer {
             Ok(answer) => answer,
             Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
@@ -208,9 +222,13 @@ impl Daemon {
         match request {
             Request::Hello { room } => {
                 let home = evidence.home()?;
-                let id = home.id;
-                // A refused one has no use for its directory.
-                self.hello(now, place, room, home).inspect_err(|_| self.anchors.remove_home(id))
+                let done = self.hello(now, place, room, &home);
+                if done.is_err() {
+                    // A refused one has no use for its directory.
+                    self.anchors.refuse_home(&home);
+                    return done;
+                }
+                done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
             }
             Request::AddQueueSet => self.add_queue_set(place),
             Request::TakeAnchors { .. } => Err(Errno::EINVAL),
@@ -228,7 +246,7 @@ impl Daemon {
                 let listens = self.engine.anchor_listens(anchor);
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
-            Request::Report { what } => self.make_report(now, place, what),
+            Request::Report { .. } => self.report_status(now, place),
             Request::Capture { snaplen, interface, filter_len } => {
                 self.start_capture(place, (snaplen, interface), filter_len, evidence)
             }
@@ -251,7 +269,8 @@ impl Daemon {
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 
-    fn hello(&mut self, now: Instant, place: u32, room: u64, home: Home) -> Answer {
+    /// All but the descriptor of the home, which comes last.
+    fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
         let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
         let (pid, cred) = (connection.who.pid, connection.who.cred());
         let uid = cred.uid;
@@ -260,7 +279,7 @@ impl Daemon {
         }
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
-        if let Err(errno) = self.engine.may_open_session(uid) {
+        if let Err(errno) = self.engine.may_open_session(cred) {
             self.counts.attach_refused += 1;
             if self.log_limit.allows(now) {
                 tracing::warn!(pid, uid, "host refused: its user has his share of sessions; see [quota]");
@@ -298,20 +317,20 @@ impl Daemon {
         now: Instant,
         id: SessionId,
         place: u32,
-        home: Home,
+        home: &Home,
         layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 3]> {
+    ) -> std::io::Result<[OwnedFd; 2]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
-        let uid = peer.uid;
         let way = (place, connection.pages.clone());
-        let (session, [region, bell]) = Session::create(id, layout, (peer, process), way, now)?;
+        let account = self.engine.account_of(id);
+        let (session, [region, bell]) = Session::create(id, layout, (peer, account, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;
         }
-        self.anchors.open_home(&self.poller, id, uid, home.id)?;
+        self.anchors.open_home(&self.poller, id, account, home)?;
         let peer = &session.peer;
         tracing::debug!(
             session = id.0,
@@ -320,12 +339,12 @@ impl Daemon {
             program = peer.program,
             "session open"
         );
-        self.budget.add(session.peer.uid, id);
+        self.budget.add(account, id);
         self.sessions.insert(id, session);
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok([region, bell, home.dir])
+        Ok([region, bell])
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {
@@ -370,21 +389,14 @@ impl Daemon {
     }
 
     /// The porter has made anchors, from the first on.
-    fn anchors_made(
-        &mut self,
-        now: Instant,
-        place: u32,
-        home: HomeId,
-        (first, wanted): (AnchorHandle, u32),
-        made: &[Identity],
-    ) -> Answer {
+    fn anchors_made(&mut self, now: Instant, place: u32, wanted: u32, made: &Made) -> Answer {
+        let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
         let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
-        let count = made.len() as u32;
         let lives = self.session_of(place).ok().and_then(|id| self.anchors.home_of(id)) == Some(home);
         if lives {
-            (0..).zip(made).for_each(|(n, identity)| self.anchors.add(home, handle(n), *identity));
+            self.anchors.add(made);
         } else {
-            self.anchors.remove_late(home, (0..count).map(handle));
+            self.anchors.refuse(made);
         }
         for handle in (if lives { count } else { 0 }..wanted).map(handle) {
             // Its session may have guessed the handle and used it already.
@@ -513,18 +525,14 @@ impl Daemon {
         Ok((Reply::Done, Vec::new()))
     }
 
-    fn make_report(&mut self, now: Instant, place: u32, what: ReportKind) -> Answer {
+    fn report_status(&mut self, now: Instant, place: u32) -> Answer {
         if now < self.next_report {
             return Err(Errno::EAGAIN);
         }
         self.counts.reports += 1;
         let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
         let view = View { policy: &self.policy, who };
-        let text = match what {
-            ReportKind::Status => serde_json::to_vec(&self.status_report(&view)),
-            ReportKind::Sockets => serde_json::to_vec(&self.sockets_report(&view)),
-        };
-        let text = text.map_err(|_| Errno::EIO)?;
+        let text = serde_json::to_vec(&self.status_report(&view)).map_err(|_| Errno::EIO)?;
         let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
         // Reports may take a tenth of the engine's time, however often they are asked for.
         let done = self.clock.now();

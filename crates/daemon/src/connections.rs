@@ -11,7 +11,7 @@ use toe_abi::attach::Message;
 use toe_base::SessionId;
 
 /// Connections at once. How many of them are one user's, the porter says.
-pub(crate) const CONNECTIONS_MAX: usize = 1024;
+pub(crate) const CONNECTIONS_MAX: usize = 2048;
 
 /// One control connection.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! stand beside it as a second [`Daemon`].
 
 use crate::anchors::Anchors;
-use crate::budget::Budget;
+use crate::budget::{Budget, Place};
 use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
@@ -15,11 +15,12 @@ use crate::kernel::follow::Follower;
 use crate::load::Meter;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
-use crate::porter::Porter;
 use crate::porter::ask::Ask;
+use crate::porter::{self, Porter};
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
+use crate::sockets::Lists;
 use crate::stages::Stages;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -28,14 +29,14 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
-use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
+use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX, SESSIONS_MAX};
 use toe_base::{AnchorHandle, Cred, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, UserIdx};
+use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, SocketView, UserIdx};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
 
 /// Descriptors kept free of unread octets: for control connections, users, sessions, queue sets and ports.
-const RESERVED_FDS: u64 = 9216;
+const RESERVED_FDS: u64 = 24 * SESSIONS_MAX as u64;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
 
@@ -90,6 +91,7 @@ pub struct Daemon {
     /// What users asked who had had their turn.
     pub(crate) deferred: VecDeque<Ask>,
     pub(crate) connections: Connections,
+    pub(crate) lists: Lists,
     pub(crate) poller: Poller,
     pub(crate) signals: Option<SignalFd>,
     /// The pipe of whoever started this private engine.
@@ -110,9 +112,10 @@ pub struct Daemon {
     /// Commands of one turn, kept between rounds for its memory.
     pub(crate) commands: Vec<(Command, ArgBlock)>,
     pub(crate) tokens: Vec<Token>,
-    /// Sessions that something concerns, and users who wait for their turn: kept for their memory, too.
+    /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
     pub(crate) concerned: Vec<SessionId>,
-    pub(crate) waiting: Vec<u32>,
+    pub(crate) turns: Vec<Place>,
+    pub(crate) listed: Vec<SocketView>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -153,6 +156,8 @@ impl Daemon {
         let direct = config.direct;
         let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
         let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
+        // A private engine is for its starter's programs, who may all be one server's.
+        let quotas = if config.private { quotas.without_shares() } else { quotas };
         let netns = crate::sys::own_netns()?;
         let mut engine = Engine::new(EngineConfig {
             netns,
@@ -172,9 +177,11 @@ impl Daemon {
         };
         let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let poller = Poller::new()?;
-        let anchors = Anchors::new(&poller)?;
+        let anchors = Anchors::new(porter::threads_max(&config.allowed), netns)?;
+        let irq_names = IrqNames::new()?;
         let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
-        let porter = Porter::new(Arc::clone(&policy), anchors.maker(), &poller)?;
+        let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
+        let porter = Porter::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
         Ok(Daemon {
             name: config.name.clone(),
             policy,
@@ -183,12 +190,13 @@ impl Daemon {
             ports: Ports::default(),
             kernel: None,
             anchors,
-            irq_names: IrqNames::new()?,
+            irq_names,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),
             porter,
             deferred: VecDeque::new(),
             connections: Connections::default(),
+            lists: Lists::default(),
             poller,
             signals: None,
             owner: None,
@@ -206,7 +214,8 @@ impl Daemon {
             commands: Vec::new(),
             tokens: Vec::new(),
             concerned: Vec::new(),
-            waiting: Vec::new(),
+            turns: Vec::new(),
+            listed: Vec::new(),
         })
     }
 
@@ -220,8 +229,8 @@ impl Daemon {
     }
 
     /// The directories that must be the engine's user's.
-    pub fn own_dirs(&self) -> [BorrowedFd<'_>; 2] {
-        [self.anchors.root(), self.irq_names.root()]
+    pub fn own_dirs(&self) -> Vec<BorrowedFd<'_>> {
+        self.anchors.dirs().chain([self.irq_names.root().dir()]).collect()
     }
 
     /// Lets hosts come in through `socket`, which listens already.
@@ -259,7 +268,7 @@ impl Daemon {
         let peer = &session.peer;
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
-        self.budget.remove(peer.uid, id);
+        self.budget.remove(session.account, id);
         self.connections.end(connection);
         self.drop_capture(connection);
         self.engine.close_session(now, id, &mut self.sessions);
@@ -276,10 +285,7 @@ impl Daemon {
     /// The anchor is no longer for the session alone that it was made for.
     pub(crate) fn share_anchor(&mut self, anchor: AnchorHandle) {
         self.engine.share_anchor(anchor);
-        if !self.anchors.remove_name(anchor) {
-            // It is still reported by name, for which the first session has to be trusted.
-            tracing::warn!("an anchor cannot be watched by itself: raise fs.inotify.max_user_watches");
-        }
+        self.anchors.remove_name(anchor);
     }
 
     /// Frees the memory of closed sessions that nothing refers to any more.

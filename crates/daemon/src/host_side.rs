@@ -11,6 +11,7 @@ use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::PAGE;
+use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_engine::{GivenBack, HostSide, Sighting, SightingEnd};
 use toe_ring::Region;
@@ -131,6 +132,14 @@ impl HostSide for Sessions {
         }
     }
 
+    fn write_flow_detail(&mut self, session: SessionId, slot: usize, detail: &FlowDetail) {
+        if let Some(Slot::Live(session)) = self.slot(session)
+            && slot < session.layout.flows as usize
+        {
+            let _ = session.region.write_record(session.layout.flow_detail(slot), detail);
+        }
+    }
+
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.post_to(session, queue_set, completion)
     }
@@ -181,5 +190,13 @@ impl HostSide for Sessions {
     fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
         let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
         memory.is_none_or(|memory| memory.is_done(slot, side))
+    }
+
+    fn channel_is_left(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
+        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
+        memory.is_none_or(|memory| {
+            let from = side.other();
+            memory.is_frozen(slot, from) && memory.sent(slot, from) <= memory.read(slot, side)
+        })
     }
 }

@@ -2,23 +2,24 @@
 //! alone, so that nobody else can interrupt a host. Used by `attach`.
 
 use crate::anchor_root::AnchorRoot;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use toe_ring::{IrqLine, irq_pair};
 
 #[derive(Debug)]
 pub struct IrqNames {
-    root: AnchorRoot,
+    root: Arc<AnchorRoot>,
     made: u64,
 }
 
 impl IrqNames {
     pub fn new() -> std::io::Result<IrqNames> {
-        Ok(IrqNames { root: AnchorRoot::make()?, made: 0 })
+        Ok(IrqNames { root: Arc::new(AnchorRoot::make()?), made: 0 })
     }
 
     /// The directory that all of them are in.
-    pub fn root(&self) -> BorrowedFd<'_> {
-        self.root.dir()
+    pub fn root(&self) -> &Arc<AnchorRoot> {
+        &self.root
     }
 
     /// A new interrupt: the engine's end, and the host's.

@@ -34,9 +34,11 @@ fn start() -> Result<(), Box<dyn Error>> {
     }
     let dir = config.dir.clone().unwrap_or_else(runtime::default_dir);
     let mut name = EngineName::take(&dir, &config.name, !config.allowed.is_nobody())?;
-    if config.detach && config.log_file.is_none() {
+    let is_own_log = config.detach && config.log_file.is_none();
+    if is_own_log {
         config.log_file = Some(dir.join(format!("{}.log", config.name)));
     }
+    let is_private_log = is_own_log && config.private;
     let log_file = config.log_file.as_deref().map(log::open).transpose()?;
     let log = log::start(&config, log_file.as_ref())?;
     if config.detach {
@@ -66,7 +68,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     let socket = name.socket_path().display().to_string();
     tracing::info!(name = config.name, local = config.local, %socket, "engine ready");
     // Before there are other threads, which would keep what this one gives up.
-    let private_log = log_file.as_deref().filter(|_| config.private).map(AsFd::as_fd);
+    let private_log = log_file.as_deref().filter(|_| is_private_log).map(AsFd::as_fd);
     confine::confine(&config, &name, &daemon.own_dirs(), private_log)?;
     if config.detach {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
@@ -84,7 +86,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     ran?;
     tracing::info!(name = config.name, "engine stopped");
     log.finish();
-    if config.private {
+    if is_private_log {
         remove_private_log(config.log_file.as_deref());
     }
     Ok(())

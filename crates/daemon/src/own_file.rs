@@ -2,10 +2,11 @@
 //! and a file that is somebody else's is refused before anything is done to it. Called by `runtime` and `log`.
 
 use crate::config::RunAs;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -31,6 +32,28 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> std::io::Result<Fi
             done => return done,
         }
     }
+}
+
+/// Opens a file in a directory where only the caller and root can put things, wherever it leads: who put it there may. In any
+/// other directory `None`. It does not wait for the other end of a FIFO, but what is written later may.
+pub(crate) fn open_undisturbed(path: &Path, options: &mut OpenOptions) -> Option<std::io::Result<File>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = rustix::fs::open(parent, flags, Mode::empty()).ok()?;
+    let found = rustix::fs::fstat(&dir).ok()?;
+    let is_ours = found.st_uid == 0 || found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours || found.st_mode & 0o022 != 0 {
+        return None;
+    }
+    // By the directory that was looked at: the path may name another by now.
+    let held = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(path.file_name()?);
+    let open = |options: &mut OpenOptions| {
+        let file = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(held)?;
+        let status = rustix::fs::fcntl_getfl(&file)?;
+        rustix::fs::fcntl_setfl(&file, status - OFlags::NONBLOCK)?;
+        Ok(file)
+    };
+    Some(open(options))
 }
 
 /// What a process-id file says.

@@ -1,4 +1,5 @@
-//! The reports behind `toe status` and `toe ss`, as JSON in sealed memory. Called by `attach`.
+//! The reports behind `toe status` and `toe ss`, as JSON in sealed memory. Called by `attach` and, for a list of sockets, which is
+//! made in steps, by `sockets`.
 
 use crate::daemon::Daemon;
 use crate::policy::{Credentials, Policy};
@@ -9,8 +10,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use toe_abi::report::{
-    AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, SocketsReport, StatusReport,
-    UseReport, UserReport,
+    AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, StatusReport, UseReport, UserReport,
 };
 use toe_base::{Cred, NetNs, SessionId};
 use toe_engine::{Limit, Resource, SocketView, User};
@@ -56,8 +56,12 @@ impl Daemon {
             .collect();
         let closing: &[SessionId] = if view.is_whole() { self.sessions.closing() } else { &[] };
         let closing = closing.iter().map(|&id| self.engine.session_view(id).receive_memory_used);
-        let sockets = self.visible_sockets(view);
-        let listeners = sockets.iter().filter(|socket| socket.listener).count();
+        // Not by a look at each: there may be tens of thousands. A listener that several processes have is each one's.
+        let (flows, listeners) = if view.is_whole() {
+            (self.engine.flow_count() as u32, self.engine.listener_count() as u32)
+        } else {
+            (sessions.iter().map(|s| s.flows).sum(), sessions.iter().map(|s| s.listeners).sum())
+        };
         StatusReport {
             name: self.name.clone(),
             pid: std::process::id(),
@@ -66,8 +70,8 @@ impl Daemon {
             uptime_secs: self.clock.uptime_secs(),
             ports: self.ports.slots.iter().map(port_report).collect(),
             busy_permille: self.meter.busy_permille(self.clock.now()),
-            flows: (sockets.len() - listeners) as u32,
-            listeners: listeners as u32,
+            flows,
+            listeners,
             receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
             congestion: self.engine.config().tcp.congestion.as_str().to_owned(),
             ecn: self.engine.config().tcp.ecn.as_str().to_owned(),
@@ -102,33 +106,31 @@ impl Daemon {
                 |resource: Resource| UseReport { used: user.used(resource), refused: user.refused(resource) };
             let parts = Resource::ALL.map(|resource| (resource.name().to_owned(), part(resource)));
             let parts = parts.into_iter().filter(|(_, part)| part.used + part.refused > 0).collect();
-            AccountReport { uid: user.uid, parts, engine_us: self.budget.used_ns(user.uid) / 1000 }
+            AccountReport {
+                uid: user.cred.uid,
+                netns: self.netns_report(user.cred.netns),
+                parts,
+                engine_us: self.budget.used_ns(user.cred) / 1000,
+            }
         };
-        let is_shown = |user: &&User| view.is_whole() || view.who.uid == user.uid;
+        let own = self.engine.users().account(view.who.cred());
+        let is_shown = |user: &&User| view.is_whole() || own == user.cred;
         let users = self.engine.users().iter().filter(is_shown);
         let mut accounts: Vec<_> = users.map(report).collect();
-        accounts.sort_by_key(|account| account.uid);
+        accounts.sort_by_key(|account| (account.uid, account.netns));
         accounts
     }
 
-    /// What `toe ss` shows to whom `view` is for: of a socket that several users hold, to each his own processes.
-    pub(crate) fn sockets_report(&self, view: &View<'_>) -> SocketsReport {
-        let sockets = self.visible_sockets(view);
-        SocketsReport { sockets: sockets.iter().map(|socket| self.socket_report(socket, view)).collect() }
+    /// Whether a socket is shown to whom `view` is for.
+    pub(crate) fn is_visible(&self, socket: &SocketView, view: &View<'_>) -> bool {
+        let is_shown = |&(id, _): &(SessionId, u32)| {
+            self.sessions.get(id).is_some_and(|session| view.shows(session.peer.cred()))
+        };
+        view.is_whole() || socket.holders.iter().any(is_shown)
     }
 
-    fn visible_sockets(&self, view: &View<'_>) -> Vec<SocketView> {
-        let mut sockets = self.engine.sockets();
-        if !view.is_whole() {
-            let is_shown = |&(id, _): &(SessionId, u32)| {
-                self.sessions.get(id).is_some_and(|session| view.shows(session.peer.cred()))
-            };
-            sockets.retain(|socket| socket.holders.iter().any(is_shown));
-        }
-        sockets
-    }
-
-    fn socket_report(&self, socket: &SocketView, view: &View<'_>) -> SocketReport {
+    /// What `toe ss` shows of it: of a socket that several users hold, to each his own processes.
+    pub(crate) fn socket_report(&self, socket: &SocketView, view: &View<'_>) -> SocketReport {
         let users = socket.holders.iter().filter_map(|&(id, fd)| {
             let peer = &self.sessions.get(id)?.peer;
             view.shows(peer.cred()).then_some(())?;
@@ -203,9 +205,18 @@ fn address(addr: SocketAddr) -> String {
 
 /// Memory that holds `octets` and can never change, for a host to read at leisure.
 pub(crate) fn sealed_memory(octets: &[u8]) -> std::io::Result<OwnedFd> {
-    let fd = rustix::fs::memfd_create("toe-report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let mut file = File::from(fd);
+    let mut file = report_memory()?;
     file.write_all(octets)?;
+    sealed(file)
+}
+
+/// Memory for a report that is being made.
+pub(crate) fn report_memory() -> std::io::Result<File> {
+    Ok(rustix::fs::memfd_create("toe-report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
+}
+
+/// It is made.
+pub(crate) fn sealed(file: File) -> std::io::Result<OwnedFd> {
     let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file.into())

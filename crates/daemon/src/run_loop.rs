@@ -4,6 +4,8 @@
 //! completions, interrupts). Now and then it looks at what hosts want over their control connections. When nothing
 //! moved it spins for some µs, then lets others run, then sleeps until something happens: idle costs nothing.
 
+use crate::anchors::Unwatched;
+use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::rest::Advice;
@@ -13,19 +15,24 @@ use toe_abi::attach::FenceReason;
 use toe_abi::entry::Command;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
+use toe_ring::EngineQueueSet;
+use toe_ring::queue_set::ArgBlock;
 
 /// How often a busy engine looks at control connections, hang-ups and doorbells.
 const TICK_US: u64 = 100;
-/// Segments moved over the `local` port in one round.
+/// Segments moved over the `local` port in one round, and while several users share the engine: their octets are copied, up to
+/// 64 KiB each.
 const LOCAL_PER_ROUND: usize = 512;
+const LOCAL_PER_SHARED_ROUND: usize = 16;
 /// Rounds that an ending engine gives itself to tell its peers.
 const FAREWELL_ROUNDS: usize = 64;
+/// So many closes of anchors that stood for nothing, and no other, are somebody who opens and closes for nothing.
+const VAIN_CLOSES: usize = 32;
 /// Anchors looked after in one turn, and when the next turn comes at the latest.
 const DOUBTS_PER_TURN: usize = 64;
 const DOUBTS_AGAIN_US: u64 = 100;
-/// Commands of one queue set carried out in one turn of its user, where there are several users. (Of the other entries all
-/// are taken: those that were published before a command come before it.)
-const COMMANDS_PER_TURN: usize = 16;
+/// Entries of `snd` and of `rcv` of one queue set taken in one step of its user's turn, where there are several users.
+const DATA_PER_STEP: u32 = 32;
 /// How long until pages that nobody needs are looked for again.
 const TRIM_AGAIN_US: u64 = 1_000;
 
@@ -77,6 +84,7 @@ impl Daemon {
     fn inhale(&mut self, now: Instant) -> usize {
         let entries = self.take_entries(now);
         self.serve_deferred(now);
+        let entries = entries + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
         let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
         self.stages.done(Stage::Receive, frames);
@@ -90,7 +98,8 @@ impl Daemon {
         }
         self.stages.done(Stage::Timers, usize::from(due));
         let left = self.engine.poll_closing(now, &mut self.sessions);
-        let segments = left + self.engine.poll_local(now, &mut self.sessions, LOCAL_PER_ROUND);
+        let most = if self.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
+        let segments = left + self.engine.poll_local(now, &mut self.sessions, most);
         self.stages.done(Stage::Local, segments);
         segments
     }
@@ -109,6 +118,7 @@ impl Daemon {
         self.stages.done(Stage::Completions, completions);
         self.sessions.captures.hand_on();
         self.sessions.ring_for_pages();
+        self.anchors.ring();
         frames + neighbours + completions
     }
 
@@ -117,10 +127,10 @@ impl Daemon {
         self.next_tick = now.after_us(TICK_US);
         let mut tokens = std::mem::take(&mut self.tokens);
         let looked = self.poller.wait(Some(Duration::ZERO), &mut tokens);
-        self.handle_events(now, &tokens, false);
+        self.handle_events(now, &tokens);
         let happened = !tokens.is_empty();
         self.tokens = tokens;
-        self.sessions.doze(now);
+        self.sessions.doze(now, &mut self.budget);
         self.trim(now);
         self.tell_load(now, false);
         looked.map(|()| happened)
@@ -137,9 +147,10 @@ impl Daemon {
         self.rest.parked(now);
         self.tell_load(now, true);
         self.counts.parks += 1;
-        let sleep = self.sessions.announce_sleep();
+        self.sessions.tell_woken(&mut self.budget);
+        let sleep = self.sessions.announce_sleep(&self.budget);
         // A host that published before it could see the announcement does not ring: look once more.
-        let timeout = if self.sessions.need_engine() {
+        let timeout = if self.sessions.need_engine(&self.budget) {
             Some(Duration::ZERO)
         } else if deadline.is_far_future() {
             None
@@ -148,10 +159,10 @@ impl Daemon {
         };
         let mut tokens = std::mem::take(&mut self.tokens);
         let looked = self.poller.wait(timeout, &mut tokens);
-        self.sessions.end_sleep(sleep);
+        self.sessions.end_sleep(sleep, &self.budget);
         let now = self.clock.now();
         self.next_tick = now.after_us(TICK_US);
-        self.handle_events(now, &tokens, timeout != Some(Duration::ZERO));
+        self.handle_events(now, &tokens);
         self.tokens = tokens;
         looked
     }
@@ -163,8 +174,8 @@ impl Daemon {
         }
     }
 
-    /// Handles what has happened outside the rings; `slept`: the engine was asleep until then.
-    fn handle_events(&mut self, now: Instant, tokens: &[Token], slept: bool) {
+    /// Handles what has happened outside the rings.
+    fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
         for &token in tokens {
             match token {
                 Token::Porter => self.serve_porter(now),
@@ -176,13 +187,15 @@ impl Daemon {
                     }
                 }
                 Token::Process(id) => self.end_session(now, id, "process ended"),
-                Token::Doorbell(id) => self.wake(now, id, slept),
+                Token::Doorbell(id) => self.wake(now, id),
                 Token::Anchors(id) => self.take_closed_anchors(now, id),
                 Token::Kernel => self.follow(now),
             }
         }
         self.sessions.unmute(now, &self.poller);
-        self.resolve_doubts(now);
+        self.anchors.unmute(&self.poller, now);
+        self.take_anchor_news(now);
+        self.resolve_doubts();
         if self.follow_later_at() <= now {
             self.follow_later(now);
         }
@@ -202,6 +215,7 @@ impl Daemon {
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())
             .min(self.sessions.next_unmute())
+            .min(self.anchors.next_unmute())
             .min(if self.engine.has_trims() { self.trim_at } else { Instant::FAR_FUTURE })
             .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
@@ -234,83 +248,72 @@ impl Daemon {
 impl Daemon {
     /// Takes what hosts have published, except from sessions that sleep; returns how many entries.
     fn take_entries(&mut self, now: Instant) -> usize {
+        self.sessions.tell_woken(&mut self.budget);
         if self.budget.is_shared() {
             return self.take_entries_in_turns(now);
         }
-        let mut entries = 0;
-        let mut place = 0;
-        // A session that is fenced leaves the list, so the next one moves to its place.
-        while let Some(&id) = self.sessions.live().get(place) {
-            if self.sessions.get(id).is_some_and(|session| !session.is_dozing()) {
-                entries += self.take_entries_of_session(now, id, CMD_ENTRIES as usize);
-            }
-            if self.sessions.live().get(place) == Some(&id) {
-                place += 1;
-            }
-        }
-        entries
-    }
-
-    /// The same among several users: each has his turn.
-    fn take_entries_in_turns(&mut self, now: Instant) -> usize {
-        self.budget.begin_round();
-        let mut entries = self.take_turns(now);
-        if entries == 0 && !self.waiting.is_empty() {
-            self.budget.skip_rounds(&self.waiting);
-            entries = self.take_turns(now);
-        }
-        entries
-    }
-
-    /// Gives each user who may go a turn, and notes in `waiting` who may not and has something to do.
-    fn take_turns(&mut self, now: Instant) -> usize {
-        self.waiting.clear();
+        let Some(alone) = self.budget.alone() else { return 0 };
         let (mut entries, mut place) = (0, 0);
-        while let Some(uid) = self.budget.user(place) {
-            if self.budget.may_go(uid) {
-                entries += self.take_turn_of(now, uid);
-            } else if self.has_entries(uid) {
-                self.waiting.push(uid);
-            }
-            // With his last session, fenced, a user leaves the order, and the next one moves to his place.
-            if self.budget.user(place) == Some(uid) {
+        // A session that is fenced leaves the list, so the next one moves to its place.
+        while let Some(id) = self.budget.session(alone, place) {
+            entries += self.take_entries_of_session(now, id);
+            if self.budget.session(alone, place) == Some(id) {
                 place += 1;
             }
         }
         entries
     }
 
-    /// Takes the entries of a user's sessions one by one until that took as long as he may.
-    fn take_turn_of(&mut self, now: Instant, uid: u32) -> usize {
-        let (mut entries, mut served) = (0, 0);
-        let mut began = None;
-        while let Some(id) = self.budget.session(uid, served) {
-            served += 1;
-            if !self.sessions.get(id).is_some_and(|session| !session.is_dozing() && session.has_work()) {
-                continue;
-            }
-            let before = began.unwrap_or_else(|| self.clock.nanos());
-            entries += self.take_entries_of_session(now, id, COMMANDS_PER_TURN);
-            let after = self.clock.nanos();
-            began = Some(after);
-            if !self.budget.charge(uid, after - before) {
+    /// The same among several users: who has used less goes first, until the turns of this round are over.
+    fn take_entries_in_turns(&mut self, now: Instant) -> usize {
+        let mut turns = std::mem::take(&mut self.turns);
+        let sessions = &self.sessions;
+        self.budget.begin_round(&mut turns, |id| sessions.get(id).is_some_and(|session| session.has_work()));
+        let (mut entries, mut spent_ns) = (0, 0);
+        for &place in &turns {
+            if spent_ns >= ROUND_NS {
                 break;
             }
+            let (taken, ns) = self.take_turn_of(now, place);
+            entries += taken;
+            spent_ns += ns;
         }
-        self.budget.pass(uid, served);
+        self.turns = turns;
         entries
     }
 
-    fn has_entries(&self, uid: u32) -> bool {
-        let sessions = (0..).map_while(|place| self.budget.session(uid, place));
-        sessions
-            .filter_map(|id| self.sessions.get(id))
-            .any(|session| !session.is_dozing() && session.has_work())
+    /// Takes entries of an account's sessions, some of each, until its turn is over. How many, and how long that took.
+    fn take_turn_of(&mut self, now: Instant, place: Place) -> (usize, u64) {
+        let began = self.clock.nanos();
+        let (mut entries, mut served, mut in_vain, mut ns) = (0, 0, 0, 0);
+        while ns < TURN_NS && in_vain < LOOKS_A_ROUND {
+            // Past the last one comes the first again; all of them were in vain: there is nothing more.
+            let Some(id) = self.budget.session(place, served) else {
+                if served == 0 || in_vain >= served {
+                    break;
+                }
+                self.budget.pass(place, served);
+                served = 0;
+                continue;
+            };
+            served += 1;
+            let taken = self.take_some_of_session(now, id);
+            entries += taken;
+            if taken == 0 {
+                in_vain += 1;
+                continue;
+            }
+            in_vain = 0;
+            ns = self.clock.nanos() - began;
+        }
+        self.budget.pass(place, served);
+        self.budget.charge(self.budget.cred(place), ns);
+        (entries, ns)
     }
 
     /// Takes what the session has published so far, all of it: something is about to happen that comes after that.
     pub(crate) fn catch_up(&mut self, now: Instant, id: SessionId) -> usize {
-        self.take_entries_of_session(now, id, CMD_ENTRIES as usize)
+        self.take_entries_of_session(now, id)
     }
 
     /// The same for all sessions whose entries may be about what an anchor stands for.
@@ -324,12 +327,28 @@ impl Daemon {
         self.concerned = concerned;
     }
 
-    /// At most so many commands of each queue set are carried out.
-    fn take_entries_of_session(&mut self, now: Instant, id: SessionId, commands_max: usize) -> usize {
+    fn take_entries_of_session(&mut self, now: Instant, id: SessionId) -> usize {
+        self.each_queue_set(now, id, Daemon::take_all)
+    }
+
+    /// Some entries of each queue set and one command at most: a few µs.
+    pub(crate) fn take_some_of_session(&mut self, now: Instant, id: SessionId) -> usize {
+        self.each_queue_set(now, id, Daemon::take_some)
+    }
+
+    fn each_queue_set(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        mut take: impl FnMut(&mut Daemon, Instant, SessionId, usize) -> Result<usize, FenceReason>,
+    ) -> usize {
         let queue_sets = self.sessions.get(id).map_or(0, |session| session.queue_sets.len());
         let mut entries = 0;
         for index in 0..queue_sets {
-            match self.take_turn(now, id, index, commands_max) {
+            if !self.queue_set(id, index).is_some_and(|queue_set| queue_set.has_work()) {
+                continue;
+            }
+            match take(self, now, id, index) {
                 Ok(taken) => entries += taken,
                 Err(reason) => {
                     self.fence(now, id, reason);
@@ -337,62 +356,101 @@ impl Daemon {
                 }
             }
         }
-        if entries > 0
-            && let Some(session) = self.sessions.get_mut(id)
-        {
-            session.stir(now);
+        if entries > 0 {
+            self.sessions.stir(id, now);
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.was_served = true;
+            }
         }
         entries
     }
 
-    /// One queue set's turn. Commands are taken first and executed last, so that every entry of `snd` and `rcv` that
+    fn queue_set(&mut self, id: SessionId, index: usize) -> Option<&mut EngineQueueSet> {
+        self.sessions.get_mut(id)?.queue_sets.get_mut(index)
+    }
+
+    /// All that a queue set has. Commands are taken first and executed last, so that every entry of `snd` and `rcv` that
     /// was published before a command counts before it.
-    fn take_turn(
+    fn take_all(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
+        let mut commands = std::mem::take(&mut self.commands);
+        commands.clear();
+        let Some(queue_set) = self.queue_set(id, index) else { return Ok(0) };
+        for _ in 0..CMD_ENTRIES {
+            let Some(command) = queue_set.pop_command() else { break };
+            commands.push(command?);
+        }
+        let (data, _) = self.take_data(now, id, index, SND_ENTRIES.max(RCV_ENTRIES))?;
+        for (command, args) in &commands {
+            self.carry_out(now, id, index, *command, args)?;
+        }
+        let entries = data + commands.len();
+        self.commands = commands;
+        Ok(entries)
+    }
+
+    /// Some of it. The command is seen first and taken last: not before all that was published before it.
+    fn take_some(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
+        let has_command = self.queue_set(id, index).is_some_and(|queue_set| queue_set.has_command());
+        let (data, is_all) = self.take_data(now, id, index, DATA_PER_STEP)?;
+        if !has_command || !is_all {
+            return Ok(data);
+        }
+        let Some(queue_set) = self.queue_set(id, index) else { return Ok(data) };
+        let Some(command) = queue_set.pop_command() else { return Ok(data) };
+        queue_set.publish_heads();
+        let (command, args) = command?;
+        self.carry_out(now, id, index, command, &args)?;
+        Ok(data + 1)
+    }
+
+    /// Up to `max` entries of `snd` and of `rcv` each; whether those were all.
+    fn take_data(
         &mut self,
         now: Instant,
         id: SessionId,
         index: usize,
-        commands_max: usize,
-    ) -> Result<usize, FenceReason> {
+        max: u32,
+    ) -> Result<(usize, bool), FenceReason> {
         let session = self.sessions.get_mut(id);
         let Some(queue_set) = session.and_then(|session| session.queue_sets.get_mut(index)) else {
-            return Ok(0);
+            return Ok((0, true));
         };
-        if !queue_set.has_work() {
-            return Ok(0);
-        }
-        let mut commands = std::mem::take(&mut self.commands);
-        commands.clear();
-        for _ in 0..commands_max {
-            let Some(command) = queue_set.pop_command() else { break };
-            commands.push(command?);
-        }
-        let mut entries = commands.len();
-        for _ in 0..SND_ENTRIES {
-            let Some(send) = queue_set.pop_send() else { break };
+        let (mut sends, mut credits) = (0, 0);
+        while sends < max
+            && let Some(send) = queue_set.pop_send()
+        {
             self.engine.handle_send(now, id, send?)?;
-            entries += 1;
+            sends += 1;
         }
-        for _ in 0..RCV_ENTRIES {
-            let Some(credit) = queue_set.pop_credit() else { break };
+        while credits < max
+            && let Some(credit) = queue_set.pop_credit()
+        {
             self.engine.handle_credit(now, id, credit?)?;
-            entries += 1;
+            credits += 1;
         }
         queue_set.publish_heads();
-        let queue_set = toe_base::QueueSetId(index as u8);
-        for (command, args) in &commands {
-            if let Command::Close { flow, abort } = *command
-                && self.engine.anchor_of(id, flow).is_some()
-            {
-                // Its last close ends the flow, whoever else has a copy.
-                self.engine.close_with_anchor(now, id, flow, abort, &mut self.sessions);
-                continue;
-            }
-            self.engine.handle_command(now, id, queue_set, *command, args, &mut self.sessions)?;
-            self.reserve_ports();
+        Ok(((sends + credits) as usize, sends < max && credits < max))
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        index: usize,
+        command: Command,
+        args: &ArgBlock,
+    ) -> Result<(), FenceReason> {
+        if let Command::Close { flow, abort } = command
+            && self.engine.anchor_of(id, flow).is_some()
+        {
+            // Its last close ends the flow, whoever else has a copy.
+            self.engine.close_with_anchor(now, id, flow, abort, &mut self.sessions);
+            return Ok(());
         }
-        self.commands = commands;
-        Ok(entries)
+        let queue_set = toe_base::QueueSetId(index as u8);
+        self.engine.handle_command(now, id, queue_set, command, args, &mut self.sessions)?;
+        self.reserve_ports();
+        Ok(())
     }
 }
 
@@ -404,18 +462,20 @@ impl Daemon {
         self.close_session(now, id, why);
     }
 
-    /// A doorbell was rung. One that gets the engine up for nothing again and again is not heard for a while.
-    pub(crate) fn wake(&mut self, now: Instant, id: SessionId, slept: bool) {
-        if let Some(session) = self.sessions.get_mut(id) {
-            // An eventfd that cannot be read is the host's doing and the host's loss: it stays readable only while
-            // that process lives, and costs wake-ups, nothing more.
-            let _ = session.doorbell.drain();
-            let idle = slept && !session.has_work() && session.full == 0;
-            session.stir(now);
-            if idle && session.rings_too_often(now) {
-                self.poller.remove(&session.doorbell);
-                self.sessions.mute(id, now);
-            }
+    /// A doorbell was rung. Those of an account's that are rung for nothing again and again are not heard for a while: be the
+    /// engine asleep, which they wake, or awake, as each costs it a system call.
+    pub(crate) fn wake(&mut self, now: Instant, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        // An eventfd that cannot be read is the host's doing and the host's loss: it stays readable only while
+        // that process lives, and costs wake-ups, nothing more.
+        let _ = session.doorbell.drain();
+        // What it was rung for may have been found before.
+        let was_served = std::mem::take(&mut session.was_served);
+        if was_served || session.has_work() || session.has_new_room() {
+            self.sessions.stir(id, now);
+        } else if self.budget.rings_too_often(session.account, now) {
+            self.poller.remove(&session.doorbell);
+            self.sessions.mute(id, now);
         }
     }
 
@@ -428,20 +488,51 @@ impl Daemon {
         }
     }
 
+    /// Ends what hung on anchors that were closed. Whoever closes so many that it takes his turn waits for the next one; the
+    /// kernel keeps his reports until then.
     fn take_closed_anchors(&mut self, now: Instant, id: u32) {
+        let cred = self.anchors.cred_of(id).filter(|cred| self.budget.is_shared_beside(*cred));
+        if cred.is_some_and(|cred| !self.budget.may_go(cred)) {
+            return;
+        }
+        let before = cred.map(|cred| (cred, self.clock.nanos()));
         let mut closed = std::mem::take(&mut self.closed_anchors);
         closed.clear();
         self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
         self.catch_up_at(now, &closed);
+        if closed.len() >= VAIN_CLOSES && closed.iter().all(|anchor| self.engine.anchor_is_unused(*anchor)) {
+            self.anchors.mute(&self.poller, id, now);
+        }
         for anchor in closed.drain(..) {
             self.anchor_closed(now, anchor);
         }
         self.closed_anchors = closed;
+        if let Some((cred, before)) = before {
+            self.budget.charge(cred, self.clock.nanos() - before);
+        }
+    }
+
+    /// Takes what users' threads have found out about their anchors.
+    fn take_anchor_news(&mut self, now: Instant) {
+        self.anchors.take_news();
+        while let Some(Unwatched { handle, closed }) = self.anchors.next_unwatched() {
+            if self.anchors.is_left(handle) {
+                tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
+                self.anchors.remove(handle);
+                self.engine.anchor_closed(now, handle, &mut self.sessions);
+                continue;
+            }
+            // It is still reported by name, for which the first session has to be trusted.
+            tracing::warn!("an anchor cannot be watched by itself: raise fs.inotify.max_user_watches");
+            if closed {
+                self.anchor_closed(now, handle);
+            }
+        }
     }
 
     /// Looks after some anchors whose session is gone or whose end may have gone unreported.
-    fn resolve_doubts(&mut self, now: Instant) {
+    fn resolve_doubts(&mut self) {
         for _ in 0..DOUBTS_PER_TURN.min(self.anchors.doubts()) {
             let Some(anchor) = self.anchors.next_doubtful() else { break };
             let left = self.anchors.is_left(anchor);
@@ -454,11 +545,7 @@ impl Daemon {
             } else if !left && self.engine.anchor_connects(anchor) {
                 // Its host opens it only once it is connected, and then it must still have a name.
                 self.anchors.doubt(anchor);
-            } else if left && !self.anchors.remove_name(anchor) {
-                tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
-                self.anchors.remove(anchor);
-                self.engine.anchor_closed(now, anchor, &mut self.sessions);
-            } else if !left {
+            } else {
                 self.share_anchor(anchor);
             }
         }

@@ -7,9 +7,11 @@
 use crate::config::RunAs;
 use crate::own_file;
 use crate::policy::Policy;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,6 +21,8 @@ use toe_abi::place;
 
 /// Hosts that may wait to be greeted.
 const LISTEN_BACKLOG: i32 = 256;
+/// How long an engine that was just killed may take to be gone; who finds a living one waits as long to be told.
+const ENDS_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// Why the engine cannot have its name, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -192,13 +196,17 @@ fn remove(path: &Path) -> std::io::Result<()> {
 /// that the path names; if not, somebody else may lock the new one.
 fn lock(path: &Path, pid_path: &Path, name: &str) -> Result<File, RuntimeError> {
     let failed = |what| move |error| RuntimeError::Io { path: path.to_path_buf(), what, error };
+    let mut has_waited = false;
     loop {
         let file = own_file::open(path, File::options().write(true)).map_err(failed("cannot open it"))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let pid =
-                    own_file::read_pid(pid_path).map_or_else(String::new, |pid| format!(" (process {pid})"));
+                let pid = own_file::read_pid(pid_path);
+                if !std::mem::replace(&mut has_waited, true) && pid.is_some_and(is_ending) {
+                    continue;
+                }
+                let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
                 return Err(RuntimeError::Running { name: name.to_owned(), pid });
             }
             Err(errno) => return Err(failed("cannot lock it")(errno.into())),
@@ -208,6 +216,20 @@ fn lock(path: &Path, pid_path: &Path, name: &str) -> Result<File, RuntimeError> 
             Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => return Ok(file),
             _ => {}
         }
+    }
+}
+
+/// Whether a process is gone, or goes while one looks: what was killed a moment ago keeps its lock until the kernel has taken
+/// it apart.
+fn is_ending(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|pid| *pid != rustix::process::getpid());
+    let Some(pid) = pid else { return false };
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => {
+            let mut fds = [PollFd::new(&process, PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&ENDS_WITHIN)).is_ok_and(|n| n > 0)
+        }
+        Err(errno) => errno == Errno::SRCH,
     }
 }
 
@@ -311,10 +333,13 @@ mod tests {
             assert!(error.contains("a.lock") && error.contains("remove it"), "{error}");
             fs::remove_file(dir.path().join("a.lock")).expect("removed");
 
+            // A log may lie anywhere; it is where others can put things that links are refused.
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).expect("chmod");
             plant("a.log", is_hard);
             let error = crate::log::open(&dir.path().join("a.log")).expect_err("a link").to_string();
             assert!(error.contains("a.log") && error.contains("remove it"), "{error}");
             fs::remove_file(dir.path().join("a.log")).expect("removed");
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
 
             // Those are replaced.
             plant("a.pid", is_hard);
@@ -341,6 +366,21 @@ mod tests {
         assert!(error.contains("runs already") && error.contains(&std::process::id().to_string()), "{error}");
         assert!(error.contains("toe stop --name a"), "{error}");
         EngineName::take(dir.path(), "b", false).expect("another name is free");
+    }
+
+    #[test]
+    fn an_engine_that_was_just_killed_is_waited_for() {
+        let dir = TempDir::new();
+        let (lock, pid) = (dir.path().join("a.lock"), dir.path().join("a.pid"));
+        // The lock goes with the child, which has not ended when the name is asked for.
+        let held = File::create(&lock).expect("a file");
+        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).expect("free");
+        let mut child = std::process::Command::new("sleep").arg("1000").stdin(held).spawn().expect("sleep");
+        fs::write(&pid, child.id().to_string()).expect("a file");
+        EngineName::take(dir.path(), "a", false).expect_err("it lives");
+        child.kill().expect("killed");
+        EngineName::take(dir.path(), "a", false).expect("it is gone, though nobody has waited for it");
+        child.wait().expect("waited for");
     }
 
     #[test]

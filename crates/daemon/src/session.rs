@@ -4,6 +4,7 @@
 //! A session is *live* while its process is attached. After that only its memory stays, until the engine says that
 //! no flow refers to it any more.
 
+use crate::budget::Budget;
 use crate::capture::Captures;
 use crate::channels::Channels;
 use crate::policy::Credentials;
@@ -21,9 +22,8 @@ use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, Region};
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
 /// cheap. A sleeping session's host rings the doorbell, as it does when the whole engine sleeps.
 const SESSIONS_ALWAYS_AWAKE: usize = 8;
-/// Rings of a session's doorbell for nothing, within so long a time, after which it is not heard for as long again.
-const VAIN_RINGS_MAX: u32 = 32;
-const VAIN_RINGS_US: u64 = 10_000;
+/// How long a doorbell is not heard that was rung for nothing too often.
+const MUTED_US: u64 = 10_000;
 /// How long a session must have been quiet before it is put to sleep.
 const DOZE_AFTER_US: u64 = 10_000;
 
@@ -68,8 +68,10 @@ pub struct Session {
     /// Queue sets for which the engine has completions that do not fit, as bits.
     pub full: u32,
     last_active: Instant,
-    /// Rings for nothing, and since when they are counted.
-    vain_rings: (u32, Instant),
+    /// Who its time is charged to.
+    pub account: Cred,
+    /// Entries were taken since its doorbell was rung last.
+    pub was_served: bool,
     /// Present while this session alone sleeps.
     doze: Option<EngineSleep>,
 }
@@ -79,7 +81,7 @@ impl Session {
     pub fn create(
         id: SessionId,
         layout: RegionLayout,
-        (peer, process): (Peer, Option<OwnedFd>),
+        (peer, account, process): (Peer, Cred, Option<OwnedFd>),
         (connection, pages): (u32, PagesOut),
         now: Instant,
     ) -> std::io::Result<(Session, [OwnedFd; 2])> {
@@ -98,7 +100,8 @@ impl Session {
             touched: 0,
             full: 0,
             last_active: now,
-            vain_rings: (0, now),
+            account,
+            was_served: false,
             doze: None,
         };
         Ok((session, [memory, host_bell]))
@@ -120,7 +123,7 @@ impl Session {
 
     /// Whether completions that did not fit may fit now. A head register that cannot be counts, too: the next try to
     /// post finds it and has the session fenced.
-    fn has_new_room(&mut self) -> bool {
+    pub fn has_new_room(&mut self) -> bool {
         let full = self.full;
         let sets = self.queue_sets.iter_mut().enumerate().filter(|(index, _)| full & (1 << index) != 0);
         sets.into_iter().any(|(_, queue_set)| queue_set.can_post() != Ok(false))
@@ -130,34 +133,25 @@ impl Session {
         self.doze.is_some()
     }
 
-    /// Something moved: stay awake, or wake up.
-    pub fn stir(&mut self, now: Instant) {
+    /// Something moved: stay awake, or wake up. Whether it slept.
+    fn stir(&mut self, now: Instant) -> bool {
         self.last_active = now;
-        if let Some(sleep) = self.doze.take() {
+        let sleep = self.doze.take();
+        let slept = sleep.is_some();
+        if let Some(sleep) = sleep {
             sleep.end([&self.doorbell]);
         }
+        slept
     }
 
-    /// The doorbell woke the engine, and there was nothing. Whether that happens so often that it is better not to listen for a
-    /// while.
-    pub fn rings_too_often(&mut self, now: Instant) -> bool {
-        let (rings, since) = &mut self.vain_rings;
-        if now.since_us(*since) > VAIN_RINGS_US {
-            (*rings, *since) = (0, now);
-        }
-        *rings += 1;
-        *rings > VAIN_RINGS_MAX
-    }
-
-    /// Puts the session to sleep if it has been quiet for long.
-    fn doze_if_quiet(&mut self, now: Instant) {
-        if self.is_dozing() || now.since_us(self.last_active) < DOZE_AFTER_US {
-            return;
+    /// Puts the session to sleep if it has been quiet for long. Whether it stays awake.
+    fn stays_awake(&mut self, now: Instant) -> bool {
+        if now.since_us(self.last_active) < DOZE_AFTER_US {
+            return true;
         }
         self.doze = Some(EngineSleep::announce([(&self.doorbell, self.full != 0)]));
-        if self.has_work() {
-            self.stir(now);
-        }
+        // A head that moved before its host could see that it has to ring for it counts, too.
+        (self.has_work() || self.has_new_room()) && self.stir(now)
     }
 }
 
@@ -195,6 +189,8 @@ pub struct Sessions {
     pub(crate) interrupts_carry_nothing: bool,
     /// Sessions whose doorbells are not heard, and until when.
     muted: VecDeque<(SessionId, Instant)>,
+    /// Sessions that slept until now, for who keeps the list of those that are awake.
+    woken: Vec<SessionId>,
     /// Bells of users' threads for which there are pages to be given back.
     page_bells: Vec<Arc<EventFd>>,
     /// Faults found while the engine was posting.
@@ -223,6 +219,7 @@ impl Sessions {
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
             muted: VecDeque::new(),
+            woken: Vec::new(),
             page_bells: Vec::new(),
             faults: Vec::new(),
         })
@@ -264,6 +261,7 @@ impl Sessions {
                 layout: session.layout,
             });
             self.live.retain(|&live| live != id);
+            self.woken.retain(|&woken| woken != id);
             self.closing.push(id);
             self.channels.forget_session(id);
         }
@@ -327,7 +325,27 @@ impl Sessions {
                     Err(reason) => self.faults.push((id, reason)),
                 }
             }
-            session.stir(now);
+            if session.stir(now) {
+                self.woken.push(id);
+            }
+        }
+    }
+
+    /// Something moved: the session stays awake, or wakes up.
+    pub fn stir(&mut self, id: SessionId, now: Instant) {
+        if let Some(Slot::Live(session)) = self.slots.get_mut(id.index())
+            && session.stir(now)
+        {
+            self.woken.push(id);
+        }
+    }
+
+    /// Notes who sleeps no more. Before anybody goes by that.
+    pub fn tell_woken(&mut self, budget: &mut Budget) {
+        for id in self.woken.drain(..) {
+            if let Some(Slot::Live(session)) = self.slots.get(id.index()) {
+                budget.wake(session.account, id);
+            }
         }
     }
 
@@ -355,7 +373,7 @@ impl Sessions {
 
     /// The session's doorbell, which was taken from the poller, is not heard for a while.
     pub fn mute(&mut self, id: SessionId, now: Instant) {
-        self.muted.push_back((id, now.after_us(VAIN_RINGS_US)));
+        self.muted.push_back((id, now.after_us(MUTED_US)));
     }
 
     /// When [`Sessions::unmute`] is due next.
@@ -367,45 +385,38 @@ impl Sessions {
     pub fn unmute(&mut self, now: Instant, poller: &Poller) {
         while let Some((id, _)) = self.muted.front().copied().filter(|(_, until)| *until <= now) {
             self.muted.pop_front();
-            let Some(session) = self.get_mut(id) else { continue };
-            session.vain_rings = (0, now);
+            let Some(session) = self.get(id) else { continue };
             // One that cannot be watched is as good as one whose process rings it for nothing.
             let _ = poller.add(&session.doorbell, Token::Doorbell(id));
         }
     }
 
     /// Puts quiet sessions to sleep when there are many.
-    pub fn doze(&mut self, now: Instant) {
+    pub fn doze(&mut self, now: Instant, budget: &mut Budget) {
         if self.live.len() <= SESSIONS_ALWAYS_AWAKE {
             return;
         }
-        for id in &self.live {
-            if let Some(Slot::Live(session)) = self.slots.get_mut(id.index()) {
-                session.doze_if_quiet(now);
-            }
-        }
+        self.tell_woken(budget);
+        budget.retain_awake(|id| self.get_mut(id).is_none_or(|session| session.stays_awake(now)));
     }
 
-    /// Tells every host that the engine is about to sleep. It may do so only if [`Sessions::need_engine`] then still
-    /// says no.
-    pub fn announce_sleep(&self) -> EngineSleep {
-        EngineSleep::announce(self.iter().map(|(_, session)| (&session.doorbell, session.full != 0)))
+    /// Tells every host that the engine is about to sleep; those that sleep on their own have been told. It may do so only if
+    /// [`Sessions::need_engine`] then still says no.
+    pub fn announce_sleep(&self, budget: &Budget) -> EngineSleep {
+        let awake = budget.awake().filter_map(|id| self.get(id));
+        EngineSleep::announce(awake.map(|session| (&session.doorbell, session.full != 0)))
     }
 
     /// The engine is awake again; those that sleep on their own stay asleep.
-    pub fn end_sleep(&self, sleep: EngineSleep) {
-        sleep.end(
-            self.iter().filter(|(_, session)| !session.is_dozing()).map(|(_, session)| &session.doorbell),
-        );
+    pub fn end_sleep(&self, sleep: EngineSleep, budget: &Budget) {
+        sleep.end(budget.awake().filter_map(|id| self.get(id)).map(|session| &session.doorbell));
     }
 
-    /// Whether a host published anything, or made room that completions wait for.
-    pub fn need_engine(&mut self) -> bool {
-        let slots = &mut self.slots;
-        self.live.iter().any(|id| {
-            let Some(Slot::Live(session)) = slots.get_mut(id.index()) else { return false };
-            session.has_work() || session.has_new_room()
-        })
+    /// Whether a host published anything, or made room that completions wait for. One that sleeps on its own rings.
+    pub fn need_engine(&mut self, budget: &Budget) -> bool {
+        budget
+            .awake()
+            .any(|id| self.get_mut(id).is_some_and(|session| session.has_work() || session.has_new_room()))
     }
 
     /// The engine's view of a session's queue set, if it has opened that many.

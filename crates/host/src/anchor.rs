@@ -30,6 +30,8 @@ pub struct Stock {
     free: Vec<AnchorHandle>,
     /// To be opened and closed, once there is a descriptor for it; see [`Anchor`].
     spoiled: Vec<AnchorHandle>,
+    /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
+    opened: Vec<(AnchorHandle, RawFd)>,
 }
 
 /// An anchor for one use. It is opened once, after the engine has been told what it is for, and then belongs to whoever
@@ -93,6 +95,50 @@ impl Anchor {
         stock.free.extend(fresh);
         let handle = stock.free.pop().ok_or(Errno::EMFILE)?;
         Ok(Anchor { handle, stack })
+    }
+
+    /// One that is not in use, and a descriptor for the program: the lowest free number.
+    pub(crate) fn take_open(
+        stack: &'static Stack,
+        cloexec: bool,
+        nonblocking: bool,
+    ) -> Result<(Anchor, RawFd), Errno> {
+        let kept = stack.anchors().stock.lock().opened.pop();
+        let Some((handle, kept)) = kept else {
+            let anchor = Anchor::take(stack)?;
+            return match anchor.open(cloexec, nonblocking) {
+                Ok(fd) => Ok((anchor, fd)),
+                Err(errno) => {
+                    anchor.put_back();
+                    Err(errno)
+                }
+            };
+        };
+        let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
+        let copy = sys::fcntl(kept, libc::F_SETFL, flags.into())
+            .and_then(|_| sys::dup_lowest(sys::borrow(kept), cloexec));
+        match copy {
+            Ok(fd) => {
+                stack.disown_fd(kept);
+                let _ = sys::close(kept);
+                Ok((Anchor { handle, stack }, fd))
+            }
+            Err(errno) => {
+                stack.anchors().stock.lock().opened.push((handle, kept));
+                Err(errno)
+            }
+        }
+    }
+
+    /// It was opened as `fd`, and is not needed after all. It stays open for the next use: the engine might hear of a close only
+    /// after it has heard of that.
+    pub(crate) fn keep_open(self, fd: RawFd) {
+        if let Ok(high) = sys::dup_to_high(sys::borrow(fd)) {
+            let kept = self.stack.own_fd(high).into_raw_fd();
+            self.stack.anchors().stock.lock().opened.push((self.handle, kept));
+        }
+        let _ = sys::close(fd);
+        self.opened();
     }
 
     /// The engine was told nothing of it, or would not have what it was for: it can be used for something else.

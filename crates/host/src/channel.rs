@@ -5,9 +5,11 @@
 //! behind the queue set's lock, which also drains them; what a stream does with its slot is in
 //! [`crate::socket::direct`].
 
+use crate::leaving::Leaving;
 use crate::lock::Lock;
 use crate::queue::Queue;
 use crate::send_memory::{Blocks, SEND_LIMIT_NEAR};
+use crate::slots::Place;
 use crate::socket::direct::{Direct, PIECES_MAX};
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
@@ -15,7 +17,6 @@ use crate::sys::Fd;
 use rustix::fd::RawFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::{ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
 use toe_abi::entry::{Command, Completion};
@@ -30,17 +31,16 @@ const DRAIN_MAX: usize = 4096;
 const EARLY_MAX: usize = 1 << 16;
 /// Streams whose lent memory is looked at in one go.
 const SWEEP: usize = 16;
-/// How long a sender that has counted octets may take to store their entry. It only has to copy them; one that was
-/// stopped or killed there never comes.
-const LAST_ENTRY_WITHIN: Duration = Duration::from_secs(1);
-/// Nobody uses the slot.
-const NO_STREAM: u32 = u32::MAX;
+
+/// Octets of one connection that may wait unread here, at most.
+const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
 
 /// Which stream a slot belongs to, and which use of it that is.
 #[derive(Clone, Copy, Debug)]
 struct SlotUse {
     generation: u16,
-    stream: u32,
+    /// `None`: nobody uses the slot.
+    stream: Option<Place>,
 }
 
 /// One channel.
@@ -52,14 +52,16 @@ pub struct Channel {
     slots: Vec<SlotUse>,
     /// Entries for slots that the engine has not yet told of.
     early: Vec<ChannelEntry>,
-    /// Streams (by place in the queue) with memory that the peer may have read meanwhile.
-    lent: VecDeque<u32>,
+    /// Streams with memory that the peer may have read meanwhile.
+    lent: VecDeque<Place>,
     /// Slots whose `Space` found the ring full.
     pub owing: Vec<u32>,
     wake_fd: RawFd,
     users: u32,
     /// The other session is gone.
     closed: bool,
+    /// Streams that leave and of which not all is here.
+    pub(crate) leaving: Leaving,
 }
 
 impl Channel {
@@ -83,6 +85,7 @@ impl Channel {
             wake_fd,
             users: 0,
             closed: false,
+            leaving: Leaving::default(),
         })
     }
 
@@ -91,15 +94,15 @@ impl Channel {
         self.end.push(entry).is_ok()
     }
 
-    fn stream_of(&self, slot: u32) -> Option<u32> {
-        self.slots.get(slot as usize).map(|used| used.stream).filter(|stream| *stream != NO_STREAM)
+    fn stream_of(&self, slot: u32) -> Option<Place> {
+        self.slots.get(slot as usize)?.stream
     }
 
     fn set_use(&mut self, slot: u32, used: SlotUse) {
         if slot >= SLOTS_MAX {
             return;
         }
-        let unused = SlotUse { generation: 0, stream: NO_STREAM };
+        let unused = SlotUse { generation: 0, stream: None };
         if self.slots.len() <= slot as usize {
             self.slots.resize(slot as usize + 1, unused);
         }
@@ -108,7 +111,7 @@ impl Channel {
 
     /// Nobody here has that use of the slot (any more): what comes for it is dropped.
     fn forget_slot(&mut self, slot: u32, generation: u16) {
-        self.set_use(slot, SlotUse { generation, stream: NO_STREAM });
+        self.set_use(slot, SlotUse { generation, stream: None });
         self.early.retain(|entry| entry.slot().0 != slot);
     }
 
@@ -142,9 +145,9 @@ impl Channel {
         }
     }
 
-    /// Whether something waits for room in the ring.
+    /// Whether something waits for room in the ring, or for the peer's last entries.
     pub fn is_stuck(&self) -> bool {
-        !self.owing.is_empty()
+        !self.owing.is_empty() || !self.leaving.is_empty()
     }
 }
 
@@ -156,7 +159,7 @@ impl Queue {
             Completion::Direct { flow, channel, slot, generation } => {
                 self.go_direct(flow, channel, slot, generation);
             }
-            Completion::Yield { flow } => match self.slot_of(flow) {
+            Completion::Yield { flow } => match self.place_of(flow) {
                 Some(place) => self.relinquish(place),
                 // The program has let go of it, but its descriptor lives on elsewhere.
                 None => self.give_up(flow),
@@ -172,12 +175,14 @@ impl Queue {
         }
     }
 
-    fn channel_at(&self, id: ChannelId) -> Option<usize> {
+    pub(crate) fn channel_at(&self, id: ChannelId) -> Option<usize> {
         self.io.channels.iter().position(|channel| channel.id == id)
     }
 
     fn open_channel(&mut self, id: ChannelId) {
-        if self.channel_at(id).is_some() || crate::confine::is_filtered() {
+        // What waits unread in a channel must fit into a file if the connection is to go to another process.
+        let may_write = crate::sys::file_room() >= UNREAD_MAX;
+        if self.channel_at(id).is_some() || crate::confine::is_filtered() || !may_write {
             return;
         }
         // Without the channel everything goes on through the engine.
@@ -192,8 +197,7 @@ impl Queue {
         let channel = &mut self.io.channels[at];
         channel.closed = true;
         for used in channel.slots.clone() {
-            let stream = self.streams.get_mut(used.stream as usize).and_then(Option::as_mut);
-            let Some(stream) = stream else { continue };
+            let Some(stream) = used.stream.and_then(|place| self.streams.get_mut(place)) else { continue };
             if let Some(direct) = stream.direct.as_mut() {
                 direct.on_space(channel);
             }
@@ -213,18 +217,15 @@ impl Queue {
 
     fn go_direct(&mut self, flow: FlowId, id: ChannelId, slot: u32, generation: u16) {
         let Some(at) = self.channel_at(id) else { return };
-        let place = self.slot_of(flow);
-        let stream = match place.and_then(|place| self.streams.get_mut(place as usize)) {
-            Some(Some(stream)) if stream.direct.is_none() && stream.link == Link::Open && !stream.let_go => {
-                stream
-            }
-            _ => {
-                // The program has let go of it meanwhile; the engine ends this side when it hears of that.
-                self.io.channels[at].forget_slot(slot, generation);
-                return;
-            }
+        let is_free =
+            |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
+        let place = self.place_of(flow);
+        let found = place.and_then(|place| Some((place, self.streams.get_mut(place)?)));
+        let Some((place, stream)) = found.filter(|(_, stream)| is_free(stream)) else {
+            // The program has let go of it meanwhile; the engine ends this side when it hears of that.
+            self.io.channels[at].forget_slot(slot, generation);
+            return;
         };
-        let place = place.unwrap_or(NO_STREAM);
         let shared = stream.socket.is_none_or(|socket| socket.is_shared()) || crate::fork::is_forking();
         let direct = Direct::new(&self.io.channels[at], slot, generation, place, &stream.send);
         stream.direct = Some(Box::new(direct));
@@ -232,12 +233,14 @@ impl Queue {
         stream.on_supply();
         let channel = &mut self.io.channels[at];
         channel.users += 1;
-        channel.set_use(slot, SlotUse { generation, stream: place });
+        channel.set_use(slot, SlotUse { generation, stream: Some(place) });
         let early: Vec<ChannelEntry> = channel.early.extract_if(.., |entry| entry.slot().0 == slot).collect();
         for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
             self.apply_entry(at, entry);
         }
-        if shared {
+        if self.streams.get(place).is_some_and(|stream| stream.must_yield) {
+            self.relinquish(place);
+        } else if shared {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }
@@ -259,23 +262,31 @@ impl Queue {
 
     /// Takes what came through all channels.
     pub(crate) fn drain_channels(&mut self) -> usize {
-        (0..self.io.channels.len()).map(|at| self.drain_channel(at)).sum()
+        let taken = (0..self.io.channels.len()).map(|at| self.drain_channel(at)).sum();
+        // Backwards: as in `sweep_lent`.
+        for at in (0..self.io.channels.len()).rev() {
+            self.settle_leaving(at);
+        }
+        taken
     }
 
     /// Takes what came through the channel that a flow uses, so that what the engine says of it comes after.
     pub(crate) fn catch_up(&mut self, flow: FlowId) {
-        let direct = self.slot_of(flow).and_then(|at| self.stream_at(at)).and_then(|s| s.direct.as_ref());
+        let direct = self.place_of(flow).and_then(|place| self.streams.get(place)?.direct.as_ref());
         if let Some(at) = direct.map(|direct| direct.channel).and_then(|id| self.channel_at(id)) {
             self.drain_channel(at);
         }
     }
 
-    fn drain_channel(&mut self, at: usize) -> usize {
+    pub(crate) fn drain_channel(&mut self, at: usize) -> usize {
         let mut taken = 0;
         while taken < DRAIN_MAX {
             let Some(channel) = self.io.channels.get_mut(at) else { return taken };
             match channel.end.pop() {
-                Some(Ok(entry)) => self.apply_entry(at, entry),
+                Some(Ok(entry)) => {
+                    channel.leaving.note_life();
+                    self.apply_entry(at, entry);
+                }
                 Some(Err(_)) => self.break_channel(at),
                 None => break,
             }
@@ -303,7 +314,7 @@ impl Queue {
             std::cmp::Ordering::Equal => {}
         }
         let Some(place) = channel.stream_of(slot) else { return };
-        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(stream) = self.streams.get_mut(place) else { return };
         if !stream.on_channel_entry(channel, entry) {
             self.break_channel(at);
         } else if stream.is_unwanted {
@@ -312,18 +323,16 @@ impl Queue {
     }
 
     /// The other end broke the contract: all connections over the channel are reset.
-    fn break_channel(&mut self, at: usize) {
+    pub(crate) fn break_channel(&mut self, at: usize) {
         let channel = &mut self.io.channels[at];
         channel.early.clear();
-        let streams: Vec<u32> = channel.slots.iter().map(|used| used.stream).collect();
-        for place in streams.into_iter().filter(|stream| *stream != NO_STREAM) {
-            self.reset_stream(place);
-        }
+        let streams: Vec<Place> = channel.slots.iter().filter_map(|used| used.stream).collect();
+        streams.into_iter().for_each(|place| self.reset_stream(place));
     }
 
     /// Ends a connection whose octets are lost.
-    pub(crate) fn reset_stream(&mut self, place: u32) {
-        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+    pub(crate) fn reset_stream(&mut self, place: Place) {
+        let Some(stream) = self.streams.get_mut(place) else { return };
         if let Some(direct) = &mut stream.direct {
             direct.let_go();
         }
@@ -351,9 +360,9 @@ impl Queue {
         }
     }
 
-    fn sweep_stream(&mut self, at: usize, place: u32) {
+    fn sweep_stream(&mut self, at: usize, place: Place) {
         let Some(channel) = self.io.channels.get_mut(at) else { return };
-        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(stream) = self.streams.get_mut(place) else { return };
         let direct = stream.direct.as_mut().filter(|direct| direct.lent && direct.channel == channel.id);
         let Some(direct) = direct else { return };
         direct.reclaim(channel);
@@ -372,87 +381,11 @@ impl Queue {
     pub(crate) fn retry_channels(&mut self) {
         for channel in &mut self.io.channels {
             for slot in std::mem::take(&mut channel.owing) {
-                let stream =
-                    channel.stream_of(slot).and_then(|at| self.streams.get_mut(at as usize)?.as_mut());
+                let stream = channel.stream_of(slot).and_then(|place| self.streams.get_mut(place));
                 if let Some(direct) = stream.and_then(|stream| stream.direct.as_mut()) {
                     direct.owes_space = false;
                     direct.answer_want(channel);
                 }
-            }
-        }
-    }
-
-    /// Ends a stream's use of its channel: what comes after goes through the engine. What came before is all here
-    /// afterwards, unless the peer died or stopped in the middle of sending it: then the connection is reset.
-    pub(crate) fn leave(&mut self, place: u32) {
-        let Some(direct) = self.stream_at(place).and_then(|stream| stream.direct.as_mut()) else { return };
-        let (all, id) = (direct.leave(), direct.channel);
-        let end = crate::sys::now() + LAST_ENTRY_WITHIN;
-        loop {
-            let direct = self.stream_at(place).and_then(|stream| stream.direct.as_ref());
-            if direct.is_none_or(|direct| direct.arrived >= all) {
-                return;
-            }
-            let Some(at) = self.channel_at(id) else { return };
-            if self.drain_channel(at) == 0 {
-                if crate::sys::now() >= end {
-                    break;
-                }
-                rustix::thread::sched_yield();
-            }
-        }
-        self.reset_stream(place);
-    }
-
-    /// Gives a stream back to the engine, with what the program has not read; whoever shows the descriptor next gets it.
-    pub(crate) fn relinquish(&mut self, place: u32) {
-        self.leave(place);
-        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
-        if stream.let_go || stream.link != Link::Open {
-            let flow = stream.flow;
-            self.give_up(flow);
-            return;
-        }
-        // Octets that come before some of those in the channel are still the engine's: once they are here.
-        stream.must_yield = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
-        if stream.must_yield {
-            return;
-        }
-        let unread = stream.take_unread(&mut self.io, place);
-        // Credit that the engine does not know of would bring octets a second time.
-        self.settle_owed();
-        let Some(stream) = self.streams.get_mut(place as usize).and_then(Option::as_mut) else { return };
-        let outcome = unread.and_then(|unread| {
-            self.io.ring();
-            let flow = stream.flow.raw();
-            let memory = (!unread.is_empty()).then(|| crate::sys::memory_with(&unread)).transpose()?;
-            let shown: Vec<_> = memory.iter().map(rustix::fd::AsFd::as_fd).collect();
-            let request = Request::Relinquish { flow, unread: unread.len() as u32 };
-            self.io.stack.request(request, &shown)
-        });
-        match outcome {
-            Ok(_) => stream.on_moved(),
-            Err(_) => self.reset_stream(place),
-        }
-    }
-
-    /// Gives up a flow of which nothing is left here.
-    fn give_up(&mut self, flow: FlowId) {
-        // A refusal means that the engine knows already.
-        let _ = self.io.stack.request(Request::Relinquish { flow: flow.raw(), unread: 0 }, &[]);
-    }
-
-    /// Before a fork: no stream may have octets that only this process can reach, for the child may be the one to read
-    /// them, and this process may not get round to giving it up then.
-    pub fn leave_all(&mut self) {
-        if self.io.stack.is_foreign() {
-            return;
-        }
-        for place in 0..self.streams.len() as u32 {
-            let Some(stream) = self.stream_at(place) else { continue };
-            let private = stream.direct.is_some() || stream.received.private() > 0;
-            if private && !stream.let_go && stream.link == Link::Open && stream.socket.is_some() {
-                self.relinquish(place);
             }
         }
     }

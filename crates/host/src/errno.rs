@@ -6,6 +6,8 @@ pub const ENOENT: Errno = Errno(2);
 pub const EEXIST: Errno = Errno(17);
 pub const EFAULT: Errno = Errno(14);
 pub const EDOM: Errno = Errno(33);
+/// The thread is to end ([`crate::cancel`]).
+pub const ECANCELED: Errno = Errno(125);
 /// The engine is not this program's to trust.
 pub const EKEYREJECTED: Errno = Errno(129);
 pub const ELOOP: Errno = Errno(40);

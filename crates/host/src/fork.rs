@@ -7,6 +7,7 @@
 //! closes the descriptor, because another process may hold it still.
 
 use crate::epoll;
+use crate::queue::QueueSet;
 use crate::socket::{self, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
 use crate::{fd_table, signals, sys, wait};
@@ -69,9 +70,22 @@ fn share(stack: &'static Stack) {
     if stack.queue_sets().all(|queue| queue.lock().is_unused()) {
         return;
     }
+    // What peers have said to send is waited for before, without a lock.
+    for queue in stack.queue_sets() {
+        queue.lock().begin_leaving();
+    }
+    stack.queue_sets().for_each(QueueSet::wait_until_left);
+    give_back(stack);
+    // And once more for what began to use a channel meanwhile.
+    stack.queue_sets().for_each(QueueSet::wait_until_left);
+}
+
+fn give_back(stack: &'static Stack) {
     // All locked until all is given back: what another thread is handed after the engine has answered must not be taken
     // for one of those that went back.
     let mut queues: Vec<_> = stack.queue_sets().map(|queue| queue.lock()).collect();
+    // What the program has accepted must be known to be its own.
+    queues.iter_mut().for_each(|queue| queue.settle_owed());
     for _ in 0..SHARE_TRIES {
         let outcome = stack.request(Request::Share, &[]);
         queues.iter_mut().for_each(|queue| {
@@ -211,6 +225,7 @@ pub extern "C" fn in_child() {
     set_not_wiped();
     unlock();
     wait::after_fork_in_child();
+    crate::cancel::after_fork_in_child();
     crate::confine::after_fork_in_child();
     socket::after_fork_in_child();
     epoll::after_fork_in_child();
@@ -219,7 +234,7 @@ pub extern "C" fn in_child() {
 }
 
 /// Whether the program before this one did not see the anchor.
-fn is_hidden(fd: i32) -> bool {
+pub fn is_hidden(fd: i32) -> bool {
     sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
@@ -227,17 +242,13 @@ fn is_hidden(fd: i32) -> bool {
 /// installs it. `None`: it is none of an engine's. A connection stays with whoever has it until it is used here.
 pub fn adopt(fd: i32) -> Option<&'static Socket> {
     let stat = rustix::fs::fstat(sys::borrow(fd)).ok()?;
-    let socket = match Socket::find_shared(stat.st_dev, stat.st_ino) {
-        Some(known) => known,
-        None => {
-            let found =
-                EngineIdx::all().filter_map(Stack::get).find_map(|stack| recognised(stack, fd))?.ok()?;
-            found.note_family(fd);
-            found
-        }
-    };
-    fd_table::install(fd, socket);
-    Some(socket)
+    if let Some(known) = Socket::install_shared(stat.st_dev, stat.st_ino, fd) {
+        return Some(known);
+    }
+    let found = EngineIdx::all().filter_map(Stack::get).find_map(|stack| recognised(stack, fd))?.ok()?;
+    found.note_family(fd);
+    fd_table::install(fd, found);
+    Some(found)
 }
 
 /// `None`: not this engine's. An error: it is, but no socket of the program's comes of it.

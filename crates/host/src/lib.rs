@@ -2,14 +2,16 @@
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
-//! sockets), [`channel`] (octets from another session), [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`],
-//! [`signals`], [`confine`], [`admit`], and [`capi`] (the `toe_` functions of `include/toe.h`).
+//! sockets), [`channel`] and [`leaving`] (octets from
+//! another session), [`slots`], [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`],
+//! [`signals`], [`cancel`], [`confine`], [`admit`], [`program_memory`], and [`capi`] (the `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
 pub mod admit;
 pub mod anchor;
 pub mod attach;
+pub mod cancel;
 mod capi;
 pub mod channel;
 pub mod confine;
@@ -17,12 +19,16 @@ pub mod epoll;
 pub mod errno;
 pub mod fd_table;
 pub mod fork;
+mod leaving;
 pub mod lock;
 pub mod poll;
+pub mod program_memory;
 pub mod queue;
 mod queue_io;
 pub mod send_memory;
 pub mod signals;
+mod sleep;
+pub mod slots;
 pub mod socket;
 pub mod stack;
 pub mod sys;

@@ -4,10 +4,9 @@ use crate::epoll::wait::LEFT_TO_OTHERS;
 use crate::epoll::{EpollSet, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
-use crate::signals;
 use crate::socket::{Kind, Socket, stream};
 use crate::sys;
-use crate::wait::{ParkOn, Waiter, park, spin};
+use crate::wait::{ParkOn, Waiter, park, sleep, spin};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -33,7 +32,7 @@ pub fn poll(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     if !has_toe(fds) {
-        return signals::asleep(|| sys::ppoll(fds, timeout, sigmask)).unwrap_or(Err(Errno::EINTR));
+        return sleep(true, || sys::ppoll(fds, timeout, sigmask)).0;
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
@@ -177,7 +176,8 @@ fn parked(
         let until = timeout.into_iter().chain(moved).min();
         let queues = homes(fds);
         let mut kernel = for_kernel(fds);
-        let on = ParkOn { waiter, queues: &queues, fds: &mut kernel, timeout: until, sigmask };
+        let on =
+            ParkOn { waiter, queues: &queues, fds: &mut kernel, timeout: until, sigmask, cancellable: true };
         let outcome = park(on, &mut || mark(fds) > 0);
         mark(fds);
         let ready = merge(fds, &kernel);

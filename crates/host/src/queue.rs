@@ -7,6 +7,7 @@
 use crate::lock::{Guard, Lock};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
+use crate::slots::{Place, Slots};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
@@ -119,13 +120,12 @@ struct Pending {
 #[derive(Debug)]
 pub struct Queue {
     pub io: QueueIo,
-    pub(crate) streams: Vec<Option<Stream>>,
-    free: Vec<u32>,
-    by_flow: HashMap<u32, u32, BuildHasherDefault<IdHasher>>,
-    listeners: Vec<Option<Listener>>,
+    pub(crate) streams: Slots<Stream>,
+    by_flow: HashMap<u32, Place, BuildHasherDefault<IdHasher>>,
+    listeners: Slots<Listener>,
     pending: Vec<Pending>,
-    /// Slots of streams that wait for send memory or for room in `snd`.
-    starved: Vec<u32>,
+    /// Streams that wait for send memory or for room in `snd`.
+    starved: Vec<Place>,
     /// Operations since the last drain that did without one.
     undrained: u32,
     drains: u32,
@@ -143,10 +143,9 @@ impl Queue {
                 deferred: VecDeque::new(),
                 owing: Vec::new(),
             },
-            streams: Vec::new(),
-            free: Vec::new(),
+            streams: Slots::default(),
             by_flow: HashMap::default(),
-            listeners: Vec::new(),
+            listeners: Slots::default(),
             pending: Vec::new(),
             starved: Vec::new(),
             undrained: 0,
@@ -158,92 +157,80 @@ impl Queue {
         self.io.stack.layout()
     }
 
-    /// The stream in `slot` together with the rings, if it is `socket`'s.
-    pub fn stream(&mut self, slot: u32, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
-        let stream = self.streams.get_mut(slot as usize)?.as_mut()?;
+    /// The stream in `place` together with the rings, if it is `socket`'s.
+    pub fn stream(&mut self, place: Place, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
+        let stream = self.streams.get_mut(place)?;
         stream.socket.is_some_and(|owner| std::ptr::eq(owner, socket)).then_some((&mut self.io, stream))
     }
 
-    /// The listener in `slot`, if it is `socket`'s.
-    pub fn listener(&mut self, slot: u32, socket: &Socket) -> Option<(&mut QueueIo, &mut Listener)> {
-        let listener = self.listeners.get_mut(slot as usize)?.as_mut()?;
+    /// The listener in `place`, if it is `socket`'s.
+    pub fn listener(&mut self, place: Place, socket: &Socket) -> Option<(&mut QueueIo, &mut Listener)> {
+        let listener = self.listeners.get_mut(place)?;
         std::ptr::eq(listener.socket, socket).then_some((&mut self.io, listener))
     }
 
-    /// Takes in a new stream; returns its slot.
-    pub fn add_stream(&mut self, stream: Stream) -> u32 {
+    /// Takes in a new stream.
+    pub fn add_stream(&mut self, stream: Stream) -> Place {
         let flow = stream.flow;
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                self.streams.push(None);
-                (self.streams.len() - 1) as u32
-            }
-        };
-        self.streams[slot as usize] = Some(stream);
-        self.by_flow.insert(flow.raw(), slot);
-        slot
+        let place = self.streams.insert(stream);
+        self.by_flow.insert(flow.raw(), place);
+        place
     }
 
     /// A stream that the program has let go of but whose data the engine still reads.
-    pub fn orphan(&mut self, slot: u32) {
-        let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+    pub fn orphan(&mut self, place: Place) {
+        let Some(stream) = self.streams.get_mut(place) else { return };
         stream.socket = None;
         let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
         let is_held = in_channel && !self.io.stack.is_foreign();
         if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
-            self.remove_stream(slot);
+            self.remove_stream(place);
         }
     }
 
     /// Where a flow's stream is.
-    pub(crate) fn slot_of(&self, flow: FlowId) -> Option<u32> {
+    pub(crate) fn place_of(&self, flow: FlowId) -> Option<Place> {
         self.by_flow.get(&flow.raw()).copied()
     }
 
-    pub(crate) fn stream_at(&mut self, slot: u32) -> Option<&mut Stream> {
-        self.streams.get_mut(slot as usize)?.as_mut()
-    }
-
-    fn remove_stream(&mut self, slot: u32) {
-        if let Some(mut stream) = self.streams.get_mut(slot as usize).and_then(Option::take) {
+    fn remove_stream(&mut self, place: Place) {
+        if let Some(mut stream) = self.streams.remove(place) {
             stream.send.release_all(&mut self.io.blocks);
-            if self.by_flow.get(&stream.flow.raw()) == Some(&slot) {
+            if self.by_flow.get(&stream.flow.raw()) == Some(&place) {
                 self.by_flow.remove(&stream.flow.raw());
             }
-            self.free.push(slot);
             if let Some(mut direct) = stream.direct.take() {
                 self.end_direct(&mut direct);
             }
         }
     }
 
-    /// Takes in a listener; returns its slot.
-    pub fn add_listener(&mut self, listener: Listener) -> u32 {
-        match self.listeners.iter().position(Option::is_none) {
-            Some(slot) => {
-                self.listeners[slot] = Some(listener);
-                slot as u32
-            }
-            None => {
-                self.listeners.push(Some(listener));
-                (self.listeners.len() - 1) as u32
-            }
-        }
+    /// Takes in a listener.
+    pub fn add_listener(&mut self, listener: Listener) -> Place {
+        self.listeners.insert(listener)
     }
 
     /// Drops a listener and the connections that wait in it; they are another session's now.
-    pub fn remove_listener(&mut self, slot: u32) {
-        if let Some(mut listener) = self.listeners.get_mut(slot as usize).and_then(Option::take) {
+    pub fn remove_listener(&mut self, place: Place) {
+        if let Some(mut listener) = self.listeners.remove(place) {
             while let Some(stream) = listener.take_waiting() {
                 self.remove_stream(stream);
             }
         }
     }
 
-    /// Hands the connection in `slot` to `socket`. `None` when it is gone.
-    pub fn give_stream(&mut self, slot: u32, socket: &'static Socket) -> Option<(&mut QueueIo, &mut Stream)> {
-        let stream = self.streams.get_mut(slot as usize)?.as_mut()?;
+    /// Whether the connection in `place` waits for somebody to accept it.
+    pub fn is_untaken(&self, place: Place) -> bool {
+        self.streams.get(place).is_some_and(|stream| stream.waits_in_listener)
+    }
+
+    /// Hands the connection in `place` to `socket`. `None` when it is gone.
+    pub fn give_stream(
+        &mut self,
+        place: Place,
+        socket: &'static Socket,
+    ) -> Option<(&mut QueueIo, &mut Stream)> {
+        let stream = self.streams.get_mut(place)?;
         stream.socket = Some(socket);
         stream.waits_in_listener = false;
         Some((&mut self.io, stream))
@@ -281,7 +268,12 @@ impl Queue {
         Some(self.await_result(token, home, socket))
     }
 
-    fn await_result(&mut self, token: u32, home: &'static QueueSet, socket: &'static Socket) -> u32 {
+    pub(crate) fn await_result(
+        &mut self,
+        token: u32,
+        home: &'static QueueSet,
+        socket: &'static Socket,
+    ) -> u32 {
         self.pending.push(Pending { token, socket, home, result: None, abandoned: false });
         self.io.ring();
         token
@@ -301,9 +293,9 @@ impl Queue {
     }
 
     /// A send found no memory or no room: it is told when there may be some.
-    pub fn starve(&mut self, slot: u32) {
-        if !self.starved.contains(&slot) {
-            self.starved.push(slot);
+    pub fn starve(&mut self, place: Place) {
+        if !self.starved.contains(&place) {
+            self.starved.push(place);
         }
     }
 
@@ -375,8 +367,8 @@ impl Queue {
         self.retry_channels();
         self.sweep_lent();
         if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
-            for slot in std::mem::take(&mut self.starved) {
-                if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
+            for place in std::mem::take(&mut self.starved) {
+                if let Some(stream) = self.streams.get_mut(place) {
                     stream.on_supply();
                 }
             }
@@ -384,9 +376,9 @@ impl Queue {
     }
 
     fn retry_entries(&mut self) {
-        for slot in std::mem::take(&mut self.io.owing) {
-            if let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) {
-                self.io.credit(slot, stream);
+        for place in std::mem::take(&mut self.io.owing) {
+            if let Some(stream) = self.streams.get_mut(place) {
+                self.io.credit(place, stream);
             }
         }
         while self.io.owing.is_empty()
@@ -400,7 +392,9 @@ impl Queue {
 
     fn apply(&mut self, completion: Completion) {
         match completion {
-            Completion::CommandResult { token, errno, id, .. } => self.on_result(token, errno, id),
+            Completion::CommandResult { token, command, errno, id } => {
+                self.on_result(token, command, errno, id)
+            }
             Completion::Accepted { listener, flow } => self.on_accepted(listener, flow),
             Completion::Connected { flow, errno } => {
                 let info = self.flow_info(flow);
@@ -450,16 +444,16 @@ impl Queue {
 
     /// Gives up a stream that somebody waits for, once everything that belongs before its channel's octets is here.
     fn yield_if_due(&mut self, flow: FlowId) {
-        let Some(slot) = self.slot_of(flow) else { return };
-        if self.stream_at(slot).is_some_and(|stream| stream.must_yield) {
-            self.relinquish(slot);
+        let Some(place) = self.place_of(flow) else { return };
+        if self.streams.get(place).is_some_and(|stream| stream.must_yield) {
+            self.relinquish(place);
         }
     }
 
     /// Does `f` to the flow's stream, and lets the stream go when it was an orphan and has nothing left to wait for.
     fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
-        let Some(slot) = self.by_flow.get(&flow.raw()).copied() else { return };
-        let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let Some(place) = self.place_of(flow) else { return };
+        let Some(stream) = self.streams.get_mut(place) else { return };
         let was_connecting = stream.link == Link::Connecting;
         f(&mut self.io, stream);
         if was_connecting && stream.link == Link::Closed && !stream.let_go {
@@ -468,83 +462,78 @@ impl Queue {
             self.io.command(Command::Close { flow, abort: false });
         }
         if stream.is_unwanted {
-            self.reset_stream(slot);
+            self.reset_stream(place);
         } else if stream.socket.is_none() && !stream.waits_in_listener {
-            self.orphan(slot);
+            self.orphan(place);
         }
     }
 
-    fn on_result(&mut self, token: u32, errno: Errno, id: u32) {
+    fn on_result(&mut self, token: u32, command: u8, errno: Errno, id: u32) {
         let Some(at) = self.pending.iter().position(|p| p.token == token) else { return };
         let Pending { socket, home, .. } = self.pending[at];
-        let connects = self.pending[at].socket.kind() != Kind::Listener;
         let abandoned = self.pending[at].abandoned;
         let result = if errno.is_ok() { Ok(id) } else { Err(errno) };
         if abandoned {
             self.pending.swap_remove(at);
             match result {
-                Ok(id) if connects => {
+                Ok(id) if command == Command::CONNECT => {
                     self.io.command(Command::Close { flow: FlowId::from_raw(id), abort: true });
                 }
-                Ok(id) => {
+                Ok(id) if command == Command::LISTEN => {
                     let listener = ListenerId(FlowId::from_raw(id));
                     self.io.command(Command::CloseListener { listener, last: true });
                 }
-                Err(_) => {}
+                _ => {}
             }
             return;
         }
-        if let (Ok(id), true) = (result, connects) {
+        if let (Ok(id), Command::CONNECT) = (result, command) {
             let flow = FlowId::from_raw(id);
             let mut stream = Stream::connecting(flow, socket);
             stream.read_addrs(&self.flow_info(flow));
-            let slot = self.add_stream(stream);
-            socket.move_in(home, slot, Kind::Stream);
+            let place = self.add_stream(stream);
+            socket.move_in(home, place, Kind::Stream);
         }
         self.pending[at].result = Some(result);
         socket.kick_waiters();
     }
 
     fn with_listener(&mut self, id: ListenerId, f: impl FnOnce(&mut Listener)) {
-        if let Some(listener) = self.listeners.iter_mut().flatten().find(|listener| listener.id == id) {
+        if let Some(listener) = self.listeners.values_mut().find(|listener| listener.id == id) {
             f(listener);
         }
     }
 
     /// The engine has taken back what was handed to this session's listeners and not accepted yet.
     pub(crate) fn give_back_connections(&mut self) {
-        self.listeners.iter_mut().flatten().for_each(Listener::give_back);
-        let untaken = |slot: &u32| {
-            let stream = self.streams.get(*slot as usize).and_then(Option::as_ref);
-            stream.is_some_and(|stream| stream.waits_in_listener)
-        };
-        let untaken: Vec<u32> = (0..self.streams.len() as u32).filter(untaken).collect();
-        untaken.into_iter().for_each(|slot| self.remove_stream(slot));
+        self.listeners.values_mut().for_each(Listener::give_back);
+        let untaken = |(place, stream): (Place, &Stream)| stream.waits_in_listener.then_some(place);
+        let untaken: Vec<Place> = self.streams.iter().filter_map(untaken).collect();
+        untaken.into_iter().for_each(|place| self.remove_stream(place));
     }
 
     /// Whether there is nothing here that another process could come to share.
     pub(crate) fn is_unused(&self) -> bool {
-        self.by_flow.is_empty() && self.listeners.iter().all(Option::is_none)
+        self.by_flow.is_empty() && self.listeners.values().next().is_none()
     }
 
     fn on_accepted(&mut self, id: ListenerId, flow: FlowId) {
-        let at = self.listeners.iter().position(|l| l.as_ref().is_some_and(|l| l.id == id));
-        let Some(at) = at else { return };
+        if !self.listeners.values().any(|listener| listener.id == id) {
+            return;
+        }
         let mut stream = Stream::accepted(flow);
         stream.read_addrs(&self.flow_info(flow));
-        let slot = self.add_stream(stream);
-        if let Some(listener) = &mut self.listeners[at] {
-            listener.on_connection(slot);
-        }
+        let place = self.add_stream(stream);
+        self.with_listener(id, |listener| listener.on_connection(place));
     }
 
     fn on_death(&mut self) {
-        for stream in self.streams.iter_mut().flatten() {
+        for stream in self.streams.values_mut() {
             if stream.link != Link::Closed {
                 stream.on_reset(&mut self.io.blocks, Errno::ECONNRESET);
             }
         }
-        for listener in self.listeners.iter_mut().flatten() {
+        for listener in self.listeners.values_mut() {
             listener.on_death();
         }
         for pending in &mut self.pending {

@@ -3,11 +3,13 @@
 
 use crate::channel::Channel;
 use crate::send_memory::Blocks;
+use crate::slots::Place;
 use crate::socket::stream::Stream;
 use crate::stack::Stack;
 use std::collections::VecDeque;
+use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Command, ReceiveCredit, Send};
-use toe_base::ChannelId;
+use toe_base::{ChannelId, FlowId};
 use toe_ring::{HostQueueSet, Region};
 
 /// The host's ends of the rings, and what did not fit into them yet.
@@ -21,8 +23,8 @@ pub struct QueueIo {
     pub channels: Vec<Box<Channel>>,
     /// Commands for which there was no room, in order.
     pub(crate) deferred: VecDeque<Command>,
-    /// Slots of streams with credit for which there was no room.
-    pub(crate) owing: Vec<u32>,
+    /// Streams with credit for which there was no room.
+    pub(crate) owing: Vec<Place>,
 }
 
 impl QueueIo {
@@ -47,6 +49,14 @@ impl QueueIo {
         }
     }
 
+    /// Whether the peer has acknowledged the end of what this side sends, as far as the engine tells.
+    pub fn end_is_acknowledged(&self, flow: FlowId) -> bool {
+        let at = self.stack.layout().flow_info(flow.slot());
+        let state = self.region.read_record::<FlowInfo>(at).map_or(0, |info| info.state);
+        // Numbers of Linux: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE; 0: the engine has nothing of it any more.
+        matches!(state, 0 | 5 | 6 | 7)
+    }
+
     /// A channel by its number.
     pub fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
         self.channels.iter_mut().find(|channel| channel.id == id).map(|channel| &mut **channel)
@@ -58,15 +68,15 @@ impl QueueIo {
     }
 
     /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, slot: u32, stream: &mut Stream) {
+    pub fn credit(&mut self, place: Place, stream: &mut Stream) {
         if stream.credit_owed == 0 {
             return;
         }
         let credit = ReceiveCredit { flow: stream.flow, len: stream.credit_owed };
         if self.ring.push_credit(credit).is_ok() {
             stream.credit_owed = 0;
-        } else if !self.owing.contains(&slot) {
-            self.owing.push(slot);
+        } else if !self.owing.contains(&place) {
+            self.owing.push(place);
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Where the octets lie that a socket has sent and its peer has not yet acknowledged.
 //!
 //! A socket writes into a ring of memory out of the session's send part. The ring starts small, is replaced by a
-//! larger one while the old one drains, and goes back when nothing is outstanding. At any time a flow's octets lie in
-//! at most two rings, so in at most four pieces: within [`toe_base::limits::SEND_EXTENTS_MAX`].
+//! larger one while the old one drains, and goes back when nothing is outstanding. At any time the octets that the engine
+//! knows of a flow lie in at most two rings, so in at most four pieces: within [`toe_base::limits::SEND_EXTENTS_MAX`]. In a
+//! channel each piece is named by itself, and they stay until the peer's program has read them: there as many rings may
+//! drain as it takes to hold what two ends of Linux would.
 //!
 //! Owned by [`crate::queue`] (the blocks) and [`crate::socket::stream`] (one [`SendMemory`] a stream).
 
 use crate::lock::Lock;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block};
@@ -24,6 +27,9 @@ pub const SEND_LIMIT_INITIAL: u32 = 256 << 10;
 pub const SEND_LIMIT_MIN: u32 = 4608;
 
 const _: () = assert!(toe_base::limits::SEND_EXTENTS_MAX >= 4);
+
+/// Rings that may drain beside the current one, of octets in a channel: each is twice the last, so the limit comes first.
+const DRAINING_MAX: usize = 16;
 
 /// Who sends this much at once will send more.
 const BULK: u32 = 64 << 10;
@@ -116,8 +122,10 @@ impl Ring {
 /// The memory of one stream.
 #[derive(Debug)]
 pub struct SendMemory {
-    /// Draining: takes no more.
-    old: Option<Ring>,
+    /// Draining, the oldest first: they take no more.
+    old: VecDeque<Ring>,
+    /// How many of those there may be.
+    old_max: usize,
     current: Option<Ring>,
     outstanding: u32,
     limit: u32,
@@ -130,7 +138,8 @@ pub struct SendMemory {
 impl Default for SendMemory {
     fn default() -> Self {
         SendMemory {
-            old: None,
+            old: VecDeque::new(),
+            old_max: 1,
             current: None,
             outstanding: 0,
             limit: SEND_LIMIT_INITIAL,
@@ -160,14 +169,20 @@ impl SendMemory {
         self.fixed = true;
     }
 
-    /// The same limit for a memory that has nothing in it yet.
-    pub fn like(&self) -> SendMemory {
-        SendMemory { limit: self.limit, grows_to: self.grows_to, fixed: self.fixed, ..SendMemory::default() }
+    /// The same limit for a memory in a channel that has nothing in it yet.
+    pub fn in_channel(&self) -> SendMemory {
+        SendMemory {
+            limit: self.limit,
+            grows_to: self.grows_to,
+            fixed: self.fixed,
+            old_max: DRAINING_MAX,
+            ..SendMemory::default()
+        }
     }
 
     /// Whether more fits behind a piece of `len` octets that is about to be committed.
     pub fn has_room_behind(&self, len: u32) -> bool {
-        self.room() > len && (self.at_hand() > len || self.old.is_none())
+        self.room() > len && (self.at_hand() > len || self.old.len() < self.old_max)
     }
 
     /// Octets that fit without more memory.
@@ -214,10 +229,10 @@ impl SendMemory {
         Some(MemRange { offset: ring.block.offset + u64::from(ring.head), len })
     }
 
-    /// Puts a larger ring in place of the current one, unless one is still draining.
+    /// Puts a larger ring in place of the current one, unless too many are still draining.
     fn enlarge(&mut self, blocks: &mut Blocks, want: u32) -> bool {
         let draining = self.current.is_some_and(|ring| ring.used > 0);
-        if draining && self.old.is_some() {
+        if draining && self.old.len() >= self.old_max {
             return false;
         }
         let double = self.current.map_or(0, |ring| ring.block.len().saturating_mul(2));
@@ -228,7 +243,7 @@ impl SendMemory {
         let Some(block) = blocks.take(size) else { return false };
         if let Some(ring) = self.current.replace(Ring { block, head: 0, used: 0 }) {
             if draining {
-                self.old = Some(ring);
+                self.old.push_back(ring);
             } else {
                 blocks.give_back(ring.block);
             }
@@ -250,15 +265,15 @@ impl SendMemory {
         let len = len.min(self.outstanding);
         self.outstanding -= len;
         let mut left = len;
-        if let Some(ring) = &mut self.old {
+        while let Some(ring) = self.old.front_mut() {
             let from_old = left.min(ring.used);
             ring.used -= from_old;
             left -= from_old;
-            if ring.used == 0 {
-                let block = ring.block;
-                self.old = None;
-                blocks.give_back(block);
+            if ring.used > 0 {
+                break;
             }
+            blocks.give_back(ring.block);
+            self.old.pop_front();
         }
         if let Some(ring) = &mut self.current {
             ring.used -= left.min(ring.used);
@@ -271,7 +286,7 @@ impl SendMemory {
     /// Gives all memory back: nothing is outstanding, or the flow is gone and the engine reads it no more.
     pub fn release_all(&mut self, blocks: &mut Blocks) {
         self.outstanding = 0;
-        for ring in self.old.take().into_iter().chain(self.current.take()) {
+        for ring in self.old.drain(..).chain(self.current.take()) {
             blocks.give_back(ring.block);
         }
     }
@@ -280,6 +295,31 @@ impl SendMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two programs that both write before they read, less than Linux would hold for them.
+    #[test]
+    fn in_a_channel_small_writes_fill_the_whole_limit() {
+        let mut blocks = blocks(4 << 20);
+        let mut memory = SendMemory::default().in_channel();
+        let mut unread = 0;
+        while memory.room() >= 1000 {
+            assert_eq!(fill(&mut memory, &mut blocks, 1000).iter().map(|piece| piece.len).sum::<u32>(), 1000);
+            unread += 1000;
+        }
+        assert!(unread > SEND_LIMIT_INITIAL - 1000 && memory.outstanding() == unread);
+        while unread > 0 {
+            let read = unread.min(777);
+            memory.release(&mut blocks, read);
+            unread -= read;
+        }
+        assert_eq!((memory.outstanding(), blocks.arena.lock().used()), (0, blocks.kept_octets()));
+    }
+
+    impl Blocks {
+        fn kept_octets(&self) -> u64 {
+            self.kept.iter().flatten().map(|block| u64::from(block.len())).sum()
+        }
+    }
 
     fn blocks(octets: u64) -> Blocks {
         Blocks::new(Arc::new(Lock::new(Arena::new(1 << 20, octets))))
@@ -337,7 +377,7 @@ mod tests {
         }
         let rest = memory.outstanding();
         memory.release(&mut blocks, rest);
-        assert!(memory.current.is_none() && memory.old.is_none(), "an idle socket holds no memory");
+        assert!(memory.current.is_none() && memory.old.is_empty(), "an idle socket holds no memory");
     }
 
     #[test]

@@ -6,10 +6,15 @@
 //! is kept, and sent again when the thread leaves, or is about to sleep. While a thread sleeps in the kernel handlers run
 //! as ever, and the call then says EINTR.
 //!
+//! A thread that leaves the library to sleep looks for what was kept, and then makes its system call. A handler that runs
+//! between the two would be one that the call does not hear of, and the thread would sleep on. So the last look and the system
+//! call are one piece of machine code ([`crate::sleep`]), and a handler that has interrupted that before the call was made lets
+//! it end instead of going on.
+//!
 //! Called by the switch layer around every call ([`Inside`]) and by [`crate::wait`] around every sleep ([`asleep`]).
 
-use crate::sys;
-use std::cell::{Cell, UnsafeCell};
+use crate::{sleep, sys};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// Signals are numbered from 1 to this.
@@ -22,6 +27,17 @@ const MORE_MAX: usize = 32;
 /// `siginfo_t`, as the kernel passes it.
 pub type Info = [u64; 16];
 
+/// The descriptions that one thread keeps. They lie in memory of their own: a thread's static memory is taken from its stack,
+/// which may be the smallest that there is (PTHREAD_STACK_MIN).
+#[derive(Debug)]
+struct Infos {
+    /// An entry is written by the handler while its bit is clear, and read after the bit was set.
+    first: [Info; SIGNALS],
+    /// Real-time signals of which one was kept already, in order, with their numbers; so many places are taken. An entry is
+    /// written by the handler that took its place, and read when the thread leaves: then no handler is in the middle of it.
+    more: [(usize, Info); MORE_MAX],
+}
+
 /// What one thread keeps.
 #[derive(Debug)]
 struct Kept {
@@ -29,12 +45,13 @@ struct Kept {
     depth: Cell<u32>,
     /// A bit for each signal that is kept.
     pending: AtomicU64,
-    /// Their descriptions. An entry is written by the handler while its bit is clear, and read after the bit was set.
-    infos: UnsafeCell<[Info; SIGNALS]>,
-    /// Real-time signals of which one was kept already, in order, with their numbers; so many places are taken. An entry is
-    /// written by the handler that took its place, and read when the thread leaves: then no handler is in the middle of it.
-    more: UnsafeCell<[(usize, Info); MORE_MAX]>,
     taken: AtomicU32,
+    /// Null until the thread comes inside for the first time, and where there is no memory.
+    infos: Cell<*mut Infos>,
+    /// The thread is in [`asleep`].
+    sleeping: Cell<bool>,
+    /// Not zero: a handler has run since the thread went to sleep.
+    interrupted: AtomicU32,
 }
 
 thread_local! {
@@ -42,11 +59,46 @@ thread_local! {
         Kept {
             depth: Cell::new(0),
             pending: AtomicU64::new(0),
-            infos: UnsafeCell::new([[0; 16]; SIGNALS]),
-            more: UnsafeCell::new([(0, [0; 16]); MORE_MAX]),
             taken: AtomicU32::new(0),
+            infos: Cell::new(std::ptr::null_mut()),
+            sleeping: Cell::new(false),
+            interrupted: AtomicU32::new(0),
         }
     };
+    /// Gives the memory back when the thread ends.
+    static OWNER: Owner = const { Owner };
+}
+
+#[derive(Debug)]
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let infos = KEPT.try_with(|kept| kept.infos.replace(std::ptr::null_mut()));
+        if let Ok(infos) = infos
+            && !infos.is_null()
+        {
+            // SAFETY: needed to give the memory back. It is what `make_room` mapped, and only this thread knew of it.
+            let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
+        }
+    }
+}
+
+/// Maps memory for the descriptions: by a system call, as this may be a handler that has interrupted an allocation.
+#[cold]
+fn make_room(kept: &Kept) {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    if crate::confine::is_filtered() {
+        return;
+    }
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: needed for memory without an allocation. A new private mapping at an address of the kernel's choice; zeros are
+    // a valid value of `Infos`.
+    let made = unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Infos>(), access, MapFlags::PRIVATE) };
+    if let Ok(made) = made {
+        kept.infos.set(made.cast());
+        let _ = OWNER.try_with(|_| ());
+    }
 }
 
 /// The thread is inside the library as long as this lives.
@@ -56,7 +108,12 @@ pub struct Inside(());
 impl Inside {
     #[inline]
     pub fn enter() -> Inside {
-        let _ = KEPT.try_with(|kept| kept.depth.set(kept.depth.get() + 1));
+        let _ = KEPT.try_with(|kept| {
+            if kept.infos.get().is_null() {
+                make_room(kept);
+            }
+            kept.depth.set(kept.depth.get() + 1);
+        });
         // A handler runs on this thread: the order of the instructions is all that counts.
         compiler_fence(Ordering::SeqCst);
         Inside(())
@@ -77,22 +134,70 @@ impl Drop for Inside {
     }
 }
 
-/// Runs `sleep`, a system call that waits, as if outside of the library. `None`: a signal had come before, whose handler
-/// has run now; the call is not made.
-pub fn asleep<R>(sleep: impl FnOnce() -> R) -> Option<R> {
-    let depth = KEPT.try_with(|kept| kept.depth.replace(0)).unwrap_or(0);
-    compiler_fence(Ordering::SeqCst);
-    let came = KEPT.try_with(|kept| {
-        let came = kept.pending.load(Ordering::Relaxed) != 0;
-        if came {
+/// Runs `sleep`, a system call that waits ([`wait_call`]), as if outside of the library. Also says whether a handler has run
+/// meanwhile: also one that ran before the call began, or after it had ended, counts as in Linux, where the thread would
+/// have been in its system call all the time. A call that has not begun by then does not wait, but ends with EINTR.
+pub fn asleep<R>(sleep: impl FnOnce() -> R) -> (R, bool) {
+    let before = KEPT.try_with(|kept| {
+        let before =
+            (kept.depth.get(), kept.sleeping.replace(true), kept.interrupted.swap(0, Ordering::Relaxed));
+        compiler_fence(Ordering::SeqCst);
+        kept.depth.set(0);
+        compiler_fence(Ordering::SeqCst);
+        if kept.pending.load(Ordering::Relaxed) != 0 {
             send_again(kept);
         }
-        came
+        before
     });
-    let result = (came != Ok(true)).then(sleep);
+    let result = sleep();
     compiler_fence(Ordering::SeqCst);
-    let _ = KEPT.try_with(|kept| kept.depth.set(depth));
-    result
+    let mut was_interrupted = false;
+    if let Ok((depth, sleeping, interrupted)) = before {
+        let _ = KEPT.try_with(|kept| {
+            kept.depth.set(depth);
+            compiler_fence(Ordering::SeqCst);
+            was_interrupted = kept.interrupted.swap(interrupted, Ordering::Relaxed) != 0;
+            kept.sleeping.set(sleeping);
+        });
+    }
+    (result, was_interrupted)
+}
+
+/// A system call that waits, as [`sys::raw`] makes it. In [`asleep`] it is not made any more once a handler has run.
+///
+/// # Safety
+/// As the call asks of its arguments.
+pub unsafe fn wait_call(number: std::ffi::c_long, args: [usize; 6]) -> isize {
+    let flag = KEPT.try_with(|kept| kept.sleeping.get().then_some(kept.interrupted.as_ptr())).ok().flatten();
+    match flag {
+        // SAFETY: the flag is this thread's own and lives as long as the thread; the rest is the caller's promise.
+        Some(flag) => unsafe { sleep::call(flag, number, &args) },
+        // SAFETY: the caller's promise.
+        None => unsafe { sys::raw(number, args) },
+    }
+}
+
+/// Called by a handler that is about to run what the program has installed, because [`held_back`] has not kept the signal.
+pub fn note_handler() {
+    let _ = KEPT.try_with(|kept| {
+        if kept.sleeping.get() {
+            kept.interrupted.store(1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Called by a handler at its end, with the kernel's third argument: a thread that was about to sleep does not.
+///
+/// # Safety
+/// `context` is what the kernel gave the handler.
+pub unsafe fn end_sleep(context: *mut std::ffi::c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { sleep::leave(context) };
+}
+
+/// Whether the thread is inside the library.
+pub fn is_inside() -> bool {
+    KEPT.try_with(|kept| kept.depth.get() > 0).unwrap_or(false)
 }
 
 /// Called by a handler, with what the kernel gave it: `true` when the thread is inside the library, and the signal will
@@ -102,8 +207,9 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
         return false;
     }
     let held = KEPT.try_with(|kept| {
+        let infos = kept.infos.get();
         // Where it could not be sent again it is not kept.
-        if kept.depth.get() == 0 || crate::confine::is_filtered() {
+        if kept.depth.get() == 0 || infos.is_null() || crate::confine::is_filtered() {
             return false;
         }
         let bit = 1 << (signal - 1);
@@ -111,14 +217,14 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
             // SAFETY: needed because a handler writes what its own thread reads later. The entry belongs to this thread;
             // while the bit is clear nothing else refers to it, and a second handler for the same signal cannot run in
             // between but as a whole, with the same right.
-            unsafe { (*kept.infos.get())[signal - 1] = *info };
+            unsafe { (*infos).first[signal - 1] = *info };
             compiler_fence(Ordering::SeqCst);
             kept.pending.fetch_or(bit, Ordering::Relaxed);
         } else if signal >= REAL_TIME {
             let place = kept.taken.fetch_add(1, Ordering::Relaxed) as usize;
             if place < MORE_MAX {
                 // SAFETY: as above; the place is this handler's alone.
-                unsafe { (*kept.more.get())[place] = (signal, *info) };
+                unsafe { (*infos).more[place] = (signal, *info) };
             }
         }
         true
@@ -129,9 +235,13 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
 /// Sends this thread what it has kept. The handlers run before this returns, unless the program has blocked the signal.
 #[cold]
 fn send_again(kept: &Kept) {
+    let infos = kept.infos.get();
+    if infos.is_null() {
+        return;
+    }
     // SAFETY: the thread is outside, so that no handler writes here; one that runs while this sends may come inside and keep
     // others, hence the copy.
-    let mut more = unsafe { *kept.more.get() };
+    let mut more = unsafe { (*infos).more };
     let taken = (kept.taken.swap(0, Ordering::Relaxed) as usize).min(MORE_MAX);
     loop {
         let pending = kept.pending.load(Ordering::Relaxed);
@@ -140,7 +250,7 @@ fn send_again(kept: &Kept) {
         }
         let at = pending.trailing_zeros() as usize;
         // SAFETY: as in `held_back`; the bit is set, so the handler leaves the entry alone.
-        let info = unsafe { (*kept.infos.get())[at] };
+        let info = unsafe { (*infos).first[at] };
         compiler_fence(Ordering::SeqCst);
         kept.pending.fetch_and(!(1 << at), Ordering::Relaxed);
         sys::queue_signal(at + 1, &info);
@@ -175,6 +285,36 @@ pub fn after_fork(child: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    /// A handler that runs after the last look at what was kept, and before the system call.
+    #[test]
+    fn a_call_that_has_not_begun_when_a_handler_runs_does_not_wait() {
+        let (slept, was_interrupted) = asleep(|| {
+            note_handler();
+            sys::ppoll(&mut [], None, None)
+        });
+        assert_eq!((slept, was_interrupted), (Err(toe_abi::errno::Errno::EINTR), true));
+        let (slept, was_interrupted) = asleep(|| sys::ppoll(&mut [], Some(Duration::ZERO), None));
+        assert_eq!((slept, was_interrupted), (Ok(0), false));
+        let after = asleep(|| {
+            let slept = sys::ppoll(&mut [], Some(Duration::ZERO), None);
+            note_handler();
+            slept
+        });
+        assert_eq!(after, (Ok(0), true));
+    }
+
+    #[test]
+    fn a_sleep_within_a_handler_leaves_the_outer_one_as_it_was() {
+        let (_, was_interrupted) = asleep(|| {
+            note_handler();
+            let inside = Inside::enter();
+            assert_eq!(asleep(|| ()), ((), false));
+            drop(inside);
+        });
+        assert!(was_interrupted);
+    }
 
     #[test]
     fn a_signal_is_kept_inside_and_only_there() {
@@ -186,12 +326,13 @@ mod tests {
         KEPT.with(|kept| {
             assert_eq!(kept.pending.load(Ordering::Relaxed), 1 << 9);
             // SAFETY: this thread is in no handler.
-            assert_eq!(unsafe { (*kept.infos.get())[9] }, info, "the first one counts, as in the kernel");
+            let first = unsafe { (*kept.infos.get()).first[9] };
+            assert_eq!(first, info, "the first one counts, as in the kernel");
             kept.pending.store(0, Ordering::Relaxed);
         });
         drop(deeper);
         assert!(!held_back(0, &info) && !held_back(65, &info));
-        assert_eq!(asleep(|| held_back(10, &info)), Some(false), "asleep is outside");
+        assert_eq!(asleep(|| held_back(10, &info)), (false, false), "asleep is outside");
         KEPT.with(|kept| assert_eq!(kept.depth.get(), 1));
         drop(inside);
         KEPT.with(|kept| assert_eq!(kept.depth.get(), 0));

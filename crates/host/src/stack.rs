@@ -289,9 +289,14 @@ impl Stack {
 
     /// Keeps a descriptor from the program: it is the library's own until [`Stack::disown_fd`].
     pub fn own_fd(&self, fd: Fd) -> OwnedFd {
-        fd_table::mark_internal(fd.raw());
-        self.own_fds.lock().push(fd.raw());
+        self.note_own(fd.raw());
         into_std(fd)
+    }
+
+    /// The same for a descriptor that somebody else closes.
+    pub fn note_own(&self, fd: RawFd) {
+        fd_table::mark_internal(fd);
+        self.own_fds.lock().push(fd);
     }
 
     /// The library is about to close a descriptor that it kept.

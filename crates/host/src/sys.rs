@@ -113,6 +113,13 @@ fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(result.unsigned_abs() as u16))
 }
 
+/// A call that may wait; see [`crate::signals::asleep`].
+fn waiting_syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: as above.
+    let result = unsafe { crate::signals::wait_call(number, args) };
+    usize::try_from(result).map_err(|_| Errno(result.unsigned_abs() as u16))
+}
+
 /// Sets the C library's `errno`: what a `toe_` function leaves behind.
 pub fn set_errno(errno: Errno) {
     // SAFETY: needed to set errno; `__errno_location` returns this thread's own, always valid.
@@ -138,7 +145,7 @@ pub fn ppoll(
     let mut time = timeout.map(timespec);
     let time = time.as_mut().map_or(0, |t| std::ptr::from_mut(t) as usize);
     let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
-    syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, mask, SIGSET_LEN, 0])
+    waiting_syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, mask, SIGSET_LEN, 0])
 }
 
 /// `epoll_pwait2(2)`, or `epoll_pwait(2)` where the kernel has no such call.
@@ -153,12 +160,12 @@ pub fn epoll_pwait(
     let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
     let common = [epfd as usize, events.as_mut_ptr() as usize, events.len(), time_at, mask, SIGSET_LEN];
     const ENOSYS: Errno = Errno(38);
-    match syscall(libc::SYS_epoll_pwait2, common) {
+    match waiting_syscall(libc::SYS_epoll_pwait2, common) {
         Err(ENOSYS) => {
             let ms =
                 timeout.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
             let [epfd, events, len, _, mask, size] = common;
-            syscall(libc::SYS_epoll_pwait, [epfd, events, len, ms as usize, mask, size])
+            waiting_syscall(libc::SYS_epoll_pwait, [epfd, events, len, ms as usize, mask, size])
         }
         other => other,
     }
@@ -241,7 +248,7 @@ pub fn pid() -> i32 {
 /// Raises SIGPIPE in the calling thread, as a write to a closed connection does.
 pub fn raise_sigpipe() {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, libc::SIGPIPE as usize, 0, 0, 0]);
+    signal_thread(thread, libc::SIGPIPE as usize);
 }
 
 /// Octets that this process may map for a session, when there is a limit to its address space (RLIMIT_AS): half of what is
@@ -267,6 +274,11 @@ pub fn queue_signal(signal: usize, info: &crate::signals::Info) {
     let _ = syscall(libc::SYS_rt_tgsigqueueinfo, [pid() as usize, thread as usize, signal, at, 0, 0]);
 }
 
+/// Sends a thread of this process a signal.
+pub fn signal_thread(thread: i32, signal: usize) {
+    let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, signal, 0, 0, 0]);
+}
+
 /// Whether an interrupted call that Linux restarts under SA_RESTART should go on waiting.
 ///
 /// The kernel restarts `recv`, `send`, `accept` and `connect` after a handler that was installed with SA_RESTART; a
@@ -286,11 +298,21 @@ pub fn should_restart() -> bool {
     })
 }
 
+/// Octets that a file of this process may have (RLIMIT_FSIZE), memory files included. Who writes beyond gets SIGXFSZ, which no
+/// call of the library may earn its program.
+pub fn file_room() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
 /// Anonymous memory that holds `octets`, to be shown to another process.
 pub fn memory_with(octets: &[u8]) -> Result<Fd, Errno> {
     use rustix::fs::MemfdFlags;
     // The engine settles its length.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    if file_room() < octets.len() as u64 {
+        return Err(Errno::ENOMEM);
+    }
     let file = rustix::fs::memfd_create("toe-unread", flags).map_err(crate::errno::from_os)?;
     let file = move_to_high(Fd::from(file));
     let mut rest = octets;

@@ -13,10 +13,10 @@
 use crate::attach::is_hangup;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
-use crate::signals;
 use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
+use crate::{cancel, signals};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -226,6 +226,8 @@ pub struct ParkOn<'a> {
     pub fds: &'a mut [libc::pollfd],
     pub timeout: Option<Duration>,
     pub sigmask: Option<&'a libc::sigset_t>,
+    /// The call is a point at which the thread may be cancelled: then ECANCELED.
+    pub cancellable: bool,
 }
 
 /// Parks until kicked, interrupted, a descriptor is ready, an engine ends, or the time is over. `ready` is asked once
@@ -251,7 +253,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
             timeout = Some(timeout.map_or(STUCK, |t| t.min(STUCK)));
         }
     }
-    let armed = Armed { me, timeout, sigmask: on.sigmask };
+    let armed = Armed { me, timeout, sigmask: on.sigmask, cancellable: on.cancellable };
     if let Some(bell) = crate::confine::bell(me) {
         return armed.park_by(bell, on.queues, &led, &stacks, on.fds, ready);
     }
@@ -260,10 +262,10 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let fds_at = polled.len();
     polled.extend_from_slice(on.fds);
 
-    let outcome = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
-        Ok(0)
+    let (outcome, interrupted) = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
+        (Ok(0), false)
     } else {
-        signals::asleep(|| sys::ppoll(&mut polled, timeout, on.sigmask)).unwrap_or(Err(Errno::EINTR))
+        sleep(on.cancellable, || sys::ppoll(&mut polled, timeout, on.sigmask))
     };
     me.state.store(RUNNING, Ordering::SeqCst);
     for queue in on.queues {
@@ -286,7 +288,17 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         }
         on.fds.copy_from_slice(&polled[fds_at..]);
     }
-    outcome.map(|_| ())
+    ended(outcome, interrupted)
+}
+
+/// Sleeps by a system call. Also says whether a handler has run.
+pub fn sleep(cancellable: bool, by: impl FnOnce() -> Result<usize, Errno>) -> (Result<usize, Errno>, bool) {
+    if cancellable { cancel::sleeping(|| signals::asleep(by)) } else { signals::asleep(by) }
+}
+
+/// What a sleep tells: a handler that ran counts, also when the sleep then ended by something else, which the caller finds.
+fn ended(outcome: Result<usize, Errno>, interrupted: bool) -> Result<(), Errno> {
+    if interrupted { Err(Errno::EINTR) } else { outcome.map(|_| ()) }
 }
 
 /// A thread about to sleep.
@@ -294,6 +306,7 @@ struct Armed<'a> {
     me: &'static Waiter,
     timeout: Option<Duration>,
     sigmask: Option<&'a libc::sigset_t>,
+    cancellable: bool,
 }
 
 impl Armed<'_> {
@@ -309,10 +322,10 @@ impl Armed<'_> {
     ) -> Result<(), Errno> {
         let mut polled = vec![libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 }];
         polled.extend(fds.iter().filter(|polled| polled.fd >= 0));
-        let outcome = if ready() || self.me.state.load(Ordering::SeqCst) == KICKED {
-            Ok(0)
+        let (outcome, interrupted) = if ready() || self.me.state.load(Ordering::SeqCst) == KICKED {
+            (Ok(0), false)
         } else {
-            let sleep = || match sys::ppoll(&mut polled, self.timeout, self.sigmask) {
+            let by = || match sys::ppoll(&mut polled, self.timeout, self.sigmask) {
                 // Not even one descriptor may be polled (RLIMIT_NOFILE is 0); the program has none to wait for, then.
                 Err(Errno::EINVAL) => {
                     let mut event = [libc::epoll_event { events: 0, u64: 0 }];
@@ -322,7 +335,7 @@ impl Armed<'_> {
                 }
                 outcome => outcome,
             };
-            signals::asleep(sleep).unwrap_or(Err(Errno::EINTR))
+            sleep(self.cancellable, by)
         };
         self.me.state.store(RUNNING, Ordering::SeqCst);
         queues.iter().for_each(|queue| queue.leave(self.me));
@@ -339,7 +352,7 @@ impl Armed<'_> {
         for (polled, seen) in fds.iter_mut().filter(|polled| polled.fd >= 0).zip(&polled[1..]) {
             polled.revents = seen.revents;
         }
-        outcome.map(|_| ())
+        ended(outcome, interrupted)
     }
 }
 
@@ -354,7 +367,8 @@ pub struct BlockOn<'a> {
     pub twin: Option<libc::pollfd>,
     /// Set once the twin was seen ready.
     pub twin_ready: Option<&'a Cell<bool>>,
-    /// Linux restarts this call after a signal whose handler has SA_RESTART.
+    /// Linux restarts this call after a signal whose handler has SA_RESTART, and it is a point at which the thread may be
+    /// cancelled.
     pub restartable: bool,
 }
 
@@ -400,6 +414,7 @@ fn parked<T>(
                 // Another process has the flow now: give it some time before taking it back.
                 timeout: if moved { Some(left.map_or(STUCK, |left| left.min(STUCK))) } else { left },
                 sigmask: None,
+                cancellable: on.restartable,
             },
             &mut || {
                 outcome = attempt().transpose();

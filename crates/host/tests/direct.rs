@@ -499,3 +499,68 @@ fn a_channel_that_goes_while_another_one_is_looked_at() {
         assert_eq!(sleeper.join().expect("the sleeper"), Ok(b"x".to_vec()));
     });
 }
+
+/// A sender has counted octets, and stores their entry a little later.
+#[test]
+fn nobody_is_kept_from_the_queue_set_while_a_peers_last_entry_is_waited_for() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let other = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    peer.send(b"first ");
+    assert!(peer.end.memory().add_sent(SLOT, Side::One, 4).is_ok());
+    std::thread::scope(|scope| {
+        let child = scope.spawn(toe::fork::before_child);
+        until(|| peer.end.memory().is_frozen(SLOT, Side::One).then_some(()));
+        // All this needs the lock; the connections live, so the one that leaves has not been given up for it.
+        let now = toe::socket::RecvFlags { dont_wait: true, ..Default::default() };
+        for _ in 0..100 {
+            assert_eq!(other.recv_with(1, now), Err(Errno::EAGAIN));
+            assert_eq!(c.socket.take_error(), Errno::OK);
+        }
+        assert_eq!(engine.relinquished(), []);
+        let data = MemRange { offset: peer.at, len: 4 };
+        peer.end.memory().region().write(peer.at, b"last").expect("memory of the channel");
+        peer.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
+        child.join().expect("the thread that makes a child");
+    });
+    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first last".to_vec())]);
+}
+
+#[test]
+fn a_peer_that_never_stores_its_last_entry_loses_all_connections_at_once() {
+    let engine = Engine::attached();
+    let connections = [engine.connected(), engine.connected(), engine.connected()];
+    let mut peer = Peer::new(&engine, &connections[0]);
+    for (slot, c) in (SLOT..).zip(&connections) {
+        let (flow, channel) = (c.flow, CHANNEL);
+        engine.post(c.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
+        c.ready();
+        peer.push(ChannelEntry::Begin { slot, generation: GENERATION, after: 0 });
+    }
+    // The third owes nothing.
+    for slot in [SLOT, SLOT + 1] {
+        assert!(peer.end.memory().add_sent(slot, Side::One, 4).is_ok());
+    }
+    toe::fork::before_child();
+    for c in &connections[..2] {
+        assert_eq!(c.recv(1), Err(Errno::ECONNRESET));
+    }
+    let closed: Vec<_> =
+        std::iter::from_fn(|| engine.try_command(0)).map(|(_, command, _)| command).collect();
+    for c in &connections[..2] {
+        assert!(closed.contains(&Command::Close { flow: c.flow, abort: true }), "{closed:?}");
+    }
+    // What leaves after that is given no time: nothing has come from the peer since.
+    let late = engine.connected();
+    let slot = SLOT + 3;
+    let (flow, channel) = (late.flow, CHANNEL);
+    assert!(peer.end.memory().add_sent(slot, Side::One, 4).is_ok());
+    engine.post(late.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
+    late.ready();
+    late.socket.shutdown(Shutdown::Both).expect("it is connected");
+    late.ready();
+    let after: Vec<_> = std::iter::from_fn(|| engine.try_command(0)).map(|(_, command, _)| command).collect();
+    assert!(after.contains(&Command::Close { flow, abort: true }), "{after:?}");
+}

@@ -13,7 +13,8 @@ use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use zerocopy::FromBytes;
 
-const NOW: AcceptHow<'static> = AcceptHow { dont_wait: true, cloexec: true, nonblocking: true, twin: None };
+const NOW: AcceptHow<'static> =
+    AcceptHow { dont_wait: true, cloexec: true, nonblocking: true, twin: None, not_kernels_turn: false };
 
 fn close(fd: i32) {
     fd_table::remove(fd);

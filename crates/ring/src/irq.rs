@@ -24,7 +24,7 @@ use crate::sync::{Ordering, Words, fence};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, Result};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toe_abi::attach::FenceReason;
 use toe_abi::register::{HostRegisters, IrqMode};
 use toe_base::Instant;
@@ -47,10 +47,16 @@ pub fn irq_pair(name: PathBuf) -> Result<(IrqLine, OwnedFd)> {
     match IrqSender::to(&name) {
         Ok(sender) => Ok((IrqLine { sender, name }, host_end)),
         Err(errno) => {
-            let _ = rustix::fs::unlink(&name);
+            remove(&name);
             Err(errno)
         }
     }
+}
+
+/// If it stays, its directory goes with the engine. By the C library, whose call removes nothing but files where there is one
+/// that does not: the engine's thread may make no other.
+fn remove(name: &Path) {
+    let _ = std::fs::remove_file(name);
 }
 
 /// Wakes the host.
@@ -107,8 +113,7 @@ impl Signal for IrqLine {
 
 impl Drop for IrqLine {
     fn drop(&mut self) {
-        // If it stays, its directory goes with the engine.
-        let _ = rustix::fs::unlink(&self.name);
+        remove(&self.name);
     }
 }
 

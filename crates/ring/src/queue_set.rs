@@ -255,6 +255,11 @@ impl EngineQueueSet {
         self.cmd.has_entry() || self.snd.has_entry() || self.rcv.has_entry()
     }
 
+    /// Whether a command was published that was not popped. All entries that the host published before it are there.
+    pub fn has_command(&self) -> bool {
+        self.cmd.has_entry()
+    }
+
     /// Posts a completion; `false`: the queue is full, try again later. Then [`EngineQueueSet::notify`], once a batch.
     pub fn post(&mut self, completion: Completion) -> Result<bool, FenceReason> {
         match self.cpl.push(completion.encode()) {

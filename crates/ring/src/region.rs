@@ -77,6 +77,22 @@ fn map_shared(file: impl AsFd, len: NonZeroUsize) -> Result<*mut core::ffi::c_vo
     unsafe { rustix::mm::mmap(ptr::null_mut(), len.get(), read_write, flags, file, 0) }
 }
 
+/// The same in a program that may have asked for all of its future memory to be locked (mlockall(2)): hundreds of MiB would be
+/// made at once, of which a program with one connection uses a few pages. One page is mapped, as locked as it must be,
+/// unlocked, and grown: what is grown is as locked as what it was.
+fn map_shared_unlocked(file: impl AsFd, len: NonZeroUsize) -> Result<*mut core::ffi::c_void> {
+    use rustix::mm::{MremapFlags, mremap, munlock, munmap};
+    let page = NonZeroUsize::new(PAGE as usize).filter(|page| *page < len).unwrap_or(len);
+    let start = map_shared(file, page)?;
+    // SAFETY: needed as in `map_shared`. The range is the mapping that was made just now, to which nothing refers; where it
+    // cannot grow, it goes.
+    unsafe {
+        let _ = munlock(start, page.get());
+        mremap(start, page.get(), len.get(), MremapFlags::MAYMOVE)
+            .inspect_err(|_| _ = munmap(start, page.get()))
+    }
+}
+
 /// A mapped region. Cheap to clone: clones share the mapping.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -123,7 +139,7 @@ impl Region {
     /// Maps a file whose pages, if they are not there, are the process's end: the host's side.
     pub(crate) fn map_unwatched(file: impl AsFd, len: u64) -> Result<Region> {
         let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
-        Region::of_mapping(map_shared(file, size)?, size, false)
+        Region::of_mapping(map_shared_unlocked(file, size)?, size, false)
     }
 
     fn of_mapping(start: *mut core::ffi::c_void, len: NonZeroUsize, is_watched: bool) -> Result<Region> {

@@ -1,13 +1,19 @@
 //! Descriptors that came from elsewhere: over exec when the program was loaded, or in a message. Holding a descriptor is
 //! the right to the socket, so a connection of the engine's is claimed, and a kernel socket that listens is listened with
 //! in the engine, too: whoever else does so with it goes on, and connections go to all (`toe_engine::control::listen`).
-//! Called by `init.rs` and `calls::data`.
+//!
+//! A kernel socket that came from a program outside of the engine may only have been left open, and nobody here accepts on it:
+//! so it is the engine's once this program listens with it, accepts or waits ([`on_use`]), and not before. Where the
+//! program before had listeners of the engine's, hidden anchors come along, and it is at once: connections wait in the engine.
+//! Called by `init.rs` and `calls`.
 
+use crate::ffi::guarded;
 use crate::listen;
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, init};
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use toe::socket::Socket;
@@ -20,6 +26,8 @@ enum Came {
     Anchor,
     /// A TCP socket of the kernel's that listens.
     Listener,
+    /// One that neither listens nor is connected.
+    Unused,
     Other,
 }
 
@@ -38,6 +46,7 @@ pub fn inherited() {
     }
     // Listeners first: their anchors, which came along hidden, are let go of when they are held anew.
     came.sort_by_key(|(kind, fd)| (*kind != Came::Listener, *fd));
+    let had_listeners = came.iter().any(|(kind, fd)| *kind == Came::Anchor && fork::is_hidden(*fd));
     // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
     let mut first: Vec<((u64, u64), c_int)> = Vec::new();
     for (kind, fd) in came {
@@ -49,6 +58,7 @@ pub fn inherited() {
                 why::copy(copied, fd);
                 calls::stdio::follow(fd);
             }
+            None if kind == Came::Unused || kind == Came::Listener && !had_listeners => note_inherited(fd),
             None if adopt(fd, kind) => first.push((identity, fd)),
             None => {}
         }
@@ -62,13 +72,70 @@ pub fn received(fd: c_int) {
         return;
     }
     if let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) {
-        if let Some(known) = Socket::find_shared(stat.st_dev, stat.st_ino) {
-            fd_table::install(fd, known);
+        if let Some(known) = Socket::install_shared(stat.st_dev, stat.st_ino, fd) {
             note_claimed(fd, known);
             calls::stdio::follow(fd);
             return;
         }
         adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode)));
+    }
+}
+
+/// What is known of a kernel socket whose program before this one may have set anything on it: these options can be asked
+/// for.
+fn inherited_state(fd: c_int) -> State {
+    let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
+    let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
+    known.with(State::TOUCHED).with(if is_inet6 { State::INET6 } else { State::default() })
+}
+
+/// It stays as it is until it is used.
+fn note_inherited(fd: c_int) {
+    socket_state::set(fd, inherited_state(fd).with(State::INHERITED));
+    why::set_reason(fd, On::Kernel, Reason::Undecided);
+    ANY_UNUSED.store(true, Ordering::Relaxed);
+}
+
+/// Whether there may be a listener that [`on_use`] would make the engine's.
+static ANY_UNUSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether descriptors that are waited for must be shown to [`on_use`] first. For programs that inherit none and do not fork:
+/// two loads.
+#[inline]
+pub fn is_any_unused() -> bool {
+    ANY_UNUSED.load(Ordering::Relaxed) || toe::fork::count() > 0
+}
+
+/// The program accepts with this descriptor, or waits for it: a kernel socket that came from elsewhere, or that another
+/// process has, too, and that listens by now becomes the engine's.
+#[inline]
+pub fn on_use(fd: c_int) {
+    let state = socket_state::get(fd);
+    if state.has(State::TWIN) && state.may_be_shared().is_some() {
+        guarded((), || use_inherited(fd));
+    }
+}
+
+#[cold]
+fn use_inherited(fd: c_int) {
+    if sockopt::socket_acceptconn(sys::borrow(fd)) != Ok(true) || toe::fork::is_vfork_child() {
+        return;
+    }
+    let identity = |fd| rustix::fs::fstat(sys::borrow(fd)).map(|stat| (stat.st_dev, stat.st_ino));
+    let this = identity(fd);
+    let mut copies = Vec::new();
+    socket_state::for_each(0, c_int::MAX, |other| {
+        if other != fd && socket_state::get(other).has(State::INHERITED) && identity(other) == this {
+            copies.push(other);
+        }
+    });
+    if !adopt(fd, Came::Listener) {
+        return;
+    }
+    for copy in copies {
+        fd_table::duplicate(fd, copy);
+        socket_state::decided(copy);
+        why::copy(fd, copy);
     }
 }
 
@@ -79,17 +146,25 @@ fn note_claimed(fd: c_int, socket: &Socket) {
 
 fn kind_of(fd: c_int, file: FileType) -> Came {
     let descriptor = sys::borrow(fd);
-    let listens = || {
-        sockopt::socket_acceptconn(descriptor) == Ok(true)
-            && matches!(sockopt::socket_domain(descriptor), Ok(AddressFamily::INET | AddressFamily::INET6))
+    let is_tcp = || {
+        matches!(sockopt::socket_domain(descriptor), Ok(AddressFamily::INET | AddressFamily::INET6))
             && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
+            && sockopt::socket_protocol(descriptor) == Ok(Some(rustix::net::ipproto::TCP))
     };
     match file {
         FileType::Directory => Came::Anchor,
-        FileType::Socket if listens() => Came::Listener,
+        FileType::Socket if is_tcp() => match listen::state_now(fd) {
+            TCP_LISTEN => Came::Listener,
+            TCP_CLOSE => Came::Unused,
+            _ => Came::Other,
+        },
         _ => Came::Other,
     }
 }
+
+/// States of a kernel socket (net/tcp_states.h).
+const TCP_CLOSE: u8 = 7;
+const TCP_LISTEN: u8 = 10;
 
 /// `true`: it is an engine's socket now.
 fn adopt(fd: c_int, kind: Came) -> bool {
@@ -100,11 +175,8 @@ fn adopt(fd: c_int, kind: Came) -> bool {
             }
         }
         Came::Listener => {
-            // What else the program before has set on it cannot be known; these can be asked for, and are inherited.
-            let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
-            let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
-            let family = if is_inet6 { State::INET6 } else { State::default() };
-            socket_state::set(fd, known.with(State::TOUCHED).with(family));
+            let watched = socket_state::get(fd).only(State::IN_EPOLL);
+            socket_state::set(fd, inherited_state(fd).with(watched));
             let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide_adopted(fd));
             if let Some(listener) = fd_table::get(fd) {
                 // Whoever it came from has it, too.
@@ -131,5 +203,8 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(kind_of(client.as_raw_fd(), FileType::Socket), Came::Other);
         assert_eq!(kind_of(client.as_raw_fd(), FileType::Directory), Came::Anchor);
+        let (inet, stream) = (AddressFamily::INET, SocketType::STREAM);
+        let unused = rustix::net::socket(inet, stream, None).unwrap();
+        assert_eq!(kind_of(unused.as_raw_fd(), FileType::Socket), Came::Unused);
     }
 }

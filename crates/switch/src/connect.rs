@@ -6,15 +6,16 @@
 //! socket that this one waits for; from then on the flow lives as long as the anchor does. The twin is put back when
 //! the peer cannot be reached.
 
-use crate::ffi::{fail, family, last_errno, read_endpoint, read_inet, read_inet6};
+use crate::ffi::{fail, family, last_errno, read_endpoint};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
+use crate::twin_name::{bound_to, is_v6only};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, fork, hidden_twin, listen, real, twin_pool};
+use crate::{calls, fork, hidden_twin, listen, own_calls, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
-use libc::{sockaddr, sockaddr_in6, socklen_t};
+use libc::{sockaddr, socklen_t};
 use std::time::Duration;
 use toe::socket::{FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
@@ -97,6 +98,14 @@ unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner:
     }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
+    let state = match local {
+        // By another process that has the descriptor, or within the C library (bindresvport).
+        Some(_) if !state.has(State::BOUND) => {
+            socket_state::add(fd, State::BOUND);
+            socket_state::get(fd)
+        }
+        _ => state,
+    };
     // Linux takes INADDR_ANY as a destination for "this host": the socket's own address if it has one.
     let remote = match remote.addr.is_unspecified() {
         true => {
@@ -110,14 +119,15 @@ unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner:
         why::set(fd, Decided { rule: decision.rule, ..Decided::new(On::Kernel, Reason::PolicyRefused) });
         return Verdict::Done(fail(Errno::EACCES));
     }
-    if state.is_older_than_fork() && decision.action != Action::EngineOnly {
-        return Verdict::Kernel(Decided::new(On::Kernel, Reason::SharedTwin));
+    let shared = state.may_be_shared();
+    if let (Some(reason), true) = (shared, decision.action != Action::EngineOnly) {
+        return Verdict::Kernel(Decided::new(On::Kernel, reason));
     }
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(local.map(|l| l.addr), engine_address, &KNOWN, now_ms);
     let stacks = policy::stacks(decision, remote);
     // Of a twin that another process has, too, an engine would be given one side only.
-    let attempts = match state.is_older_than_fork() {
+    let attempts = match shared.is_some() {
         true => Attempts::none(),
         false => stacks.attempts_to(binding, remote.addr, &KNOWN, now_ms),
     };
@@ -290,6 +300,9 @@ pub fn keep_on_kernel(fd: c_int, reason: Reason) {
 pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
     if calls::process::may_have_moved() {
         return Err(Reason::OtherNamespace);
+    }
+    if own_calls::found() {
+        return Err(Reason::OwnCalls);
     }
     Stack::get_or_why(engine).map_err(|error| match error {
         Errno::EPROTO => Reason::AttachRefused,
@@ -534,31 +547,6 @@ pub fn set_kernel_nonblocking(fd: c_int, on: bool) {
     }
 }
 
-/// Where the twin is bound, when the program has bound it.
-pub fn bound_to(fd: c_int, state: State) -> Option<Endpoint> {
-    if !state.has(State::BOUND) { None } else { twin_address(fd) }
-}
-
-/// Where the kernel has the twin; `None`: it cannot say.
-pub fn twin_address(fd: c_int) -> Option<Endpoint> {
-    let mut addr = core::mem::MaybeUninit::<sockaddr_in6>::zeroed();
-    let mut len = size_of::<sockaddr_in6>() as socklen_t;
-    // SAFETY: a local buffer of `len` octets, long enough for both families; zeroed, so that it is initialised whatever the
-    // kernel writes.
-    unsafe {
-        if real::getsockname(fd, addr.as_mut_ptr().cast(), &mut len) < 0 {
-            return None;
-        }
-        let inet6 = read_inet6(addr.as_ptr().cast(), len);
-        inet6.or_else(|| read_inet(addr.as_ptr().cast(), len).map(Endpoint::from))
-    }
-}
-
-/// Whether a socket of AF_INET6 leaves IPv4 alone.
-fn is_v6only(fd: c_int) -> bool {
-    rustix::net::sockopt::ipv6_v6only(sys::borrow(fd)) != Ok(false)
-}
-
 /// Sets on the engine's socket what the program had set on the twin.
 pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
     for option in state.options() {
@@ -576,7 +564,10 @@ pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
             let doubled = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
             value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
         }
-        let _ = socket.set_option(option.level, option.name, &value[..len as usize]);
+        let value = &value[..len as usize];
+        if socket.set_option(option.level, option.name, value) == Err(Errno::ENOPROTOOPT) {
+            socket.keep_option(option.level, option.name, value);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t, ssize_t};
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 use toe::Errno;
+use toe::program_memory::{self, check};
 use toe::signals::Inside;
 use toe_base::{Addr, Endpoint};
 
@@ -92,9 +93,11 @@ pub fn last_errno() -> Errno {
 /// # Safety
 /// `addr` is null or points to `len` readable octets.
 pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
-    if addr.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
+    if (len as usize) < size_of::<libc::sa_family_t>() {
         return None;
     }
+    // No longer than any address is; what is not there has no family, and Linux is left to say so.
+    check(addr.cast::<u8>(), (len as usize).min(size_of::<libc::sockaddr_storage>())).ok()?;
     // SAFETY: long enough, says the check; unaligned reads are allowed for.
     Some(c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() }))
 }
@@ -171,8 +174,8 @@ pub unsafe fn write_inet(
         SocketAddr::V6(_) if inet6 => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
         SocketAddr::V6(_) => return Err(Errno::EINVAL),
     };
-    // SAFETY: checked for null; the caller promises the rest.
-    let room = unsafe { out_len.read() };
+    // SAFETY: an integer has no bad values.
+    let room = unsafe { program_memory::read(out_len)? };
     if room > c_int::MAX as socklen_t {
         return Err(Errno::EINVAL);
     }
@@ -199,10 +202,9 @@ pub unsafe fn write_inet(
     };
     // SAFETY: so many octets are in both; the program's buffer and our locals do not overlap.
     unsafe {
-        core::ptr::copy_nonoverlapping(octets, out.cast::<u8>(), (room as usize).min(whole));
-        out_len.write(whole as socklen_t);
+        program_memory::copy(out.cast::<u8>(), octets, (room as usize).min(whole))?;
+        program_memory::write(out_len, whole as socklen_t)
     }
-    Ok(())
 }
 
 /// A buffer that the program wants filled.
@@ -210,11 +212,11 @@ pub unsafe fn write_inet(
 /// # Safety
 /// `buf` is writable for `len` octets for as long as the result is used.
 pub unsafe fn slice_mut<'a>(buf: *mut core::ffi::c_void, len: usize) -> &'a mut [u8] {
-    if buf.is_null() || len == 0 {
+    if len == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise; u8 has no invalid values and we only write to it.
-    unsafe { core::slice::from_raw_parts_mut(buf.cast(), len.min(RW_MAX)) }
+    // SAFETY: the caller's promise; u8 has no invalid values and we only write to it, by routines that a fault does not end.
+    unsafe { core::slice::from_raw_parts_mut(never_null(buf.cast()), len.min(RW_MAX)) }
 }
 
 /// A buffer that the program wants sent.
@@ -222,11 +224,16 @@ pub unsafe fn slice_mut<'a>(buf: *mut core::ffi::c_void, len: usize) -> &'a mut 
 /// # Safety
 /// `buf` is readable for `len` octets for as long as the result is used.
 pub unsafe fn slice<'a>(buf: *const core::ffi::c_void, len: usize) -> &'a [u8] {
-    if buf.is_null() || len == 0 {
+    if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(buf.cast(), len.min(RW_MAX)) }
+    // SAFETY: the caller's promise; looked at by routines that a fault does not end.
+    unsafe { core::slice::from_raw_parts(never_null(buf.cast_mut().cast()), len.min(RW_MAX)) }
+}
+
+/// Rust's slices must not be null; what lies in the same page is not there either.
+fn never_null(at: *mut u8) -> *mut u8 {
+    if at.is_null() { core::ptr::dangling_mut() } else { at }
 }
 
 /// A program's vector of buffers, checked as the kernel does. Empty buffers are left out when one of them has a null
@@ -244,9 +251,7 @@ impl Vectors {
         if count == 0 {
             return Ok(Vectors(Cow::Borrowed(&[])));
         }
-        if iov.is_null() {
-            return Err(errno(libc::EFAULT));
-        }
+        check(iov, count)?;
         // SAFETY: the caller's promise; not null. The lifetime is the caller's to keep, as it says above.
         let vectors: &'static [iovec] = unsafe { core::slice::from_raw_parts(iov, count) };
         if vectors.iter().any(|v| v.iov_len > isize::MAX as usize) {

@@ -28,8 +28,10 @@ extern "C" fn on_load() {
         crate::tally::open_if_wanted();
         toe::attach::engines();
         crate::policy::load();
+        crate::own_calls::heed(std::env::var_os(toe_abi::why::OWN_CALLS_VARIABLE).as_deref());
         crate::fork::install();
         HAS_ENGINE.store(std::env::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
+        crate::calls::signal::install();
         if !disabled() && has_engine() {
             crate::adopt::inherited();
         }

@@ -14,7 +14,9 @@
 //! | [`proto_stacks`], [`socket_state`] | which stacks to try (Table 1 of the paper); what is known of an undecided socket |
 //! | [`connect`], [`listen`] | the decisions themselves |
 //! | [`adopt`] | descriptors that came over exec or in a message |
+//! | [`twin_name`] | where a twin is bound |
 //! | [`hidden_twin`] | the kernel socket that keeps a bound port taken |
+//! | [`own_calls`] | programs that make system calls past the C library |
 //! | [`why`] | the report of the decisions, for `toe why` |
 //! | [`calls`] | the interposed calls |
 //!
@@ -30,10 +32,12 @@ mod fork;
 mod hidden_twin;
 mod init;
 mod listen;
+mod own_calls;
 mod policy;
 mod proto_stacks;
 mod real;
 mod socket_state;
 mod tally;
+mod twin_name;
 mod twin_pool;
 mod why;

@@ -6,19 +6,20 @@
 //! listener's anchor does not go over exec: what the next program inherits is the twin, by which it becomes a holder of
 //! the engine's listener, too (`adopt.rs`).
 
-use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options, twin_address};
+use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options};
 use crate::ffi::{fail, last_errno, write_inet};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
+use crate::twin_name::twin_address;
 use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, fork, real};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
-use toe::socket::{AcceptError, AcceptHow, Shutdown, Socket};
+use toe::socket::{AcceptError, AcceptHow, Accepted, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, Errno, epoll, fd_table, signals, sys};
+use toe::{Anchor, Errno, epoll, fd_table, sys, wait};
 use toe_base::{Addr, Endpoint};
 
 /// Whether an engine has an address that the kernel has not.
@@ -93,9 +94,6 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
         return Ok(());
     }
     let state = socket_state::get(fd);
-    if state.is_older_than_fork() {
-        return kernel_listens(fd, false, decision, (Reason::SharedTwin, Errno::EADDRNOTAVAIL));
-    }
     let Some(local) = twin_address(fd) else {
         return kernel_listens(fd, false, decision, (Reason::EngineRefused, Errno::EADDRNOTAVAIL));
     };
@@ -121,6 +119,10 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     }
     if let Some(head) = head {
         become_listener(fd, state, head, decision);
+        if state.may_be_shared().is_some() {
+            // Whoever has the kernel's socket, too, holds the listener once it accepts or waits.
+            head.mark_shared(fd);
+        }
         return Ok(());
     }
     if all_unserved
@@ -234,17 +236,27 @@ fn release_nonblocking(fd: c_int, wants: bool) {
     }
 }
 
-/// The backlog of a kernel socket that listens.
-pub fn backlog_now(fd: c_int) -> c_int {
+/// The start of a kernel socket's `struct tcp_info`.
+fn info_now(fd: c_int) -> Option<[u8; 32]> {
     let mut info = [0u8; 32];
     let mut len = info.len() as socklen_t;
     // SAFETY: a local buffer of `len` octets.
     let result = unsafe {
         real::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &mut len)
     };
+    (result == 0).then_some(info)
+}
+
+/// The backlog of a kernel socket that listens.
+pub fn backlog_now(fd: c_int) -> c_int {
     // tcpi_sacked, which of a listener is its backlog.
-    let backlog = info.get(28..32).and_then(|word| word.try_into().ok()).map_or(0, c_int::from_ne_bytes);
-    if result == 0 { backlog } else { 0 }
+    let word = info_now(fd).and_then(|info| info.get(28..32)?.try_into().ok());
+    word.map_or(0, c_int::from_ne_bytes)
+}
+
+/// The state of a kernel socket, as net/tcp_states.h numbers them; 0: it is none of TCP.
+pub fn state_now(fd: c_int) -> u8 {
+    info_now(fd).map_or(0, |info| info[0])
 }
 
 /// A backlog as Linux reads it: a negative one is as large as can be.
@@ -298,6 +310,8 @@ pub unsafe fn accept(
         return fail(Errno::EINVAL);
     }
     let twin = || listener.has_twin().then(|| sys::borrow(fd));
+    // The kernel's turn came, and then there was nothing: what the engines have counts before it is said that there is none.
+    let mut kernel_had_none = false;
     loop {
         let dont_wait = listener.nonblocking();
         let how = AcceptHow {
@@ -305,19 +319,20 @@ pub unsafe fn accept(
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
             nonblocking: flags & libc::SOCK_NONBLOCK != 0,
             twin: twin(),
+            not_kernels_turn: core::mem::take(&mut kernel_had_none),
         };
         let error = match listener.accept(how) {
-            Ok(accepted) => {
-                if !addr.is_null() {
-                    // SAFETY: the caller's promise. Linux, too, has taken the connection when the copy fails.
-                    let _ = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
+            // SAFETY: the caller's promise.
+            Ok(accepted) => return unsafe { give(accepted, addr, len) },
+            Err(AcceptError::KernelReady) => {
+                // SAFETY: the caller's promise.
+                let result = unsafe { accept_from_twin(fd, addr, len, flags) };
+                if result >= 0 || last_errno() != Errno::EAGAIN {
+                    return result;
                 }
-                socket_state::set(accepted.fd, State::default());
-                let engine = accepted.socket.engine().index() as u8;
-                why::set(accepted.fd, Decided { engine, ..Decided::new(On::Engine, Reason::Accepted) });
-                return accepted.fd;
+                kernel_had_none = true;
+                continue;
             }
-            Err(AcceptError::KernelReady) => Errno::EAGAIN,
             Err(AcceptError::Errno(Errno::EAGAIN)) if !dont_wait => return fail(Errno::EAGAIN),
             Err(AcceptError::Errno(error)) => error,
         };
@@ -337,12 +352,33 @@ pub unsafe fn accept(
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.
             let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            let waited = signals::asleep(|| sys::ppoll(&mut twin, None, None));
-            if let Err(error) = waited.unwrap_or(Err(Errno::EINTR)) {
+            let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, None, None));
+            if let Err(error) = waited {
                 return fail(error);
             }
         }
     }
+}
+
+/// The connection is the program's, which is told its peer's address.
+///
+/// # Safety
+/// As [`accept`].
+unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    socket_state::set(accepted.fd, State::default());
+    if !addr.is_null() {
+        // SAFETY: the caller's promise.
+        let told = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
+        if told == Err(toe::program_memory::EFAULT) {
+            // Linux, too, has taken the connection when the copy fails, and lets go of it.
+            // SAFETY: the call takes a number only.
+            unsafe { calls::open::close(accepted.fd) };
+            return fail(toe::program_memory::EFAULT);
+        }
+    }
+    let engine = accepted.socket.engine().index() as u8;
+    why::set(accepted.fd, Decided { engine, ..Decided::new(On::Engine, Reason::Accepted) });
+    accepted.fd
 }
 
 /// accept4 of the twin, which is non-blocking; by the system call, as it must be no point of thread cancellation here.

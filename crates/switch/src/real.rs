@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, sigaction as Action, sigset_t, size_t, sockaddr,
-    socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, sigaction as Action, sigset_t, size_t,
+    sockaddr, socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
 };
 
 /// One looked-up symbol.
@@ -76,6 +76,7 @@ macro_rules! next_definitions {
             $(slot::$name.get();)+
             VFORK.get();
             CLONE.get();
+            DLOPEN.get();
         }
 
         $(
@@ -102,6 +103,8 @@ macro_rules! next_definitions {
 /// For calls that return twice or have any number of arguments: they are jumped to.
 static VFORK: Slot = Slot::new(c"vfork");
 static CLONE: Slot = Slot::new(c"clone");
+/// And this one looks at where it was called from.
+static DLOPEN: Slot = Slot::new(c"dlopen");
 
 pub(crate) fn address_of_vfork() -> *const c_void {
     VFORK.get()
@@ -111,7 +114,12 @@ pub(crate) fn address_of_clone() -> *const c_void {
     CLONE.get()
 }
 
+pub(crate) fn address_of_dlopen() -> *const c_void {
+    DLOPEN.get()
+}
+
 next_definitions! {
+    c"pthread_cancel" fn pthread_cancel(thread: pthread_t) -> c_int;
     c"socket" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     c"bind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
     c"listen" fn listen(fd: c_int, backlog: c_int) -> c_int;
@@ -162,6 +170,15 @@ next_definitions! {
     c"pwritev64v2" fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     c"posix_spawn" fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     c"posix_spawnp" fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    c"pidfd_spawn" fn pidfd_spawn(pid: *mut c_int, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    c"pidfd_spawnp" fn pidfd_spawnp(pid: *mut c_int, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    c"_Fork" fn fork_alone() -> pid_t;
+    c"copy_file_range" fn copy_file_range(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    c"isfdtype" fn isfdtype(fd: c_int, kind: c_int) -> c_int;
+    c"vdprintf" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    c"__vdprintf_chk" fn vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    c"freopen" fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    c"freopen64" fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     c"system" fn system(command: *const c_char) -> c_int;
     c"popen" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     c"setuid" fn setuid(uid: uid_t) -> c_int;
@@ -190,6 +207,7 @@ next_definitions! {
     c"chroot" fn chroot(path: *const c_char) -> c_int;
     c"execve" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     c"execvpe" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    c"execveat" fn execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
     c"fexecve" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     c"sigaction" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
     c"siginterrupt" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;

@@ -4,6 +4,7 @@
 //!
 //! Written by `calls` (socket, setsockopt, bind, dup, close); read by `connect.rs` and `listen.rs`.
 
+use crate::why::Reason;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -41,6 +42,8 @@ impl State {
     pub const INET6: State = State(256);
     /// The policy may keep it from the kernel, whatever else becomes of it.
     pub const SUBJECT: State = State(512);
+    /// It was there when the program started: a listener is the engine's only once this program uses it (`adopt.rs`).
+    pub const INHERITED: State = State(1 << 31);
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
@@ -61,6 +64,14 @@ impl State {
     /// Whether a child of a fork has it, too. One that was made otherwise is to execute something at once.
     pub fn is_older_than_fork(self) -> bool {
         self.has(State::TWIN) && (self.0 >> FORKS_SHIFT) as u16 != toe::fork::count() as u16
+    }
+
+    /// Why another process may have this undecided socket, too, if so.
+    pub fn may_be_shared(self) -> Option<Reason> {
+        match self.has(State::INHERITED) {
+            true => Some(Reason::Inherited),
+            false => self.is_older_than_fork().then_some(Reason::SharedTwin),
+        }
     }
 
     const fn of_option(level: c_int, name: c_int) -> State {
@@ -150,6 +161,8 @@ const GROUPS: [(Replayed, &[Replayed]); 2] = [
             replayed(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
             replayed(libc::IPPROTO_IP, libc::IP_RECVERR),
             replayed(libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+            replayed(libc::IPPROTO_IP, libc::IP_RECVTOS),
+            replayed(libc::IPPROTO_IP, libc::IP_RECVTTL),
         ],
     ),
     (
@@ -160,7 +173,7 @@ const GROUPS: [(Replayed, &[Replayed]); 2] = [
 const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
 const FIRST_OF_KEEPALIVE: Replayed = replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
 
-const _: () = assert!(OPTION_SHIFT + REPLAYED.len() <= FORKS_SHIFT);
+const _: () = assert!(1 << (OPTION_SHIFT + REPLAYED.len()) <= State::INHERITED.0);
 
 /// What setting an option on a twin means for the choice of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,6 +95,10 @@ fn table() -> Option<*mut AtomicU32> {
 
 fn make() -> Option<*mut AtomicU32> {
     let memory = sys::Fd::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).ok()?);
+    // Beyond the limit the attempt would be a signal (SIGXFSZ) that ends the program; so it goes without reports.
+    if sys::file_room() < LEN as u64 {
+        return None;
+    }
     ftruncate(&memory, LEN as u64).ok()?;
     // SAFETY: a fresh shared mapping of our own memory file, over no existing one.
     let table = unsafe {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// Builds the library as a program would load it: cargo builds a cdylib for no test by itself.
 fn library() -> PathBuf {
@@ -18,7 +19,13 @@ fn library() -> PathBuf {
     target.join("debug/libtoe_switch.so")
 }
 
+/// Built once: a file that is written cannot be run by the other test.
 fn program() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build).clone()
+}
+
+fn build() -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plain_kernel");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plain_kernel.c");
     let status = Command::new("cc")

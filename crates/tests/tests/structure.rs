@@ -321,6 +321,29 @@ fn link_targets(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn every_target_that_is_named_is_run_before_a_change_is_taken() {
+    let read = |path: &str| fs::read_to_string(workspace().join(path)).expect("a file of the tree");
+    let run: BTreeSet<String> =
+        [".ci/run", "scripts/smoke.sh"].iter().flat_map(|p| make_targets(&read(p))).collect();
+    let findings = ["README.md", "CONTRIBUTING.md"].iter().flat_map(|path| {
+        let named = make_targets(&read(path)).into_iter();
+        named.filter(|target| !run.contains(target)).map(move |target| format!("{path}: make {target}"))
+    });
+    expect_none("targets that scripts/smoke.sh does not run", &findings.collect::<Vec<_>>());
+}
+
+/// The targets in commands such as `make sim SEEDS=10`.
+fn make_targets(text: &str) -> BTreeSet<String> {
+    // In a sentence the word is a verb.
+    let commands = text.split(['`', '\n', '&', '(']).map(|part| part.trim_start_matches([' ', '\t']));
+    let commands = commands.map(|part| part.rsplit_once("sudo ").map_or(part, |(_, command)| command));
+    let is_name = |word: &&str| !word.is_empty() && word.bytes().all(|octet| octet.is_ascii_lowercase());
+    let target =
+        |part: &str| part.split("make ").nth(1)?.split(' ').next().filter(is_name).map(str::to_owned);
+    commands.filter(|part| part.starts_with("make ") || part.starts_with("run ")).filter_map(target).collect()
+}
+
+#[test]
 fn every_dependency_has_its_reason() {
     let text = fs::read_to_string(workspace().join("docs/dependencies.md")).expect("docs/dependencies.md");
     let listed: BTreeSet<String> = text

@@ -9,7 +9,9 @@ use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{RegionHeader, RegionLayout};
+use toe_abi::tcp_info::FlowDetail;
 use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
+use zerocopy::FromBytes;
 
 const FLOW: FlowId = FlowId::from_raw(0xa1b2_c3d4);
 const LISTENER: ListenerId = ListenerId(FlowId::from_raw(0x0120_0007));
@@ -18,7 +20,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 14] = [
+const FLOW_OPTIONS: [FlowOption; 15] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -33,6 +35,7 @@ const FLOW_OPTIONS: [FlowOption; 14] = [
     FlowOption::TrafficClass,
     FlowOption::HopLimit,
     FlowOption::SoftErrors,
+    FlowOption::FinWait2Secs,
 ];
 
 pub fn commands() -> Vec<Command> {
@@ -49,6 +52,7 @@ pub fn commands() -> Vec<Command> {
         Command::ChannelReady { channel: CHANNEL },
         Command::TakeConnection { listener: LISTENER },
         Command::FastOpen { listener: LISTENER, limit: 0x0102_0304 },
+        Command::Inspect { flow: FLOW, token: 0x5566_7788 },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all
@@ -196,6 +200,13 @@ pub fn flow_info() -> FlowInfo {
         flags: toe_abi::command::FLOW_RECEIVE_SHUT,
         congestion: 4,
     }
+}
+
+pub fn flow_detail() -> FlowDetail {
+    // Octets that tell each place from every other.
+    let mut octets = [0; size_of::<FlowDetail>()];
+    octets.iter_mut().zip(1u32..).for_each(|(octet, at)| *octet = (at % 251) as u8);
+    FlowDetail::read_from_bytes(&octets).expect("its own length")
 }
 
 pub fn region_header() -> RegionHeader {

@@ -95,21 +95,17 @@ calls! {
     SYS_getsockopt, Any, "who has connected; what a socket is", "reads fields of a socket";
     SYS_getsockname, Any, "what a socket is bound to", "reads fields of a socket";
     SYS_fstat, Any, "files of the engine's own; objects of the kernel's", "nothing of a file system's that a program serves";
-    SYS_newfstatat, Any, "anchors, /sys", "a file system in memory";
+    SYS_newfstatat, Any, "/sys (anchors: threads beside the engine's alone)", "the kernel's own files";
     SYS_statx, Any, "what a descriptor is", "AT_STATX_DONT_SYNC on what is not the engine's own";
     SYS_lseek, Any, "the standard library's reading of files", "the kernel's own files";
 
-    // Anchors: directories in memory.
-    SYS_unlinkat, Any, "anchors; the engine's own directory in the end", "a file system in memory; **but** a host that lists its anchor holds that directory's lock (SECURITY.md, known and open)";
-    SYS_openat, Any, "anchors, /proc, /sys", "a file system in memory, or the kernel's own files";
+    // Files of the kernel's.
+    SYS_openat, Any, "/proc, /sys (anchors: threads beside the engine's alone)", "the kernel's own files";
     #[cfg(target_arch = "x86_64")]
     SYS_open, Any, "/dev/net/tun", "O_NONBLOCK; devices";
     #[cfg(target_arch = "x86_64")]
     SYS_readlink, Any, "the standard library's", "the kernel's own files";
     SYS_readlinkat, Any, "the standard library's", "the kernel's own files";
-    SYS_inotify_init1, Any, "reports of closed anchors, one source a user", "nothing to wait for";
-    SYS_inotify_add_watch, Any, "which anchors", "a file system in memory";
-    SYS_inotify_rm_watch, Any, "the same", "nothing to wait for";
 
     // Links: opened again, and what is asked of the kernel about them.
     SYS_socket, Any, "links, port numbers that the kernel keeps for the engine, netlink", "nothing to wait for";
@@ -148,17 +144,25 @@ calls! {
     SYS_tgkill, Any, "a crash: the process ends itself", "the end";
 
     // The end: files of the engine's own.
-    SYS_getdents64, Any, "the engine's own directory in the end", "a file system in memory";
     #[cfg(target_arch = "x86_64")]
-    SYS_unlink, Any, "socket and process id in the end", "a file system in memory, in the end";
+    SYS_unlink, Any, "names of interrupts; socket and process id in the end", "directories that are the engine's alone";
+    #[cfg(not(target_arch = "x86_64"))]
+    SYS_unlinkat, Any, "the same; anchors (threads beside the engine's alone)", "directories that are the engine's alone";
     #[cfg(target_arch = "x86_64")]
     SYS_chmod, Any, "the socket, for a user to whom the right was handed on", "a file system in memory";
-    #[cfg(target_arch = "x86_64")]
-    SYS_rmdir, Any, "the engine's own directory in the end", "a file system in memory, in the end";
 
     // Beside the engine's thread.
     SYS_accept4, Helper, "control connections", "";
+    // Directories of anchors: who has one open can keep its lock.
     SYS_mkdirat, Helper, "anchors", "";
+    #[cfg(target_arch = "x86_64")]
+    SYS_unlinkat, Helper, "anchors; the engine's own directory in the end", "";
+    #[cfg(target_arch = "x86_64")]
+    SYS_rmdir, Helper, "the engine's own directory in the end", "";
+    SYS_getdents64, Helper, "the engine's own directory in the end", "";
+    SYS_inotify_init1, Helper, "reports of closed anchors, one source a user", "";
+    SYS_inotify_add_watch, Helper, "which anchors", "";
+    SYS_inotify_rm_watch, Helper, "the same", "";
     SYS_fchmodat, Helper, "anchors", "";
     SYS_pidfd_open, Helper, "the end of a host's process", "";
 }
@@ -175,6 +179,22 @@ mod tests {
         for call in CALLS {
             assert!(!call.purpose.is_empty(), "{}", call.name);
             assert!((call.thread == Thread::Helper) == call.waits_not.is_empty(), "{}", call.name);
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_engines_thread_changes_and_lists_no_directory() {
+        let calls = [
+            libc::SYS_mkdirat,
+            libc::SYS_unlinkat,
+            libc::SYS_rmdir,
+            libc::SYS_getdents64,
+            libc::SYS_inotify_add_watch,
+            libc::SYS_inotify_rm_watch,
+        ];
+        for call in CALLS.iter().filter(|call| calls.contains(&call.number)) {
+            assert_eq!(call.thread, Helper, "{}", call.name);
         }
     }
 

@@ -4,7 +4,7 @@
 //! waits for the engine's thread is bounded by the number of users, and they take turns.
 
 use super::pages::{GivenBack, PagesOut};
-use crate::anchors::{HomeId, Identity};
+use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::Unread;
 use crate::policy::Credentials;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ pub enum Matter {
     /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`] or [`Answer::End`].
     Request { place: u32, request: Request, evidence: Evidence },
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
-    AnchorsMade { place: u32, session_home: HomeId, first: AnchorHandle, wanted: u32, made: Vec<Identity> },
+    AnchorsMade { place: u32, wanted: u32, made: Made },
     /// A packet that is no request. Answer: as for a request.
     Bad { place: u32, bad: BadMessage },
     /// The connection is at its end. Answer: [`Answer::Closed`].
@@ -117,13 +117,6 @@ impl Evidence {
             _ => Errno::EBADF,
         }
     }
-}
-
-/// A new directory for a session's anchors, and the descriptor by which its host opens them.
-#[derive(Debug)]
-pub struct Home {
-    pub id: HomeId,
-    pub dir: OwnedFd,
 }
 
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
 use super::{STRANGERS_MAX, USERS_MAX, spawn};
+use crate::anchor_root::AnchorRoot;
 use crate::connections::CONNECTIONS_MAX;
 use crate::policy::{Credentials, Policy};
 use crate::sys;
@@ -23,13 +24,10 @@ use std::time::{Duration, Instant};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
+use toe_base::account::{ELSEWHERE, account_of};
 use toe_base::{Cred, Endpoint, NetNs};
 use toe_ring::EventFd;
 
-/// Network namespaces other than the engine's in which a user has a thread each.
-const NAMESPACES_MAX: usize = 3;
-/// What all others of a user count as; the kernel calls none so.
-const ELSEWHERE: NetNs = NetNs(u64::MAX);
 /// Connections that each user may have whatever others do.
 const OWN: usize = 3;
 /// Those beyond, of all users. One may have one more of them while he has less than so many times what is free: one alone
@@ -75,7 +73,7 @@ pub(super) struct Door {
     errands: Receiver<DoorErrand>,
     listener: Option<OwnedFd>,
     accept_not_before: Option<Instant>,
-    /// By [`thread_of`].
+    /// By account ([`account_of`]): root of a container holds up no root outside.
     users: HashMap<Cred, Regular>,
     /// Turned away, with something in them.
     kept: Vec<(Credentials, OwnedFd)>,
@@ -88,6 +86,9 @@ pub(super) struct Door {
     answers: Receiver<Answer>,
     answers_to: SyncSender<Answer>,
     asked: bool,
+    /// Directories to be removed in the end, which may take as long as programs like. Who waits for that sees `done` go.
+    roots: Vec<Arc<AnchorRoot>>,
+    done: SyncSender<()>,
     #[cfg(test)]
     settling: Vec<std::sync::mpsc::Sender<()>>,
 }
@@ -98,6 +99,7 @@ impl Door {
         policy: Arc<Policy>,
         errands: Receiver<DoorErrand>,
         refused: Arc<AtomicU64>,
+        (roots, done): (Vec<Arc<AnchorRoot>>, SyncSender<()>),
     ) -> Door {
         let (answers_to, answers) = sync_channel(1);
         Door {
@@ -115,6 +117,8 @@ impl Door {
             answers,
             answers_to,
             asked: false,
+            roots,
+            done,
             #[cfg(test)]
             settling: Vec::new(),
         }
@@ -137,6 +141,8 @@ impl Door {
             drop(regular.errands);
             let _ = regular.shared.bell.signal();
         }
+        drop(self.roots);
+        drop(self.done);
     }
 
     fn wait(&self) {
@@ -277,7 +283,7 @@ impl Door {
     fn let_in(&mut self, who: &Credentials, may_attach: bool) -> Result<Cred, &'static str> {
         let of_kind = self.users.values().filter(|regular| regular.may_attach == may_attach).count();
         let limit = if may_attach { USERS_MAX } else { STRANGERS_MAX };
-        let cred = thread_of(who.cred(), self.policy.netns, self.users.keys(), of_kind < limit / 2);
+        let cred = account_of(who.cred(), self.policy.netns, self.users.keys(), of_kind < limit / 2);
         if let Some(regular) = self.users.get_mut(&cred) {
             regular.may_attach |= may_attach;
             return Ok(cred);
@@ -286,29 +292,33 @@ impl Door {
         if of_kind >= limit && !(may_attach && self.policy.may_control(who)) {
             return Err("too many users");
         }
-        let started = self.start_user().map_err(|_| "no thread for its user")?;
+        let started = self.start_user(cred).map_err(|_| "no thread for its user")?;
         self.users.insert(cred, Regular { may_attach, ..started });
         Ok(cred)
     }
 
-    fn start_user(&self) -> std::io::Result<Regular> {
+    fn start_user(&self, who: Cred) -> std::io::Result<Regular> {
         let (errands, receiver) = sync_channel(CONNECTIONS_MAX + 1);
         let shared = Arc::new(Shared {
             connections: AtomicUsize::new(0),
             watch: TwinWatch::new()?,
+            homes: Arc::default(),
             bell: Arc::new(EventFd::new()?),
         });
-        let user = User::new(self.desk.clone(), Arc::clone(&shared), receiver)?;
+        let user = User::new(self.desk.clone(), who, Arc::clone(&shared), receiver)?;
         spawn("toe-user", move || user.run())?;
         Ok(Regular { shared, errands, may_attach: false })
     }
 
-    /// Ends the threads of users who have nothing here any more: no connection, and no kernel socket on which a name may
-    /// rest that went to somebody else. Nobody but this thread gives them anything.
+    /// Ends the threads of users who have nothing here any more: no connection, no kernel socket on which a name may
+    /// rest that went to somebody else, and no directory that is still to be removed. Nobody but this thread gives them
+    /// anything.
     fn dismiss_idle(&mut self) {
         self.users.retain(|_, regular| {
-            let stays =
-                regular.shared.connections.load(Ordering::Acquire) > 0 || !regular.shared.watch.is_empty();
+            // Connections first: homes are made for those.
+            let stays = regular.shared.connections.load(Ordering::Acquire) > 0
+                || regular.shared.homes.load(Ordering::Acquire) > 0
+                || !regular.shared.watch.is_empty();
             if !stays {
                 // The thread sees it once the sender is dropped, or at the next look.
                 let (nobody, _) = sync_channel(1);
@@ -377,24 +387,6 @@ impl Door {
     }
 }
 
-/// Whose thread serves `who`. Each user has one in the engine's own network namespace, so that root of a container holds up
-/// no root outside, and one in each of a few others while there are many left. Anybody can make namespaces without end, so
-/// the rest of his share one.
-fn thread_of<'a>(
-    who: Cred,
-    own: NetNs,
-    mut threads: impl Iterator<Item = &'a Cred> + Clone,
-    are_left: bool,
-) -> Cred {
-    let is_foreign = |cred: &&Cred| cred.uid == who.uid && cred.netns != own && cred.netns != ELSEWHERE;
-    let may_have_own = || are_left && threads.clone().filter(is_foreign).count() < NAMESPACES_MAX;
-    if who.netns == own || may_have_own() || threads.any(|cred| *cred == who) {
-        who
-    } else {
-        Cred { netns: ELSEWHERE, ..who }
-    }
-}
-
 /// Whether a user who has `of_user` connections may have one more, while all have `common` beyond their own.
 fn may_have_more(of_user: usize, common: usize) -> bool {
     of_user < OWN || of_user - OWN < SHARE * COMMON.saturating_sub(common)
@@ -403,26 +395,6 @@ fn may_have_more(of_user: usize, common: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn namespaces_without_end_are_a_few_threads() {
-        let own = NetNs(1);
-        let in_ns = |uid, netns| Cred { uid, netns: NetNs(netns) };
-        let mut threads = std::collections::HashSet::new();
-        for netns in 2..100 {
-            threads.insert(thread_of(in_ns(0, netns), own, threads.iter(), true));
-        }
-        assert_eq!(threads.len(), NAMESPACES_MAX + 1, "{threads:?}");
-        let of = |who, are_left| thread_of(who, own, threads.iter(), are_left);
-        assert_eq!(of(in_ns(0, 2), false), in_ns(0, 2), "who has one keeps it");
-        assert_eq!(of(in_ns(0, 99), true), Cred { uid: 0, netns: ELSEWHERE });
-        for are_left in [false, true] {
-            assert_eq!(of(in_ns(0, 1), are_left), in_ns(0, 1), "outside he shares with nobody");
-            assert_eq!(of(in_ns(7, 1), are_left), in_ns(7, 1));
-        }
-        assert_eq!(of(in_ns(7, 2), true), in_ns(7, 2), "another user's are his own");
-        assert_eq!(of(in_ns(7, 2), false), Cred { uid: 7, netns: ELSEWHERE });
-    }
 
     #[test]
     fn nobody_keeps_a_newcomer_out() {

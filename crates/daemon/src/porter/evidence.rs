@@ -1,9 +1,9 @@
 //! What a program's descriptor is. On the user's own thread: looking at it takes locks that the program may hold, and it
 //! ends here, which may take as long as whoever made it likes.
 
-use super::ask::{Evidence, Home};
+use super::ask::Evidence;
 use super::watch::{Shown, TwinWatch};
-use crate::anchors::{AnchorMaker, identity_of};
+use crate::anchors::{Keeper, identity_of};
 use crate::channels::{UNREAD_MAX, Unread};
 use crate::sys;
 use rustix::fs::SealFlags;
@@ -24,11 +24,11 @@ const TCP_LISTEN: u8 = 10;
 pub(super) fn of(
     request: &Request,
     shown: Option<OwnedFd>,
-    maker: &AnchorMaker,
+    keeper: &mut Keeper,
     watch: &TwinWatch,
 ) -> Evidence {
     let found = match *request {
-        Request::Hello { .. } => home(maker),
+        Request::Hello { .. } => home(keeper),
         Request::ShowTwin => shown.ok_or(Errno::EBADF).and_then(|shown| twin(&shown, watch)),
         Request::Claim { .. } | Request::Recognise => shown
             .ok_or(Errno::EBADF)
@@ -40,12 +40,12 @@ pub(super) fn of(
     found.unwrap_or_else(Evidence::Refused)
 }
 
-fn home(maker: &AnchorMaker) -> Result<Evidence, Errno> {
-    let (id, dir) = maker.make_home().map_err(|error| {
+fn home(keeper: &mut Keeper) -> Result<Evidence, Errno> {
+    let home = keeper.make_home().map_err(|error| {
         tracing::warn!(%error, "no directory for a session's anchors");
         Errno::ENOMEM
     })?;
-    Ok(Evidence::Home(Home { id, dir }))
+    Ok(Evidence::Home(home))
 }
 
 /// A kernel socket as evidence that its owner may have the port: one that holds it and does nothing else.

@@ -22,8 +22,9 @@ pub(crate) mod socket;
 mod user;
 mod watch;
 
-use crate::anchors::AnchorMaker;
-use crate::policy::Policy;
+use crate::anchor_root::AnchorRoot;
+use crate::anchors::Supplies;
+use crate::policy::{Allowed, Policy};
 use crate::poller::{Poller, Token};
 use ask::Ask;
 use door::{Door, DoorErrand};
@@ -31,6 +32,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 use toe_ring::EventFd;
 use user::Desk;
 
@@ -39,6 +41,11 @@ pub(crate) const USERS_MAX: usize = 128;
 const STRANGERS_MAX: usize = 16;
 /// One of each user, and one of the door.
 const ASKS_MAX: usize = USERS_MAX + STRANGERS_MAX + 8;
+/// The same where nobody but the engine's user and root attaches, with their threads in other network namespaces, and perhaps
+/// some to whom the right was handed on.
+const FEW_USERS_MAX: usize = 16;
+/// How long the end of the engine waits until its directories are removed; what is not is removed by the next one.
+const REMOVAL_MAX: Duration = Duration::from_secs(1);
 /// Stacks of the porter's threads.
 const STACK_LEN: usize = 256 << 10;
 
@@ -53,21 +60,33 @@ pub struct Porter {
     /// Until its thread runs.
     door: Option<Door>,
     refused: Arc<AtomicU64>,
+    /// Where directories are to be removed: disconnected when they are, or the door's thread never ran.
+    removed: Option<Receiver<()>>,
     /// Asks taken and errands given.
     dealings: u64,
 }
 
 impl Porter {
     /// `policy` says who may attach; it is asked at each connection.
-    pub fn new(policy: Arc<Policy>, maker: AnchorMaker, poller: &Poller) -> std::io::Result<Porter> {
+    /// `roots` are removed in the end.
+    pub fn new(
+        policy: Arc<Policy>,
+        supplies: Supplies,
+        roots: [Arc<AnchorRoot>; 2],
+        poller: &Poller,
+    ) -> std::io::Result<Porter> {
         let (bell, door_bell) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
         poller.add(&*bell, Token::Porter)?;
         let (to_engine, asks) = sync_channel(ASKS_MAX);
         let (errands, from_engine) = sync_channel(ASKS_MAX);
         let refused = Arc::new(AtomicU64::new(0));
-        let desk = Desk { asks: to_engine, bell: Arc::clone(&bell), porter: Arc::clone(&door_bell), maker };
-        let door = Door::new(desk, policy, from_engine, Arc::clone(&refused));
-        Ok(Porter { asks, bell, errands, door_bell, door: Some(door), refused, dealings: 0 })
+        let desk =
+            Desk { asks: to_engine, bell: Arc::clone(&bell), porter: Arc::clone(&door_bell), supplies };
+        let (done, removed) = sync_channel(1);
+        let roots: Vec<_> = roots.into_iter().filter(|root| root.is_somewhere()).collect();
+        let removed = Some(removed).filter(|_| !roots.is_empty());
+        let door = Door::new(desk, policy, from_engine, Arc::clone(&refused), (roots, done));
+        Ok(Porter { asks, bell, errands, door_bell, door: Some(door), refused, removed, dealings: 0 })
     }
 
     /// Lets hosts come in through `socket`, which listens already.
@@ -140,7 +159,16 @@ impl Drop for Porter {
         let (errands, _) = sync_channel(1);
         self.errands = errands;
         let _ = self.door_bell.signal();
+        drop(self.door.take());
+        if let Some(removed) = &self.removed {
+            let _ = removed.recv_timeout(REMOVAL_MAX);
+        }
     }
+}
+
+/// For how many threads of users there may be work that is their own.
+pub(crate) fn threads_max(allowed: &Allowed) -> usize {
+    if allowed.is_nobody() { FEW_USERS_MAX } else { USERS_MAX + 1 }
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -6,7 +6,7 @@ use super::evidence;
 use super::pages::PagesIn;
 use super::socket::{self, Packet};
 use super::watch::TwinWatch;
-use crate::anchors::AnchorMaker;
+use crate::anchors::{Keeper, Supplies};
 use crate::policy::Credentials;
 use crate::sys;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use toe_abi::attach::{Message, Request};
-use toe_base::AnchorHandle;
+use toe_base::Cred;
 use toe_ring::EventFd;
 
 /// Connections looked at in one turn.
@@ -46,7 +46,7 @@ pub(super) struct Desk {
     pub(super) bell: Arc<EventFd>,
     /// The porter's: a user has left, or has a kernel socket that is to be watched.
     pub(super) porter: Arc<EventFd>,
-    pub(super) maker: AnchorMaker,
+    pub(super) supplies: Supplies,
 }
 
 impl Desk {
@@ -65,7 +65,9 @@ pub(super) struct Shared {
     /// Connections that the thread has or is about to get.
     pub(super) connections: AtomicUsize,
     pub(super) watch: TwinWatch,
-    /// Rung when there is an errand, when there are pages to be given back, or no porter any more.
+    /// Directories that the thread keeps.
+    pub(super) homes: Arc<AtomicUsize>,
+    /// Rung when there is an errand or an order, when there are pages to be given back, or no porter any more.
     pub(super) bell: Arc<EventFd>,
 }
 
@@ -83,6 +85,7 @@ pub(super) struct User {
     shared: Arc<Shared>,
     errands: Receiver<Errand>,
     pages: PagesIn,
+    keeper: Keeper,
     epoll: OwnedFd,
     visits: Vec<Option<Visit>>,
     answers: Receiver<Answer>,
@@ -99,14 +102,21 @@ pub(super) struct User {
 pub(super) struct Gone;
 
 impl User {
-    pub(super) fn new(desk: Desk, shared: Arc<Shared>, errands: Receiver<Errand>) -> std::io::Result<User> {
+    /// `who`: whose thread it is.
+    pub(super) fn new(
+        desk: Desk,
+        who: Cred,
+        shared: Arc<Shared>,
+        errands: Receiver<Errand>,
+    ) -> std::io::Result<User> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         // One answer to one ask.
         let (answers_to, answers) = sync_channel(1);
         Ok(User {
-            desk,
             pages: PagesIn::new(&shared.bell),
+            keeper: Keeper::new(desk.supplies.clone(), who, &shared.bell, &shared.homes),
+            desk,
             shared,
             errands,
             epoll,
@@ -132,6 +142,10 @@ impl User {
                 BELL => {
                     self.run_errands()?;
                     self.give_pages_back()?;
+                    if self.look_after_homes() {
+                        // The rest after what the user's programs have asked.
+                        let _ = self.shared.bell.signal();
+                    }
                 }
                 at => self.serve(at as usize)?,
             }
@@ -187,6 +201,20 @@ impl User {
             self.ask_and_wait(Matter::GivenBack(pages))?;
         }
         Ok(())
+    }
+
+    /// Does some of what the engine's thread wants of directories of anchors; `true`: there is more.
+    fn look_after_homes(&mut self) -> bool {
+        let had = self.shared.homes.load(Ordering::Acquire);
+        let done = self.keeper.carry_out();
+        if done.has_news {
+            let _ = self.desk.bell.signal();
+        }
+        if had > 0 && self.shared.homes.load(Ordering::Acquire) == 0 {
+            // Nothing may be left to do here.
+            let _ = self.desk.porter.signal();
+        }
+        done.is_more
     }
 
     /// A connection has come; the engine's thread gives it a place.
@@ -251,9 +279,13 @@ impl User {
         if makes_anchors { self.hear() } else { Ok(()) }
     }
 
-    fn evidence(&self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
+    fn evidence(&mut self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
+        if matches!(request, Request::Hello { .. }) {
+            // Nobody has directories made faster than they are removed.
+            while self.look_after_homes() {}
+        }
         let watched_none = self.shared.watch.is_empty();
-        let evidence = evidence::of(request, fd, &self.desk.maker, &self.shared.watch);
+        let evidence = evidence::of(request, fd, &mut self.keeper, &self.shared.watch);
         if watched_none && matches!(evidence, Evidence::Twin(_)) {
             let _ = self.desk.porter.signal();
         }
@@ -273,14 +305,9 @@ impl User {
         while let Some(at) = self.asked.take() {
             match self.answers.recv().map_err(|_| Gone)? {
                 Answer::Make { home, first, count } => {
-                    let handles = (0..count).map(|n| AnchorHandle(first.0.wrapping_add(n)));
-                    let made = handles.map_while(|handle| self.desk.maker.make_anchor(home, handle).ok());
-                    let made = made.collect();
+                    let made = self.keeper.make_anchors(home, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
-                    let place = visit.place;
-                    let matter =
-                        Matter::AnchorsMade { place, session_home: home, first, wanted: count, made };
-                    self.ask(matter, at)?;
+                    self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
                 }
                 Answer::End => self.close(at)?,
                 _ => {}

@@ -144,6 +144,13 @@ impl Channel {
         self.client.memory().region().read(data.offset, &mut octets).expect("in the channel");
         octets
     }
+
+    /// As a host does that is about to give its flow back: nothing more comes, and what came is taken.
+    fn client_leaves(&self) {
+        let (memory, side) = (self.client.memory(), self.client.side());
+        let sent = memory.freeze(self.slot, side.other());
+        memory.set_read(self.slot, side, sent);
+    }
 }
 
 fn memory_with(octets: &[u8]) -> OwnedFd {
@@ -245,6 +252,9 @@ fn a_flow_moves_with_what_came_through_its_channel() {
         .expect(&mut pair.daemon, "request to yield", |c| (*c == Completion::Yield { flow }).then_some(()));
     let unread = channel.client_takes();
     let memory = memory_with(&unread);
+    let early = pair.relinquish(unread.len() as u32, &[memory.as_fd()]);
+    assert_eq!(refused(&early), Errno::EAGAIN, "the server may send into the channel still");
+    channel.client_leaves();
     assert_eq!(pair.relinquish(unread.len() as u32, &[memory.as_fd()]), Reply::Done);
     let (reply, fds) = pair.claim(&child);
     let Reply::ClaimedFlow { unread: 12, .. } = reply else { panic!("{reply:?}") };
@@ -259,7 +269,7 @@ fn a_flow_moves_with_what_came_through_its_channel() {
 #[test]
 fn what_is_kept_for_a_flow_that_nobody_claims_goes_with_it() {
     let mut pair = Pair::new(daemon());
-    let _channel = pair.go_direct();
+    pair.go_direct().client_leaves();
     let memory = memory_with(b"left over");
     assert_eq!(pair.relinquish(9, &[memory.as_fd()]), Reply::Done);
     assert_eq!(pair.daemon.unread.len(), 1);

@@ -1,7 +1,7 @@
 //! A host that holds the lock of its region's file while pages of the region are to go back to the system.
 
 use super::fake_host::{Control, FakeHost};
-use super::stuck_page::StuckPage;
+use super::stuck_page::{Holding, PATIENCE, StuckPage};
 use super::{daemon_with, settle, until};
 use crate::daemon::Daemon;
 use crate::porter::ask::Matter;
@@ -9,59 +9,20 @@ use crate::porter::pages::{GivenBack, Pages};
 use crate::session::Slot;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 use toe_abi::attach::{FenceReason, Reply, Request};
 use toe_base::{FlowId, SessionId};
 use toe_ring::Region;
 
 const USER: u32 = 4242;
-/// How long the engine may stand still before the test lets it go, and fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A host in the middle of a `write` to its region, which ends when this goes.
-struct Holding {
-    page: Arc<StuckPage>,
-    writer: Option<JoinHandle<()>>,
-    watch: Option<(Sender<()>, JoinHandle<bool>)>,
-}
-
-impl Holding {
-    fn new(host: &FakeHost) -> Option<Holding> {
-        let page = Arc::new(StuckPage::new()?);
-        let (octet, memory) = (page.octet(), host.memory.try_clone().expect("a copy"));
-        let writer = std::thread::spawn(move || {
-            // Into the send part, where nobody looks.
-            let at = rustix::fs::fstat(&memory).expect("a size").st_size as u64 - 1;
-            rustix::io::pwrite(&memory, octet, at).expect("written");
-        });
-        page.wait_for_fault();
-        let (done, is_done) = channel();
-        let watched = Arc::clone(&page);
-        let watch = std::thread::spawn(move || {
-            let in_time = is_done.recv_timeout(PATIENCE).is_ok();
-            watched.let_go();
-            in_time
-        });
-        Some(Holding { page, writer: Some(writer), watch: Some((done, watch)) })
-    }
-
-    /// Ends it. The engine has not stood still so far.
-    fn let_go(mut self) {
-        let (done, watch) = self.watch.take().expect("until now");
-        let _ = done.send(());
-        let in_time = watch.join().expect("a watch");
-        self.writer.take().expect("until now").join().expect("written");
-        assert!(in_time, "the engine stands still");
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        self.page.let_go();
-    }
+/// A host in the middle of a `write` to its region.
+fn hold(host: &FakeHost) -> Option<Holding> {
+    let memory = host.memory.try_clone().expect("a copy");
+    Holding::new(move |page| {
+        // Into the send part, where nobody looks.
+        let at = rustix::fs::fstat(&memory).expect("a size").st_size as u64 - 1;
+        rustix::io::pwrite(&memory, page.octet(), at).expect("written");
+    })
 }
 
 /// Whether a user's thread waits for something that nothing interrupts.
@@ -141,7 +102,7 @@ fn a_host_that_holds_its_regions_lock_holds_up_its_user_alone() {
     let id = session_of(&daemon, USER);
     let (flows, _ends) = connect(&mut daemon, &mut server, &mut client, 8081);
     let _hostile_ends = receive_something(&mut daemon, &mut server, &mut hostile);
-    let holding = Holding::new(&hostile).expect("tried before");
+    let holding = hold(&hostile).expect("tried before");
     assert!(memory_of(&daemon, id) > 0, "not given back yet");
     until(&mut daemon, "his thread waits for the lock", stands_still);
     // Others go on: their octets move, and somebody comes, for whom memory is mapped.
@@ -173,7 +134,7 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     let mut host = attach_user(&mut daemon, USER);
     let id = session_of(&daemon, USER);
     let ends = receive_something(&mut daemon, &mut server, &mut host);
-    let holding = Holding::new(&host).expect("tried before");
+    let holding = hold(&host).expect("tried before");
     until(&mut daemon, "his thread waits for the lock", stands_still);
     // As if the number had been another's, with the same range.
     let (others, _memory) = Region::create(host.layout.len()).expect("a region");

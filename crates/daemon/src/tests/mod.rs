@@ -7,6 +7,7 @@ mod fake_host;
 mod follow;
 mod fuse;
 mod giving_back;
+mod held_locks;
 mod hostile;
 mod porter;
 mod stuck_page;
@@ -67,6 +68,13 @@ impl Daemon {
         self.sockets_report(&View { policy: &self.policy, who: &root(&self.policy) })
     }
 
+    /// As a list shows them that is made in one step.
+    pub(crate) fn sockets_report(&self, view: &View<'_>) -> SocketsReport {
+        let sockets = self.engine.sockets(self.clock.now());
+        let visible = sockets.iter().filter(|socket| self.is_visible(socket, view));
+        SocketsReport { sockets: visible.map(|socket| self.socket_report(socket, view)).collect() }
+    }
+
     /// The connection at `place` is another user's from here on, as far as the engine's thread knows.
     pub(crate) fn pose(&mut self, place: u32, uid: u32) {
         self.connections.get_mut(place).expect("the connection").who.uid = uid;
@@ -81,7 +89,7 @@ fn root(policy: &Policy) -> Credentials {
 pub(crate) fn settle(daemon: &mut Daemon) {
     let began = std::time::Instant::now();
     loop {
-        let dealings = daemon.porter.dealings();
+        let dealings = dealings(daemon);
         let settled = daemon.porter.settle();
         while settled.recv_timeout(Duration::from_micros(20)) == Err(RecvTimeoutError::Timeout) {
             let now = daemon.clock.now();
@@ -90,10 +98,14 @@ pub(crate) fn settle(daemon: &mut Daemon) {
             assert!(began.elapsed() < Duration::from_secs(60), "the porter never comes to rest");
         }
         come_to_rest(daemon);
-        if daemon.porter.dealings() == dealings {
+        if self::dealings(daemon) == dealings {
             return;
         }
     }
+}
+
+fn dealings(daemon: &Daemon) -> u64 {
+    daemon.porter.dealings() + daemon.anchors.orders()
 }
 
 /// Works until `is_so`, which the porter may be about to make true while one of its threads stands still.

@@ -3,8 +3,13 @@
 #![expect(unsafe_code, reason = "memory whose faults this process answers has no safe face")]
 
 use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, userfaultfd};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// From linux/userfaultfd.h: `struct uffdio_api`, `uffdio_register` and `uffdio_zeropage`, as words.
 const UFFDIO_API: u32 = 0xc018_aa3f;
@@ -51,6 +56,12 @@ impl StuckPage {
         unsafe { std::slice::from_raw_parts(self.at as *const u8, 1) }
     }
 
+    /// The page, for the kernel to write to while a thread stands still. Once.
+    pub(crate) fn room(&self) -> &'static mut [MaybeUninit<u8>] {
+        // SAFETY: needed to name memory that is not there. The page is mapped for ever, and its one user is who asked for it.
+        unsafe { std::slice::from_raw_parts_mut(self.at as *mut MaybeUninit<u8>, PAGE_LEN) }
+    }
+
     /// Until somebody waits for the page.
     pub(crate) fn wait_for_fault(&self) {
         let mut event = [0; 32];
@@ -69,5 +80,53 @@ impl StuckPage {
 impl Drop for StuckPage {
     fn drop(&mut self) {
         self.let_go();
+    }
+}
+
+/// How long the engine may stand still before the test lets it go, and fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A host that stands still in a call that takes the page, and keeps the locks that it has until this goes.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    page: Arc<StuckPage>,
+    holder: Option<JoinHandle<()>>,
+    watch: Option<(Sender<()>, JoinHandle<bool>)>,
+    /// One at a time: tests look whether a thread of this process stands still.
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Holding {
+    /// `hold` makes the call.
+    pub(crate) fn new(hold: impl FnOnce(&StuckPage) + Send + 'static) -> Option<Holding> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = Arc::new(StuckPage::new()?);
+        let held = Arc::clone(&page);
+        let holder = std::thread::spawn(move || hold(&held));
+        page.wait_for_fault();
+        let (done, is_done) = channel();
+        let watched = Arc::clone(&page);
+        let watch = std::thread::spawn(move || {
+            let in_time = is_done.recv_timeout(PATIENCE).is_ok();
+            watched.let_go();
+            in_time
+        });
+        Some(Holding { page, holder: Some(holder), watch: Some((done, watch)), _alone: alone })
+    }
+
+    /// Ends it. The engine has not stood still so far.
+    pub(crate) fn let_go(mut self) {
+        let (done, watch) = self.watch.take().expect("until now");
+        let _ = done.send(());
+        let in_time = watch.join().expect("a watch");
+        self.holder.take().expect("until now").join().expect("held");
+        assert!(in_time, "the engine stands still");
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.page.let_go();
     }
 }

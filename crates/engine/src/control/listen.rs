@@ -348,6 +348,11 @@ impl Listeners {
         listener.is_some_and(|listener| !listener.is_of(uid))
     }
 
+    /// What is in a slot; `None` behind the last one.
+    pub fn in_slot(&self, slot: u32) -> Option<Option<&Listener>> {
+        self.slots.get(slot as usize).map(|slot| slot.listener.as_ref())
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (ListenerIdx, &Listener)> {
         let of_slot = |(at, slot): (usize, &'_ Slot)| ListenerIdx::new(at as u32, slot.generation);
         self.slots.iter().enumerate().filter_map(move |at| Some((of_slot(at), at.1.listener.as_ref()?)))

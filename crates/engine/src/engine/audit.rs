@@ -110,7 +110,7 @@ impl Engine {
             *listeners.entry(listener.user).or_default() += 1;
         }
         for user in users.iter() {
-            let idx = users.idx(user.uid);
+            let idx = users.idx(user.cred);
             let has = [(Resource::Flows, &flows), (Resource::Listeners, &listeners)];
             for (resource, counted) in has {
                 let counted = counted.get(&idx).copied().unwrap_or(0);

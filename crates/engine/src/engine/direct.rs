@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// A session gives a flow back to the engine, whoever shows its descriptor next gets it. `unread`: the driver keeps
-    /// octets for that one. Returns the anchor under which it is to keep them.
+    /// octets for that one. Returns the anchor under which it is to keep them. EAGAIN: the session has completions to look at first.
     pub fn relinquish<H: HostSide>(
         &mut self,
         session: SessionId,
@@ -188,7 +188,10 @@ impl Engine {
         let conn = &self.flows.get(idx).conn;
         let owner = conn.owner;
         let anchor = conn.anchor.filter(|_| conn.accepted && !conn.app_closed).ok_or(Errno::EINVAL)?;
-        if self.sessions.answers_are_full(session, owner.queue_set) {
+        // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
+        let is_left = |direct: &Direct| host.channel_is_left(direct.channel, direct.slot, direct.side);
+        let knows = conn.direct.as_ref().is_none_or(is_left);
+        if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, SessionId(0), host) {

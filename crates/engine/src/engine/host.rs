@@ -91,6 +91,10 @@ impl Engine {
                 self.set_fast_open(session, listener, limit);
                 Ok(())
             }
+            Command::Inspect { flow, token } => {
+                let result = self.inspect(now, session, flow, host);
+                self.answer_command(session, queue_set, token, command, result)
+            }
             Command::TakeConnection { listener } => {
                 self.take_connection(now, session, queue_set, listener, host)
             }
@@ -521,21 +525,36 @@ impl Engine {
         }
         let first = self.port_counters.begin(hash);
         let mut in_time_wait = None;
-        for (at, tried) in ephemeral::places(hash, first, count).zip(1..) {
+        let most = self.port_counters.places(hash, now);
+        for (at, tried) in ephemeral::places(hash, first, count).zip(1..).take(most) {
             let key = key(EPHEMERAL.start + at as u16);
-            // A port that somebody listens at is theirs; and a connection of a socket with itself would need one record
-            // for both of its ends.
-            let taken = self.listeners.find(key.scope, key.local).is_some() || key == key.reversed();
-            if !taken && self.index.get(&key).is_none() && self.index.get(&key.reversed()).is_none() {
+            // First what as a rule decides where many are taken, and is looked up at once.
+            if let Some(idx) = self.index.get(&key) {
+                if in_time_wait.is_none() && self.may_replace(now, idx) && !self.is_another_s(path, &key) {
+                    in_time_wait = Some(key);
+                }
+            } else if !self.is_another_s(path, &key) {
                 self.port_counters.advance(hash, tried);
                 return Ok(key);
             }
-            if !taken && in_time_wait.is_none() && self.may_have(now, &key) {
-                in_time_wait = Some(key);
-            }
         }
-        self.port_counters.advance(hash, 1);
+        if in_time_wait.is_none() {
+            self.port_counters.note_crowded(hash, now);
+        } else {
+            self.port_counters.advance(hash, 1);
+        }
         in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
+    }
+
+    /// Whether a connection that the engine chose this name for would be in somebody's way: a port that somebody listens at is
+    /// theirs, and a connection of a socket with itself, or with one that opens it from its side, would need one record for
+    /// both of its ends. Such a one stays inside.
+    fn is_another_s(&self, path: Path, key: &FlowKey) -> bool {
+        let meets_itself = || {
+            let reversed = key.reversed();
+            *key == reversed || self.index.get(&reversed).is_some()
+        };
+        path == Path::Local && meets_itself() || self.listeners.find(key.scope, key.local).is_some()
     }
 }
 
@@ -570,6 +589,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             }
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
+        FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(flow, now);

@@ -83,13 +83,16 @@ impl Engine {
     /// Whether a new connection that is made from here may have the 4-tuple: nobody has it, or it is in TIME_WAIT and
     /// timestamps will tell its segments from those of the old one (RFC 6191).
     pub(super) fn may_have(&self, now: Instant, key: &FlowKey) -> bool {
-        self.index.get(key).is_none_or(|idx| {
-            let flow = self.flows.get(idx);
-            let since = flow.timers.linger.since_us(now);
-            super::is_evictable(flow)
-                && flow.rcv.ts_recent.is_some()
-                && since.saturating_add(REUSE_AFTER_US) <= TIME_WAIT_US
-        })
+        self.index.get(key).is_none_or(|idx| self.may_replace(now, idx))
+    }
+
+    /// Whether this connection may make room for another one of the same name.
+    pub(super) fn may_replace(&self, now: Instant, idx: FlowIdx) -> bool {
+        let flow = self.flows.get(idx);
+        let since = flow.timers.linger.since_us(now);
+        super::is_evictable(flow)
+            && flow.rcv.ts_recent.is_some()
+            && since.saturating_add(REUSE_AFTER_US) <= TIME_WAIT_US
     }
 
     /// Takes the place of the connection that has the 4-tuple ([`Engine::may_have`]). Returns where the new one's numbers

@@ -15,6 +15,7 @@ mod accept;
 mod audit;
 mod capture;
 mod completions;
+mod detail;
 mod direct;
 mod errors;
 mod fast_open;
@@ -37,7 +38,7 @@ mod transmit;
 mod tests;
 
 pub use audit::FlowAudit;
-pub use report::{SessionView, SocketView};
+pub use report::{SessionView, SocketCursor, SocketView};
 
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
@@ -206,7 +207,7 @@ impl Engine {
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
             names: Names::new(config.netns),
-            sessions: Sessions::new(STAGING_LEN, quotas),
+            sessions: Sessions::new(STAGING_LEN, quotas, config.netns),
             anchors: Anchors::default(),
             channels: Channels::default(),
             counters: Counters::default(),

@@ -8,7 +8,7 @@ use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx, Users};
 use crate::hostif::{GivenBack, HostSide};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};
 
 impl Engine {
     /// What each user has, may have and did not get.
@@ -16,12 +16,18 @@ impl Engine {
         self.sessions.users()
     }
 
+    /// Whose account a session's things go on.
+    pub fn account_of(&self, session: SessionId) -> Cred {
+        let users = self.sessions.users();
+        users.get(self.sessions.user_of(session)).map_or(Cred::default(), |user| user.cred)
+    }
+
     /// Whether a process of this user may attach. EDQUOT: enough others have, of the same one.
-    pub fn may_open_session(&mut self, uid: u32) -> Result<(), Errno> {
+    pub fn may_open_session(&mut self, who: Cred) -> Result<(), Errno> {
         let users = self.sessions.users_mut();
-        let user = users.idx(uid);
+        let user = users.idx(who);
         users
-            .may_enter(uid, Resource::Sessions)
+            .may_enter(who, Resource::Sessions)
             .map_err(|refused| self.refuse(user, Resource::Sessions, refused))
     }
 

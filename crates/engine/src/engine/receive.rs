@@ -4,7 +4,7 @@ use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::record::Flow;
+use crate::flow::record::{Flow, Wait};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
@@ -186,10 +186,14 @@ impl Engine {
         let (flow, mut cx) = self.receiving(now, idx, host);
         let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
         let event = segment_arrives(flow, &mut cx, work);
-        flow.traffic.segments_in += 1;
+        flow.traffic.note_received(now, work.segment.len, flow.snd.mss);
+        flow.traffic.received_marked = flow.traffic.received_marked.wrapping_add(work.is_marked.into());
         if let Some((una, nxt)) = before {
             flow.traffic.acked += u64::from(flow.data_una().distance_from(una));
             flow.traffic.received += u64::from(flow.data_nxt().distance_from(nxt));
+        }
+        if flow.send_queue.is_empty() {
+            flow.traffic.limits.note(now, Wait::Nothing);
         }
         if before.is_none() && event == FlowEvent::Established {
             self.fast_open_answered(now, idx, &work.segment);

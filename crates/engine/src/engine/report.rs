@@ -1,12 +1,13 @@
 //! Views for `toe status` and `toe ss`.
 
 use super::Engine;
+use crate::control::listen::Listener;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
 use crate::work::Path;
 use core::net::SocketAddr;
 use toe_abi::report::TcpReport;
-use toe_base::{Endpoint, NetNs, PortId, SessionId};
+use toe_base::{Endpoint, FlowIdx, Instant, NetNs, PortId, SessionId};
 
 /// One flow or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,21 @@ pub struct SocketView {
     pub listener: bool,
     /// Of a connection.
     pub tcp: Option<TcpReport>,
+}
+
+/// How far a list of all sockets has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketCursor {
+    /// When the list was asked for.
+    now: Instant,
+    listeners: u32,
+    flows: u32,
+}
+
+impl SocketCursor {
+    pub fn at(now: Instant) -> SocketCursor {
+        SocketCursor { now, ..SocketCursor::default() }
+    }
 }
 
 /// One session.
@@ -50,8 +66,36 @@ impl Engine {
     }
 
     /// Listeners first, then flows.
-    pub fn sockets(&self) -> Vec<SocketView> {
-        let listeners = self.listeners.iter().map(|(_, listener)| SocketView {
+    pub fn sockets(&self, now: Instant) -> Vec<SocketView> {
+        let (mut cursor, mut sockets) = (SocketCursor::at(now), Vec::new());
+        while self.more_sockets(&mut cursor, usize::MAX, &mut sockets) {}
+        sockets
+    }
+
+    /// The same in pieces: the sockets in the next places, about `max` of them, used or not. `false`: that was the last piece.
+    /// One that is opened or closed meanwhile is in it or not.
+    pub fn more_sockets(&self, cursor: &mut SocketCursor, max: usize, sockets: &mut Vec<SocketView>) -> bool {
+        let mut left = max;
+        while left > 0 {
+            let SocketCursor { now, listeners, flows } = cursor;
+            if let Some(listener) = self.listeners.in_slot(*listeners) {
+                *listeners += 1;
+                left = left.saturating_sub(1 + listener.map_or(0, |listener| listener.holders.len() / 8));
+                sockets.extend(listener.map(|listener| self.listener_view(listener)));
+            } else if *flows < self.flows.high() {
+                let idx = FlowIdx(*flows);
+                *flows += 1;
+                left -= 1;
+                sockets.extend(self.flows.is_used(idx).then(|| self.flow_view(*now, idx)));
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn listener_view(&self, listener: &Listener) -> SocketView {
+        SocketView {
             netns: self.names.scopes.netns(listener.scope),
             state: "LISTEN",
             local: listener.local.to_socket_addr(),
@@ -62,35 +106,35 @@ impl Engine {
             port: None,
             listener: true,
             tcp: None,
-        });
-        let flows = self.flows.indices().map(|idx| {
-            let flow = self.flows.get(idx);
-            let owner = flow.conn.owner;
-            SocketView {
-                netns: self.names.scopes.netns(flow.conn.key.scope),
-                state: flow.conn.state.name(),
-                local: flow.conn.key.local_addr(),
-                remote: flow.conn.key.remote_addr(),
-                recv_q: if flow.conn.state == TcpState::SynSent {
-                    0
-                } else {
-                    flow.receive.unconsumed(flow.data_nxt())
-                },
-                send_q: flow.send_queue.len(),
-                holders: if owner.is_nobody() || flow.conn.app_closed {
-                    Vec::new()
-                } else {
-                    vec![(owner.session, owner.fd)]
-                },
-                port: match flow.conn.path {
-                    Path::Local => None,
-                    Path::Port { port, .. } => Some(port),
-                },
-                listener: false,
-                tcp: Some(self.tcp_report(flow)),
-            }
-        });
-        listeners.chain(flows).collect()
+        }
+    }
+
+    fn flow_view(&self, now: Instant, idx: FlowIdx) -> SocketView {
+        let flow = self.flows.get(idx);
+        let owner = flow.conn.owner;
+        SocketView {
+            netns: self.names.scopes.netns(flow.conn.key.scope),
+            state: flow.conn.state.name(),
+            local: flow.conn.key.local_addr(),
+            remote: flow.conn.key.remote_addr(),
+            recv_q: if flow.conn.state == TcpState::SynSent {
+                0
+            } else {
+                flow.receive.unconsumed(flow.data_nxt())
+            },
+            send_q: flow.send_queue.len(),
+            holders: if owner.is_nobody() || flow.conn.app_closed {
+                Vec::new()
+            } else {
+                vec![(owner.session, owner.fd)]
+            },
+            port: match flow.conn.path {
+                Path::Local => None,
+                Path::Port { port, .. } => Some(port),
+            },
+            listener: false,
+            tcp: Some(self.tcp_report(now, idx)),
+        }
     }
 
     pub fn session_view(&self, session: SessionId) -> SessionView {
@@ -99,6 +143,10 @@ impl Engine {
             listeners: s.listeners.len(),
             receive_memory_used: s.arena.used(),
         })
+    }
+
+    pub fn listener_count(&self) -> usize {
+        self.listeners.len()
     }
 
     /// Connections in the table.

@@ -1,22 +1,17 @@
 //! How a connection's TCP stands, for `toe ss -i`.
 
-use super::{Engine, TCP_LEN};
-use crate::egress::builder::ip_header_len;
+use super::Engine;
 use crate::flow::record::{Flow, Phase};
-use crate::flow::tcp::{output, timeout};
-use crate::work::Path;
-use toe_abi::report::TcpReport;
+use crate::flow::tcp::timeout;
+use toe_abi::report::{TcpCounts, TcpReport};
+use toe_abi::tcp_info::FlowDetail;
+use toe_base::{FlowIdx, Instant};
 
 impl Engine {
-    pub(super) fn tcp_report(&self, flow: &Flow) -> TcpReport {
+    pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
+        let flow = self.flows.get(idx);
         let Flow { snd, rcv, cc, rtt, rate, traffic, board, .. } = flow;
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
-        let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
-        let pmtu = match flow.conn.path {
-            Path::Port { port, .. } if snd.mss >= flow.mtu.limit => self.ports[port.index()].link.mtu,
-            // What fits one segment: of a path that is known to take less than its link, or of none.
-            _ => u32::from(snd.mss + output::options_len(flow)) + TCP_LEN + headers,
-        };
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
             ca_state: ca_state(cc.phase).to_owned(),
@@ -31,7 +26,7 @@ impl Engine {
             rttvar_us: rtt.rttvar_us,
             min_rtt_us: rtt.min_us,
             mss: snd.mss,
-            pmtu,
+            pmtu: self.path_mtu_of(flow),
             cwnd: cc.cwnd,
             ssthresh: (cc.ssthresh != u32::MAX).then_some(cc.ssthresh),
             bytes_sent: traffic.sent,
@@ -53,7 +48,28 @@ impl Engine {
             snd_wnd: snd.wnd.octets(),
             rcv_wnd: if snd.syn_acked { flow.receive.window(rcv.nxt) } else { 0 },
             rcv_space: flow.receive.window_max,
+            counts: counts(&self.flow_detail(now, idx)),
         }
+    }
+}
+
+/// What is counted since the beginning, as TCP_INFO tells it.
+fn counts(detail: &FlowDetail) -> TcpCounts {
+    TcpCounts {
+        data_segs_out: detail.data_segs_out,
+        data_segs_in: detail.data_segs_in,
+        delivered: detail.delivered,
+        delivered_ce: detail.delivered_ce,
+        dsack_dups: detail.dsack_dups,
+        reord_seen: detail.reord_seen,
+        rcv_ooopack: detail.rcv_ooopack,
+        rcv_rtt_us: detail.rcv_rtt,
+        lastsnd_ms: detail.last_data_sent,
+        lastrcv_ms: detail.last_data_recv,
+        lastack_ms: detail.last_ack_recv,
+        busy_us: detail.busy_time,
+        rwnd_limited_us: detail.rwnd_limited,
+        timeouts: detail.total_rto,
     }
 }
 

@@ -188,7 +188,7 @@ impl Engine {
         }
         let pools = Pools { sent: &mut self.sent, held: &self.held };
         output::commit(flow, pools, now, tx);
-        self.count_sent(idx, tx);
+        self.count_sent(now, idx, tx);
         Sent::Yes
     }
 
@@ -201,13 +201,10 @@ impl Engine {
         }
     }
 
-    fn count_sent(&mut self, idx: FlowIdx, tx: &TxSegment) {
+    fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
-        let traffic = &mut self.flows.get_mut(idx).traffic;
-        traffic.segments_out += u64::from(tx.segment.len.div_ceil(u32::from(tx.mss).max(1)).max(1));
-        traffic.sent += u64::from(tx.segment.len);
+        self.flows.get_mut(idx).traffic.note_sent(now, tx.segment.len, tx.mss, tx.is_retransmit);
         if tx.is_retransmit {
-            traffic.resent += u64::from(tx.segment.len);
             self.counters.add(Counter::Retransmits);
         }
     }
@@ -252,7 +249,7 @@ impl Engine {
             let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
             let pools = Pools { sent: &mut self.sent, held: &self.held };
             output::commit(flow, pools, now, &tx);
-            self.count_sent(idx, &tx);
+            self.count_sent(now, idx, &tx);
             self.ready_local.spend(user, 1, u64::from(tx.segment.len));
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }

@@ -64,6 +64,11 @@ impl FlowTable {
         (0..self.high).filter(|i| self.used[*i as usize]).map(FlowIdx)
     }
 
+    /// Records from this one on were never in use.
+    pub fn high(&self) -> u32 {
+        self.high
+    }
+
     /// Records in use.
     pub fn len(&self) -> usize {
         self.high as usize - self.free.len()

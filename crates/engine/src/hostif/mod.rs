@@ -14,6 +14,7 @@ use core::sync::atomic::AtomicU8;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
+use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 
 /// What came of [`HostSide::give_back`].
@@ -49,6 +50,8 @@ pub trait HostSide {
         GivenBack::Kept
     }
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
+    /// A driver whose hosts do not ask ([`toe_abi::entry::Command::Inspect`]) need not keep it.
+    fn write_flow_detail(&mut self, _session: SessionId, _slot: usize, _detail: &FlowDetail) {}
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
     /// Whether a `cpl` that was full may have room by now. A driver to which trying costs nothing need not know.
@@ -81,6 +84,11 @@ pub trait HostSide {
     }
     /// Whether the host of `side` refers to the slot no more.
     fn channel_is_done(&self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
+        true
+    }
+
+    /// Whether nothing comes to `side` through a slot any more, and all that came has been read there.
+    fn channel_is_left(&self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
         true
     }
 }

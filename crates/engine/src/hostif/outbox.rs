@@ -1,18 +1,22 @@
 //! Which queue sets have something to be told, and which of them had no room for it.
 //!
 //! A queue set whose ring was full is left alone until its host has made room; whether it has is looked at less and less
-//! often, so that a host that takes nothing costs next to nothing, and its flows keep nobody else's from being told.
+//! often, and at [`LOOKS_A_ROUND`] of them in any one round, so that hosts that take nothing cost next to nothing however many
+//! they are, and their flows keep nobody else's from being told.
 
 use crate::flow::lists::FlowLists;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use toe_base::limits::QUEUE_SETS_MAX;
 use toe_base::{FlowIdx, QueueSetId, SessionId};
 
 /// Looks in vain after which a queue set is looked at every 2^n-th time only.
 const PATIENCE_MAX: u8 = 6;
+/// Queue sets without room that are looked at in one round.
+const LOOKS_A_ROUND: usize = 8;
 
 /// A queue set's number among all there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u32);
 
 impl Place {
@@ -37,13 +41,14 @@ enum State {
     Stalled,
 }
 
-/// A queue set that had no room.
-#[derive(Clone, Copy, Debug)]
+/// A queue set that had no room. Their order is that in which they are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stall {
+    /// The round of the next look.
+    due: u64,
     place: Place,
-    /// Looks in vain so far, up to [`PATIENCE_MAX`], and how many are left out before the next.
+    /// Looks in vain so far, up to [`PATIENCE_MAX`].
     patience: u8,
-    wait: u8,
 }
 
 /// See the module.
@@ -51,7 +56,9 @@ struct Stall {
 pub struct Outbox {
     flows: FlowLists,
     ready: VecDeque<Place>,
-    stalled: VecDeque<Stall>,
+    stalled: BinaryHeap<Reverse<Stall>>,
+    /// Rounds so far.
+    round: u64,
     states: Vec<State>,
 }
 
@@ -60,7 +67,8 @@ impl Outbox {
         Outbox {
             flows: FlowLists::new(flows),
             ready: VecDeque::new(),
-            stalled: VecDeque::new(),
+            stalled: BinaryHeap::new(),
+            round: 0,
             states: Vec::new(),
         }
     }
@@ -114,24 +122,26 @@ impl Outbox {
         if core::mem::replace(self.state_mut(place), State::Stalled) == State::Ready {
             self.ready.retain(|other| *other != place);
         }
-        self.stalled.push_back(Stall { place, patience: 0, wait: 0 });
+        self.stalled.push(Reverse(Stall { due: self.round, place, patience: 0 }));
     }
 
     /// Looks at queue sets that had no room: those that have some now are to be told.
     pub fn retry(&mut self, mut has_room: impl FnMut(SessionId, QueueSetId) -> bool) {
-        for _ in 0..self.stalled.len() {
-            let Some(mut stall) = self.stalled.pop_front() else { return };
-            if stall.wait > 0 {
-                stall.wait -= 1;
-            } else if has_room(stall.place.session(), stall.place.queue_set()) {
+        self.round += 1;
+        for _ in 0..LOOKS_A_ROUND {
+            let Some(Reverse(stall)) = self.stalled.peek().copied().filter(|stall| stall.0.due <= self.round)
+            else {
+                return;
+            };
+            self.stalled.pop();
+            if has_room(stall.place.session(), stall.place.queue_set()) {
                 *self.state_mut(stall.place) = State::Ready;
                 self.ready.push_back(stall.place);
-                continue;
             } else {
-                stall.patience = (stall.patience + 1).min(PATIENCE_MAX);
-                stall.wait = (1 << stall.patience) - 1;
+                let patience = (stall.patience + 1).min(PATIENCE_MAX);
+                let due = self.round + (1 << patience);
+                self.stalled.push(Reverse(Stall { due, patience, ..stall }));
             }
-            self.stalled.push_back(stall);
         }
     }
 
@@ -199,5 +209,30 @@ mod tests {
         assert_eq!(outbox.next_place(), Some(A));
         let told: Vec<u32> = std::iter::from_fn(|| outbox.next_flow(A)).map(|flow| flow.0).collect();
         assert_eq!(told, [0, 2]);
+    }
+
+    #[test]
+    fn however_many_take_nothing_a_round_looks_at_a_few_of_them() {
+        let mut outbox = Outbox::new(4);
+        let places = (0..4000).map(|n| Place::of(SessionId(n / 16), QueueSetId((n % 16) as u8)));
+        places.clone().for_each(|place| {
+            outbox.note(place);
+            assert_eq!(outbox.next_place(), Some(place));
+            outbox.stall(place);
+        });
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..2000 {
+            let mut looks = 0;
+            outbox.retry(|session, queue_set| {
+                looks += 1;
+                seen.insert((session, queue_set));
+                false
+            });
+            assert!(looks <= LOOKS_A_ROUND, "{looks} in one round");
+        }
+        assert_eq!(seen.len(), 4000, "each has its turn");
+        let with_room = |session: SessionId, queue_set: QueueSetId| Place::of(session, queue_set) == A;
+        (0..2000).for_each(|_| outbox.retry(with_room));
+        assert_eq!(outbox.next_place(), Some(A));
     }
 }

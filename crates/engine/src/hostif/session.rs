@@ -9,7 +9,7 @@ use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::arena::{Arena, Room};
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
-use toe_base::{Cred, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Cred, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 
 /// Slots under generation-checked ids: what a session calls its flows or listeners.
 #[derive(Debug)]
@@ -148,11 +148,16 @@ const TRIM_SLACK: u64 = TRIM_MIN / 2;
 const TWINS_MAX: u32 = 1024;
 
 impl Sessions {
-    pub fn new(staging_len: u64, quotas: Quotas) -> Sessions {
+    pub fn new(staging_len: u64, quotas: Quotas, own: NetNs) -> Sessions {
         let layout = RegionLayout { queue_sets: 0, flows: 0, receive_len: 0, send_len: 0 };
         let mut staging = Session::new(Cred::default(), Scope::OWN, UserIdx::NOBODY, layout);
         staging.arena = Arena::new(0, staging_len);
-        Sessions { table: vec![Some(staging)], users: Users::new(quotas), lent: None, trims: VecDeque::new() }
+        Sessions {
+            table: vec![Some(staging)],
+            users: Users::new(quotas, own),
+            lent: None,
+            trims: VecDeque::new(),
+        }
     }
 
     pub fn open(&mut self, cred: Cred, scope: Scope, layout: RegionLayout) -> Result<SessionId, Refused> {
@@ -164,7 +169,7 @@ impl Sessions {
             }
             None => return Err(Refused::UsedUp),
         };
-        let user = self.users_mut().enter(cred.uid, Resource::Sessions)?;
+        let user = self.users_mut().enter(cred, Resource::Sessions)?;
         self.table[at] = Some(Session::new(cred, scope, user, layout));
         Ok(SessionId(at as u16))
     }

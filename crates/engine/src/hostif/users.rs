@@ -7,13 +7,19 @@
 //! [`SMALL_ONE_IN`] gets it from there. Beside that there are caps from the configuration. Every check and every count takes
 //! the same few steps, however many users there are.
 //!
+//! What is called a user here is an account ([`toe_base::account`]): a user has one in the engine's network namespace and
+//! one in each of a few others, so that root of a container takes nothing from root outside. The rule is for each account, and
+//! a cap for all accounts of a user together.
+//!
 //! Plain values. The engine asks before it gives something out, and says when it has come back; a user's record goes with
 //! the last thing that he has.
 
 pub use crate::work::UserIdx;
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
+use toe_base::account::account_of;
 use toe_base::limits::{FLOWS_MAX, LISTENERS_MAX, SESSIONS_MAX};
+use toe_base::{Cred, NetNs};
 
 /// How many times what is free one user may have.
 pub const ALPHA: u64 = 8;
@@ -90,11 +96,15 @@ impl Limit {
 
 /// The limits of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quotas([Limit; KINDS]);
+pub struct Quotas {
+    limits: [Limit; KINDS],
+    /// There is nobody to leave anything to.
+    is_ones: bool,
+}
 
-/// Anchors that sessions may have in hand beside those of their flows and listeners, all together: see
+/// Those of flows and listeners, and 64 in hand for each session: a host takes 32 at once, and may have
 /// [`super::anchors::IN_HAND_MAX`].
-const ANCHORS_MAX: usize = FLOWS_MAX + LISTENERS_MAX + SESSIONS_MAX * super::anchors::IN_HAND_MAX as usize;
+const ANCHORS_MAX: usize = FLOWS_MAX + LISTENERS_MAX + SESSIONS_MAX * 64;
 /// Each is some memory that two processes and the engine map.
 const CHANNELS_MAX: u64 = 2048;
 /// So much that it can be multiplied by [`ALPHA`].
@@ -109,26 +119,35 @@ impl Default for Quotas {
 impl Quotas {
     /// In the order of [`Resource`]. Of what only the machine has much or little of there is no end: whoever starts the
     /// engine knows.
-    pub const DEFAULT: Quotas = Quotas([
-        // Number 0 is the engine's own.
-        Limit::shared(SESSIONS_MAX as u64 - 1),
-        Limit::shared(FLOWS_MAX as u64),
-        Limit::shared(LISTENERS_MAX as u64),
-        Limit::shared(ANCHORS_MAX as u64),
-        Limit::shared(CHANNELS_MAX),
-        Limit::shared(NO_END),
-        Limit::shared(crate::STAGING_LEN),
-        Limit::shared(NO_END),
-    ]);
+    pub const DEFAULT: Quotas = Quotas {
+        limits: [
+            // Number 0 is the engine's own.
+            Limit::shared(SESSIONS_MAX as u64 - 1),
+            Limit::shared(FLOWS_MAX as u64),
+            Limit::shared(LISTENERS_MAX as u64),
+            Limit::shared(ANCHORS_MAX as u64),
+            Limit::shared(CHANNELS_MAX),
+            Limit::shared(NO_END),
+            Limit::shared(crate::STAGING_LEN),
+            Limit::shared(NO_END),
+        ],
+        is_ones: false,
+    };
 
     #[must_use]
     pub fn with(mut self, resource: Resource, limit: Limit) -> Quotas {
-        self.0[resource as usize] = limit;
+        self.limits[resource as usize] = limit;
         self
     }
 
+    /// Who comes first gets all there is, but for caps: only one user comes.
+    #[must_use]
+    pub fn without_shares(self) -> Quotas {
+        Quotas { is_ones: true, ..self }
+    }
+
     pub const fn of(&self, resource: Resource) -> Limit {
-        self.0[resource as usize]
+        self.limits[resource as usize]
     }
 }
 
@@ -153,14 +172,15 @@ impl From<Refused> for Errno {
 /// What a user has, and what he did not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
-    pub uid: u32,
+    /// His account.
+    pub cred: Cred,
     used: [u64; KINDS],
     refused: [u64; KINDS],
 }
 
 impl User {
-    const fn new(uid: u32) -> User {
-        User { uid, used: [0; KINDS], refused: [0; KINDS] }
+    const fn new(cred: Cred) -> User {
+        User { cred, used: [0; KINDS], refused: [0; KINDS] }
     }
 
     pub const fn used(&self, resource: Resource) -> u64 {
@@ -182,19 +202,23 @@ pub struct Users {
     /// Place 0 is nobody's.
     records: Vec<Option<User>>,
     free: Vec<u32>,
-    by_uid: HashMap<u32, UserIdx>,
+    /// By user the accounts that he has.
+    by_uid: HashMap<u32, Vec<(Cred, UserIdx)>>,
+    /// The engine's network namespace.
+    own: NetNs,
     /// Another one after each change.
     version: u64,
 }
 
 impl Users {
-    pub fn new(quotas: Quotas) -> Users {
+    pub fn new(quotas: Quotas, own: NetNs) -> Users {
         Users {
             quotas,
             used: [0; KINDS],
             records: vec![None],
             free: Vec::new(),
             by_uid: HashMap::new(),
+            own,
             version: 0,
         }
     }
@@ -207,13 +231,25 @@ impl Users {
         self.records.get(user.index())?.as_ref()
     }
 
-    pub fn by_uid(&self, uid: u32) -> Option<&User> {
-        self.get(self.idx(uid))
+    /// Whose account somebody's is, be there one yet or not.
+    pub fn account(&self, who: Cred) -> Cred {
+        let accounts = self.accounts(who.uid);
+        account_of(who, self.own, accounts.iter().map(|(cred, _)| cred), true)
     }
 
-    /// The place of a user's record, or nobody's.
-    pub fn idx(&self, uid: u32) -> UserIdx {
-        self.by_uid.get(&uid).copied().unwrap_or_default()
+    fn accounts(&self, uid: u32) -> &[(Cred, UserIdx)] {
+        self.by_uid.get(&uid).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn by_cred(&self, who: Cred) -> Option<&User> {
+        self.get(self.idx(who))
+    }
+
+    /// The place of the record of somebody's account, or nobody's.
+    pub fn idx(&self, who: Cred) -> UserIdx {
+        let account = self.account(who);
+        let found = self.accounts(who.uid).iter().find(|(cred, _)| *cred == account);
+        found.map(|(_, user)| *user).unwrap_or_default()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &User> {
@@ -232,14 +268,23 @@ impl Users {
 
     /// How much more the user may take.
     pub fn room(&self, user: UserIdx, resource: Resource) -> u64 {
-        self.room_with(self.get(user).map_or(0, |user| user.used(resource)), user, resource)
+        match self.get(user) {
+            Some(record) => self.room_of(record.cred.uid, record.used(resource), resource),
+            None if user == UserIdx::NOBODY => self.free(resource),
+            None => 0,
+        }
     }
 
-    fn room_with(&self, used: u64, user: UserIdx, resource: Resource) -> u64 {
+    fn free(&self, resource: Resource) -> u64 {
+        self.quotas.of(resource).total.saturating_sub(self.used(resource))
+    }
+
+    /// How much more an account of `uid` may take that has `used`.
+    fn room_of(&self, uid: u32, used: u64, resource: Resource) -> u64 {
         let limit = self.quotas.of(resource);
-        let free = limit.total.saturating_sub(self.used(resource));
-        if user == UserIdx::NOBODY {
-            return free;
+        let free = self.free(resource);
+        if self.quotas.is_ones {
+            return free.min(self.room_below_cap(uid, limit.user, resource));
         }
         let small = limit.total / SMALL_ONE_IN;
         let reserve = if small > 0 { limit.total / RESERVE_ONE_IN } else { 0 };
@@ -247,7 +292,16 @@ impl Users {
         // The largest n for which the last of them is still taken with less than ALPHA times what is free then.
         let by_rule = (ALPHA * shared).saturating_sub(used).div_ceil(ALPHA + 1).min(shared);
         let of_reserve = small.saturating_sub(used).min(free);
-        by_rule.max(of_reserve).min(limit.user.saturating_sub(used))
+        by_rule.max(of_reserve).min(self.room_below_cap(uid, limit.user, resource))
+    }
+
+    /// How much more all accounts of `uid` together may take before his cap.
+    fn room_below_cap(&self, uid: u32, cap: u64, resource: Resource) -> u64 {
+        if cap == u64::MAX {
+            return cap;
+        }
+        let used = |&(_, user): &(Cred, UserIdx)| self.get(user).map_or(0, |user| user.used(resource));
+        cap.saturating_sub(self.accounts(uid).iter().map(used).sum())
     }
 
     /// Whether the user may take `n` more.
@@ -278,28 +332,29 @@ impl Users {
     }
 
     /// Whether somebody who has nothing yet, perhaps, may take one.
-    pub fn may_enter(&self, uid: u32, resource: Resource) -> Result<(), Refused> {
-        match self.by_uid.get(&uid) {
-            Some(user) => self.may_take(*user, resource, 1),
-            // Anybody's place but that of nobody.
-            None => self.check(self.room_with(0, UserIdx(u32::MAX), resource), resource, 1),
+    pub fn may_enter(&self, who: Cred, resource: Resource) -> Result<(), Refused> {
+        match self.idx(who) {
+            UserIdx::NOBODY => self.check(self.room_of(who.uid, 0, resource), resource, 1),
+            user => self.may_take(user, resource, 1),
         }
     }
 
     /// He takes it, and has a record from now on.
-    pub fn enter(&mut self, uid: u32, resource: Resource) -> Result<UserIdx, Refused> {
-        self.may_enter(uid, resource)?;
-        if let Some(&user) = self.by_uid.get(&uid) {
+    pub fn enter(&mut self, who: Cred, resource: Resource) -> Result<UserIdx, Refused> {
+        self.may_enter(who, resource)?;
+        let user = self.idx(who);
+        if user != UserIdx::NOBODY {
             self.add(user, resource, 1);
             return Ok(user);
         }
+        let account = self.account(who);
         let place = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             self.records.len() as u32 - 1
         });
-        self.records[place as usize] = Some(User::new(uid));
+        self.records[place as usize] = Some(User::new(account));
         let user = UserIdx(place);
-        self.by_uid.insert(uid, user);
+        self.by_uid.entry(who.uid).or_default().push((account, user));
         self.add(user, resource, 1);
         Ok(user)
     }
@@ -328,7 +383,13 @@ impl Users {
         record.used[resource as usize] -= n;
         self.used[resource as usize] -= n;
         if record.used == [0; KINDS] {
-            self.by_uid.remove(&record.uid);
+            let uid = record.cred.uid;
+            if let Some(accounts) = self.by_uid.get_mut(&uid) {
+                accounts.retain(|(_, other)| *other != user);
+                if accounts.is_empty() {
+                    self.by_uid.remove(&uid);
+                }
+            }
             self.records[user.index()] = None;
             self.free.push(user.0);
         }
@@ -340,7 +401,7 @@ mod tests {
     use super::*;
 
     fn users(total: u64, user: u64) -> Users {
-        Users::new(Quotas::default().with(Resource::Flows, Limit { total, user }))
+        Users::new(Quotas::default().with(Resource::Flows, Limit { total, user }), NetNs(0))
     }
 
     fn take_all(users: &mut Users, user: UserIdx) -> u64 {
@@ -354,11 +415,11 @@ mod tests {
     #[test]
     fn one_alone_gets_eight_ninths_and_a_newcomer_something_after_many_who_want_everything() {
         let mut users = users(960, u64::MAX);
-        let greedy = users.enter(1, Resource::Sessions).expect("room");
+        let greedy = users.enter(Cred::of_user(1), Resource::Sessions).expect("room");
         assert_eq!(take_all(&mut users, greedy), 800);
         let mut last = 800;
         for uid in 2..20 {
-            let next = users.enter(uid, Resource::Sessions).expect("room");
+            let next = users.enter(Cred::of_user(uid), Resource::Sessions).expect("room");
             let got = take_all(&mut users, next);
             assert!(got >= 3 && got <= last, "user {uid} got {got}");
             last = got;
@@ -371,7 +432,7 @@ mod tests {
     #[test]
     fn two_that_want_everything_end_with_the_same() {
         let mut users = users(1700, u64::MAX);
-        let [a, b] = [1, 2].map(|uid| users.enter(uid, Resource::Sessions).expect("room"));
+        let [a, b] = [1, 2].map(|uid| users.enter(Cred::of_user(uid), Resource::Sessions).expect("room"));
         take_all(&mut users, a);
         for _ in 0..10_000 {
             // The first one's connections end, and both want the place.
@@ -395,7 +456,10 @@ mod tests {
         for total in [1, 4, 9, 10, 100, 300, 1000, 5000] {
             for n in 1..40 {
                 let (mut single, mut many) = (users(total, u64::MAX), users(total, u64::MAX));
-                let (one, all) = (single.enter(1, Resource::Sessions), many.enter(1, Resource::Sessions));
+                let (one, all) = (
+                    single.enter(Cred::of_user(1), Resource::Sessions),
+                    many.enter(Cred::of_user(1), Resource::Sessions),
+                );
                 let (one, all) = (one.expect("room"), all.expect("room"));
                 let taken = (0..n).take_while(|_| single.take(one, Resource::Flows, 1).is_ok()).count();
                 assert_eq!(many.room(all, Resource::Flows).min(n), taken as u64, "{n} of {total}");
@@ -406,11 +470,11 @@ mod tests {
     #[test]
     fn a_cap_holds_whatever_is_free_and_what_is_used_up_says_so() {
         let mut users = users(100, 10);
-        let user = users.enter(1, Resource::Sessions).expect("room");
+        let user = users.enter(Cred::of_user(1), Resource::Sessions).expect("room");
         assert_eq!(take_all(&mut users, user), 10);
         assert_eq!(Errno::from(users.take(user, Resource::Flows, 1).expect_err("a cap")), Errno::EDQUOT);
         let mut small = self::users(1, u64::MAX);
-        let user = small.enter(1, Resource::Sessions).expect("room");
+        let user = small.enter(Cred::of_user(1), Resource::Sessions).expect("room");
         assert_eq!(take_all(&mut small, user), 1);
         assert_eq!(Errno::from(small.take(user, Resource::Flows, 1).expect_err("full")), Errno::ENOBUFS);
     }
@@ -418,14 +482,52 @@ mod tests {
     #[test]
     fn a_record_goes_with_the_last_thing_that_its_user_has() {
         let mut users = users(100, u64::MAX);
-        let user = users.enter(7, Resource::Sessions).expect("room");
+        let user = users.enter(Cred::of_user(7), Resource::Sessions).expect("room");
         users.take(user, Resource::Flows, 1).expect("room");
         users.give(user, Resource::Sessions, 1);
-        assert!(users.by_uid(7).is_some(), "his connection closes without him");
+        assert!(users.by_cred(Cred::of_user(7)).is_some(), "his connection closes without him");
         users.give(user, Resource::Flows, 1);
-        assert!(users.by_uid(7).is_none() && users.used(Resource::Flows) == 0);
-        let next = users.enter(8, Resource::Sessions).expect("room");
-        assert_eq!((next, users.get(next).map(|next| next.uid)), (user, Some(8)));
+        assert!(users.by_cred(Cred::of_user(7)).is_none() && users.used(Resource::Flows) == 0);
+        let next = users.enter(Cred::of_user(8), Resource::Sessions).expect("room");
+        assert_eq!((next, users.get(next).map(|next| next.cred.uid)), (user, Some(8)));
+    }
+
+    #[test]
+    fn root_of_a_container_takes_nothing_from_root_outside() {
+        let mut users = users(100_000, u64::MAX);
+        let [outside, inside] = [0, 5].map(|netns| Cred { uid: 0, netns: NetNs(netns) });
+        let contained = users.enter(inside, Resource::Sessions).expect("room");
+        let taken = take_all(&mut users, contained);
+        assert!(taken > 80_000, "{taken}");
+        let root = users.enter(outside, Resource::Sessions).expect("room");
+        assert_ne!(contained, root);
+        assert!(take_all(&mut users, root) > 4_000, "what anybody gets who comes later");
+        users.give(contained, Resource::Flows, 50_000);
+        assert!(take_all(&mut users, root) > 40_000, "he has his own share");
+        assert_eq!(users.get(root).map(|root| root.cred), Some(outside));
+    }
+
+    #[test]
+    fn namespaces_do_not_multiply_a_share_without_end_nor_a_cap_at_all() {
+        let mut users = users(100_000, 1000);
+        let all: Vec<UserIdx> = (0..100)
+            .map(|netns| users.enter(Cred { uid: 7, netns: NetNs(netns) }, Resource::Sessions).expect("room"))
+            .collect();
+        let accounts: std::collections::HashSet<u32> = all.iter().map(|user| user.0).collect();
+        assert_eq!(accounts.len(), 1 + toe_base::account::NAMESPACES_MAX + 1);
+        let taken: u64 = all.iter().map(|user| take_all(&mut users, *user)).sum();
+        assert_eq!(taken, 1000, "the cap is the user's");
+        all.iter().for_each(|user| users.give(*user, Resource::Sessions, 1));
+        assert!(users.by_cred(Cred { uid: 7, netns: NetNs(50) }).is_none(), "that one had nothing else");
+    }
+
+    #[test]
+    fn where_only_one_user_comes_he_gets_everything() {
+        let quotas = Quotas::default().with(Resource::Flows, Limit::shared(1000)).without_shares();
+        let mut users = Users::new(quotas, NetNs(0));
+        let user = users.enter(Cred::of_user(5), Resource::Sessions).expect("room");
+        assert_eq!(take_all(&mut users, user), 1000);
+        assert_eq!(users.may_take(user, Resource::Flows, 1), Err(Refused::UsedUp));
     }
 
     #[test]

@@ -162,6 +162,7 @@ pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
             nonblocking: flags & libc::SOCK_NONBLOCK != 0,
             twin: None,
+            not_kernels_turn: false,
         };
         socket.accept(how).map_err(|error| match error {
             AcceptError::Errno(errno) => errno,
@@ -402,7 +403,7 @@ pub extern "C" fn toe_setsockopt(
         }
         // SAFETY: needed because the value is C's: as documented, `len` readable octets.
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
-        socket.set_option(level, name, value)
+        socket.set_native_option(level, name, value)
     }))
 }
 
@@ -426,7 +427,7 @@ pub extern "C" fn toe_getsockopt(
         // writable octets.
         let (out, len) =
             unsafe { (std::slice::from_raw_parts_mut(value.cast::<u8>(), *len as usize), &mut *len) };
-        *len = socket.get_option(level, name, out)? as socklen_t;
+        *len = socket.get_native_option(level, name, out)? as socklen_t;
         Ok(())
     }))
 }

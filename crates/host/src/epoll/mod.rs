@@ -20,6 +20,7 @@ pub use wait::wait;
 use crate::fd_table;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
+use crate::slots::{Place, Slots};
 use crate::socket::{Kind, Socket, Watcher, stream};
 use crate::stack::ENGINES_MAX;
 use crate::sys;
@@ -68,11 +69,10 @@ impl Interest {
 
 #[derive(Debug, Default)]
 struct Inner {
-    interests: Vec<Option<Interest>>,
-    free: Vec<u32>,
+    interests: Slots<Interest>,
     /// By descriptor and socket: a number that was closed and given out again is another registration.
-    by_fd: HashMap<(RawFd, usize), u32>,
-    ready: VecDeque<u32>,
+    by_fd: HashMap<(RawFd, usize), Place>,
+    ready: VecDeque<Place>,
     /// Threads parked in [`wait`].
     waiters: Vec<&'static Waiter>,
     /// Epoll sets in this one.
@@ -95,7 +95,7 @@ pub struct EpollSet {
     kernel_fds: AtomicBool,
     /// Threads in the plain kernel wait.
     kernel_waiters: AtomicU32,
-    /// Counts waits, to ask the kernel now and then under load.
+    /// Counts waits, for those who have room for one event.
     turn: AtomicU32,
     /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
     idle_listeners: AtomicBool,
@@ -146,11 +146,9 @@ pub fn after_fork_in_child() {
         set.idle_listeners.store(true, Ordering::Relaxed);
         set.moved.store(true, Ordering::Relaxed);
         set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
-        for (place, interest) in inner.interests.iter().enumerate() {
-            if let Some(interest) = interest {
-                let exclusive = interest.events & EXCLUSIVE != 0;
-                interest.socket.add_watcher(Watcher { set, place: place as u32, exclusive });
-            }
+        for (place, interest) in inner.interests.iter() {
+            let exclusive = interest.events & EXCLUSIVE != 0;
+            interest.socket.add_watcher(Watcher { set, place, exclusive });
         }
     }
 }
@@ -304,19 +302,10 @@ impl EpollSet {
             return Err(crate::errno::EEXIST);
         }
         let interest = Interest { fd, socket, events, data, armed, queued: false };
-        let place = match inner.free.pop() {
-            Some(place) => {
-                inner.interests[place as usize] = Some(interest);
-                place
-            }
-            None => {
-                inner.interests.push(Some(interest));
-                (inner.interests.len() - 1) as u32
-            }
-        };
+        let place = inner.interests.insert(interest);
         inner.by_fd.insert(key(fd, socket), place);
         // Room for all on the ready list, so that telling the set never allocates.
-        let (len, count) = (inner.ready.len(), inner.interests.len());
+        let (len, count) = (inner.ready.len(), inner.interests.capacity());
         inner.ready.reserve(count - len.min(count));
         drop(inner);
         self.sockets.fetch_add(1, Ordering::SeqCst);
@@ -334,10 +323,10 @@ impl EpollSet {
     }
 
     /// Puts a registration on the ready list if it is ready now.
-    fn check(&self, place: u32) {
+    fn check(&self, place: Place) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        if let Some(Some(interest)) = inner.interests.get_mut(place as usize)
+        if let Some(interest) = inner.interests.get_mut(place)
             && interest.due() != 0
             && !interest.queued
         {
@@ -351,7 +340,7 @@ impl EpollSet {
         let place = {
             let mut inner = self.inner.lock();
             let place = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
-            if let Some(Some(interest)) = inner.interests.get_mut(place as usize) {
+            if let Some(interest) = inner.interests.get_mut(place) {
                 if interest.events & EXCLUSIVE != 0 {
                     return Err(Errno::EINVAL);
                 }
@@ -372,23 +361,21 @@ impl EpollSet {
     }
 
     /// Forgets the registration in `place`, if it is `socket`'s.
-    pub(crate) fn drop_interest(&self, place: u32, socket: &Socket) {
+    pub(crate) fn drop_interest(&self, place: Place, socket: &Socket) {
         let mut inner = self.inner.lock();
-        let Some(slot) = inner.interests.get_mut(place as usize) else { return };
-        let Some(interest) = slot.take_if(|interest| std::ptr::eq(interest.socket, socket)) else { return };
+        let Some(interest) = inner.interests.remove(place) else { return };
         if interest.queued {
             inner.ready.retain(|queued| *queued != place);
         }
         inner.by_fd.remove(&key(interest.fd, socket));
-        inner.free.push(place);
         self.sockets.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// A socket tells of an event. `true`: a parked thread was woken for it.
-    pub(crate) fn notify(&self, place: u32, key: u32) -> bool {
+    pub(crate) fn notify(&self, place: Place, key: u32) -> bool {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let Some(Some(interest)) = inner.interests.get_mut(place as usize) else { return false };
+        let Some(interest) = inner.interests.get_mut(place) else { return false };
         if !interest.armed || key & (interest.events | ALWAYS) == 0 {
             return false;
         }
@@ -409,7 +396,7 @@ impl EpollSet {
                 break;
             }
             let Some(place) = inner.ready.pop_front() else { break };
-            let Some(Some(interest)) = inner.interests.get_mut(place as usize) else { continue };
+            let Some(interest) = inner.interests.get_mut(place) else { continue };
             let due = interest.due();
             interest.queued = false;
             if due == 0 {
@@ -435,10 +422,10 @@ impl EpollSet {
     fn is_ready_at(&self, depth: u32) -> bool {
         self.wake_listeners();
         self.drain();
-        let due = |interest: &Option<Interest>| interest.as_ref().is_some_and(|interest| interest.due() != 0);
+        let due = |interest: &Interest| interest.due() != 0;
         let own = {
             let inner = self.inner.lock();
-            inner.ready.iter().any(|place| inner.interests.get(*place as usize).is_some_and(due))
+            inner.ready.iter().any(|place| inner.interests.get(*place).is_some_and(due))
         };
         own || self.nested_are_ready(depth)
     }
@@ -521,8 +508,8 @@ impl EpollSet {
         {
             return;
         }
-        let of = |interest: &Option<Interest>| interest.map(|interest| interest.socket);
-        let sockets: Vec<&'static Socket> = self.inner.lock().interests.iter().filter_map(of).collect();
+        let of = |interest: &Interest| interest.socket;
+        let sockets: Vec<&'static Socket> = self.inner.lock().interests.values().map(of).collect();
         sockets.into_iter().filter(|socket| socket.kind() == Kind::Listener).for_each(Socket::activate);
     }
 
@@ -544,8 +531,8 @@ impl EpollSet {
         if !self.has_moved() || !self.moved.swap(false, Ordering::AcqRel) {
             return;
         }
-        let of = |interest: &Option<Interest>| interest.map(|interest| interest.socket);
-        let sockets: Vec<&'static Socket> = self.inner.lock().interests.iter().filter_map(of).collect();
+        let of = |interest: &Interest| interest.socket;
+        let sockets: Vec<&'static Socket> = self.inner.lock().interests.values().map(of).collect();
         for socket in sockets.into_iter().filter(|socket| socket.is_moved()) {
             // A claim that fails shows as readiness.
             let _ = socket.settle();
@@ -562,14 +549,18 @@ impl EpollSet {
             let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
-        let interests: Vec<(usize, Interest)> = {
-            let inner = self.inner.lock();
-            inner.interests.iter().enumerate().filter_map(|(at, i)| i.map(|i| (at, i))).collect()
-        };
+        let interests: Vec<(Place, Interest)> =
+            self.inner.lock().interests.iter().map(|(place, interest)| (place, *interest)).collect();
         for (place, interest) in interests {
-            interest.socket.remove_watcher(self, place as u32);
+            interest.socket.remove_watcher(self, place);
         }
-        *self.inner.lock() = Inner::default();
+        {
+            let mut inner = self.inner.lock();
+            // The slots stay, and what they were used for is told apart from what they will be.
+            let mut interests = std::mem::take(&mut inner.interests);
+            interests.clear();
+            *inner = Inner { interests, ..Inner::default() };
+        }
         self.has_nested.store(false, Ordering::Release);
         self.leave_outer_sets();
         self.sockets.store(0, Ordering::SeqCst);

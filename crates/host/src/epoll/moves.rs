@@ -43,7 +43,7 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
         let Some(place) = found else { continue };
         is_watched = true;
         let mut inner = set.inner.lock();
-        if let Some(Some(interest)) = inner.interests.get(place as usize).copied() {
+        if let Some(interest) = inner.interests.get(place).copied() {
             let super::Interest { events, data, armed, .. } = interest;
             inner.kernel.insert(fd, Registered { events, data, armed });
         }

@@ -3,10 +3,9 @@
 use super::{EpollSet, WAKE_TAG, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
-use crate::signals;
 use crate::socket::Socket;
 use crate::sys;
-use crate::wait::{ParkOn, Waiter, park, spin};
+use crate::wait::{ParkOn, Waiter, park, sleep, spin};
 use rustix::event::EventfdFlags;
 use rustix::fd::{IntoRawFd, RawFd};
 use std::sync::OnceLock;
@@ -14,16 +13,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
-/// While sockets on the engine keep a wait busy, the kernel is asked once in so many waits.
-const KERNEL_EVERY: u32 = 16;
-
 /// How long a socket that another process has claimed while this one waits is left to it. Both wait for its events, as
 /// they may, but only one at a time gets them.
 pub const LEFT_TO_OTHERS: Duration = Duration::from_millis(10);
 
 /// `epoll_pwait2`. `timeout` `None`: no limit. EINTR: a signal came; EINVAL: no room in `events`.
 ///
-/// With something ready on the engine it makes no system call, but every 16th time.
+/// With something ready on the engine it makes no system call, unless the kernel's epoll has something in it, too: then that
+/// is asked in each wait, so that what wakes a thread pool or a timer is not kept waiting by busy connections.
 pub fn wait(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
@@ -31,8 +28,7 @@ pub fn wait(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let Some(set) = fd_table::epoll_set(epfd) else {
-        return signals::asleep(|| sys::epoll_pwait(epfd, events, timeout, sigmask))
-            .unwrap_or(Err(Errno::EINTR));
+        return sleep(true, || sys::epoll_pwait(epfd, events, timeout, sigmask)).0;
     };
     if events.is_empty() {
         return Err(Errno::EINVAL);
@@ -80,22 +76,20 @@ impl EpollSet {
         if !Socket::was_any_carried() {
             return;
         }
-        let of = |interest: &Option<super::Interest>| interest.map(|interest| interest.socket);
-        let sockets: Vec<&'static Socket> = self.inner.lock().interests.iter().filter_map(of).collect();
+        let of = |interest: &super::Interest| interest.socket;
+        let sockets: Vec<&'static Socket> = self.inner.lock().interests.values().map(of).collect();
         sockets.into_iter().for_each(Socket::give_back_carried);
     }
 
     /// What is ready now, of both worlds.
     fn collect(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         self.drain();
+        // Half of the room at first, so that neither side keeps the other out; of one place every other turn.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut found = 0;
-        if turn.is_multiple_of(KERNEL_EVERY) {
-            let share = events.len().div_ceil(2);
-            found = self.ask_kernel(epfd, &mut events[..share])?;
-        }
+        let share = (events.len() + turn as usize % 2) / 2;
+        let mut found = if share > 0 { self.ask_kernel(epfd, &mut events[..share])? } else { 0 };
         found += self.harvest(&mut events[found..]);
-        if found == 0 {
+        if found == 0 && share == 0 {
             found = self.ask_kernel(epfd, events)?;
         }
         let (told, room) = events.split_at_mut(found);
@@ -122,11 +116,15 @@ impl EpollSet {
         let outcome = if self.has_sockets() {
             Ok(None)
         } else {
-            let waited = signals::asleep(|| sys::epoll_pwait(epfd, events, timeout, sigmask));
-            waited.unwrap_or(Err(Errno::EINTR)).map(|found| {
+            let (waited, interrupted) = sleep(true, || sys::epoll_pwait(epfd, events, timeout, sigmask));
+            waited.and_then(|found| {
                 let kept = without_wake(epfd, events, found);
                 self.note_told(&events[..kept]);
-                (found == 0 || kept > 0).then_some(kept)
+                // The library's own event is none.
+                if found > 0 && kept == 0 && interrupted {
+                    return Err(Errno::EINTR);
+                }
+                Ok((found == 0 || kept > 0).then_some(kept))
             })
         };
         self.kernel_waiters.fetch_sub(1, Ordering::SeqCst);
@@ -181,8 +179,8 @@ impl EpollSet {
             let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
             let in_kernel = usize::from(self.kernel_fds.load(Ordering::SeqCst));
             let mut found = 0;
-            let on =
-                ParkOn { waiter, queues: &homes, fds: &mut kernel[..in_kernel], timeout: until, sigmask };
+            let fds = &mut kernel[..in_kernel];
+            let on = ParkOn { waiter, queues: &homes, fds, timeout: until, sigmask, cancellable: true };
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
                 if found == 0 {

@@ -2,6 +2,7 @@
 //! [`super::listener`]'s; the queue set tells it what the engine says.
 
 use crate::queue::QueueIo;
+use crate::slots::Place;
 use crate::socket::{Socket, stream};
 use std::collections::VecDeque;
 use toe_abi::entry::Command;
@@ -26,7 +27,7 @@ pub struct Listener {
     pub id: ListenerId,
     pub socket: &'static Socket,
     /// Streams of connections that came in, in order.
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<Place>,
     /// Of a listener that other processes take from, too: connections wait at the engine, to be asked for.
     may_ask: bool,
     /// One has been asked for, and there is no answer yet.
@@ -36,10 +37,10 @@ pub struct Listener {
     pub closed: Closed,
 }
 
-/// What a look for a connection finds: of one listener the number of its stream, of all of a program's the stream, too,
-/// with the socket that it came in by.
+/// What a look for a connection finds: of one listener the place of its stream, of all of a program's that, too, with the
+/// socket that it came in by.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found<T = u32> {
+pub(super) enum Found<T = Place> {
     Stream(T),
     /// The engine has been asked for one.
     Asked,
@@ -74,7 +75,7 @@ impl Listener {
         self.socket.publish(self.ready(), key);
     }
 
-    pub fn on_connection(&mut self, stream: u32) {
+    pub fn on_connection(&mut self, stream: Place) {
         self.waiting.push_back(stream);
         self.asked = false;
         self.publish(stream::IN);
@@ -124,14 +125,14 @@ impl Listener {
         self.publish(stream::ALL);
     }
 
-    pub fn take_waiting(&mut self) -> Option<u32> {
+    pub fn take_waiting(&mut self) -> Option<Place> {
         let taken = self.waiting.pop_front();
         self.publish(0);
         taken
     }
 
-    /// A connection that could not be taken after all waits again.
-    pub(super) fn put_back(&mut self, stream: u32) {
+    /// A connection that could not be taken after all waits again. It must be there still.
+    pub(crate) fn put_back(&mut self, stream: Place) {
         self.waiting.push_front(stream);
         self.publish(stream::IN);
     }

@@ -29,9 +29,13 @@ pub fn after_fork_in_child() {
     CLAIMING.free_after_fork();
 }
 
-/// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more.
+/// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more. ENOBUFS: it does,
+/// and the process may not have it, or may not attach at all, because it or its user has too much.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
-    claim_or_why(socket).map_err(|_| Errno::ECONNRESET)
+    claim_or_why(socket).map_err(|errno| match errno {
+        Errno::EDQUOT | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMFILE => Errno::ENOBUFS,
+        _ => Errno::ECONNRESET,
+    })
 }
 
 /// The same, with the reason: ENOENT when the engine does not know the anchor, ECONNREFUSED when there is none, or what stood in
@@ -42,8 +46,8 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
         return Ok(());
     }
     let outcome = Stack::get_or_why(socket.engine())
-        .and_then(|stack| socket.anchor_fd().map(|fd| (stack, fd)).ok_or(Errno::EBADF))
-        .and_then(|(stack, fd)| take_over(stack, socket, fd));
+        .and_then(|stack| socket.anchor().map(|anchor| (stack, anchor)).ok_or(Errno::EBADF))
+        .and_then(|(stack, (anchor, _copy))| take_over(stack, socket, anchor));
     if outcome.is_err() {
         socket.publish(if socket.has_twin() { 0 } else { stream::ALL }, stream::ALL);
     }
@@ -74,10 +78,10 @@ pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
     let home: &'static QueueSet = stack.my_queue()?;
     // What the program did before; the old home may be the parent's, of which this is a copy.
-    let before = socket.lock_home().and_then(|(mut queue, slot)| {
-        let manner = queue.stream(slot, socket).map(|(_, stream)| stream.manner())?;
+    let before = socket.lock_home().and_then(|(mut queue, place)| {
+        let manner = queue.stream(place, socket).map(|(_, stream)| stream.manner())?;
         // What was sent from here is read from here until it is acknowledged.
-        queue.orphan(slot);
+        queue.orphan(place);
         Some(manner)
     });
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
@@ -112,23 +116,23 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             if let Some(before) = before {
                 stream.set_manner(before);
             }
-            let slot = queue.add_stream(stream);
+            let place = queue.add_stream(stream);
             socket.needs_claim.store(false, Ordering::Release);
-            socket.move_in(home, slot, Kind::Stream);
+            socket.move_in(home, place, Kind::Stream);
             queue.drain();
-            if let Some((_, stream)) = queue.stream(slot, socket) {
+            if let Some((_, stream)) = queue.stream(place, socket) {
                 stream.publish(stream::ALL);
             }
             Ok(())
         }
         Reply::ClaimedListener { listener, .. } => {
             let id = ListenerId(FlowId::from_raw(listener));
-            let slot = queue.add_listener(Listener::new(id, socket));
+            let place = queue.add_listener(Listener::new(id, socket));
             socket.settings.lock().active = false;
             socket.needs_claim.store(false, Ordering::Release);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.
             socket.publish(0, 0);
-            socket.move_in(home, slot, Kind::Listener);
+            socket.move_in(home, place, Kind::Listener);
             Ok(())
         }
         _ => Err(Errno::EPROTO),

@@ -3,7 +3,7 @@
 use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::stream::{self, ConnectTold, Link};
-use crate::socket::{Kind, NO_SLOT, Socket, twin};
+use crate::socket::{Kind, NO_PLACE, Socket, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use crate::wait::{BlockOn, block_on};
@@ -138,7 +138,7 @@ impl Socket {
 
     pub(super) fn become_fresh(&self) {
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.slot.store(NO_SLOT, Ordering::Release);
+        self.place.store(NO_PLACE, Ordering::Release);
         self.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
     }
 

@@ -8,9 +8,13 @@
 
 use crate::channel::Channel;
 use crate::send_memory::SendMemory;
+use crate::slots::Place;
+use crate::socket::tcp_info::{Carried, LastSeen, add_carried};
 use std::collections::VecDeque;
+use std::time::Duration;
 use toe_abi::channel::{ALL_READ, ChannelEntry, Side};
 use toe_abi::entry::MemRange;
+use toe_abi::tcp_info::FlowDetail;
 use toe_base::ChannelId;
 use toe_ring::{ChannelMemory, Region};
 
@@ -26,7 +30,7 @@ pub struct Direct {
     pub slot: u32,
     pub generation: u16,
     /// Where the stream is in its queue.
-    pub place: u32,
+    pub place: Place,
     memory: ChannelMemory,
     side: Side,
     /// Memory of the channel that holds what the peer has not read.
@@ -43,6 +47,9 @@ pub struct Direct {
     pub arrived: u64,
     /// Octets that the program has read.
     pub read: u64,
+    /// Entries with data that went and came, and when that was last seen to change: for TCP_INFO.
+    pieces: [u32; 2],
+    last_seen: [LastSeen; 2],
     /// Octets that the engine carries before those of the channel.
     after: u64,
     /// What came while the engine still owed some of those.
@@ -51,11 +58,13 @@ pub struct Direct {
     wanted_at: Option<u64>,
     /// `Space` is due but the ring was full.
     pub owes_space: bool,
+    /// Octets that will have come through the channel, once both directions have been ended.
+    all: Option<u64>,
 }
 
 impl Direct {
     /// `limits`: the memory that the stream had for the engine, for SO_SNDBUF.
-    pub fn new(channel: &Channel, slot: u32, generation: u16, place: u32, limits: &SendMemory) -> Direct {
+    pub fn new(channel: &Channel, slot: u32, generation: u16, place: Place, limits: &SendMemory) -> Direct {
         Direct {
             channel: channel.id,
             slot,
@@ -63,7 +72,7 @@ impl Direct {
             place,
             memory: channel.end.memory().clone(),
             side: channel.end.side(),
-            send: limits.like(),
+            send: limits.in_channel(),
             released: 0,
             sending: true,
             begun: false,
@@ -71,10 +80,13 @@ impl Direct {
             lent: false,
             arrived: 0,
             read: 0,
+            pieces: [0; 2],
+            last_seen: Default::default(),
             after: NOT_BEGUN,
             held: VecDeque::new(),
             wanted_at: None,
             owes_space: false,
+            all: None,
         }
     }
 
@@ -122,6 +134,7 @@ impl Direct {
     /// Publishes `data`, which was reserved, claimed and filled.
     pub fn publish(&mut self, channel: &mut Channel, data: MemRange) {
         self.send.commit(data.len);
+        self.pieces[0] = self.pieces[0].wrapping_add(1);
         channel.push(ChannelEntry::Data { slot: self.slot, generation: self.generation, data });
     }
 
@@ -153,6 +166,7 @@ impl Direct {
     /// Octets came; `engine_arrived` of the engine's were there. Gives back what is in order now.
     pub fn on_data(&mut self, data: MemRange, engine_arrived: u64) -> Option<MemRange> {
         self.arrived += u64::from(data.len);
+        self.pieces[1] = self.pieces[1].wrapping_add(1);
         if self.held.is_empty() && engine_arrived >= self.after {
             return Some(data);
         }
@@ -196,6 +210,21 @@ impl Direct {
         self.arrived - self.read
     }
 
+    /// Adds what went through the channel to what the engine counts of the connection.
+    pub fn add_to(&mut self, detail: FlowDetail, now: Duration) -> FlowDetail {
+        let sent = self.released + u64::from(self.send.outstanding());
+        let [out, into] = self.pieces;
+        let out = Carried { octets: sent, pieces: out };
+        let mut sum = add_carried(detail, out, Carried { octets: self.arrived, pieces: into });
+        let [sent_seen, arrived_seen] = &mut self.last_seen;
+        let sent_ago = sent_seen.ago_ms(sent, now).unwrap_or(u32::MAX);
+        let arrived_ago = arrived_seen.ago_ms(self.arrived, now).unwrap_or(u32::MAX);
+        sum.last_data_sent = sum.last_data_sent.min(sent_ago);
+        sum.last_data_recv = sum.last_data_recv.min(arrived_ago);
+        sum.last_ack_recv = sum.last_ack_recv.min(sent_ago);
+        sum
+    }
+
     /// The program has read `octets` more.
     pub fn on_read(&mut self, channel: Option<&mut Channel>, octets: usize) {
         self.read += octets as u64;
@@ -230,7 +259,14 @@ impl Direct {
     pub fn leave(&mut self) -> u64 {
         self.sending = false;
         self.memory.freeze(self.slot, self.side);
-        self.memory.freeze(self.slot, self.side.other())
+        let all = self.memory.freeze(self.slot, self.side.other());
+        // The first answer counts: the peer could change it.
+        *self.all.get_or_insert(all)
+    }
+
+    /// Whether all that will ever come through the channel is here.
+    pub fn is_complete(&self) -> bool {
+        self.all.is_some_and(|all| self.arrived >= all)
     }
 
     /// The program lets go: ends both directions and says that nothing will be read any more. Returns whether octets were

@@ -6,6 +6,7 @@
 
 use crate::anchor::Anchor;
 use crate::queue::QueueIo;
+use crate::slots::Place;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Found, Listener};
 use crate::socket::{Kind, NO_FD, Socket, twin};
 use crate::stack::{EngineIdx, Stack};
@@ -37,6 +38,8 @@ pub struct AcceptHow<'a> {
     pub nonblocking: bool,
     /// The kernel's listener on the same port: the program's descriptor.
     pub twin: Option<BorrowedFd<'a>>,
+    /// It has just been asked, and had none: this time the engines come first.
+    pub not_kernels_turn: bool,
 }
 
 /// A connection taken.
@@ -142,12 +145,12 @@ impl Socket {
         self.ready.store(0, Ordering::SeqCst);
         let outcome = self.command(home, &mut |queue| queue.start_listen(home, self, &args));
         let id = outcome.inspect_err(|_| self.become_fresh())?;
-        let slot = home.lock().add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self));
+        let place = home.lock().add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self));
         let mut settings = self.settings.lock();
         settings.local = Some(local);
         settings.backlog = backlog;
         drop(settings);
-        self.move_in(home, slot, Kind::Listener);
+        self.move_in(home, place, Kind::Listener);
         Ok(())
     }
 
@@ -208,14 +211,14 @@ impl Socket {
                 let to = home.lock();
                 (old.lock(), to)
             };
-            let slot = self.slot.load(Ordering::Acquire);
-            let Some(id) = from.listener(slot, self).map(|(_, listener)| listener.id) else {
+            let place = Place::from_bits(self.place.load(Ordering::Acquire));
+            let Some(id) = from.listener(place, self).map(|(_, listener)| listener.id) else {
                 self.settings.lock().active = false;
                 return Ok(());
             };
-            from.remove_listener(slot);
-            let slot = to.add_listener(Listener::new(id, self));
-            self.move_in(home, slot, Kind::Listener);
+            from.remove_listener(place);
+            let place = to.add_listener(Listener::new(id, self));
+            self.move_in(home, place, Kind::Listener);
         }
         let count = backlog.clamp(1, CREDIT_MAX);
         self.with_listener(|io, listener| {
@@ -234,9 +237,9 @@ impl Socket {
     }
 
     pub(super) fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
-        let (mut queue, slot) = self.lock_home()?;
+        let (mut queue, place) = self.lock_home()?;
         queue.drain();
-        queue.listener(slot, self).map(|(io, listener)| f(io, listener))
+        queue.listener(place, self).map(|(io, listener)| f(io, listener))
     }
 
     /// Takes a connection. Waits for one unless non-blocking; with a twin it waits for the kernel's, too.
@@ -262,12 +265,12 @@ impl Socket {
         let polled =
             how.twin.map(|twin| libc::pollfd { fd: twin.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let turn = ACCEPTS.fetch_add(1, Ordering::Relaxed);
-        if let (Some(twin), 0) = (polled, turn % KERNEL_EVERY)
+        if let (Some(twin), 0, false) = (polled, turn % KERNEL_EVERY, how.not_kernels_turn)
             && sys::ppoll(&mut [twin], Some(Duration::ZERO), None) == Ok(1)
         {
             return Err(AcceptError::KernelReady);
         }
-        let (at, slot) = if how.dont_wait || self.nonblocking() {
+        let (at, place) = if how.dont_wait || self.nonblocking() {
             settled?;
             match self.look_for_one(turn, how.twin.is_some())? {
                 Found::Stream(found) => found,
@@ -277,7 +280,7 @@ impl Socket {
         } else {
             self.wait_for_connection(turn, polled)?
         };
-        at.take_in(self, slot, how).map_err(AcceptError::from)
+        at.take_in(self, place, how).map_err(AcceptError::from)
     }
 
     /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
@@ -286,7 +289,7 @@ impl Socket {
         &'static self,
         turn: u32,
         with_twin: bool,
-    ) -> Result<Found<(&'static Socket, u32)>, Errno> {
+    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
         // First what is there, or has been asked for.
         if self.has_siblings()
             && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(turn, with_twin, false)?
@@ -301,11 +304,11 @@ impl Socket {
         turn: u32,
         with_twin: bool,
         may_ask: bool,
-    ) -> Result<Found<(&'static Socket, u32)>, Errno> {
+    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
         let mut outcome = Err(Errno::EINVAL);
         for member in self.members(turn) {
             match member.try_take(with_twin, may_ask) {
-                Ok(Found::Stream(slot)) => return Ok(Found::Stream((member, slot))),
+                Ok(Found::Stream(place)) => return Ok(Found::Stream((member, place))),
                 Ok(Found::Asked) => return Ok(Found::Asked),
                 Ok(Found::Nothing) => outcome = Ok(Found::Nothing),
                 Err(Errno::EINVAL) => return Err(Errno::EINVAL),
@@ -330,7 +333,7 @@ impl Socket {
     }
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
-    fn wait_for_answer(&'static self, turn: u32, with_twin: bool) -> Result<(&'static Socket, u32), Errno> {
+    fn wait_for_answer(&'static self, turn: u32, with_twin: bool) -> Result<(&'static Socket, Place), Errno> {
         let deadline = sys::now() + ANSWER;
         loop {
             let on = BlockOn {
@@ -357,7 +360,7 @@ impl Socket {
         &'static self,
         turn: u32,
         twin: Option<libc::pollfd>,
-    ) -> Result<(&'static Socket, u32), AcceptError> {
+    ) -> Result<(&'static Socket, Place), AcceptError> {
         let has_twin = twin.is_some();
         let seen = std::cell::Cell::new(false);
         let on = BlockOn {
@@ -388,26 +391,19 @@ impl Socket {
         }
     }
 
-    /// Gives the connection in `slot` a socket and a descriptor. `head`: the program's socket.
+    /// Gives the connection in `place` a socket and a descriptor. `head`: the program's socket. A fork of another thread may
+    /// give the connection back to the engine meanwhile; then there is none at that place.
     fn take_in(
         &'static self,
         head: &'static Socket,
-        slot: u32,
+        place: Place,
         how: AcceptHow<'_>,
     ) -> Result<Accepted, Errno> {
         let home = self.home().ok_or(Errno::EINVAL)?;
-        let made =
-            Anchor::take(home.stack).and_then(|anchor| match anchor.open(how.cloexec, how.nonblocking) {
-                Ok(fd) => Ok((anchor, fd)),
-                Err(errno) => {
-                    anchor.put_back();
-                    Err(errno)
-                }
-            });
-        let (anchor, fd) = match made {
+        let (anchor, fd) = match Anchor::take_open(home.stack, how.cloexec, how.nonblocking) {
             Ok(made) => made,
             Err(errno) => {
-                self.with_listener(|_, listener| listener.put_back(slot));
+                self.put_back(place);
                 if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
                     // It is gone, and what it had with it.
                     home.stack.on_death();
@@ -421,12 +417,10 @@ impl Socket {
         }
         let settings = head.settings.lock().for_accepted();
         let mut queue = home.lock();
-        let Some((io, stream)) = queue.give_stream(slot, socket) else {
+        let Some((io, stream)) = queue.give_stream(place, socket) else {
             drop(queue);
             socket.retire();
-            let _ = sys::close(fd);
-            // Not used again: the engine may hear of this close after it has heard of its next use.
-            anchor.opened();
+            anchor.keep_open(fd);
             return Err(Errno::ECONNABORTED);
         };
         let flow = stream.flow;
@@ -434,9 +428,10 @@ impl Socket {
         anchor.opened();
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
-        socket.move_in(home, slot, Kind::Stream);
+        socket.move_in(home, place, Kind::Stream);
         stream.publish(0);
-        if let Some((io, listener)) = queue.listener(self.slot.load(Ordering::Acquire), self) {
+        let listener = Place::from_bits(self.place.load(Ordering::Acquire));
+        if let Some((io, listener)) = queue.listener(listener, self) {
             // Of one that is asked for each connection, the credit only says that it is wanted at all.
             if !listener.is_shared {
                 let (listener, count) = (listener.id, 1);
@@ -453,6 +448,16 @@ impl Socket {
         Ok(Accepted { fd, socket, peer })
     }
 
+    /// The connection at `place` could not be taken after all.
+    fn put_back(&'static self, stream: Place) {
+        if let Some((mut queue, listener)) = self.lock_home()
+            && queue.is_untaken(stream)
+            && let Some((_, listener)) = queue.listener(listener, self)
+        {
+            listener.put_back(stream);
+        }
+    }
+
     /// `shutdown` of a listener: it hands out nothing more.
     pub(super) fn end_listener(&'static self, why: Closed) {
         let last = !self.watched_as().is_shared();
@@ -465,8 +470,8 @@ impl Socket {
     }
 
     pub(super) fn close_listener(&'static self) {
-        let Some((mut queue, slot)) = self.lock_home() else { return };
-        if let Some((io, listener)) = queue.listener(slot, self)
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        if let Some((io, listener)) = queue.listener(place, self)
             && listener.closed == Closed::No
         {
             io.command(Command::CloseListener {
@@ -474,7 +479,7 @@ impl Socket {
                 last: !self.watched_as().is_shared(),
             });
         }
-        queue.remove_listener(slot);
+        queue.remove_listener(place);
     }
 
     /// Its hidden anchors go over exec as the program's descriptors do.
@@ -494,9 +499,14 @@ impl Socket {
     }
 
     /// The anchor to show for a claim: the hidden one, or a descriptor of the program's.
-    pub(super) fn anchor_fd(&self) -> Option<RawFd> {
+    /// `None`: it has none.
+    ///
+    /// A copy, if there is room for one, because another thread may close that one meanwhile, and the number be another
+    /// connection's.
+    pub(super) fn anchor(&self) -> Option<(RawFd, Option<sys::Fd>)> {
         let hidden = self.hidden_anchor.load(Ordering::Acquire);
-        let fd = if hidden == NO_FD { self.fd.load(Ordering::Relaxed) } else { hidden };
-        (fd != NO_FD).then_some(fd)
+        let copied = |fd| (fd, sys::dup_to_high(sys::borrow(fd)).ok());
+        let (fd, copy) = if hidden == NO_FD { self.of_descriptor(copied) } else { copied(hidden) };
+        (fd != NO_FD).then_some((copy.as_ref().map_or(fd, sys::Fd::raw), copy))
     }
 }

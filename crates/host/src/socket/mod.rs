@@ -11,7 +11,9 @@ pub mod arrivals;
 pub mod claim;
 pub mod connect;
 pub mod direct;
+mod ending;
 mod family;
+mod kept;
 pub mod listener;
 pub mod options;
 pub mod received;
@@ -19,6 +21,7 @@ mod shared;
 mod siblings;
 pub mod slices;
 pub mod stream;
+mod tcp_info;
 pub mod transfer;
 mod twin;
 pub mod urgent;
@@ -30,6 +33,7 @@ pub use transfer::{RecvFlags, SendFlags, Shutdown};
 use crate::epoll::EpollSet;
 use crate::lock::{Guard, Lock};
 use crate::queue::{Queue, QueueIo, QueueSet};
+use crate::slots::Place;
 use crate::stack::EngineIdx;
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
@@ -40,7 +44,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use stream::{Link, Stream};
-use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 
 /// What a socket is.
@@ -58,7 +61,7 @@ pub enum Kind {
 pub const TWIN_MARK: i32 = libc::O_APPEND;
 
 /// Not in any queue set.
-const NO_SLOT: u32 = u32::MAX;
+const NO_PLACE: u64 = u64::MAX;
 const NO_FD: RawFd = -1;
 
 /// Everybody who wants to know when a socket's readiness changes.
@@ -68,13 +71,15 @@ pub struct Watch {
     pub sets: Vec<Watcher>,
     /// Threads inside a call on this socket.
     waiters: Vec<&'static Waiter>,
+    /// The program has closed it; the last of those threads ends it. The copy of its descriptor that is kept until then.
+    ending: Option<crate::sys::Fd>,
 }
 
 /// A registration of a socket in an epoll set.
 #[derive(Clone, Copy, Debug)]
 pub struct Watcher {
     pub set: &'static EpollSet,
-    pub place: u32,
+    pub place: Place,
     pub exclusive: bool,
 }
 
@@ -85,7 +90,8 @@ pub struct Socket {
     /// EPOLL bits.
     ready: AtomicU32,
     home: AtomicPtr<QueueSet>,
-    slot: AtomicU32,
+    /// A [`Place`] there.
+    place: AtomicU64,
     /// Whose it is, or was: an index for [`crate::stack::EngineIdx`].
     engine: AtomicU8,
     /// Descriptors of this process.
@@ -142,7 +148,7 @@ pub fn after_fork_in_child() {
     let registry = REGISTRY.lock();
     for socket in &registry.all {
         socket.forget_watchers();
-        if socket.slot.load(Ordering::Relaxed) != NO_SLOT {
+        if socket.place.load(Ordering::Relaxed) != NO_PLACE {
             socket.needs_claim.store(true, Ordering::Release);
         }
     }
@@ -154,7 +160,7 @@ impl Socket {
             kind: AtomicU8::new(Kind::Fresh as u8),
             ready: AtomicU32::new(0),
             home: AtomicPtr::new(std::ptr::null_mut()),
-            slot: AtomicU32::new(NO_SLOT),
+            place: AtomicU64::new(NO_PLACE),
             engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -172,7 +178,7 @@ impl Socket {
             hidden_anchor: AtomicI32::new(NO_FD),
             own_twin: AtomicI32::new(NO_FD),
             watched: AtomicU32::new(0),
-            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new() }),
+            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), ending: None }),
             settings: Lock::new(Settings::default()),
             siblings: Siblings::default(),
         }
@@ -212,7 +218,7 @@ impl Socket {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.kick_waiters();
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.slot.store(NO_SLOT, Ordering::Release);
+        self.place.store(NO_PLACE, Ordering::Release);
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
@@ -262,26 +268,26 @@ impl Socket {
         }
     }
 
-    /// It is in `slot` of `home` from now on. The caller holds the lock of `home`.
-    pub(crate) fn move_in(&'static self, home: &'static QueueSet, slot: u32, kind: Kind) {
-        self.slot.store(slot, Ordering::Release);
+    /// It is in `place` of `home` from now on. The caller holds the lock of `home`.
+    pub(crate) fn move_in(&'static self, home: &'static QueueSet, place: Place, kind: Kind) {
+        self.place.store(place.to_bits(), Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
         self.set_home(home);
     }
 
     /// The lock of its home, with its place there.
-    pub(crate) fn lock_home(&self) -> Option<(Guard<'static, Queue>, u32)> {
+    pub(crate) fn lock_home(&self) -> Option<(Guard<'static, Queue>, Place)> {
         loop {
             let home = self.home()?;
             let queue = home.lock();
             if self.home().is_some_and(|now| std::ptr::eq(now, home)) {
-                return Some((queue, self.slot.load(Ordering::Acquire)));
+                return Some((queue, Place::from_bits(self.place.load(Ordering::Acquire))));
             }
         }
     }
 
     /// Does `f` to its stream, after taking the completions that wait. `None`: it has none.
-    pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, u32) -> R) -> Option<R> {
+    pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R) -> Option<R> {
         self.with_ready_stream(|_| false, f)
     }
 
@@ -289,38 +295,38 @@ impl Socket {
     pub(crate) fn with_ready_stream<R>(
         &self,
         has: impl FnOnce(&Stream) -> bool,
-        f: impl FnOnce(&mut QueueIo, &mut Stream, u32) -> R,
+        f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R,
     ) -> Option<R> {
-        let (mut queue, slot) = self.lock_home()?;
+        let (mut queue, place) = self.lock_home()?;
         let shared = self.is_shared();
         if shared {
             // Whether it still is this session's is told by a completion: looked for below.
             queue.io.ring.begin_busy();
         }
-        let ready = queue.stream(slot, self).is_some_and(|(_, stream)| has(stream));
+        let ready = queue.stream(place, self).is_some_and(|(_, stream)| has(stream));
         if !ready || shared || queue.is_drain_due() {
             queue.drain();
         }
-        let result = queue.stream(slot, self).map(|(io, stream)| {
-            let result = f(io, stream, slot);
+        let result = queue.stream(place, self).map(|(io, stream)| {
+            let result = f(io, stream, place);
             (result, stream.is_starved())
         });
         if shared {
             queue.settle_owed();
             queue.io.ring.end_busy();
-            self.give_back_carried_of(&mut queue, slot);
+            self.give_back_carried_of(&mut queue, place);
         }
         let (result, starved) = result?;
         if starved {
-            queue.starve(slot);
+            queue.starve(place);
         }
         Some(result)
     }
 
     /// Does `f` to its stream as it is.
     pub(crate) fn peek_stream<R>(&self, f: impl FnOnce(&mut Stream) -> R) -> Option<R> {
-        let (mut queue, slot) = self.lock_home()?;
-        queue.stream(slot, self).map(|(_, stream)| f(stream))
+        let (mut queue, place) = self.lock_home()?;
+        queue.stream(place, self).map(|(_, stream)| f(stream))
     }
 
     /// Whether another process has it, as far as is known, so that it must be claimed before use.
@@ -412,19 +418,6 @@ impl Socket {
         }
     }
 
-    pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
-        self.watch.lock().waiters.push(waiter);
-        self.watched.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn remove_waiter(&self, waiter: &'static Waiter) {
-        let mut watch = self.watch.lock();
-        if let Some(at) = watch.waiters.iter().position(|w| std::ptr::eq(*w, waiter)) {
-            watch.waiters.swap_remove(at);
-            self.watched.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
     pub(crate) fn kick_waiters(&self) {
         self.watch.lock().waiters.iter().for_each(|waiter| {
             waiter.kick();
@@ -437,7 +430,7 @@ impl Socket {
         self.watched.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn remove_watcher(&self, set: &EpollSet, place: u32) {
+    pub(crate) fn remove_watcher(&self, set: &EpollSet, place: Place) {
         let mut watch = self.watch.lock();
         if let Some(at) = watch.sets.iter().position(|w| std::ptr::eq(w.set, set) && w.place == place) {
             watch.sets.remove(at);
@@ -450,76 +443,6 @@ impl Socket {
         self.watched.store(0, Ordering::SeqCst);
         self.watch.renew_after_fork(Watch::default());
         self.settings.free_after_fork();
-    }
-
-    // References.
-
-    pub(crate) fn add_reference(&self, fd: RawFd) {
-        self.references.fetch_add(1, Ordering::AcqRel);
-        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// The program lets go of `fd`; with the last one the socket ends.
-    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
-        if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.release();
-        } else if self.fd.load(Ordering::Relaxed) == fd {
-            self.fd.store(fd_table::find(self, fd).unwrap_or(NO_FD), Ordering::Relaxed);
-        }
-    }
-
-    /// Ends a socket that never got a descriptor.
-    pub fn abandon(&'static self) {
-        self.release();
-    }
-
-    fn release(&'static self) {
-        self.take_siblings().into_iter().for_each(Socket::release);
-        let watchers = std::mem::take(&mut self.watch.lock().sets);
-        self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
-        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
-        match self.kind() {
-            _ if self.needs_claim.load(Ordering::Acquire) => self.detach(),
-            Kind::Stream => self.close_stream(),
-            Kind::Listener => self.close_listener(),
-            Kind::Fresh => {}
-        }
-        self.retire();
-    }
-
-    /// Leaves its home without a word to the engine: another session has the flow or listener.
-    fn detach(&'static self) {
-        let Some((mut queue, slot)) = self.lock_home() else { return };
-        if queue.stream(slot, self).is_some() {
-            queue.orphan(slot);
-        } else if queue.listener(slot, self).is_some() {
-            queue.remove_listener(slot);
-        }
-    }
-
-    fn close_stream(&'static self) {
-        let linger = self.settings.lock().linger;
-        if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
-            self.wait_drained(linger.unwrap_or_default());
-        }
-        let abort = linger.is_some_and(|time| time.is_zero());
-        let shared = self.is_shared();
-        let Some((mut queue, slot)) = self.lock_home() else { return };
-        queue.drain();
-        let Some((io, stream)) = queue.stream(slot, self) else { return };
-        if shared && (stream.direct.is_some() || stream.received.private() > 0) {
-            // Whoever has the other copy may read on where this process stopped.
-            queue.relinquish(slot);
-        } else if !shared && !stream.let_go && stream.link != Link::Moved {
-            stream.let_go = true;
-            let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
-            // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            if abort || unread || stream.received.private() > 0 {
-                io.command(Command::Close { flow: stream.flow, abort: true });
-            }
-            // Else the close of the descriptor says it all.
-        }
-        queue.orphan(slot);
     }
 
     // Small things.

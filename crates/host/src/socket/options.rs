@@ -5,12 +5,13 @@
 
 use crate::errno::{EDOM, ENOENT};
 use crate::queue::QueueIo;
+use crate::socket::kept::KeptOptions;
 use crate::socket::stream::Stream;
 use crate::socket::{FastOpen, Kind, Socket};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use toe_abi::command::{FLOW_ECN, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALE, FlowInfo};
+use toe_abi::command::FlowInfo;
 use toe_abi::congestion;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
@@ -21,35 +22,23 @@ const OOB_INLINE: usize = 0;
 /// And of TCP_FASTOPEN_CONNECT.
 const FAST_OPEN_CONNECT: usize = 1;
 
-/// Remembered for the program, without effect on the engine (the kernel does most of these for its twin).
-const REMEMBERED: [(i32, i32); 14] = [
+/// Remembered for the program, without effect on the engine.
+const REMEMBERED: [(i32, i32); 6] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_BROADCAST),
-    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
-    (libc::SOL_SOCKET, libc::SO_PRIORITY),
-    (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
 ];
 
 /// What of these is not 0 when nothing was set.
-const REMEMBERED_DEFAULTS: [((i32, i32), i32); 3] = [
-    ((libc::IPPROTO_TCP, libc::TCP_QUICKACK), 1),
-    ((libc::IPPROTO_TCP, libc::TCP_SYNCNT), 6),
-    ((libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), -1),
-];
+const REMEMBERED_DEFAULTS: [((i32, i32), i32); 1] = [((libc::IPPROTO_TCP, libc::TCP_QUICKACK), 1)];
 /// What TCP_MAXSEG may be set to.
 const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
 /// Options that the engine acts on, with Linux's default.
-const OFFLOADED: [(i32, i32, FlowOption, u32); 13] = [
+const OFFLOADED: [(i32, i32, FlowOption, u32); 14] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, FlowOption::KeepAlive, 0),
@@ -57,6 +46,7 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 13] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, FlowOption::KeepIntervalSecs, 75),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, FlowOption::KeepCount, 9),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
+    (libc::IPPROTO_TCP, libc::TCP_LINGER2, FlowOption::FinWait2Secs, FIN_TIMEOUT_SECS),
     (libc::IPPROTO_IP, libc::IP_TOS, FlowOption::TrafficClass, 0),
     (libc::IPPROTO_IP, libc::IP_TTL, FlowOption::HopLimit, HOP_LIMIT),
     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, FlowOption::TrafficClass, 0),
@@ -64,6 +54,12 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 13] = [
     (libc::IPPROTO_IP, libc::IP_RECVERR, FlowOption::SoftErrors, 0),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, FlowOption::SoftErrors, 0),
 ];
+/// Linux's tcp_fin_timeout and TCP_FIN_TIMEOUT_MAX.
+const FIN_TIMEOUT_SECS: u32 = 60;
+const FIN_TIMEOUT_SECS_MAX: u32 = 120;
+/// What is too much of TCP_KEEPIDLE and TCP_KEEPINTVL, and of TCP_KEEPCNT (MAX_TCP_KEEPIDLE and its like).
+const KEEP_SECS_MAX: u32 = 32_768;
+const KEEP_COUNT_MAX: u32 = 128;
 /// TTL and hop limit of a connection that says nothing.
 const HOP_LIMIT: u32 = 64;
 /// The part of IP_TOS that is not the program's: ECN.
@@ -73,6 +69,7 @@ const ECN_BITS: u32 = 0b11;
 const RECVERR_AND_R1: u32 = 2;
 
 /// States of connections, by Linux's numbers.
+const ESTABLISHED: u8 = 1;
 pub(super) const SYN_RECV: u8 = 3;
 const TIME_WAIT: u8 = 6;
 pub(super) const CLOSED: u8 = 7;
@@ -98,6 +95,7 @@ pub struct Settings {
     congestion: Option<u8>,
     /// Octets a second.
     max_pacing: Option<u64>,
+    pub(super) kept: KeptOptions,
 }
 
 impl Settings {
@@ -195,20 +193,34 @@ fn pacing_entry(rate: u64) -> u32 {
 }
 
 /// What the engine is told where the program says `value`.
-fn offloaded_value(option: FlowOption, default: u32, value: i32) -> Result<u32, Errno> {
+fn offloaded_value(level: i32, option: FlowOption, default: u32, value: i32) -> Result<u32, Errno> {
+    let is_v6 = level == libc::IPPROTO_IPV6;
     match (option, u32::try_from(value)) {
-        (FlowOption::TrafficClass, _) if value == -1 => Ok(default),
+        (FlowOption::TrafficClass, _) if is_v6 && value == -1 => Ok(default),
+        (FlowOption::TrafficClass, _) if is_v6 && !(0..=255).contains(&value) => Err(Errno::EINVAL),
         (FlowOption::TrafficClass, _) => Ok(value as u32 & 0xff & !ECN_BITS),
         (FlowOption::HopLimit, _) if value == -1 => Ok(default),
         (FlowOption::HopLimit, Ok(value @ 1..=255)) => Ok(value),
+        // Linux's IPv6 takes it; the engine goes on with what it has.
+        (FlowOption::HopLimit, Ok(0)) if is_v6 => Ok(0),
         (FlowOption::HopLimit, _) => Err(Errno::EINVAL),
         (FlowOption::UserTimeoutMs, Ok(value)) => Ok(value),
         (FlowOption::UserTimeoutMs, _) => Err(Errno::EINVAL),
+        (FlowOption::FinWait2Secs, Err(_)) => Ok(u32::MAX),
+        (FlowOption::FinWait2Secs, Ok(0)) => Ok(FIN_TIMEOUT_SECS),
+        (FlowOption::FinWait2Secs, Ok(secs)) => Ok(secs.min(FIN_TIMEOUT_SECS_MAX)),
         (FlowOption::SoftErrors, Ok(RECVERR_AND_R1)) => Ok(RECVERR_AND_R1),
+        (FlowOption::KeepIdleSecs | FlowOption::KeepIntervalSecs, Ok(KEEP_SECS_MAX..)) => Err(Errno::EINVAL),
+        (FlowOption::KeepCount, Ok(KEEP_COUNT_MAX..)) => Err(Errno::EINVAL),
         _ if default == 0 => Ok(u32::from(value != 0)),
         (_, Ok(value @ 1..)) => Ok(value),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Whether it is an int that is known here.
+fn knows(level: i32, name: i32) -> bool {
+    OFFLOADED.iter().any(|(l, n, _, _)| (*l, *n) == (level, name)) || REMEMBERED.contains(&(level, name))
 }
 
 fn put(out: &mut [u8], value: &[u8]) -> usize {
@@ -271,6 +283,7 @@ impl Socket {
                 self.settings.lock().max_pacing = Some(rate);
                 self.tell_engine(level, FlowOption::MaxPacingRate, pacing_entry(rate));
             }
+            _ if !knows(level, name) => return Err(Errno::ENOPROTOOPT),
             _ => return self.set_int_option(level, name, int(value)?),
         }
         Ok(())
@@ -280,22 +293,20 @@ impl Socket {
         let found = OFFLOADED.iter().position(|(l, n, _, _)| (*l, *n) == (level, name));
         if let Some(at) = found {
             let (_, _, option, default) = OFFLOADED[at];
-            let value = offloaded_value(option, default, value)?;
+            let value = offloaded_value(level, option, default, value)?;
             self.settings.lock().offloaded[at] = Some(value);
             self.tell_engine(level, option, value);
             return Ok(());
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
-        if level == libc::IPPROTO_TCP
-            && (name == libc::TCP_MAXSEG && !MAXSEG.contains(&value)
-                || name == libc::TCP_SYNCNT && !(1..=127).contains(&value))
-        {
+        let is_segment = (level, name) == (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
+        if is_segment && value != 0 && !MAXSEG.contains(&value) {
             return Err(Errno::EINVAL);
         }
         if level == libc::IPPROTO_TCP && !self.may_set_fast_open(name, value) {
             return Err(Errno::EINVAL);
         }
-        let is_flag = level == libc::SOL_SOCKET && !matches!(name, libc::SO_PRIORITY | libc::SO_MARK);
+        let is_flag = at == OOB_INLINE || (level, name) == (libc::IPPROTO_TCP, libc::TCP_QUICKACK);
         let value = if is_flag { i32::from(value != 0) } else { value };
         self.settings.lock().remembered[at] = Some(value);
         if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
@@ -313,8 +324,10 @@ impl Socket {
     /// Whether this is no option of Fast Open's, or one that may be set now and so: for a connection it is too late.
     fn may_set_fast_open(&self, name: i32, value: i32) -> bool {
         match name {
-            libc::TCP_FASTOPEN => value >= 0 && self.kind() != Kind::Stream,
-            libc::TCP_FASTOPEN_CONNECT => matches!(value, 0 | 1) && self.kind() == Kind::Fresh,
+            libc::TCP_FASTOPEN => value >= 0 && self.has_no_connection(),
+            libc::TCP_FASTOPEN_CONNECT => {
+                matches!(value, 0 | 1) && self.has_no_connection() && self.kind() != Kind::Listener
+            }
             _ => true,
         }
     }
@@ -366,6 +379,10 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Ok(put(out, &self.congestion_name())),
             (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => return Ok(self.get_pacing_rate(out)),
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(put(out, &self.tcp_info())),
+            (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => {
+                let (info, len) = self.congestion_info();
+                return Ok(put(out, &info[..len]));
+            }
             _ => self.get_int_option(level, name)?,
         };
         Ok(put(out, &int.to_ne_bytes()))
@@ -384,7 +401,10 @@ impl Socket {
 
     fn get_int_option(&self, level: i32, name: i32) -> Result<i32, Errno> {
         if let Some(at) = OFFLOADED.iter().position(|(l, n, _, _)| (*l, *n) == (level, name)) {
-            return Ok(self.settings.lock().offloaded[at].unwrap_or(OFFLOADED[at].3) as i32);
+            let value = self.settings.lock().offloaded[at].unwrap_or(OFFLOADED[at].3);
+            // What only engines know is as 1.
+            let is_flag = OFFLOADED[at].2 == FlowOption::SoftErrors;
+            return Ok(if is_flag { value.min(1) } else { value } as i32);
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
         let default = REMEMBERED_DEFAULTS.iter().find(|(option, _)| *option == (level, name));
@@ -418,6 +438,16 @@ impl Socket {
         put(out, &u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes())
     }
 
+    /// Whether both directions are open: TCP_ESTABLISHED.
+    pub fn is_established(&self) -> bool {
+        self.kind() == Kind::Stream && self.state() == ESTABLISHED
+    }
+
+    /// Whether it has no connection (any more): what has to be set before one may be set now.
+    pub fn has_no_connection(&self) -> bool {
+        self.kind() != Kind::Stream || self.state() == CLOSED
+    }
+
     /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.
     pub(super) fn state(&self) -> u8 {
         match self.flow_info().map_or(0, |info| info.state) {
@@ -428,50 +458,10 @@ impl Socket {
     }
 
     pub(super) fn flow_info(&self) -> Option<FlowInfo> {
-        let (mut queue, slot) = self.lock_home()?;
-        let flow = queue.stream(slot, self).map(|(_, stream)| stream.flow)?;
+        let (mut queue, place) = self.lock_home()?;
+        let flow = queue.stream(place, self).map(|(_, stream)| stream.flow)?;
         Some(queue.flow_info(flow))
     }
-
-    /// `struct tcp_info` as far as the engine tells: state, MSS, round-trip time, congestion window, retransmits.
-    fn tcp_info(&self) -> [u8; 104] {
-        let info = self.flow_info().unwrap_or_default();
-        let mut out = [0; 104];
-        // Offsets of the kernel's structure (include/uapi/linux/tcp.h), whose order never changes.
-        const OPTIONS: usize = 5;
-        const SND_MSS: usize = 16;
-        const RCV_MSS: usize = 20;
-        const UNACKED: usize = 24;
-        const RTT: usize = 68;
-        const RTTVAR: usize = 72;
-        const SND_CWND: usize = 80;
-        const ADVMSS: usize = 84;
-        const TOTAL_RETRANS: usize = 100;
-        let mss = u32::from(info.mss);
-        let unsent = self.with_stream(|io, stream, _| stream.outstanding(io)).unwrap_or(0);
-        out[OPTIONS] = tcpi_options(info.flags);
-        out[0] = if self.kind() == Kind::Listener { 10 } else { self.state() };
-        for (at, value) in [
-            (SND_MSS, mss),
-            (RCV_MSS, mss),
-            (UNACKED, unsent.div_ceil(mss.max(1))),
-            (RTT, info.srtt_us),
-            (RTTVAR, info.rttvar_us),
-            (SND_CWND, info.cwnd / mss.max(1)),
-            (ADVMSS, mss),
-            (TOTAL_RETRANS, info.retransmits),
-        ] {
-            out[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        }
-        out
-    }
-}
-
-/// TCPI_OPT_TIMESTAMPS and its like.
-fn tcpi_options(flags: u8) -> u8 {
-    let bits =
-        [(FLOW_TIMESTAMPS, 1), (FLOW_SACK, 2), (FLOW_WINDOW_SCALE, 4), (FLOW_ECN, 8), (FLOW_SYN_DATA, 32)];
-    bits.into_iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, bit)| all | bit)
 }
 
 fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
@@ -485,12 +475,6 @@ fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_both_ends_agreed_on_is_told_in_linux_s_bits() {
-        assert_eq!(tcpi_options(FLOW_TIMESTAMPS | FLOW_WINDOW_SCALE | 1), 5);
-        assert_eq!(tcpi_options(FLOW_SACK | FLOW_ECN), 10);
-    }
 
     #[test]
     fn a_socket_without_a_connection_keeps_options_for_later() {

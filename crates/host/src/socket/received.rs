@@ -3,13 +3,14 @@
 //! Owned by [`crate::socket::stream`]. Octets lie in the session's region when the engine brought them, in the memory of
 //! a channel when the peer put them there, or here, when another session had them before.
 
+use crate::program_memory;
 use crate::queue::QueueIo;
 use crate::socket::direct::Direct;
 use crate::socket::slices::Scatter;
 use std::collections::VecDeque;
 use toe_abi::entry::{MemRange, RANGE_LEN_MAX};
 use toe_abi::errno::Errno;
-use toe_ring::OutOfRange;
+use toe_ring::{OutOfRange, Region};
 
 /// Where received octets lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,17 +167,22 @@ impl Received {
             let skipped = skip.min(range.len as usize);
             skip -= skipped;
             let there = range.len as usize - skipped;
-            let taken = into.fill(there.min(most), |done, to| {
+            let outcome = into.fill(there.min(most), |done, to| {
                 let from = range.offset + (skipped + done) as u64;
-                let outcome = match source {
-                    Source::Engine => io.region.read(from, to),
+                match source {
+                    Source::Engine => read_region(&io.region, from, to),
                     Source::Channel => {
-                        direct.map_or(Err(OutOfRange), |direct| direct.region().read(from, to))
+                        direct.map_or(Err(Errno::EIO), |direct| read_region(direct.region(), from, to))
                     }
                     Source::Carried => read_slice(&self.carried, from, to),
-                };
-                outcome.map_err(|OutOfRange| Errno::EIO)
-            })? as u32;
+                }
+            });
+            let taken = match outcome {
+                Ok(taken) => taken as u32,
+                // What came before it is the program's already.
+                Err(_) if copied.all() > 0 => break,
+                Err(errno) => return Err(errno),
+            };
             copied.add(*source, taken);
             most -= taken as usize;
             if (taken as usize) < there || most == 0 && peek {
@@ -202,8 +208,16 @@ impl Received {
     }
 }
 
-fn read_slice(octets: &[u8], from: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
-    let from = from as usize;
-    to.copy_from_slice(octets.get(from..from + to.len()).ok_or(OutOfRange)?);
-    Ok(())
+/// Out of memory that is shared with another process, as `Region::read`, into a program's, which may not be there.
+fn read_region(region: &Region, from: u64, to: &mut [u8]) -> Result<(), Errno> {
+    let lent = region.lend(from, to.len()).map_err(|OutOfRange| Errno::EIO)?;
+    // SAFETY: needed because the program's memory may not be there. Nothing but the copy's end is looked at before it is the
+    // program's again; a region and a program's buffer are apart.
+    unsafe { program_memory::copy(to.as_mut_ptr(), lent.as_ptr().cast(), to.len()) }
+}
+
+fn read_slice(octets: &[u8], from: u64, to: &mut [u8]) -> Result<(), Errno> {
+    let octets = octets.get(from as usize..from as usize + to.len()).ok_or(Errno::EIO)?;
+    // SAFETY: needed as above; our own memory and the program's are apart.
+    unsafe { program_memory::copy(to.as_mut_ptr(), octets.as_ptr(), octets.len()) }
 }

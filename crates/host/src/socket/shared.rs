@@ -3,13 +3,17 @@
 
 use super::stream::Link;
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
-use crate::fork;
 use crate::queue::Queue;
+use crate::slots::Place;
+use crate::{fd_table, fork};
 use rustix::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
 const LOCAL: u8 = 255;
+
+/// How often the engine is asked to take a connection back that it has to say something of first.
+const TRIES: u32 = 100;
 
 static EVER_CARRIED: AtomicBool = AtomicBool::new(false);
 
@@ -32,12 +36,38 @@ impl Socket {
     /// can reach: whoever gets the descriptor must not have to wait until this process makes a call.
     pub fn let_others_finish(&'static self) {
         self.with_stream(|_, _, _| ());
-        let Some((mut queue, slot)) = self.lock_home() else { return };
-        let Some((_, stream)) = queue.stream(slot, self) else { return };
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        let Some((_, stream)) = queue.stream(place, self) else { return };
         let flow = (stream.link == Link::Open && !stream.let_go).then_some(stream.flow);
         // One between programs may get a channel later.
-        if flow.is_some_and(|flow| queue.flow_info(flow).port == LOCAL) {
-            queue.relinquish(slot);
+        let may_be_direct = flow.is_some_and(|flow| queue.flow_info(flow).port == LOCAL);
+        drop(queue);
+        if may_be_direct {
+            self.relinquish();
+        }
+    }
+
+    /// Gives the connection back to the engine. Waits for what its peer has said to send, without a lock.
+    pub(super) fn relinquish(&self) {
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        if queue.stream(place, self).is_none() {
+            return;
+        }
+        queue.relinquish(place);
+        let must_yield =
+            |queue: &mut Queue| queue.stream(place, self).is_some_and(|(_, stream)| stream.must_yield);
+        for _ in 0..TRIES {
+            if !must_yield(&mut queue) {
+                break;
+            }
+            drop(queue);
+            let Some(home) = self.home() else { return };
+            // Takes what the engine has to say first, too.
+            home.wait_until_left();
+            queue = home.lock();
+            if must_yield(&mut queue) {
+                queue.relinquish(place);
+            }
         }
     }
 
@@ -56,21 +86,21 @@ impl Socket {
     /// the engine.
     pub(crate) fn give_back_carried(&'static self) {
         if self.carries.load(Ordering::Relaxed)
-            && let Some((mut queue, slot)) = self.lock_home()
+            && let Some((mut queue, place)) = self.lock_home()
         {
-            self.give_back_carried_of(&mut queue, slot);
+            self.give_back_carried_of(&mut queue, place);
         }
     }
 
-    pub(super) fn give_back_carried_of(&self, queue: &mut Queue, slot: u32) {
+    pub(super) fn give_back_carried_of(&self, queue: &mut Queue, place: Place) {
         if !self.carries.load(Ordering::Relaxed) {
             return;
         }
-        let Some((_, stream)) = queue.stream(slot, self) else { return };
+        let Some((_, stream)) = queue.stream(place, self) else { return };
         let still = stream.link == Link::Open && !stream.let_go && stream.received.private() > 0;
         self.carries.store(false, Ordering::Relaxed);
         if still {
-            queue.relinquish(slot);
+            queue.relinquish(place);
         }
     }
 
@@ -83,15 +113,23 @@ impl Socket {
     }
 
     /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode` of
-    /// `device`.
-    pub fn find_shared(device: u64, inode: u64) -> Option<&'static Socket> {
+    /// `device`. `fd`, which is that file, too, counts as one of its descriptors from here on: another thread may be about to
+    /// close the last one.
+    pub fn install_shared(device: u64, inode: u64, fd: RawFd) -> Option<&'static Socket> {
         let registry = REGISTRY.lock();
         // What was there at a fork is shared without a word; another socket for it would be two in one process.
         registry.all.iter().for_each(|socket| socket.note_file());
         let same = |socket: &&&Socket| {
             socket.inode.load(Ordering::Relaxed) == inode && socket.device.load(Ordering::Relaxed) == device
         };
-        registry.all.iter().filter(|_| inode != 0).find(same).copied()
+        let found = registry.all.iter().filter(|_| inode != 0).find(same).copied()?;
+        let joined = found
+            .references
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 0).then_some(count + 1));
+        // One whose last descriptor has gone is about to be another socket.
+        joined.ok()?;
+        fd_table::put_socket(fd, found);
+        Some(found)
     }
 
     pub fn set_nonblocking(&self, on: bool) {
@@ -107,9 +145,25 @@ impl Socket {
         self.nonblocking.load(Ordering::Relaxed)
     }
 
+    /// What `ask` says of one of its descriptors. Another thread may close that meanwhile, and the number be another file's at
+    /// once; but it is closed only after the socket has been told (`drop_reference`), so then another one is asked.
+    pub(super) fn of_descriptor<R>(&self, ask: impl Fn(RawFd) -> R) -> R {
+        loop {
+            let fd = self.fd.load(Ordering::Acquire);
+            let answer = ask(fd);
+            if self.fd.load(Ordering::Acquire) == fd {
+                return answer;
+            }
+        }
+    }
+
+    /// One of its descriptors, for telling the user.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        Some(self.fd.load(Ordering::Relaxed)).filter(|fd| *fd != super::NO_FD)
+    }
+
     fn shared_nonblocking(&self) -> bool {
-        let fd = self.fd.load(Ordering::Relaxed);
-        let flags = crate::sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        let flags = self.of_descriptor(|fd| crate::sys::fcntl(fd, libc::F_GETFL, 0)).unwrap_or(0);
         // A twin is non-blocking for the library's sake when it is marked so.
         let for_library = self.kind() == Kind::Listener && flags & TWIN_MARK != 0;
         flags & libc::O_NONBLOCK != 0 && !for_library

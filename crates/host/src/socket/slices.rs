@@ -1,5 +1,6 @@
 //! Walking over a program's scattered buffers, for `readv` and `writev` and everything else.
 
+use crate::program_memory;
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 
@@ -23,20 +24,24 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.left
     }
 
-    /// Fills up to `max` octets: `copy(done, piece)` writes the octets from `done` on into `piece`. Returns how many.
+    /// Fills up to `max` octets: `copy(done, piece)` writes the octets from `done` on into `piece`. Returns how many. After an
+    /// error it is as if none had been.
     pub fn fill(
         &mut self,
         max: usize,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
-        let mut done = 0;
+        let (mut done, before) = (0, (self.index, self.offset, self.left));
         while done < max
             && let Some(slice) = self.slices.get_mut(self.index)
         {
             let room = &mut slice[self.offset..];
             let len = room.len().min(max - done);
             if len > 0 {
-                copy(done, &mut room[..len])?;
+                if let Err(errno) = copy(done, &mut room[..len]) {
+                    (self.index, self.offset, self.left) = before;
+                    return Err(errno);
+                }
                 done += len;
                 self.left -= len;
                 self.offset += len;
@@ -68,6 +73,21 @@ impl<'a, 'b> Gather<'a, 'b> {
     /// Octets that are left.
     pub fn left(&self) -> usize {
         self.left
+    }
+
+    /// EFAULT: the next `left` octets are not all there to be read. Linux takes a piece in whole or not at all, too.
+    pub fn check_next(&self, mut left: usize) -> Result<(), Errno> {
+        let mut offset = self.offset;
+        for slice in self.slices.iter().skip(self.index) {
+            let rest = &slice[core::mem::take(&mut offset)..];
+            let len = rest.len().min(left);
+            program_memory::check(rest.as_ptr(), len)?;
+            left -= len;
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Takes up to `max` octets: `copy(done, piece)` puts `piece` where the octets from `done` on belong. Returns how

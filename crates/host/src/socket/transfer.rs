@@ -80,7 +80,7 @@ impl Socket {
         let mut attempt = || {
             let room = into.left();
             let has = |stream: &stream::Stream| stream.unread() >= room;
-            let step = self.with_ready_stream(has, |io, stream, slot| {
+            let step = self.with_ready_stream(has, |io, stream, place| {
                 let patient = flags.wait_all && !flags.dont_wait && !nonblocking;
                 let at_least = match flags.wait_all {
                     true if patient || !flags.peek => all,
@@ -90,7 +90,7 @@ impl Socket {
                 };
                 // What was copied makes room for more to come; so all but a peek take it bit by bit.
                 let target = if flags.peek { at_least } else { 1 };
-                (stream.recv(io, slot, &mut into, target, flags.peek), at_least)
+                (stream.recv(io, place, &mut into, target, flags.peek), at_least)
             });
             let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
             match step {
@@ -136,7 +136,8 @@ impl Socket {
         self.with_stream(|io, stream, _| stream.recv_urgent(io, peek)).unwrap_or(Err(Errno::ENOTCONN))
     }
 
-    fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
+    /// MSG_TRUNC: throws `len` octets away as a receive would take them.
+    pub fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
         if len == 0 {
             // It waits as a receive of one octet does.
             return self.recv(&mut [], RecvFlags { discard: false, ..flags });
@@ -293,25 +294,34 @@ impl Socket {
         });
         // The engine answers what comes now, so it must not come through a channel.
         if shut.ok_or(Errno::ENOTCONN)??
-            && let Some((mut queue, slot)) = self.lock_home()
-            && queue.stream(slot, self).is_some()
+            && let Some((mut queue, place)) = self.lock_home()
+            && queue.stream(place, self).is_some()
         {
-            queue.leave(slot);
+            queue.leave(place);
         }
         Ok(())
     }
 
-    /// SO_LINGER: waits until all is acknowledged, `time` at most.
+    /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With octets left unread there
+    /// is nothing to wait for: the connection is reset.
     pub(super) fn wait_drained(&'static self, time: Duration) {
         let look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _| {
-            let done = stream.outstanding(io) == 0 || stream.link != Link::Open;
-            if !done && stream.direct.is_some() {
-                // Nobody tells of octets that were read out of a channel.
+            let is_open = stream.link == Link::Open;
+            if is_open && stream.unread() == 0 && !stream.write_shut {
+                stream.write_shut = true;
+                io.command(Command::ShutdownSend { flow: stream.flow });
+            }
+            let is_over = !is_open || stream.unread() > 0;
+            let is_acknowledged = stream.outstanding(io) == 0 && io.end_is_acknowledged(stream.flow);
+            if !is_over && !is_acknowledged {
+                // Nobody tells of octets that were read out of a channel, nor of the end.
                 stream.retry_soon();
             }
-            done
+            is_over || is_acknowledged
         };
         let done = || self.with_stream(look).unwrap_or(true);
-        let _ = block_on(self.block(Some(time)), &mut || Ok(done().then_some(())));
+        // The descriptor is to be closed, whatever comes.
+        let on = BlockOn { restartable: false, ..self.block(Some(time)) };
+        let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

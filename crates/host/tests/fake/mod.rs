@@ -24,6 +24,7 @@ use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{QueueSetLayout, RegionLayout};
 use toe_abi::register::HostRegisters;
+use toe_abi::tcp_info::FlowDetail;
 use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
 use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region, irq_pair};
 use zerocopy::{FromBytes, IntoBytes};
@@ -294,6 +295,12 @@ impl Engine {
         self.with(0, |session| {
             session.region.write_record(LAYOUT.flow_info(flow.slot()), &info).expect("a slot of the table");
         });
+    }
+
+    /// Writes down how a flow's TCP stands.
+    pub fn write_detail(&self, flow: FlowId, detail: &FlowDetail) {
+        let at = LAYOUT.flow_detail(flow.slot());
+        self.with(0, |session| session.region.write_record(at, detail).expect("a slot of the table"));
     }
 
     /// Changes what the engine tells of a flow.

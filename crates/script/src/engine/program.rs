@@ -200,8 +200,8 @@ impl Program {
                 Outcome::Number(i64::from(socket.urgent == Some(socket.read)))
             }
             Call::ErrorIs(_) => Outcome::Error(self.take_error(cx, at)),
-            Call::State(_) => Outcome::State(state(cx.engine, conn)),
-            Call::Info(name, _) => Outcome::Number(number_of(&report(cx.engine, at)?, *name)),
+            Call::State(_) => Outcome::State(state(cx, conn)),
+            Call::Info(name, _) => Outcome::Number(number_of(&report(cx, at)?, *name)),
         })
     }
 
@@ -429,16 +429,16 @@ impl Program {
 }
 
 /// What `toe ss -i` shows of the connection.
-fn report(engine: &Engine, at: usize) -> Result<TcpReport, StackError> {
+fn report(cx: &Cx<'_>, at: usize) -> Result<TcpReport, StackError> {
     let port = far_port(ConnName(at as u8));
-    let mut sockets = engine.sockets().into_iter();
+    let mut sockets = cx.engine.sockets(cx.now).into_iter();
     let found = sockets.find_map(|socket| socket.tcp.filter(|_| socket.remote.port() == port));
     found.ok_or_else(|| StackError("there is no such connection".to_owned()))
 }
 
 /// The state of a connection, which the program may not have any more.
-fn state(engine: &Engine, conn: ConnName) -> StateName {
-    let sockets = engine.sockets();
+fn state(cx: &Cx<'_>, conn: ConnName) -> StateName {
+    let sockets = cx.engine.sockets(cx.now);
     let found = sockets.iter().find(|socket| !socket.listener && socket.remote.port() == far_port(conn));
     found.map_or(StateName::Closed, |socket| StateName::of_ss(socket.state))
 }

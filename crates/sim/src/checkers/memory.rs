@@ -35,7 +35,7 @@ fn free_anchors_are_free(node: &Node) -> Result<(), String> {
 pub fn all_came_back(node: &Node) -> Result<(), String> {
     let engine = &node.engine;
     if engine.flow_count() > 0 {
-        return Err(format!("connections are left: {:?}", engine.sockets()));
+        return Err(format!("connections are left: {:?}", engine.sockets(toe_base::Instant::ZERO)));
     }
     let staging = engine.session_view(SessionId(0)).receive_memory_used;
     if staging > 0 {

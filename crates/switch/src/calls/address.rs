@@ -1,5 +1,6 @@
 //! bind, connect, listen, accept, getsockname, getpeername, shutdown. The decisions are `connect.rs` and `listen.rs`.
 
+use super::cancel::point;
 use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
@@ -7,7 +8,7 @@ use crate::ffi::{errno, fail, family, guarded, last_errno, read_endpoint, read_i
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
-use crate::{listen as listening, real};
+use crate::{adopt, listen as listening, real};
 use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use toe::socket::Shutdown;
@@ -96,9 +97,9 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
             false => Verdict::Pass,
         },
         // SAFETY: the program's arguments, handed on.
-        None => guarded(failed, || unsafe { connect::undecided(fd, addr, len) }),
+        None => point(failed, || unsafe { connect::undecided(fd, addr, len) }),
         // SAFETY: as above.
-        Some(socket) => guarded(failed, || unsafe { connect::again(fd, socket, addr, len) }),
+        Some(socket) => point(failed, || unsafe { connect::again(fd, socket, addr, len) }),
     };
     match verdict {
         Verdict::Done(result) => result,
@@ -173,9 +174,10 @@ pub unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    adopt::on_use(fd);
     if let Some(socket) = listener(fd) {
         // SAFETY: the program's arguments, handed on.
-        return guarded(-1, || unsafe { listening::accept(fd, socket, addr, len, flags) });
+        return point(-1, || unsafe { listening::accept(fd, socket, addr, len, flags) });
     }
     if stream(fd).is_some() {
         return fail(Errno::EINVAL);

@@ -1,13 +1,15 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
+use super::cancel::point;
 use super::{fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
-use crate::ffi::{Vectors, errno, fail, guarded, length, slice, slice_mut};
-use crate::why::Reason;
+use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, slice, slice_mut};
+use crate::why::{self, Decided, Reason};
 use crate::{adopt, real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
+use toe::program_memory::{self, check};
 use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::{Errno, fd_table, sys};
 
@@ -36,7 +38,18 @@ pub fn receive(socket: &'static Socket, into: &mut [IoSliceMut<'_>], flags: c_in
     if flags & libc::MSG_OOB != 0 {
         return receive_urgent(socket, into, flags);
     }
-    socket.recv(into, recv_flags(flags)?)
+    explained(socket, socket.recv(into, recv_flags(flags)?))
+}
+
+/// Notes it where `toe why` finds it when a connection that another process had cannot go on in this one.
+fn explained(socket: &'static Socket, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    if result == Err(Errno::ENOBUFS)
+        && let Some(fd) = socket.descriptor()
+    {
+        let engine = socket.engine().index() as u8;
+        why::set(fd, Decided { engine, ..Decided::new(why::Stack::Engine, Reason::OverQuota) });
+    }
+    result
 }
 
 /// One octet at most; with no room for it, it is taken all the same.
@@ -49,7 +62,8 @@ fn receive_urgent(
     match into.iter_mut().find(|slice| !slice.is_empty()) {
         Some(slice) => {
             if flags & libc::MSG_TRUNC == 0 {
-                slice[0] = octet;
+                // SAFETY: the program's buffer, which it wants filled.
+                unsafe { program_memory::write(slice.as_mut_ptr(), octet) }?;
             }
             Ok(1)
         }
@@ -64,7 +78,7 @@ pub fn transmit(socket: &'static Socket, from: &[IoSlice<'_>], flags: c_int) -> 
     {
         return Err(error);
     }
-    let result = socket.send(from, send_flags(flags)?);
+    let result = explained(socket, socket.send(from, send_flags(flags)?));
     if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         sys::raise_sigpipe();
     }
@@ -74,7 +88,11 @@ pub fn transmit(socket: &'static Socket, from: &[IoSlice<'_>], flags: c_int) -> 
 /// # Safety
 /// `buf` is writable for `len` octets.
 unsafe fn receive_one(socket: &'static Socket, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    guarded(-1, || {
+    point(-1, || {
+        if buf.is_null() && flags & (libc::MSG_TRUNC | libc::MSG_OOB) == libc::MSG_TRUNC {
+            // So many octets are thrown away; there is no buffer to look at.
+            return length(recv_flags(flags).and_then(|how| socket.discard(len.min(RW_MAX), how)));
+        }
         // SAFETY: the caller's promise.
         let mut into = [IoSliceMut::new(unsafe { slice_mut(buf, len) })];
         length(receive(socket, &mut into, flags))
@@ -84,7 +102,7 @@ unsafe fn receive_one(socket: &'static Socket, buf: *mut c_void, len: size_t, fl
 /// # Safety
 /// `buf` is readable for `len` octets.
 unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    guarded(-1, || {
+    point(-1, || {
         // SAFETY: the caller's promise.
         let from = [IoSlice::new(unsafe { slice(buf, len) })];
         length(transmit(socket, &from, flags))
@@ -177,7 +195,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
     let result = unsafe { receive_one(socket, buf, len, flags) };
     if result >= 0 && !addr.is_null() && !addr_len.is_null() {
         // SAFETY: as recvfrom(2) asks.
-        unsafe { addr_len.write(0) };
+        if let Err(error) = unsafe { program_memory::write(addr_len, 0) } {
+            return fail(error) as ssize_t;
+        }
     }
     result
 }
@@ -226,7 +246,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
             }
         },
         // SAFETY: as above.
-        Some(socket) => guarded(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
+        Some(socket) => point(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
     }
 }
 
@@ -238,7 +258,7 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
         // SAFETY: the program's arguments, handed on.
         None => unsafe { real::writev(fd, iov, count) },
         // SAFETY: as above.
-        Some(socket) => guarded(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
+        Some(socket) => point(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
     }
 }
 
@@ -305,7 +325,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         }
     };
     // SAFETY: the program's arguments, handed on.
-    guarded(-1, || length(unsafe { receive_message(socket, message, flags) }))
+    point(-1, || length(unsafe { receive_message(socket, message, flags) }))
 }
 
 /// The descriptors that came with a message may be an engine's.
@@ -328,10 +348,8 @@ unsafe fn receive_message(
     message: *mut msghdr,
     flags: c_int,
 ) -> Result<usize, Errno> {
-    if message.is_null() {
-        return Err(errno(libc::EFAULT));
-    }
-    // SAFETY: the caller's promise; not null.
+    check(message, 1)?;
+    // SAFETY: the caller's promise; it is there.
     let message = unsafe { &mut *message };
     // SAFETY: as above.
     let len = unsafe { receive_vectors(socket, message.msg_iov, message.msg_iovlen, flags) }?;
@@ -352,22 +370,22 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
         // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
         unsafe {
             note_passed(message);
-            if message.is_null() || !fast_open::is_asked(fd, flags) {
+            if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
                 return real::sendmsg(fd, message, flags);
             }
             let to = ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen);
             let (iov, count) = ((*message).msg_iov, (*message).msg_iovlen);
             let kernel = || real::sendmsg(fd, message, flags);
             return fast_open::connect_sending(fd, to, flags, kernel, |socket, flags| {
-                guarded(-1, || length(transmit_vectors(socket, iov, count, flags)))
+                point(-1, || length(transmit_vectors(socket, iov, count, flags)))
             });
         }
     };
-    if message.is_null() {
-        return fail(errno(libc::EFAULT)) as ssize_t;
+    if let Err(error) = check(message, 1) {
+        return fail(error) as ssize_t;
     }
-    // SAFETY: the program's arguments, handed on; not null.
-    guarded(-1, || unsafe {
+    // SAFETY: the program's arguments, handed on; it is there.
+    point(-1, || unsafe {
         length(transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags))
     })
 }
@@ -378,8 +396,12 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
 /// # Safety
 /// `message` is valid with its control data, if it has any.
 unsafe fn note_passed(message: *const msghdr) {
-    // SAFETY: the caller's promise.
-    if message.is_null() || unsafe { (*message).msg_controllen == 0 || (*message).msg_control.is_null() } {
+    if check(message, 1).is_err() {
+        return;
+    }
+    // SAFETY: the caller's promise; it is there.
+    let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+    if len == 0 || check(control.cast::<u8>(), len).is_err() {
         return;
     }
     guarded((), || {
@@ -437,11 +459,15 @@ pub unsafe extern "C-unwind" fn recvmmsg(
             came
         };
     };
-    guarded(-1, || {
+    point(-1, || {
         let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
         let mut flags = flags & !libc::MSG_WAITFORONE;
         // SAFETY: as the kernel reads it.
-        let deadline = unsafe { timeout.as_ref() }.and_then(super::poll::duration_of).map(|d| sys::now() + d);
+        let time = match unsafe { super::poll::timeout_of(timeout) } {
+            Ok(time) => time,
+            Err(error) => return fail(error),
+        };
+        let deadline = time.map(|time| sys::now() + time);
         // Linux tells an error that waits before anything else, and one that comes later with the next call.
         let waits = if flags & libc::MSG_ERRQUEUE == 0 { socket.take_error() } else { Errno::OK };
         if !waits.is_ok() {
@@ -481,6 +507,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
         return unsafe {
             (0..(count as usize).min(crate::ffi::IOV_MAX))
+                .take_while(|n| check(messages.add(*n), 1).is_ok())
                 .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
             let sent = real::sendmmsg(fd, messages, count, flags);
             if sent > 0 && fast_open::is_asked(fd, flags) {
@@ -490,7 +517,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
             sent
         };
     };
-    guarded(-1, || {
+    point(-1, || {
         each_message(messages, count, |message| {
             // SAFETY: the program's arguments, handed on.
             unsafe { transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags) }
@@ -508,6 +535,9 @@ fn each_message(
     for n in 0..(count as usize).min(crate::ffi::IOV_MAX) {
         // SAFETY: the program's array has `count` messages.
         let message = unsafe { messages.add(n) };
+        if let Err(error) = check(message, 1) {
+            return if done == 0 { fail(error) } else { done };
+        }
         // SAFETY: as above.
         match each(unsafe { &raw mut (*message).msg_hdr }) {
             Ok(len) => {

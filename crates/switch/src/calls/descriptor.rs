@@ -10,7 +10,7 @@ use crate::why::{self, Reason, Stack as On};
 use crate::{fork, real};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use toe::stack::Stack;
-use toe::{Errno, fd_table, sys};
+use toe::{Errno, fd_table, program_memory, sys};
 
 /// `new` is a copy of `old` that the kernel has just made.
 fn copied(old: c_int, new: c_int) {
@@ -38,7 +38,10 @@ fn copied_to(old: c_int, new: c_int) {
     if state.has(State::SUBJECT) {
         socket_state::add(new, state.only(State::SUBJECT.with(State::INET6)));
     }
-    if state.has(State::TWIN) {
+    if state.has(State::INHERITED) && state.has(State::TWIN) {
+        // They become the engine's together, if they do.
+        socket_state::set(new, state.without(State::IN_EPOLL.with(State::REPORTED)));
+    } else if state.has(State::TWIN) {
         // To move both to an engine later, all copies would have to be known; a shared kernel socket is simply kept.
         for fd in [old, new] {
             socket_state::decided(fd);
@@ -205,6 +208,10 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::ioctl(fd, request, argument) };
     };
+    let asks = matches!(request, libc::FIONBIO | libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK);
+    if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {
+        return fail(program_memory::EFAULT);
+    }
     // SAFETY: all requests looked at here have an int there.
     let value = unsafe { argument.cast::<c_int>().as_mut() };
     let count = match (request, value) {
@@ -216,13 +223,20 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
             });
             return 0;
         }
-        (libc::FIONREAD | libc::TIOCOUTQ, _) if stream(fd).is_none() => return fail(Errno::EINVAL),
-        (libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK | libc::FIONBIO, None) => {
+        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, _) if stream(fd).is_none() => {
+            return fail(Errno::EINVAL);
+        }
+        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK | libc::FIONBIO, None) => {
             return fail(crate::ffi::errno(libc::EFAULT));
         }
         (libc::FIONREAD, Some(count)) => guarded(None, || Some((count, socket.unread()))),
         (libc::TIOCOUTQ, Some(count)) => guarded(None, || Some((count, socket.unsent()))),
+        (SIOCOUTQNSD, Some(count)) => guarded(None, || Some((count, socket.not_sent()))),
         (SIOCATMARK, Some(count)) => guarded(None, || Some((count, usize::from(socket.is_at_mark())))),
+        _ if OF_SOCKETS.contains(&request) && stream(fd).is_some() => {
+            // SAFETY: the program's arguments, handed on.
+            return guarded(-1, || unsafe { super::option_model::request(socket, request, argument) });
+        }
         _ => {
             // SAFETY: the program's arguments, handed on.
             let result = unsafe { real::ioctl(fd, request, argument) };
@@ -241,6 +255,21 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     }
 }
 
+/// The C library asks inside itself.
+///
+/// # Safety
+/// None beyond sockatmark(3)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
+    let mut is_at_mark: c_int = 0;
+    // SAFETY: a local.
+    let result = unsafe { ioctl(fd, SIOCATMARK, (&raw mut is_at_mark).cast()) };
+    if result < 0 { result } else { is_at_mark }
+}
+
 const SIOCATMARK: c_ulong = 0x8905;
+const SIOCOUTQNSD: c_ulong = 0x894b;
+/// What any socket answers and an anchor does not: about stamps, owners, interfaces and routes (linux/sockios.h).
+const OF_SOCKETS: core::ops::RangeInclusive<c_ulong> = 0x8900..=0x89ff;
 /// File status flags that a socket can have beside O_NONBLOCK and the access mode.
 const SOCKET_FLAGS: c_int = libc::O_ASYNC | libc::O_NOATIME;

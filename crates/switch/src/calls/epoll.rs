@@ -1,17 +1,18 @@
 //! epoll_create, epoll_ctl, epoll_wait and their relatives. The program's epoll descriptor is the kernel's, with the
 //! kernel's descriptors in it; the engine's sockets are added to it by the host library (`toe::epoll`), which also waits:
 //! even when all in the set is the kernel's, a thread that waits has to learn of a socket of the engine that another
-//! thread adds. So these waits are no points of thread cancellation.
+//! thread adds.
 
+use super::cancel::point;
 use super::open::is_new;
 use super::poll::{timeout_ms, timeout_of};
-use crate::ffi::{errno, fail, guarded, number, status};
+use crate::ffi::{fail, guarded, number, status};
 use crate::socket_state::{self, State};
-use crate::{fork, init, real};
+use crate::{adopt, fork, init, real};
 use core::ffi::c_int;
 use core::time::Duration;
 use libc::{epoll_event, sigset_t, timespec};
-use toe::{Errno, epoll, fd_table};
+use toe::{Errno, epoll, fd_table, program_memory};
 
 /// # Safety
 /// None beyond epoll_create(2)'s.
@@ -48,6 +49,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    adopt::on_use(fd);
     if fd_table::get(fd).is_some() {
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));
@@ -69,8 +71,8 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 /// As epoll_ctl(2).
 unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Result<(), Errno> {
     // Linux reads the event before it looks at the descriptors.
-    if op != libc::EPOLL_CTL_DEL && event.is_null() {
-        return Err(errno(libc::EFAULT));
+    if op != libc::EPOLL_CTL_DEL {
+        program_memory::check(event, 1)?;
     }
     if fd_table::epoll_set(epoll).is_none() {
         // Not known to be one: the kernel says what is wrong with it, if something is.
@@ -88,6 +90,9 @@ unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -
     }
 }
 
+/// Events for which a program's memory is looked at before a wait: one page of them.
+const ROOM_LOOKED_AT: usize = 4096 / size_of::<epoll_event>();
+
 /// Waits in a set that the host library knows.
 ///
 /// # Safety
@@ -102,14 +107,16 @@ unsafe fn wait(
     let Some(room) = usize::try_from(count).ok().filter(|&room| room > 0) else {
         return fail(Errno::EINVAL);
     };
-    if events.is_null() {
-        return fail(errno(libc::EFAULT));
+    // What it has room for beyond the first few is looked at when it is needed, by Linux too.
+    let first = room.min(ROOM_LOOKED_AT);
+    if program_memory::check(events, first).is_err() {
+        return fail(program_memory::EFAULT);
     }
     // SAFETY: the caller's promise. Events are plain data that the program has to give memory for, not values.
     let events = unsafe { core::slice::from_raw_parts_mut(events, room) };
     // SAFETY: the caller's promise.
     let mask = unsafe { mask.as_ref() };
-    guarded(-1, || {
+    point(-1, || {
         number(timeout.and_then(|time| epoll::wait(epoll, events, time, mask)).map(|ready| ready as c_int))
     })
 }

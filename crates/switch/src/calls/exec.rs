@@ -1,11 +1,14 @@
 //! exec and posix_spawn: a program that gets an engine's socket from this one must be under the switch layer, too, or it has
 //! a descriptor that it can do nothing with. Programs that make an environment of their own for what they execute (nginx's
-//! upgrade, systemd-socket-activate) leave out what `toe run` has put there; it is put back, and only when a socket of an
-//! engine's goes along.
+//! upgrade, systemd-socket-activate, Dovecot) leave out what `toe run` has put there. It is put back when a socket of an
+//! engine's goes along, and when all of it is gone, as sockets may come in messages later; who takes out the preloaded library
+//! alone means it.
+//!
+//! The C library's own functions execute inside it, so each of them is defined here: by [`execve`] and [`execvpe`].
 
 use crate::ffi::guarded;
 use crate::listen::goes_over_exec;
-use crate::{init, real};
+use crate::{fork, init, real};
 use core::ffi::{CStr, c_char, c_int};
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use std::ffi::CString;
@@ -15,11 +18,12 @@ use toe::{fd_table, sys};
 /// The variables of `toe run`, as NAME=value.
 static OURS: OnceLock<Vec<CString>> = OnceLock::new();
 
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "LD_PRELOAD",
     toe_abi::place::ENGINE_VARIABLE,
     toe_abi::policy::POLICY_VARIABLE,
     toe_abi::why::TALLY_VARIABLE,
+    toe_abi::why::OWN_CALLS_VARIABLE,
     "TOE_DEBUG",
 ];
 
@@ -53,9 +57,6 @@ fn is_directory(fd: c_int) -> bool {
 /// `envp` is null or an array of strings that ends with null.
 unsafe fn completed(envp: *const *mut c_char) -> Option<Vec<*mut c_char>> {
     let ours = OURS.get().filter(|_| init::has_engine() && !init::disabled())?;
-    if !passes_sockets() {
-        return None;
-    }
     let mut all = Vec::new();
     // SAFETY: the caller's promise.
     unsafe {
@@ -72,7 +73,7 @@ unsafe fn completed(envp: *const *mut c_char) -> Option<Vec<*mut c_char>> {
             .any(|entry| name_of(unsafe { CStr::from_ptr(*entry) }.to_bytes()) == name_of(wanted.to_bytes()))
     };
     let missing: Vec<&CString> = ours.iter().filter(|variable| !has(variable)).collect();
-    if missing.is_empty() {
+    if missing.is_empty() || missing.len() < ours.len() && !passes_sockets() {
         return None;
     }
     all.extend(missing.into_iter().map(|variable| variable.as_ptr().cast_mut()));
@@ -87,6 +88,10 @@ macro_rules! executing {
             /// As the call of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
+                // What only this program could reach, the next one is to read. A child of vfork has nothing of its own.
+                if !fork::in_vfork_child() {
+                    guarded((), toe::fork::before_child);
+                }
                 // SAFETY: the program's environment.
                 let completed = guarded(None, || unsafe { completed($envp.cast()) });
                 let $envp = completed.as_ref().map_or($envp.cast(), |all| all.as_ptr()).cast();
@@ -97,10 +102,113 @@ macro_rules! executing {
     };
 }
 
+unsafe extern "C" {
+    /// The program's environment as it is now.
+    static environ: *const *const c_char;
+}
+
+fn environment() -> *const *const c_char {
+    // SAFETY: needed because it is the C library's variable, which its own functions read in the same way.
+    unsafe { environ }
+}
+
+/// # Safety
+/// As execv(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe { execve(path, argv, environment()) }
+}
+
+/// # Safety
+/// As execvp(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    unsafe { execvpe(file, argv, environment()) }
+}
+
+/// execl, execlp and execle have their arguments one by one: five in registers, and the rest on the stack. They are put into
+/// one row (`first`, then `rest`), which ends with null; of execle the environment follows.
+///
+/// # Safety
+/// As the call that it is of: `first` has five pointers, and what follows is at `rest`.
+unsafe fn execute_listed(
+    file: *const c_char,
+    first: *const *const c_char,
+    rest: *const *const c_char,
+    how: Listed,
+) -> c_int {
+    const IN_REGISTERS: usize = 5;
+    // SAFETY: the caller's promise; nothing is read behind the null that ends the row, but execle's environment.
+    let nth = |n: usize| unsafe {
+        if n < IN_REGISTERS { first.add(n).read() } else { rest.add(n - IN_REGISTERS).read() }
+    };
+    let count = (0..).take_while(|n| !nth(*n).is_null()).count();
+    let argv: Vec<*const c_char> = (0..=count).map(nth).collect();
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        match how {
+            Listed::Path => execve(file, argv.as_ptr(), environment()),
+            Listed::File => execvpe(file, argv.as_ptr(), environment()),
+            Listed::WithEnvironment => execve(file, argv.as_ptr(), nth(count + 1).cast()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Listed {
+    Path,
+    File,
+    WithEnvironment,
+}
+
+macro_rules! listed {
+    ($($name:ident by $inner:ident as $how:expr;)+) => {
+        $(
+            unsafe extern "C" fn $inner(
+                file: *const c_char,
+                first: *const *const c_char,
+                rest: *const *const c_char,
+            ) -> c_int {
+                // SAFETY: what the function below has put together.
+                unsafe { execute_listed(file, first, rest, $how) }
+            }
+
+            /// Stable Rust defines no function with any number of arguments: so this puts those of the registers (System V ABI,
+            /// section 3.2.3) on the stack and hands on where they are, and where the caller put the rest.
+            ///
+            /// # Safety
+            /// As the call of this name.
+            #[cfg(target_arch = "x86_64")]
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() -> c_int {
+                core::arch::naked_asm!(
+                    "sub rsp, 40",
+                    "mov [rsp], rsi", "mov [rsp + 8], rdx", "mov [rsp + 16], rcx", "mov [rsp + 24], r8",
+                    "mov [rsp + 32], r9",
+                    "mov rsi, rsp", "lea rdx, [rsp + 48]",
+                    "call {inner}",
+                    "add rsp, 40", "ret",
+                    inner = sym $inner
+                )
+            }
+        )+
+    };
+}
+
+listed! {
+    execl by list_by_path as Listed::Path;
+    execlp by list_by_file as Listed::File;
+    execle by list_with_environment as Listed::WithEnvironment;
+}
+
 executing! {
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp) -> c_int;
     execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp) -> c_int;
     fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char; envp) -> c_int;
+    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int; envp) -> c_int;
 }
 
 macro_rules! spawning {
@@ -131,14 +239,14 @@ macro_rules! spawning {
     };
 }
 
-spawning! { posix_spawn posix_spawnp }
+spawning! { posix_spawn posix_spawnp pidfd_spawn pidfd_spawnp }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_without_sockets_to_pass_stays_as_it_is() {
+    fn without_an_engine_an_environment_stays_as_it_is() {
         remember();
         let mut environment = [core::ptr::null_mut()];
         // SAFETY: an empty environment.

@@ -1,14 +1,16 @@
-//! sendfile where one of the two is an engine's socket. What is wrong with a call is looked for in Linux's order.
+//! sendfile and copy_file_range where one of the two is an engine's socket. What is wrong with a call is looked for in Linux's
+//! order.
 
 use super::data::transmit;
 use super::{listener, splice, stream};
 use crate::ffi::{errno, guarded, last_errno, length};
 use crate::real;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
+use rustix::fs::FileType;
 use std::io::IoSlice;
 use toe::socket::Socket;
-use toe::{Errno, sys};
+use toe::{Errno, program_memory, sys};
 
 /// Octets read from the file at a time.
 const CHUNK: usize = 64 << 10;
@@ -24,6 +26,9 @@ pub unsafe extern "C-unwind" fn sendfile(
 ) -> ssize_t {
     // SAFETY: the program's arguments.
     let place = || unsafe { offset.as_mut() };
+    if !offset.is_null() && stream(out).is_some() && program_memory::check(offset, 1).is_err() {
+        return length(Err(program_memory::EFAULT));
+    }
     match (stream(out), stream(from)) {
         (_, Some(socket)) => guarded(-1, || length(from_connection(socket, out, !offset.is_null(), count))),
         (Some(socket), None) => guarded(-1, || {
@@ -39,6 +44,37 @@ pub unsafe extern "C-unwind" fn sendfile(
         // SAFETY: the program's arguments, handed on.
         (None, None) => unsafe { real::sendfile(out, from, offset, count) },
     }
+}
+
+/// Of a socket there is nothing to copy from or to: programs that try it first go on otherwise.
+///
+/// # Safety
+/// As copy_file_range(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn copy_file_range(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    let other = match (stream(from), stream(to)) {
+        // SAFETY: the program's arguments, handed on.
+        (None, None) => unsafe { return real::copy_file_range(from, from_offset, to, to_offset, len, flags) },
+        (Some(_), _) => to,
+        (None, Some(_)) => from,
+    };
+    let refused = match rustix::fs::fstat(sys::borrow(other)) {
+        Err(error) => toe::errno::from_os(error),
+        Ok(stat)
+            if stream(other).is_none() && FileType::from_raw_mode(stat.st_mode) == FileType::Directory =>
+        {
+            errno(libc::EISDIR)
+        }
+        Ok(_) => Errno::EINVAL,
+    };
+    length(Err(refused))
 }
 
 /// What Linux says, and does, to who writes to a listener.
@@ -61,7 +97,7 @@ fn from_connection(
         return Err(errno(libc::ESPIPE));
     }
     let stat = rustix::fs::fstat(sys::borrow(out)).map_err(toe::errno::from_os)?;
-    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Fifo {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
         return Err(Errno::EINVAL);
     }
     let how = if socket.nonblocking() { libc::SPLICE_F_NONBLOCK } else { 0 };

@@ -97,6 +97,19 @@ pub unsafe extern "C-unwind" fn statx(
     result
 }
 
+/// The C library asks inside itself.
+///
+/// # Safety
+/// None beyond isfdtype(3)'s.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn isfdtype(fd: c_int, kind: c_int) -> c_int {
+    match stream(fd) {
+        Some(_) => c_int::from(kind as u32 & libc::S_IFMT == libc::S_IFSOCK),
+        // SAFETY: the call takes numbers only.
+        None => unsafe { real::isfdtype(fd, kind) },
+    }
+}
+
 /// Linux looks at the offset before it looks at what the descriptor is.
 fn not_seekable(offset: off_t) -> Errno {
     if offset < 0 { Errno::EINVAL } else { Errno(libc::ESPIPE as u16) }

@@ -1,12 +1,13 @@
 //! The interposed calls, by family. Each is short: look the descriptor up, then the engine's way or the next
 //! definition's. What is left to the kernel, and works: mmap, socketpair, and all calls on descriptors that are no TCP sockets.
 //!
-//! Known gaps: calls that the C library makes inside itself do not come here. stdio has streams of its own ([`stdio`]);
-//! dprintf on an engine's socket is not caught. Calls that block on an engine's socket are no points of thread cancellation.
+//! Known gaps: calls that the C library makes inside itself do not come here. stdio has streams of its own ([`stdio`]); the
+//! functions that have any number of arguments (execl, dprintf) are caught on x86-64.
 //! O_ASYNC gives no SIGIO, and urgent data no SIGURG.
 
 pub mod address;
 pub mod alias;
+pub mod cancel;
 pub mod confine;
 pub mod data;
 pub mod descriptor;
@@ -15,9 +16,11 @@ pub mod exec;
 pub mod fast_open;
 pub mod file;
 pub mod fortify;
+pub mod load;
 pub mod metadata;
 pub mod open;
 pub mod option;
+mod option_model;
 pub mod poll;
 pub mod process;
 pub mod signal;

@@ -1,15 +1,16 @@
 //! getsockopt and setsockopt. On an undecided twin the kernel keeps the options, and those with an effect on an engine's
 //! socket are noted, to be repeated there; on a connection of an engine the host library answers, and what it does not
-//! know is answered here as a plain kernel socket would be, when that makes no difference to the program.
+//! know is asked of the kernel ([`option_model`]), when that makes no difference to the connection.
 
-use super::stream;
+use super::{option_model, stream};
 use crate::connect::keep_on_kernel;
-use crate::ffi::{errno, fail, guarded, status};
+use crate::ffi::{fail, guarded, status};
 use crate::real;
 use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
+use toe::program_memory::{self, check};
 use toe::socket::Socket;
 use toe::{Errno, fd_table};
 
@@ -25,7 +26,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
 ) -> c_int {
     if let Some(socket) = stream(fd) {
         // SAFETY: the program's arguments, handed on.
-        return guarded(-1, || unsafe { status(set_on_stream(socket, level, name, value, len)) });
+        return guarded(-1, || unsafe { status(set_on_stream(fd, socket, level, name, value, len)) });
     }
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::setsockopt(fd, level, name, value, len) };
@@ -37,7 +38,9 @@ pub unsafe extern "C-unwind" fn setsockopt(
         guarded((), || {
             // SAFETY: the kernel has read the value without a fault.
             let value = unsafe { crate::ffi::slice(value, len as usize) };
-            let _ = listener.set_option(level, name, value);
+            if listener.set_option(level, name, value) == Err(Errno::ENOPROTOOPT) {
+                listener.keep_option(level, name, value);
+            }
         });
     } else if socket_state::get(fd).has(State::TWIN) {
         match option_kind(level, name) {
@@ -70,9 +73,13 @@ fn only_kernel_reason(level: c_int, name: c_int) -> Reason {
     }
 }
 
+/// No option's value is read further.
+const VALUE_MAX: usize = 256;
+
 /// # Safety
 /// As setsockopt(2).
 unsafe fn set_on_stream(
+    fd: c_int,
     socket: &'static Socket,
     level: c_int,
     name: c_int,
@@ -82,14 +89,16 @@ unsafe fn set_on_stream(
     if len > c_int::MAX as socklen_t {
         return Err(Errno::EINVAL);
     }
-    if value.is_null() && len != 0 {
-        return Err(errno(libc::EFAULT));
+    if len != 0 {
+        check(value.cast::<u8>(), (len as usize).min(VALUE_MAX))?;
     }
-    // SAFETY: the caller's promise; not null.
-    let value = unsafe { crate::ffi::slice(value, len as usize) };
+    // SAFETY: the caller's promise; it is there.
+    let value = unsafe { crate::ffi::slice(value, (len as usize).min(VALUE_MAX)) };
     if !is_level_of(socket, level) {
         return Err(Errno::ENOPROTOOPT);
     }
+    let as_given = value;
+    let (level, name) = option_model::older_name(level, name);
     // The options of IP take a single octet, and none as 0.
     let widened = match value {
         short if level == libc::IPPROTO_IP && short.len() < size_of::<c_int>() => {
@@ -102,7 +111,7 @@ unsafe fn set_on_stream(
     }
     let value = widened.as_ref().map_or(value, |widened| widened);
     match socket.set_option(level, name, value) {
-        Err(Errno::ENOPROTOOPT) => without_effect(level, name, value),
+        Err(Errno::ENOPROTOOPT) => option_model::set(fd, socket, level, name, as_given),
         result => result,
     }
 }
@@ -122,57 +131,6 @@ fn set_ttl(socket: &'static Socket, is_empty: bool, value: &[u8]) -> Result<(), 
 fn is_level_of(socket: &Socket, level: c_int) -> bool {
     matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP)
         || (level == libc::IPPROTO_IPV6 && socket.is_inet6())
-}
-
-/// Options that change nothing which a program can tell on a connection of an engine.
-fn without_effect(level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
-    let harmless = match level {
-        libc::SOL_SOCKET => matches!(
-            name,
-            libc::SO_REUSEADDR
-                | libc::SO_REUSEPORT
-                | libc::SO_BROADCAST
-                | libc::SO_DONTROUTE
-                | libc::SO_PRIORITY
-                | libc::SO_MARK
-                | libc::SO_BUSY_POLL
-                | libc::SO_INCOMING_CPU
-        ),
-        libc::IPPROTO_IP => {
-            matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER | libc::IP_FREEBIND)
-        }
-        // IPv6 has no part in the connection; IPV6_V6ONLY must be set before it.
-        libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => return Err(Errno::EINVAL),
-        libc::IPPROTO_IPV6 => matches!(
-            name,
-            libc::IPV6_UNICAST_HOPS
-                | libc::IPV6_TCLASS
-                | libc::IPV6_MTU_DISCOVER
-                | libc::IPV6_AUTOFLOWLABEL
-                | libc::IPV6_FREEBIND
-                | libc::IPV6_RECVPKTINFO
-                | libc::IPV6_RECVTCLASS
-                | libc::IPV6_RECVHOPLIMIT
-        ),
-        libc::IPPROTO_TCP => {
-            matches!(
-                name,
-                libc::TCP_QUICKACK
-                    | libc::TCP_DEFER_ACCEPT
-                    | libc::TCP_SYNCNT
-                    | libc::TCP_LINGER2
-                    | libc::TCP_WINDOW_CLAMP
-                    | libc::TCP_NOTSENT_LOWAT
-                    | libc::TCP_THIN_LINEAR_TIMEOUTS
-            )
-        }
-        _ => false,
-    };
-    match harmless {
-        true if value.len() < size_of::<c_int>() && level != libc::IPPROTO_IP => Err(Errno::EINVAL),
-        true => Ok(()),
-        false => Err(Errno::ENOPROTOOPT),
-    }
 }
 
 /// # Safety
@@ -205,97 +163,43 @@ unsafe fn get_from_stream(
     if !is_level_of(socket, level) {
         return fail(Errno::EOPNOTSUPP);
     }
-    if value.is_null() || len.is_null() {
-        return fail(errno(libc::EFAULT));
-    }
-    // SAFETY: the caller's promise; not null.
-    let room = unsafe { len.read() };
-    if room > c_int::MAX as socklen_t {
+    // SAFETY: an integer has no bad values.
+    let room = match unsafe { program_memory::read(len) } {
+        Ok(room) if !value.is_null() => room,
+        _ => return fail(program_memory::EFAULT),
+    };
+    // Linux's IPv6 takes a negative length for a large one.
+    if room > c_int::MAX as socklen_t && level != libc::IPPROTO_IPV6 {
         return fail(Errno::EINVAL);
     }
     // Nothing that is asked of a TCP socket is longer than struct tcp_info.
     let mut answer = [0u8; 512];
+    let (level, name) = option_model::older_name(level, name);
     let result = match socket.get_option(level, name, &mut answer) {
-        Err(Errno::ENOPROTOOPT) => as_plain_socket(level, name, &mut answer),
+        Err(Errno::ENOPROTOOPT) => {
+            let answer = &mut answer[..room.min(512) as usize];
+            // Some are asked by what is in the buffer; what is not there is not asked by.
+            // SAFETY: so many octets are in ours, and nobody else has it.
+            let _ = unsafe { program_memory::copy(answer.as_mut_ptr(), value.cast::<u8>(), answer.len()) };
+            option_model::get(socket, level, name, answer)
+        }
         result => result,
     };
     match result {
         Ok(octets) => {
             let octets = octets.min(room as usize).min(answer.len());
+            // Linux's IP tells an int that is an octet by one where there is no room for an int.
+            let is_int =
+                matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_RECVERR | option_model::IP_PROTOCOL);
+            let is_short = level == libc::IPPROTO_IP && is_int && (1..size_of::<c_int>()).contains(&octets);
+            let octets = if is_short && answer[1..size_of::<c_int>()] == [0; 3] { 1 } else { octets };
             // SAFETY: the program's buffer has `room` octets; ours does not overlap it. Linux writes the length of what
             // it copied.
-            unsafe {
-                core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast::<u8>(), octets);
-                len.write(octets as socklen_t);
-            }
-            0
+            status(unsafe {
+                program_memory::copy(value.cast::<u8>(), answer.as_ptr(), octets)
+                    .and_then(|()| program_memory::write(len, octets as socklen_t))
+            })
         }
         Err(error) => fail(error),
-    }
-}
-
-/// What a kernel socket on which nothing was set would answer.
-fn as_plain_socket(level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize, Errno> {
-    let number = match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
-        (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
-        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
-        (libc::SOL_SOCKET, libc::SO_SNDLOWAT) => 1,
-        (
-            libc::SOL_SOCKET,
-            libc::SO_ACCEPTCONN
-            | libc::SO_REUSEADDR
-            | libc::SO_REUSEPORT
-            | libc::SO_BROADCAST
-            | libc::SO_DONTROUTE
-            | libc::SO_PRIORITY
-            | libc::SO_MARK
-            | libc::SO_BUSY_POLL
-            | libc::SO_ZEROCOPY,
-        ) => 0,
-        (libc::IPPROTO_IP, libc::IP_OPTIONS) => return Ok(0),
-        (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_FREEBIND) => 0,
-        (libc::IPPROTO_IP, libc::IP_TTL) => 64,
-        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
-        (
-            libc::IPPROTO_IPV6,
-            libc::IPV6_V6ONLY
-            | libc::IPV6_TCLASS
-            | libc::IPV6_FREEBIND
-            | libc::IPV6_RECVPKTINFO
-            | libc::IPV6_RECVTCLASS
-            | libc::IPV6_RECVHOPLIMIT,
-        ) => 0,
-        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => 64,
-        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => libc::IPV6_PMTUDISC_WANT,
-        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => 1,
-        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => 6,
-        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => 60,
-        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => -1,
-        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT | libc::TCP_WINDOW_CLAMP | libc::TCP_FASTOPEN) => 0,
-        _ => return Err(Errno::ENOPROTOOPT),
-    };
-    answer[..4].copy_from_slice(&number.to_ne_bytes());
-    Ok(size_of::<c_int>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn harmless_options_are_taken_and_unknown_ones_refused() {
-        let on = 1i32.to_ne_bytes();
-        assert_eq!(without_effect(libc::SOL_SOCKET, libc::SO_REUSEADDR, &on), Ok(()));
-        assert_eq!(without_effect(libc::SOL_SOCKET, libc::SO_REUSEADDR, &on[..2]), Err(Errno::EINVAL));
-        assert_eq!(without_effect(libc::IPPROTO_TCP, libc::TCP_ULP, b"tls"), Err(Errno::ENOPROTOOPT));
-    }
-
-    #[test]
-    fn a_plain_socket_answers() {
-        let mut answer = [0; 32];
-        assert_eq!(as_plain_socket(libc::SOL_SOCKET, libc::SO_TYPE, &mut answer), Ok(4));
-        assert_eq!(answer[..4], libc::SOCK_STREAM.to_ne_bytes());
-        assert_eq!(as_plain_socket(libc::SOL_SOCKET, 9999, &mut answer), Err(Errno::ENOPROTOOPT));
     }
 }

@@ -1,12 +1,13 @@
 //! poll, ppoll, select, pselect. A set without a descriptor of an engine is the kernel's; a mixed one is the host
 //! library's, which waits for both. select is poll in another form.
 
-use crate::ffi::{fail, guarded, number};
-use crate::real;
+use super::cancel::point;
+use crate::ffi::{fail, number};
+use crate::{adopt, real};
 use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use toe::{Errno, sys};
+use toe::{Errno, program_memory, sys};
 
 /// A timeout of poll and epoll_wait: negative is none.
 pub fn timeout_ms(timeout: c_int) -> Option<Duration> {
@@ -25,11 +26,12 @@ pub fn duration_of(time: &timespec) -> Option<Duration> {
 /// # Safety
 /// `time` is null or readable.
 pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errno> {
-    // SAFETY: the caller's promise.
-    match unsafe { time.as_ref() } {
-        None => Ok(None),
-        Some(time) => duration_of(time).map(Some).ok_or(Errno::EINVAL),
+    if time.is_null() {
+        return Ok(None);
     }
+    // SAFETY: numbers, of which all are looked at.
+    let time = unsafe { program_memory::read(time)? };
+    duration_of(&time).map(Some).ok_or(Errno::EINVAL)
 }
 
 /// The program's array, when one of its descriptors is an engine's.
@@ -37,11 +39,14 @@ pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errn
 /// # Safety
 /// `fds` points to `count` entries that are valid while the result is used.
 unsafe fn with_toe<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
-    if fds.is_null() || count == 0 || count > c_int::MAX as nfds_t {
+    if count == 0 || count > c_int::MAX as nfds_t || program_memory::check(fds, count as usize).is_err() {
         return None;
     }
-    // SAFETY: the caller's promise; not null.
+    // SAFETY: the caller's promise; it is there.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, count as usize) };
+    if adopt::is_any_unused() {
+        fds.iter().for_each(|polled| adopt::on_use(polled.fd));
+    }
     toe::poll::has_toe(fds).then_some(fds)
 }
 
@@ -57,7 +62,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
     match unsafe { with_toe(fds, count) } {
         // SAFETY: as above.
         None => unsafe { real::poll(fds, count, timeout) },
-        Some(fds) => guarded(-1, || number(wait(fds, timeout_ms(timeout), None))),
+        Some(fds) => point(-1, || number(wait(fds, timeout_ms(timeout), None))),
     }
 }
 
@@ -74,7 +79,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     match unsafe { with_toe(fds, count) } {
         // SAFETY: as above.
         None => unsafe { real::ppoll(fds, count, timeout, mask) },
-        Some(fds) => guarded(-1, || {
+        Some(fds) => point(-1, || {
             // SAFETY: as above.
             number(unsafe { timeout_of(timeout) }.and_then(|time| wait(fds, time, unsafe { mask.as_ref() })))
         }),
@@ -134,6 +139,18 @@ impl Sets {
     /// # Safety
     /// As [`Sets::any`].
     unsafe fn has_toe(&self) -> bool {
+        if self.sets.iter().any(|set| !set.is_null() && program_memory::check(*set, self.words()).is_err()) {
+            return false;
+        }
+        if adopt::is_any_unused() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.any(|fd, _| {
+                    adopt::on_use(fd);
+                    false
+                });
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe { self.any(|fd, asked| toe::poll::has_toe(&[pollfd { fd, events: asked, revents: 0 }])) }
     }
@@ -193,7 +210,11 @@ pub unsafe extern "C-unwind" fn select(
         // SAFETY: as above.
         return unsafe { real::select(count, read, write, except, timeout) };
     }
-    guarded(-1, || {
+    point(-1, || {
+        // SAFETY: as above.
+        if !timeout.is_null() && program_memory::check(timeout, 1).is_err() {
+            return fail(program_memory::EFAULT);
+        }
         // SAFETY: as above.
         let time = match unsafe { timeout.as_ref() } {
             None => None,
@@ -239,7 +260,7 @@ pub unsafe extern "C-unwind" fn pselect(
         if !sets.has_toe() {
             return real::pselect(count, read, write, except, timeout, mask);
         }
-        guarded(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask.as_ref()))))
+        point(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask.as_ref()))))
     }
 }
 

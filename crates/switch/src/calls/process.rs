@@ -98,6 +98,17 @@ pub unsafe extern "C" fn clone() -> c_int {
     )
 }
 
+/// fork without the handlers of pthread_atfork: ours run all the same.
+///
+/// # Safety
+/// As _Fork(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_snake_case)]
+pub unsafe extern "C-unwind" fn _Fork() -> pid_t {
+    // SAFETY: the call takes nothing.
+    crate::fork::around(|| unsafe { real::fork_alone() }.into()) as pid_t
+}
+
 macro_rules! noted {
     ($before:path, $after:path: $($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)+) => {
         $(

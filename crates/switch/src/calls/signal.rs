@@ -2,12 +2,14 @@
 //! (`toe::signals`), as they may use its sockets themselves.
 //!
 //! The kernel is given [`on_signal`] for each function that the program installs; which that is stands in a table. What
-//! the program asks for it gets back. Not caught: sigset(3), and whoever makes the system call itself; such a handler
+//! the program asks for it gets back. Of SIGSEGV and SIGBUS the kernel is given it always: a
+//! fault of the library at what the program pointed to is an error of the call (`toe::program_memory`), and any other is the
+//! program's, which it hears of, or ends by, as ever. Not caught: sigset(3), and whoever makes the system call itself; such a handler
 //! should leave sockets alone.
 
 use crate::{fork, real};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::{sigaction as Action, sighandler_t, siginfo_t};
 use toe::signals;
 
@@ -44,7 +46,18 @@ const fn is_function(handler: sighandler_t) -> bool {
 
 /// What the kernel calls.
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    if is_of_memory(signal) && land(context) {
+        return;
+    }
     let word = place(signal).map_or(0, |place| place.load(Ordering::Acquire));
+    if is_of_memory(signal) && (word & !FLAGS < 2 || word & ONCE != 0) {
+        if word & !FLAGS < 2 {
+            // SAFETY: needed because the kernel gives the description as a pointer.
+            return as_without_handler(signal, word, unsafe { (*info).si_code } > 0);
+        }
+        // It is called this once.
+        set_of_memory(signal, None);
+    }
     if word & ONCE == 0 && !is_fault(signal) {
         // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 octets on the thread's stack.
         let info = unsafe { &*info.cast::<signals::Info>() };
@@ -56,6 +69,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if handler.is_null() {
         return;
     }
+    signals::note_handler();
     // SAFETY: needed to call what the program has installed: it said itself which of the two forms the function has.
     unsafe {
         if word & WANTS_INFO != 0 {
@@ -65,8 +79,79 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
             type Plain = unsafe extern "C-unwind" fn(c_int);
             core::mem::transmute::<*const c_void, Plain>(handler)(signal);
         }
+        signals::end_sleep(context);
     }
 }
+
+/// Faults of memory, which may be the library's at what the program pointed to.
+const fn is_of_memory(signal: c_int) -> bool {
+    matches!(signal, libc::SIGSEGV | libc::SIGBUS)
+}
+
+/// Whether it was a fault that has a landing: the thread goes on there.
+fn land(context: *mut c_void) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: needed to learn and to change where the thread goes on. The kernel gives a handler with SA_SIGINFO its
+        // context, on the thread's stack.
+        let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let at = &mut registers[libc::REG_RIP as usize];
+        if let Some(landing) = toe::program_memory::landing(*at as usize) {
+            *at = landing as libc::greg_t;
+            return true;
+        }
+    }
+    let _ = context;
+    false
+}
+
+/// What the kernel does without a handler: a fault happens again when this returns, and ends the process then, with its
+/// registers as they were; a signal that was sent does as much, unless it is ignored.
+fn as_without_handler(signal: c_int, word: u64, is_fault: bool) {
+    if !is_fault && word & !FLAGS == libc::SIG_IGN as u64 {
+        return;
+    }
+    // SAFETY: all-zero actions are valid: SIG_DFL. Raised for itself, the signal is blocked until this returns.
+    unsafe {
+        let default: Action = core::mem::zeroed();
+        real::sigaction(signal, &default, core::ptr::null_mut());
+        if !is_fault {
+            libc::raise(signal);
+        }
+    }
+}
+
+/// The kernel's action for SIGSEGV or SIGBUS where the program has no function, or none any more.
+fn set_of_memory(signal: c_int, ignored: Option<Action>) {
+    if let Some(place) = place(signal) {
+        place.store(ignored.map_or(0, |action| action.sa_sigaction as u64), Ordering::Release);
+    }
+    // SAFETY: all-zero actions are valid; two locals.
+    unsafe {
+        let mut ours: Action = core::mem::zeroed();
+        (ours.sa_sigaction, ours.sa_flags) = (address_of_ours(), libc::SA_SIGINFO | libc::SA_ONSTACK);
+        real::sigaction(signal, &ours, core::ptr::null_mut());
+    }
+}
+
+/// Called once, when the library is loaded. What the program before has left stays: a
+/// signal that is ignored is told to the program as such.
+pub fn install() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: all-zero actions are valid; the kernel fills this one in.
+        let (known, before) = unsafe {
+            let mut before: Action = core::mem::zeroed();
+            (real::sigaction(signal, core::ptr::null(), &mut before) == 0, before)
+        };
+        if known && !is_function(before.sa_sigaction) {
+            set_of_memory(signal, Some(before));
+            IS_INSTALLED.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// [`install`] was called.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 fn address_of_ours() -> sighandler_t {
     on_signal as *const () as sighandler_t
@@ -83,6 +168,13 @@ fn as_given(mut action: Action, word: u64) -> Action {
         action.sa_sigaction = (word & !FLAGS) as sighandler_t;
         if word & WANTS_INFO == 0 {
             action.sa_flags &= !libc::SA_SIGINFO;
+        }
+        if word & ONCE != 0 {
+            action.sa_flags |= libc::SA_RESETHAND;
+        }
+        if !is_function(action.sa_sigaction) {
+            // The flags are ours.
+            action.sa_flags = 0;
         }
     }
     action
@@ -104,8 +196,20 @@ fn exchange(signal: c_int, new: Option<Action>) -> Result<Action, ()> {
         Some(action) => {
             // Before the kernel knows of it: there must be something to call.
             place.store(word_of(&action), Ordering::Release);
-            let flags = action.sa_flags | libc::SA_SIGINFO;
+            // The kernel would forget it at a fault of the library's own.
+            let dropped = if is_of_memory(signal) { libc::SA_RESETHAND } else { 0 };
+            let flags = action.sa_flags & !dropped | libc::SA_SIGINFO;
             Some(Action { sa_sigaction: address_of_ours(), sa_flags: flags, ..action })
+        }
+        None if is_of_memory(signal)
+            && IS_INSTALLED.load(Ordering::Acquire)
+            && !fork::in_vfork_child()
+            && new.is_some() =>
+        {
+            // SAFETY: a local; nothing is changed.
+            unsafe { real::sigaction(signal, core::ptr::null(), &mut before) };
+            set_of_memory(signal, new);
+            return Ok(as_given(before, word));
         }
         None => new,
     };

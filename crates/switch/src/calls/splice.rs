@@ -3,10 +3,11 @@
 //! Out of the connection they are looked at, written to the pipe, and then read as far as they went. Out of the pipe they
 //! are doubled (tee) into one of our own, sent from there, and then taken from the program's as far as they went.
 
+use super::cancel::point;
 use super::data::{receive, transmit};
 use super::file::to_listener;
 use super::{listener, stream};
-use crate::ffi::{errno, guarded, length};
+use crate::ffi::{errno, length};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -17,7 +18,8 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use toe::socket::Socket;
-use toe::{Errno, signals, sys};
+use toe::wait::sleep;
+use toe::{Errno, sys};
 
 /// Octets moved at a time, as many as a pipe holds by default.
 const CHUNK: usize = 64 << 10;
@@ -45,11 +47,11 @@ pub unsafe extern "C-unwind" fn splice(
         _ if len == 0 => 0,
         _ if flags & !FLAGS != 0 => length(Err(Errno::EINVAL)),
         (Some(_), Some(_)) => length(Err(Errno::EINVAL)),
-        (Some(socket), None) => guarded(-1, || {
+        (Some(socket), None) => point(-1, || {
             let checked = check(to, OFlags::RDONLY, with_offset(to_offset), with_offset(from_offset));
             length(checked.and_then(|()| out_of(socket, to, len, flags)))
         }),
-        (None, Some(socket)) => guarded(-1, || {
+        (None, Some(socket)) => point(-1, || {
             let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
             // Linux splices to nothing that is to be appended to, whatever that means of a socket.
             let appends = rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
@@ -59,7 +61,7 @@ pub unsafe extern "C-unwind" fn splice(
             length(checked.and_then(|()| into(from, len, flags, put)))
         }),
         // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
-        (None, None) => guarded(-1, || {
+        (None, None) => point(-1, || {
             let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
             length(checked.and_then(|()| into(from, len, flags, |octets| to_listener(to, octets))))
         }),
@@ -137,7 +139,28 @@ fn has_readers(pipe: BorrowedFd<'_>) -> Result<bool, Errno> {
 fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
     let timeout = (!wait).then_some(Duration::ZERO);
-    signals::asleep(|| sys::ppoll(&mut polled, timeout, None)).unwrap_or(Err(Errno::EINTR)).map(|n| n > 0)
+    sleep(true, || sys::ppoll(&mut polled, timeout, None)).0.map(|n| n > 0)
+}
+
+/// Waits until there is something in the pipe, or will never be, or it is time to look again. EINTR: a signal came meanwhile.
+fn wait_for_octets(pipe: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    match sleep(true, || sys::ppoll(&mut polled, None, None)) {
+        (Err(Errno::EINTR), _) if sys::should_restart() => Ok(()),
+        (outcome, _) => outcome.map(|_| ()),
+    }
+}
+
+/// Doubles what is in `pipe` into `to`. It waits asleep and not in tee(2): there a thread would run no handler.
+fn double(pipe: BorrowedFd<'_>, to: &sys::Fd, len: usize, flags: c_uint) -> Result<usize, Errno> {
+    let waits = !does_not_wait(flags)
+        && rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+    loop {
+        match tee(pipe, to, len, SpliceFlags::NONBLOCK) {
+            Err(rustix::io::Errno::AGAIN) if waits => wait_for_octets(pipe)?,
+            other => return other.map_err(toe::errno::from_os),
+        }
+    }
 }
 
 /// Hands what is in the pipe to `put`, and takes out as much as that took.
@@ -150,8 +173,7 @@ fn into(
     let pipe = sys::borrow(pipe);
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
     let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));
-    let how = if does_not_wait(flags) { SpliceFlags::NONBLOCK } else { SpliceFlags::empty() };
-    let there = tee(pipe, &writes, len.min(CHUNK), how).map_err(toe::errno::from_os)?;
+    let there = double(pipe, &writes, len.min(CHUNK), flags)?;
     if there == 0 {
         return Ok(0);
     }

@@ -5,18 +5,20 @@
 //! own instruction is not seen.
 
 use super::{address, data, descriptor, epoll, file, metadata, open, poll};
-use crate::{fork, real};
+use crate::ffi::fail;
+use crate::{fork, init, own_calls, real};
 use core::ffi::{c_int, c_long, c_uint};
 use core::ptr::with_exposed_provenance_mut as at;
+use toe::Errno;
 
 /// Calls with the arguments as C passes them: numbers are cut, pointers are pointers.
 macro_rules! calls {
-    ($number:ident, [$($arg:ident),*]: $($call:ident => $function:path[$($kind:ident $which:ident),*];)+) => {
+    ($number:ident, [$($arg:ident),*], or $otherwise:path: $($call:ident => $function:path[$($kind:ident $which:ident),*];)+) => {
         match $number {
             // SAFETY: the program's arguments, handed on; as the call of this number asks.
             $(libc::$call => unsafe { $function($(calls!(@$kind $which)),*) as c_long },)+
             // SAFETY: as above.
-            _ => unsafe { real::syscall($number, $($arg),*) },
+            _ => unsafe { $otherwise($number, $($arg),*) },
         }
     };
     (@int $arg:ident) => { $arg as c_int };
@@ -49,13 +51,16 @@ pub unsafe extern "C-unwind" fn syscall(
         // SAFETY: as above.
         return super::confine::around_filter(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
     }
+    if number == libc::SYS_io_uring_setup && !may_have_ring() {
+        return c_long::from(fail(Errno(libc::ENOSYS as u16)));
+    }
     note_becoming(number, a, b);
     #[cfg(target_arch = "x86_64")]
     if is_old(number) {
         // SAFETY: as above.
         return unsafe { old_call(number, [a, b, c, d, e, f]) };
     }
-    calls! { number, [a, b, c, d, e, f]:
+    calls! { number, [a, b, c, d, e, f], or by_file:
         SYS_socket => open::socket[int a, int b, int c];
         SYS_close => open::close[int a];
         SYS_close_range => open::close_range[uint a, uint b, int c];
@@ -92,9 +97,46 @@ pub unsafe extern "C-unwind" fn syscall(
         SYS_epoll_pwait2 => epoll::epoll_pwait2[int a, ptr b, int c, ptr d, ptr e];
         SYS_prctl => super::confine::prctl[int a, word b, word c, word d, word e];
         SYS_chroot => super::confine::chroot[ptr a];
+    }
+}
+
+/// Calls on descriptors of any kind, and those that execute a program.
+///
+/// # Safety
+/// As the call of this number.
+#[expect(clippy::cast_lossless, reason = "some of the results are ints, some are longs")]
+unsafe fn by_file(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    calls! { number, [a, b, c, d, e, f], or real::syscall:
         SYS_lseek => metadata::lseek[int a, word b, int c];
         SYS_fstat => metadata::fstat[int a, ptr b];
+        SYS_newfstatat => metadata::fstatat[int a, ptr b, ptr c, int d];
+        SYS_statx => metadata::statx[int a, ptr b, int c, uint d, ptr e];
+        SYS_pread64 => metadata::pread64[int a, ptr b, word c, word d];
+        SYS_pwrite64 => metadata::pwrite64[int a, ptr b, word c, word d];
+        SYS_preadv => metadata::preadv64[int a, ptr b, int c, word d];
+        SYS_pwritev => metadata::pwritev64[int a, ptr b, int c, word d];
+        SYS_preadv2 => metadata::preadv64v2[int a, ptr b, int c, word d, int f];
+        SYS_pwritev2 => metadata::pwritev64v2[int a, ptr b, int c, word d, int f];
+        SYS_fsync => metadata::fsync[int a];
+        SYS_fdatasync => metadata::fdatasync[int a];
+        SYS_copy_file_range => file::copy_file_range[int a, ptr b, int c, ptr d, word e, uint f];
+        SYS_execve => super::exec::execve[ptr a, ptr b, ptr c];
+        SYS_execveat => super::exec::execveat[int a, ptr b, ptr c, ptr d, int e];
     }
+}
+
+/// Whether the program may have a ring of io_uring. What it puts there nobody but the kernel sees: an engine's socket would be
+/// waited for in vain, whichever came first. Linux says the same where io_uring is switched off, and so programs do without.
+fn may_have_ring() -> bool {
+    init::disabled() || !init::has_engine() || own_calls::found()
 }
 
 /// A thread is about to become another user. By number it does so alone, other than by the C library's functions of these
@@ -120,7 +162,7 @@ fn is_old(number: c_long) -> bool {
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::cast_lossless, reason = "all of the results are ints")]
 unsafe fn old_call(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
-    calls! { number, [a, b, c, d, e, f]:
+    calls! { number, [a, b, c, d, e, f], or real::syscall:
         SYS_poll => poll::poll[ptr a, word b, int c];
         SYS_select => poll::select[int a, ptr b, ptr c, ptr d, ptr e];
         SYS_dup2 => descriptor::dup2[int a, int b];

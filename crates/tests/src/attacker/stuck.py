@@ -1,15 +1,14 @@
 """Descriptors that wait when they are closed or looked at, given to the engine in every way that there is."""
 
-import mmap
 import os
 import signal
 import socket
 import threading
 
-from descriptors import Fuse, Linger
+from descriptors import Fuse, Linger, private_mounts
 from interface import (CLAIM, CONNECT, IRQ_ARMED, IRQ_MODE, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session,
                        connect_args, name_of, until)
-from names import give_up_root
+from names import bound, give_up_root
 from talk import hold, say
 
 # Requests that are no requests, before the one that counts: while the engine answers them, our own copy of the descriptor
@@ -85,10 +84,7 @@ def stuck(path, what, *hows):
 def held_interrupts(path, count="4"):
     """Takes interrupts into memory that waits when it is written, and asks for more."""
     silent = Fuse(os.path.join(os.environ["TOE_ATTACKER_DIR"], "silent"))
-    fd = silent.make()
-    silent.silence(False)
-    memories = [mmap.mmap(fd, 4096) for _ in range(int(count))]
-    silent.silence(True)
+    memories = [silent.memory() for _ in range(int(count))]
     give_up_root()
     sessions = [Session(path) for _ in memories]
     for session in sessions:
@@ -108,4 +104,27 @@ def held_interrupts(path, count="4"):
     os._exit(0)
 
 
-ATTACKS = (stuck, held_interrupts)
+def held_anchors(path, how):
+    """Keeps the locks of directories of anchors, and has the engine remove them: what a session leaves (`session`), what
+    another process shows (`claim`), or any session's, by the directory above them all, as root of a container (`above`)."""
+    private_mounts()
+    silent = Fuse(os.path.join(os.environ["TOE_ATTACKER_DIR"], "silent"))
+    give_up_root()
+    session, other = Session(path), Session(path)
+    if how == "above":
+        silent.list(os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=session.anchors_dir))
+        session.close()
+    elif how == "session":
+        silent.list(session.open_anchor(session.anchor()))
+        session.close()
+    else:
+        twin = bound(("127.0.0.1", 0))
+        _, anchor = session.listen(*twin.getsockname(), session.show(twin))
+        silent.list(anchor)
+        other.control.say(CLAIM, [0, anchor], [anchor])
+    say("done", how)
+    hold()
+    os._exit(0)
+
+
+ATTACKS = (stuck, held_interrupts, held_anchors)

@@ -1,8 +1,9 @@
 //! Descriptors that wait when they are closed or looked at: nobody but who sent them stands still.
 
+use crate::quotas::newcomer;
 use crate::scene::{self, Neighbour, Scene};
 use toe_tests::attacker::{As, Attacks, MALLORY};
-use toe_tests::lab::Lab;
+use toe_tests::lab::{Lab, Side};
 use toe_tests::wait::SOON;
 
 /// The neighbour goes on while descriptors are stuck that came in this way.
@@ -85,6 +86,32 @@ fn interrupts_that_are_held_up() {
     let _attack = scene.attacks.begun(&scene.lab, As::Demoted(MALLORY), &["held-interrupts"], "done");
     scene.neighbour.goes_on("interrupts that are held up");
     scene.engine_is_sound();
+}
+
+/// A newcomer of another user finds the engine as if nothing were, and the neighbour goes on.
+fn holds_up_nobody(who: As, how: &str) {
+    let mut scene = Scene::new();
+    let attack = scene.attacks.begun(&scene.lab, who, &["held-anchors", how], "done");
+    scene.neighbour.goes_on(how);
+    newcomer(&scene, &attack);
+    scene.neighbour.goes_on(how);
+    scene.engine_is_sound();
+}
+
+#[test]
+fn the_lock_of_an_anchor_that_a_session_leaves() {
+    holds_up_nobody(As::Demoted(MALLORY), "session");
+}
+
+#[test]
+fn the_lock_of_an_anchor_that_another_process_shows() {
+    holds_up_nobody(As::Demoted(MALLORY), "claim");
+}
+
+/// Root of a container can open what is above his session's directory.
+#[test]
+fn the_lock_of_the_directory_above_all_anchors() {
+    holds_up_nobody(As::Root(Side::Client), "above");
 }
 
 /// Many stuck descriptors of one user, and another user of the engine goes on as the neighbour does.

@@ -49,7 +49,7 @@ fn exchanges(scene: &Scene, seconds: u64) -> Option<(f64, f64, f64)> {
 /// The attacks of floods and hoards by name, after a program that only takes a core.
 fn attacks() -> Vec<Vec<String>> {
     let hoards: [&[&str]; 5] = [
-        &["sessions", "300"],
+        &["sessions", "1200"],
         &["controls", "3000"],
         &["flows", "3", "10.77.0.50"],
         &["anchors", "4"],

@@ -29,7 +29,7 @@ pub fn silent(scene: &Scene) {
 
 /// Another user attaches, connects and transfers.
 #[track_caller]
-fn newcomer(scene: &Scene, beside: &Program) {
+pub fn newcomer(scene: &Scene, beside: &Program) {
     let _server = listening(CLIENT.peer(&scene.lab, "echo-many", &["9100"]));
     let at = format!("{PEER_ADDR}:9100");
     let mut newcomer = scene.attacks.begin(&scene.lab, As::User(ALICE), "reach", &[&at]);
@@ -59,7 +59,7 @@ fn leaves_room_of(settings: &[&str], attack: &[&str]) -> (Scene, Program) {
 
 #[test]
 fn sessions() {
-    leaves_room(&["sessions", "300"]);
+    leaves_room(&["sessions", "1200"]);
 }
 
 #[test]

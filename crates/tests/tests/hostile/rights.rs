@@ -7,11 +7,12 @@ use toe_tests::engine::Engine;
 use toe_tests::lab::{Lab, Side};
 use toe_tests::wait::{self, SOON};
 
-/// `/proc/PID/status` by name.
-fn status(pid: u32) -> BTreeMap<String, String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the engine's status");
+/// `/proc/PID/task/THREAD/status` by name. None if the thread has ended meanwhile: a porter's thread goes when no
+/// session of its user is left, that of the last one who asked how the engine is included.
+fn status(pid: u32, thread: u32) -> Option<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).ok()?;
     let fields = text.lines().filter_map(|line| line.split_once(':'));
-    fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+    Some(fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
 }
 
 /// The engine runs as `uid` (anybody but root if none is given), without what it does not need, and every thread does.
@@ -19,8 +20,12 @@ fn has_few_rights(pid: u32, capabilities: u64) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the engine's threads");
     let threads: Vec<u32> =
         tasks.flatten().filter_map(|task| task.file_name().to_string_lossy().parse().ok()).collect();
+    assert!(threads.contains(&pid), "the engine's first thread lasts as long as the engine: {threads:?}");
     for thread in threads {
-        let status = status(thread);
+        let Some(status) = status(pid, thread) else {
+            assert_ne!(thread, pid, "the engine has gone");
+            continue;
+        };
         let shown: Vec<String> = ["Name", "Uid", "CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp"]
             .map(|name| format!("{name} {}", status[name].replace('\t', " ")))
             .to_vec();

@@ -85,11 +85,14 @@ fn four_users_and_a_stranger() {
     });
     scene.neighbour.goes_on("a storm");
     println!(
-        "quiet: {:.0} MB/s, {:.0} exchanges/s; in the storm: {:.0} MB/s, {:.0} exchanges/s; {} MiB of shared memory at most",
+        "quiet: {:.0} MB/s, {:.0} exchanges/s; in the storm: {:.0} MB/s ({:.0} %), {:.0} exchanges/s ({:.0} %); {} MiB of shared \
+         memory at most",
         quiet.0 / 1e6,
         quiet.1,
         stormy.0 / 1e6,
+        stormy.0 / quiet.0 * 100.0,
         stormy.1,
+        stormy.1 / quiet.1 * 100.0,
         most >> 20
     );
     for attack in &mut attacks {

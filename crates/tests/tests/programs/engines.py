@@ -20,6 +20,9 @@ def environment(engines):
     made = {name: value for name, value in os.environ.items() if name not in ("TOE_ENGINE", "LD_PRELOAD", "TOE_POLICY")}
     if engines:
         made.update(TOE_ENGINE=":".join(engines), LD_PRELOAD=os.environ["LD_PRELOAD"])
+    else:
+        # An environment that is merely cleaned gets the layer back.
+        made.update(TOE_DISABLE="1")
     return made
 
 

@@ -6,7 +6,7 @@ use toe_abi::errno::Errno;
 use toe_base::PortId;
 
 fn states(world: &World, side: usize) -> Vec<&'static str> {
-    world.sides[side].engine.sockets().iter().filter(|s| !s.listener).map(|s| s.state).collect()
+    world.sides[side].engine.sockets(world.now).iter().filter(|s| !s.listener).map(|s| s.state).collect()
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn closing_a_listener_resets_what_nobody_took() {
     let side = &mut world.sides[B];
     side.engine.anchor_closed(world.now, toe_base::AnchorHandle(0), &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
-    assert_eq!(world.sides[B].engine.sockets(), []);
+    assert_eq!(world.sides[B].engine.sockets(world.now), []);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn after_the_last_close_of_a_listener_nobody_gets_in() {
     let id = world.sides[A].listen(now, at).expect("listens");
     world.sides[A].plain(now, Command::CloseListener { listener: id, last: true });
     assert_eq!(world.sides[A].connect(now, at), Err(Errno::ECONNREFUSED));
-    assert_eq!(world.sides[A].engine.sockets(), []);
+    assert_eq!(world.sides[A].engine.sockets(world.now), []);
 }
 
 #[test]
@@ -267,4 +267,29 @@ fn no_memory_is_left_after_a_thousand_connections() {
         assert_eq!(side.engine.flow_count(), 0);
         assert_eq!(side.engine.session_view(side.session).flows, 0);
     }
+}
+
+/// A closes, B does not, and A's program has said how long FIN_WAIT_2 may last: whether B is reset, and after how many
+/// seconds A has nothing left.
+fn end_of_fin_wait_2(secs: u32) -> (bool, u64) {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let flow = world.sides[A].conns[a].id;
+    let now = world.now;
+    let option = FlowOption::FinWait2Secs;
+    world.sides[A].plain(now, Command::SetOption { flow, option, value: secs });
+    world.close(A, a);
+    let begun = world.now;
+    assert!(world.run_until(200_000, |w| states(w, A).is_empty()));
+    world.run_ms(10);
+    (world.sides[B].conns[b].errno.is_some(), world.now.since_us(begun) / 1_000_000)
+}
+
+#[test]
+fn a_program_says_how_long_fin_wait_2_lasts() {
+    assert_eq!(end_of_fin_wait_2(60), (false, 60), "as it is at first");
+    assert_eq!(end_of_fin_wait_2(3), (false, 3));
+    assert_eq!(end_of_fin_wait_2(90), (true, 90));
+    assert_eq!(end_of_fin_wait_2(5_000), (true, 120), "two minutes at most");
+    assert_eq!(end_of_fin_wait_2(u32::MAX), (true, 0), "none at all");
 }

@@ -131,7 +131,7 @@ fn connections_are_made_beside_a_flood_and_carry_what_was_agreed_on() {
 }
 
 fn report(world: &World, side: usize) -> toe_abi::report::TcpReport {
-    let sockets = world.sides[side].engine.sockets();
+    let sockets = world.sides[side].engine.sockets(world.now);
     let open = sockets.into_iter().filter(|socket| socket.state == "ESTAB");
     open.filter_map(|socket| socket.tcp).next().expect("an open connection")
 }
@@ -331,7 +331,7 @@ fn guesses_at_a_connection_are_answered_once_in_a_while() {
     let mut world = World::new();
     let (a, _) = world.connected();
     world.run_ms(1_000);
-    let key = world.sides[A].engine.sockets()[0].local;
+    let key = world.sides[A].engine.sockets(world.now)[0].local;
     let before = world.sides[B].engine.counter(Counter::ChallengeAcks);
     for number in 0..200u32 {
         let rst = Stray {

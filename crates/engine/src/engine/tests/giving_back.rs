@@ -79,7 +79,7 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
 
 fn charged(world: &World) -> u64 {
     let users = world.sides[B].engine.users();
-    users.by_uid(0).map_or(0, |user| user.used(Resource::ReceiveMemory))
+    users.by_cred(toe_base::Cred::of_user(0)).map_or(0, |user| user.used(Resource::ReceiveMemory))
 }
 
 /// The next trim, of which nobody has said yet that it is over.

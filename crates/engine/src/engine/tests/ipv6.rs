@@ -91,7 +91,7 @@ fn a_connection_finds_its_neighbour_opens_and_carries_bytes_both_ways() {
         assert_eq!((to, ip.dst, ip.hop_limit), (MAC_OF_A, v6(addr6(A, 0)), 255));
         assert!(matches!(answer, Icmpv6Repr::NeighbourAdvertisement(it)
             if it.is_solicited && it.overrides && it.target_mac == Some(MAC_OF_B)));
-        let views = world.sides[A].engine.sockets();
+        let views = world.sides[A].engine.sockets(world.now);
         let view = views.iter().find(|view| !view.listener).expect("connected");
         assert_eq!((view.local.ip(), view.remote), (addr6(A, 0).ip(), addr6(B, 80)));
     }
@@ -155,7 +155,7 @@ fn link_local_addresses_speak_within_their_link() {
     assert_eq!(world.sides[A].connect(now, at(2)), Err(Errno::ENETUNREACH), "there is no such link");
     let conns = world.connected_to(at(1));
     assert!(world.transfer(B, conns, &pattern(10_000, 1), 1000));
-    let remotes: Vec<_> = world.sides[A].engine.sockets().iter().map(|view| view.remote).collect();
+    let remotes: Vec<_> = world.sides[A].engine.sockets(world.now).iter().map(|view| view.remote).collect();
     assert_eq!(remotes, [at(1)], "with its zone");
 }
 

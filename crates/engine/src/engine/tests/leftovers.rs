@@ -45,7 +45,7 @@ fn the_oldest_in_time_wait_make_room() {
         world.run_ms(5);
     }
     let engine = &world.sides[A].engine;
-    let waiting = engine.sockets().iter().filter(|socket| socket.state == "TIME-WAIT").count();
+    let waiting = engine.sockets(world.now).iter().filter(|socket| socket.state == "TIME-WAIT").count();
     assert_eq!(waiting, TIME_WAITS);
     assert_eq!(engine.counter(Counter::TimeWaitEvicted), 20);
     world.run_ms(61_000);
@@ -67,7 +67,7 @@ fn a_new_connection_takes_the_place_of_one_in_time_wait_once_timestamps_tell_the
     world.run_ms(5);
     world.close(B, 0);
     world.run_ms(5);
-    assert_eq!(world.sides[A].engine.sockets()[0].state, "TIME-WAIT");
+    assert_eq!(world.sides[A].engine.sockets(world.now)[0].state, "TIME-WAIT");
     assert_eq!(connect(&mut world), Err(Errno::EADDRNOTAVAIL), "the clock has not gone on");
     world.run_ms(1_000);
     let second = connect(&mut world).expect("starts");

@@ -63,7 +63,7 @@ fn listening(world: &World, at: SocketAddr, identity: u64) -> Twin {
 
 /// Which users have something at a port of B, by the states of what they have.
 fn at_port(world: &World, port: u16) -> Vec<(&'static str, Vec<SessionId>)> {
-    let sockets = world.sides[B].engine.sockets().into_iter().filter(|s| s.local.port() == port);
+    let sockets = world.sides[B].engine.sockets(world.now).into_iter().filter(|s| s.local.port() == port);
     sockets.map(|s| (s.state, s.holders.iter().map(|(session, _)| *session).collect())).collect()
 }
 
@@ -298,7 +298,7 @@ fn loopback_is_a_namespaces_own() {
     assert_eq!(world.sides[B].engine.scope_count(), 1);
     let b = try_from(&mut world, inside, from(8080)).expect("of its own namespace");
     assert!(world.run_until(1000, |w| at_port(w, 8080).iter().any(|(state, _)| *state == "ESTAB")));
-    let sockets = world.sides[B].engine.sockets();
+    let sockets = world.sides[B].engine.sockets(world.now);
     let of = |netns| sockets.iter().filter(|s| s.netns == netns).map(|s| s.state).collect::<Vec<_>>();
     assert_eq!(of(HERE), ["LISTEN"]);
     assert_eq!(of(ELSEWHERE), ["LISTEN", "ESTAB", "ESTAB"]);
@@ -353,6 +353,6 @@ fn what_is_passed_to_another_namespace_stays_of_its_own() {
     assert!(matches!(engine.anchors.get(anchor), Some(AnchorTarget::Flow(_))));
     let claimed = engine.claim(now, inside, toe_base::QueueSetId(0), 9, anchor, memory);
     assert!(matches!(claimed, Ok(crate::Claimed::Flow(_))), "{claimed:?}");
-    assert!(world.sides[B].engine.sockets().iter().all(|socket| socket.netns == HERE));
+    assert!(world.sides[B].engine.sockets(world.now).iter().all(|socket| socket.netns == HERE));
     world.close(A, a);
 }

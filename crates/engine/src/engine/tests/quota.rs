@@ -95,7 +95,7 @@ impl Machine {
     }
 
     fn used(&self, uid: u32, resource: Resource) -> u64 {
-        self.engine.users().by_uid(uid).map_or(0, |user| user.used(resource))
+        self.engine.users().by_cred(Cred::of_user(uid)).map_or(0, |user| user.used(resource))
     }
 }
 
@@ -123,14 +123,14 @@ fn one_user_does_not_lock_the_next_out_of_connections() {
 fn one_user_does_not_lock_the_next_out_of_sessions() {
     let mut machine = Machine::new(config(64));
     let mut sessions = 0;
-    while machine.engine.may_open_session(1).is_ok() {
+    while machine.engine.may_open_session(Cred::of_user(1)).is_ok() {
         machine.attach(1);
         sessions += 1;
     }
     assert!(sessions >= toe_base::limits::SESSIONS_MAX * 3 / 4, "alone he gets most: {sessions}");
-    assert_eq!(machine.engine.may_open_session(1), Err(Errno::EDQUOT));
+    assert_eq!(machine.engine.may_open_session(Cred::of_user(1)), Err(Errno::EDQUOT));
     for uid in 2..10 {
-        assert_eq!(machine.engine.may_open_session(uid), Ok(()), "user {uid}");
+        assert_eq!(machine.engine.may_open_session(Cred::of_user(uid)), Ok(()), "user {uid}");
         machine.attach(uid);
     }
 }
@@ -164,7 +164,7 @@ fn what_has_ended_is_charged_to_nobody() {
     (0..10).for_each(|n| machine.engine.anchor_closed(NOW, toe_base::AnchorHandle(n), &mut machine.hosts));
     while machine.engine.poll_closing(NOW, &mut machine.hosts) > 0 {}
     machine.engine.forget_session(session);
-    assert!(machine.engine.users().by_uid(5).is_none(), "{:?}", machine.engine.users());
+    assert!(machine.engine.users().by_cred(Cred::of_user(5)).is_none(), "{:?}", machine.engine.users());
 }
 
 #[test]

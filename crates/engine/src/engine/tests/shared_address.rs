@@ -228,7 +228,7 @@ fn connections_without_a_port_have_those_that_the_kernel_keeps() {
             assert!(world.run_until(1000, |w| w.sides[B].conns[b].established));
         };
         (0..4).for_each(|_| connect());
-        let sockets = world.sides[B].engine.sockets().into_iter();
+        let sockets = world.sides[B].engine.sockets(world.now).into_iter();
         sockets.filter(|s| s.remote.port() == remote).map(|s| s.local.port()).collect::<Vec<_>>()
     });
     ports.iter_mut().for_each(|ports| ports.sort_unstable());

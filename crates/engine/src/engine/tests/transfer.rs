@@ -230,7 +230,7 @@ fn a_chosen_port_is_never_that_of_a_listener_so_nothing_connects_to_itself() {
         world.sides[A].connect(now, at).expect("connects");
         world.run_until(100, |w| w.sides[A].conns.len() == 2 && w.sides[A].conns[0].established);
         let own_port = |s: &crate::SocketView| !s.listener && s.local == s.remote;
-        assert!(!world.sides[A].engine.sockets().iter().any(own_port));
+        assert!(!world.sides[A].engine.sockets(world.now).iter().any(own_port));
         world.close(A, 0);
         world.close(A, 1);
         world.run_ms(20);

@@ -15,6 +15,7 @@ use toe_abi::command::{
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
+use toe_abi::tcp_info::FlowDetail;
 use toe_base::{
     AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
 };
@@ -34,6 +35,7 @@ pub(super) struct Memory {
     /// Completions that fit before the ring says "full".
     pub(super) ring_len: usize,
     pub(super) infos: Vec<FlowInfo>,
+    pub(super) details: Vec<FlowDetail>,
     /// What captures were given, of the packets that `wants` picks.
     pub(super) seen: Vec<(Sighting, Vec<u8>)>,
     pub(super) wants: Option<fn(&Sighting) -> bool>,
@@ -91,6 +93,9 @@ impl HostSide for Memory {
     }
     fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
         self.infos.push(*info);
+    }
+    fn write_flow_detail(&mut self, _: SessionId, _: usize, detail: &FlowDetail) {
+        self.details.push(*detail);
     }
     fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
         self.region(session);

@@ -3,15 +3,16 @@
 //!
 //! Split by the stage that touches it: [`Conn`] (who and where), [`SendSequence`] / [`ReceiveSequence`] (RFC 9293
 //! section 3.3.1), [`Scoreboard`] (what is on its way), [`Congestion`], [`Rack`], [`RoundTrip`], [`DeliveryRate`], [`Ecn`], [`FastOpen`],
+//! [`Traffic`],
 //! [`Timers`], and [`Report`] (what the host has yet to be told).
 
 mod fast_open;
 mod path;
+mod traffic;
 
 pub use fast_open::FastOpen;
-pub use path::{
-    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Traffic, Undo, WindowUse,
-};
+pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use traffic::{Traffic, Wait};
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
@@ -21,6 +22,7 @@ use crate::flow::scoreboard::Scoreboard;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::soft_error::{Hears, Noted};
 use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::timeout::FIN_WAIT_2_SECS;
 use crate::work::{Owner, Path, UserIdx};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
@@ -330,6 +332,8 @@ pub struct Options {
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub soft_errors: Hears,
+    /// How long FIN_WAIT_2 lasts without a program; none: not at all.
+    pub fin_wait_2_secs: Option<u32>,
 }
 
 /// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, soft error, peer closed,
@@ -428,6 +432,7 @@ impl Default for Options {
             traffic_class: 0,
             hop_limit: crate::work::TTL,
             soft_errors: Hears::None,
+            fin_wait_2_secs: Some(FIN_WAIT_2_SECS),
         }
     }
 }

@@ -149,18 +149,6 @@ pub struct DeliveryRate {
     pub next_send_at: Instant,
 }
 
-/// What went over a connection so far, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Octets of text, those sent again included, and those alone.
-    pub sent: u64,
-    pub resent: u64,
-    pub acked: u64,
-    pub received: u64,
-    pub segments_out: u64,
-    pub segments_in: u64,
-}
-
 /// Explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ecn {

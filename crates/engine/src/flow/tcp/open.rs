@@ -113,6 +113,7 @@ fn fresh(params: &OpenParams, state: TcpState) -> Flow {
     // It is offered where frames can be lost.
     flow.rcv.sack_permitted = params.path != Path::Local;
     flow.timers.heard = params.now;
+    flow.traffic.began_at = params.now;
     flow
 }
 

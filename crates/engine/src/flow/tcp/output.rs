@@ -4,7 +4,7 @@
 //! arms what has to wait. The caller repeats `prepare` and `commit` until nothing is left.
 
 use crate::flow::reassembly::{HeldPool, SeqRange};
-use crate::flow::record::{Flow, Frto, Phase};
+use crate::flow::record::{Flow, Frto, Phase, Wait};
 use crate::flow::scoreboard::{Resent, SentPool, SentRange};
 use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
@@ -515,6 +515,7 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment)
 
 /// Nothing more can be sent now: arms the timer that will change that, if none else will.
 pub fn settle(flow: &mut Flow, now: Instant) {
+    note_limit(flow, now);
     if !flow.conn.state.is_synchronized() || flow.snd.fin_acked {
         return;
     }
@@ -547,6 +548,20 @@ pub fn settle(flow: &mut Flow, now: Instant) {
         flow.timers.tail_probe = Instant::FAR_FUTURE;
         flow.timers.persist = now.after_us(flow.rtt.timeout_us());
     }
+}
+
+/// Whom what is queued waits for, for reports.
+fn note_limit(flow: &mut Flow, now: Instant) {
+    let window_end = flow.snd.una.plus(flow.snd.wnd.octets());
+    let unsent = flow.queue_end().distance_from(flow.snd.nxt);
+    let wait = if flow.send_queue.is_empty() {
+        Wait::Nothing
+    } else if unsent > 0 && window_end.diff(flow.snd.nxt) < unsent.min(u32::from(flow.snd.mss)) as i32 {
+        Wait::Window
+    } else {
+        Wait::Path
+    };
+    flow.traffic.limits.note(now, wait);
 }
 
 /// Header octets of the TCP options that [`header`] fills in.

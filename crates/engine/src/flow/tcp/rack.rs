@@ -15,11 +15,13 @@ const MAX_ACK_DELAY_US: u64 = 200_000;
 /// The probe of a connection that has measured nothing (section 7.2).
 const PTO_INITIAL_US: u64 = 1_000_000;
 
-/// Steps 2 and 3 of section 6.2: `range` has arrived, in order or not.
-pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool) {
+/// Steps 2 and 3 of section 6.2: `range` has arrived, in order or not. Returns whether one that was sent later had overtaken
+/// it.
+pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool) -> bool {
+    let overtaken = !range.end.after(rack.fack) && !range.resent;
     if range.end.after(rack.fack) {
         rack.fack = range.end;
-    } else if !range.resent {
+    } else if overtaken {
         // It overtook nothing and nobody sent it twice, yet a later one came first.
         rack.reordering_seen = true;
     }
@@ -31,7 +33,7 @@ pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool
         let echoes_earlier =
             echo.is_some_and(|echo| (echo.wrapping_sub(heard.timestamp_at(range.sent_at)) as i32) < 0);
         if echoes_earlier || rtt_us < heard.min_rtt_us {
-            return;
+            return overtaken;
         }
     }
     rack.rtt_us = rtt_us;
@@ -39,6 +41,7 @@ pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool
         rack.xmit_at = range.sent_at;
         rack.end_seq = range.end;
     }
+    overtaken
 }
 
 /// What an ACK tells beside the numbers.

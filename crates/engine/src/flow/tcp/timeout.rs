@@ -11,8 +11,10 @@ use toe_base::Instant;
 
 /// 2 MSL: as long as Linux waits.
 pub const TIME_WAIT_US: u64 = 60_000_000;
-/// How long FIN_WAIT_2 lasts without a program (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
-pub const FIN_WAIT_2_US: u64 = 60_000_000;
+/// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout), and how long at
+/// most (TCP_FIN_TIMEOUT_MAX).
+pub const FIN_WAIT_2_SECS: u32 = 60;
+const FIN_WAIT_2_SECS_MAX: u32 = 120;
 /// Time-outs until a SYN is given up: three minutes must have passed (RFC 9293 section 3.8.3). Of a SYN-ACK it is as in Linux
 /// (tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for so long.
 const SYN_RETRIES: u8 = 7;
@@ -52,15 +54,19 @@ pub fn start_time_wait(flow: &mut Flow, now: Instant) {
 
 /// A program that is gone cannot end FIN_WAIT_2: time does.
 pub fn start_fin_wait_2(flow: &mut Flow, now: Instant) {
-    flow.timers.linger = now.after_us(FIN_WAIT_2_US);
+    let secs = flow.options.fin_wait_2_secs.map_or(0, |secs| secs.min(FIN_WAIT_2_SECS_MAX));
+    flow.timers.linger = now.after_us(u64::from(secs) * 1_000_000);
 }
 
 /// Handles every timer of the flow that is due.
 pub fn on_timeout(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
     if flow.timers.linger <= now {
+        // As in Linux: the program that asked for another end than the usual one has the peer told.
+        let tells = flow.options.fin_wait_2_secs.is_none_or(|secs| secs > FIN_WAIT_2_SECS);
+        let aborts = flow.conn.state == TcpState::FinWait2 && tells;
         flow.conn.state = TcpState::Closed;
-        return FlowEvent::Closed(Errno::OK);
+        return if aborts { FlowEvent::Abort(Errno::OK) } else { FlowEvent::Closed(Errno::OK) };
     }
     if flow.timers.delayed_ack <= now {
         flow.timers.delayed_ack = off;
@@ -103,6 +109,7 @@ fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut
     recovery::on_timeout(flow, sent, now);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
     flow.rtt.timeouts = flow.rtt.timeouts.saturating_add(1);
+    flow.traffic.time_outs.note(now);
     path_mtu::timed_out(flow, now);
     soft_error::timed_out(flow);
     flow.timers.retransmit = now.after_us(retransmit_us(flow));

@@ -15,6 +15,7 @@
 
 mod fast_open;
 mod recv;
+mod send;
 mod soft_error;
 
 use crate::queue::QueueIo;
@@ -22,12 +23,10 @@ use crate::send_memory::{Blocks, SendMemory};
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
-use crate::socket::slices::Gather;
 use crate::socket::urgent::{Plan, Urgent};
 use std::net::SocketAddr;
-use toe_abi::channel::ChannelEntry;
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
-use toe_abi::entry::{MemRange, Send};
+use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
@@ -347,106 +346,6 @@ impl Stream {
         }
         let error = self.take_error();
         Err(if error.is_ok() { Errno::EPIPE } else { error })
-    }
-
-    /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
-    pub fn send(
-        &mut self,
-        io: &mut QueueIo,
-        from: &mut Gather<'_, '_>,
-        more: bool,
-        urgent: bool,
-    ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open && !self.waits_for_octets() {
-            return Ok(Attempt::Wait);
-        }
-        let chunk = if self.waits_for_octets() { self.syn_room } else { SEND_CHUNK };
-        let mut sent = self.send_direct(io, from, urgent)?;
-        let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
-        while through_engine && from.left() > 0 && self.send.room() > 0 {
-            if io.ring.send_room() == 0 {
-                self.starved = true;
-                break;
-            }
-            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), chunk) else {
-                // With octets outstanding the next acknowledgement helps; without, it is memory that is short.
-                self.starved = self.send.outstanding() == 0;
-                self.draining = !self.starved;
-                break;
-            };
-            let len = from.empty(piece.len as usize, |done, octets| {
-                io.region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
-            })? as u32;
-            let data = MemRange { offset: piece.offset, len };
-            // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
-            // octets take up.
-            let follows = match from.left() {
-                1.. if self.syn_room == 0 => self.send.has_room_behind(len),
-                _ => more,
-            };
-            if !io.send(Send { flow: self.flow, data, more: follows, urgent: urgent && from.left() == 0 }) {
-                self.starved = true;
-                break;
-            }
-            self.send.commit(len);
-            self.engine_sent += u64::from(len);
-            sent += len as usize;
-            io.ring();
-            if core::mem::take(&mut self.syn_room) > 0 {
-                // The SYN takes these with it; the others wait until the peer has answered.
-                break;
-            }
-        }
-        self.publish(0);
-        Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
-    }
-
-    /// Sends through the channel while that is open: as much as there is room for.
-    fn send_direct(
-        &mut self,
-        io: &mut QueueIo,
-        from: &mut Gather<'_, '_>,
-        urgent: bool,
-    ) -> Result<usize, Errno> {
-        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
-        let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
-        let mut sent = 0;
-        while from.left() > 0 {
-            // One for the octets, perhaps one for `Begin`, one for `Urgent`, one for `Want`.
-            if channel.end.room(4) < 4 {
-                self.starved = true;
-                break;
-            }
-            let Some(piece) = direct.reserve(channel, from.left(), SEND_CHUNK) else {
-                // With octets outstanding it helps when the peer reads; without, it is memory that is short.
-                self.starved = direct.send.outstanding() == 0;
-                self.draining = !self.starved;
-                break;
-            };
-            // Counted before it is copied: the locked addition would wait for the copy to reach the peer's cache.
-            if !direct.claim(channel, piece.len, self.engine_sent) {
-                break;
-            }
-            sent += from.empty(piece.len as usize, |done, octets| {
-                let region = channel.end.memory().region();
-                region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
-            })?;
-            direct.publish(channel, piece);
-            if urgent && from.left() == 0 {
-                let (slot, generation) = (direct.slot, direct.generation);
-                channel.push(ChannelEntry::Urgent { slot, generation });
-            }
-        }
-        if direct.send.outstanding() > 0 {
-            channel.lend(direct);
-        }
-        if direct.is_sending() && (self.draining || !direct.send.is_writable()) {
-            self.starved |= !direct.want(channel);
-        }
-        if sent > 0 {
-            channel.end.wake_peer();
-        }
-        Ok(sent)
     }
 
     /// A send stopped for want of memory or ring room.

@@ -2,6 +2,7 @@
 
 use super::{Attempt, IN, Link, PRI, Stream};
 use crate::queue::QueueIo;
+use crate::slots::Place;
 use crate::socket::received::{Copied, How};
 use crate::socket::slices::Scatter;
 use crate::socket::urgent::Plan;
@@ -14,7 +15,7 @@ impl Stream {
     pub fn recv(
         &mut self,
         io: &mut QueueIo,
-        slot: u32,
+        place: Place,
         into: &mut Scatter<'_, '_>,
         target: usize,
         peek: bool,
@@ -24,13 +25,13 @@ impl Stream {
             return Ok(Attempt::Wait);
         }
         let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
-        let (most, skip) = self.heed_mark(io, slot, peek)?;
+        let (most, skip) = self.heed_mark(io, place, peek)?;
         let there = self.received.len().min(most).saturating_sub(skip);
         if there > 0 && (there >= target || over || most < usize::MAX) {
             let how = How { skip, most, peek };
             let copied = self.received.copy_out(io, self.direct.as_deref(), into, how)?;
             if !peek {
-                self.settle_read(io, slot, &copied);
+                self.settle_read(io, place, &copied);
                 self.urgent.on_read(self.received.read());
                 self.publish(0);
             }
@@ -51,7 +52,7 @@ impl Stream {
     }
 
     /// How many octets a read may take and how many it leaves out at first; an urgent one that is next is dropped.
-    fn heed_mark(&mut self, io: &mut QueueIo, slot: u32, peek: bool) -> Result<(usize, usize), Errno> {
+    fn heed_mark(&mut self, io: &mut QueueIo, place: Place, peek: bool) -> Result<(usize, usize), Errno> {
         match self.urgent.plan(self.received.read(), self.received.len()) {
             Plan::Free => Ok((usize::MAX, 0)),
             Plan::Before(most) => Ok((most, 0)),
@@ -61,7 +62,7 @@ impl Stream {
                 let mut slices = [IoSliceMut::new(&mut octet)];
                 let mut into = Scatter::new(&mut slices);
                 let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
-                self.settle_read(io, slot, &copied);
+                self.settle_read(io, place, &copied);
                 self.urgent.on_read(self.received.read());
                 self.publish(0);
                 Ok((usize::MAX, 0))
@@ -113,10 +114,10 @@ impl Stream {
     }
 
     /// Tells whoever lent the memory that what was in it has been read.
-    fn settle_read(&mut self, io: &mut QueueIo, slot: u32, copied: &Copied) {
+    fn settle_read(&mut self, io: &mut QueueIo, place: Place, copied: &Copied) {
         if copied.engine > 0 {
             self.credit_owed += copied.engine;
-            io.credit(slot, self);
+            io.credit(place, self);
             self.quiet_credit = self.quiet_credit.saturating_add(copied.engine);
             if self.quiet_credit >= self.quiet_credit_max {
                 self.quiet_credit = 0;
@@ -132,12 +133,12 @@ impl Stream {
 
     /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
     /// whoever claims the stream.
-    pub fn take_unread(&mut self, io: &mut QueueIo, slot: u32) -> Result<Vec<u8>, Errno> {
+    pub fn take_unread(&mut self, io: &mut QueueIo, place: Place) -> Result<Vec<u8>, Errno> {
         let mut octets = vec![0; self.received.private()];
         let mut slices = [IoSliceMut::new(&mut octets)];
         let mut into = Scatter::new(&mut slices);
         let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
-        self.settle_read(io, slot, &copied);
+        self.settle_read(io, place, &copied);
         Ok(octets)
     }
 }

@@ -56,6 +56,13 @@ impl Owed {
     }
 }
 
+impl Dctcp {
+    /// `struct tcp_dctcp_info`: whether it is on, alpha of 1024 parts, octets marked and octets in all of this window.
+    pub(super) fn info(&self) -> [u32; 5] {
+        [u32::from_ne_bytes([1, 0, 0, 0]), self.alpha / (ONE / 1024), self.marked, self.acked, 0]
+    }
+}
+
 impl Default for Dctcp {
     /// Section 4.2: alpha starts at 1, the careful end.
     fn default() -> Self {

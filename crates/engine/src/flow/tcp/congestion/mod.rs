@@ -110,6 +110,17 @@ impl Algorithm {
     }
 }
 
+impl Algorithm {
+    /// What TCP_CC_INFO tells: octets of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
+    pub fn info(&self) -> Option<(u32, [u32; 5])> {
+        match self {
+            Algorithm::Reno(_) | Algorithm::Cubic(_) => None,
+            Algorithm::Dctcp(dctcp) => Some((16, dctcp.info())),
+            Algorithm::Bbr(bbr) => Some((20, bbr.info())),
+        }
+    }
+}
+
 /// What an ACK says to an algorithm.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {

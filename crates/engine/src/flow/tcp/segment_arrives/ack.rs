@@ -81,7 +81,7 @@ fn acknowledge<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment,
     let (probing, backoff) = (!flow.timers.persist.is_far_future(), flow.rtt.backoff);
     let mut news = sack::take(flow, cx.sent, cx.now, segment, ack);
     news.is_duplicate = is_duplicate;
-    let fin_acked = news.acked > 0 && advance(flow, ack);
+    let fin_acked = news.acked > 0 && advance(flow, ack, cx.now);
     recovery::on_ack(flow, cx.sent, cx.now, &news, cx.counters);
     rearm(flow, cx.now, &news);
     update_window(flow, cx, segment, ack, news.acked > 0);
@@ -103,7 +103,7 @@ fn is_duplicate(flow: &Flow, segment: &Segment, ack: SeqNum) -> bool {
 }
 
 /// `ack` acknowledges something new. Returns whether that is our FIN.
-pub(super) fn advance(flow: &mut Flow, ack: SeqNum) -> bool {
+pub(super) fn advance(flow: &mut Flow, ack: SeqNum, now: Instant) -> bool {
     let mut octets = ack.distance_from(flow.snd.una);
     if !flow.snd.syn_acked {
         flow.snd.syn_acked = true;
@@ -126,6 +126,7 @@ pub(super) fn advance(flow: &mut Flow, ack: SeqNum) -> bool {
     flow.snd.una = ack;
     flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
     flow.rtt.timeouts = 0;
+    flow.traffic.time_outs.overcome(now);
     flow.snd.fin_acked |= fin_acked;
     fin_acked
 }

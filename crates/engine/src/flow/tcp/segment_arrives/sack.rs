@@ -32,7 +32,7 @@ pub(super) fn take(
     let mut sample = Sample::default();
     let mut rtt = RttSample::default();
     let recover = flow.cc.recover;
-    let Flow { board, rack, snd, .. } = flow;
+    let Flow { board, rack, snd, traffic, .. } = flow;
     let mut delivered = |range: &SentRange, in_order: bool| {
         use crate::flow::scoreboard::Fate;
         if range.fate == Fate::Sacked {
@@ -40,7 +40,8 @@ pub(super) fn take(
         }
         news.delivered += range.len();
         news.originals |= !range.resent && range.end.at_or_before(recover);
-        rack::arrived(rack, range, &heard, in_order);
+        let overtaken = rack::arrived(rack, range, &heard, in_order);
+        traffic.overtaken = traffic.overtaken.wrapping_add(overtaken.into());
         sample.take(range);
         if !range.resent {
             rtt.take(now.since_us(range.sent_at), in_order);
@@ -55,9 +56,15 @@ pub(super) fn take(
     }
     if flow.snd.sack_permitted {
         news.duplicated = duplicated(flow, segment, ack);
+        flow.traffic.duplicates_told =
+            flow.traffic.duplicates_told.wrapping_add((news.duplicated > 0).into());
     }
     if let Some(undo) = &mut flow.cc.undo {
         undo.unexplained = undo.unexplained.saturating_sub(news.duplicated);
+    }
+    if news.ece {
+        let segments = news.delivered.div_ceil(u32::from(flow.snd.mss).max(1));
+        flow.traffic.delivered_marked = flow.traffic.delivered_marked.wrapping_add(segments);
     }
     news.rtt_us = rtt.latest;
     flow.rtt.acknowledged(&rtt, &news, output::timestamp(flow, now), now);

@@ -128,6 +128,7 @@ fn take<H: HostSide>(
         flow.rcv.nxt = flow.held.advance(cx.held, nxt.plus(len));
         super::urgent::forget_old(flow);
     } else if flow.held.insert(cx.held, first, first.plus(len)).is_ok() {
+        flow.traffic.out_of_order = flow.traffic.out_of_order.wrapping_add(1);
         report_first(flow, cx.held, first);
     }
     Ok(())

@@ -259,6 +259,15 @@ impl Bbr {
         self.state
     }
 
+    /// `struct tcp_bbr_info`: bandwidth in octets a second, its lower and its upper half, the least round trip in µs, and the
+    /// gains in parts of 256.
+    pub fn info(&self) -> [u32; 5] {
+        let bw = self.max_bw().octets();
+        let gain = |hundredths: u64| (hundredths * 256 / 100) as u32;
+        let (pacing, cwnd) = (self.state.pacing_gain(), self.state.cwnd_gain());
+        [bw as u32, (bw >> 32) as u32, self.min_rtt_us, gain(pacing), gain(cwnd)]
+    }
+
     /// BBROnInit (section 5.2.1), as soon as there is something to begin with.
     fn start(&mut self, now: Instant, srtt_us: u32, delivered: u64, steered: &mut Steered<'_>) {
         self.started = true;

@@ -1,0 +1,229 @@
+//! The part of a user's thread that makes, watches and removes directories: whatever takes a lock that a program may keep.
+//!
+//! The engine's thread sends [`Order`]s, which wait in a channel without a bound of its own: there is at most one for
+//! each directory that was made; a new session's comes behind all orders, and what a session has is counted against its user. A thread
+//! that stands still makes none. What it finds out comes back as [`News`], of which there is one for each order at most.
+//!
+//! The thread counts the names in each home by itself, and removes the home behind the last of them. It lives until then.
+//!
+//! Owned by the porter's thread of a user (`porter::user`).
+
+use super::room::{Lodging, Reports, Rooms};
+use super::{HomeId, Identity, identity_at};
+use rustix::fs::inotify::{self, WatchFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use toe_base::{AnchorHandle, Cred};
+use toe_ring::EventFd;
+
+/// Whoever has a descriptor of a session's directory may open what is in it, and nothing else.
+const HOME_MODE: Mode = Mode::from_raw_mode(0o711);
+const ANCHOR_MODE: Mode = Mode::from_raw_mode(0o555);
+/// Orders carried out before the user's programs get their turn.
+const ORDERS_PER_TURN: usize = 64;
+
+/// What the engine's thread wants of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// The anchor is to be watched by itself, and then loses its name.
+    Unname { home: HomeId, handle: AnchorHandle },
+    /// The anchor stands for nothing: it is removed.
+    Discard { home: HomeId, handle: AnchorHandle },
+    /// The session is gone, or has not come about: its home goes once there are no names in it.
+    Leave { home: HomeId },
+}
+
+/// What a user's thread tells the engine's.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum News {
+    /// Of [`Order::Unname`]: told before the name goes, so it is there before this watch reports anything.
+    Watched { home: HomeId, handle: AnchorHandle, watch: i32 },
+    /// It cannot be watched (fs.inotify.max_user_watches), and keeps its name.
+    Unwatched { home: HomeId, handle: AnchorHandle },
+}
+
+/// The way to the thread that keeps a home.
+#[derive(Clone, Debug)]
+pub struct Way {
+    orders: Sender<Order>,
+    bell: Arc<EventFd>,
+}
+
+impl Way {
+    pub(super) fn send(&self, order: Order) {
+        // Without a thread there is nothing to remove: it lives as long as it has homes.
+        let _ = self.orders.send(order);
+    }
+
+    /// What wakes the thread.
+    pub(super) fn bell(&self) -> &Arc<EventFd> {
+        &self.bell
+    }
+}
+
+/// A new directory for a session's anchors.
+#[derive(Debug)]
+pub struct Home {
+    pub id: HomeId,
+    /// By which its host opens them.
+    pub dir: OwnedFd,
+    pub(super) watch: i32,
+    pub(super) reports: Arc<Reports>,
+    pub(super) way: Way,
+}
+
+/// New anchors in a home, and the way to who keeps it.
+#[derive(Debug)]
+pub struct Made {
+    pub(crate) home: HomeId,
+    pub(crate) first: AnchorHandle,
+    pub(crate) identities: Vec<Identity>,
+    pub(super) way: Way,
+}
+
+/// What all keepers have in common.
+#[derive(Clone, Debug)]
+pub struct Supplies {
+    pub(super) rooms: Arc<Rooms>,
+    pub(super) news: Sender<News>,
+}
+
+/// What the thread knows of a home.
+#[derive(Debug)]
+struct Kept {
+    watch: i32,
+    names: usize,
+    is_left: bool,
+}
+
+/// Whether something is left for the next turn, and whether the engine's thread must hear of what was found out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CarriedOut {
+    pub(crate) is_more: bool,
+    pub(crate) has_news: bool,
+}
+
+/// All directories of one thread.
+#[derive(Debug)]
+pub struct Keeper {
+    supplies: Supplies,
+    who: Cred,
+    /// From the first home on.
+    lodging: Option<Lodging>,
+    homes: HashMap<HomeId, Kept>,
+    /// How many those are, for who decides how long the thread lives.
+    count: Arc<AtomicUsize>,
+    orders: Receiver<Order>,
+    way: Way,
+}
+
+impl Keeper {
+    /// `bell` wakes the thread.
+    pub fn new(supplies: Supplies, who: Cred, bell: &Arc<EventFd>, count: &Arc<AtomicUsize>) -> Keeper {
+        let (sender, orders) = channel();
+        let way = Way { orders: sender, bell: Arc::clone(bell) };
+        Keeper { supplies, who, lodging: None, homes: HashMap::new(), count: Arc::clone(count), orders, way }
+    }
+
+    /// The directory of a new session, watched.
+    pub fn make_home(&mut self) -> std::io::Result<Home> {
+        let (rooms, who) = (&self.supplies.rooms, self.who);
+        let lodging = self.lodging.get_or_insert_with(|| rooms.take(who));
+        let id = lodging.next_home();
+        let name = id.to_string();
+        make_dir(lodging, &name, HOME_MODE)?;
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = rustix::fs::openat(lodging.dir(), &*name, flags, Mode::empty())?;
+            let flags = WatchFlags::CLOSE_NOWRITE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+            Ok((dir, inotify::add_watch(&lodging.reports().inotify, lodging.path_to(&name), flags)?))
+        };
+        let (dir, watch) = open().inspect_err(|_: &std::io::Error| remove_dir(lodging, &name))?;
+        self.homes.insert(id, Kept { watch, names: 0, is_left: false });
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Ok(Home { id, dir, watch, reports: Arc::clone(lodging.reports()), way: self.way.clone() })
+    }
+
+    /// Anchors in it, from `first` on; as many as can be had.
+    pub fn make_anchors(&mut self, home: HomeId, first: AnchorHandle, count: u32) -> Made {
+        let mut made = Made { home, first, identities: Vec::new(), way: self.way.clone() };
+        let (Some(lodging), Some(kept)) = (&self.lodging, self.homes.get_mut(&home)) else { return made };
+        let handles = (0..count).map(|n| AnchorHandle(first.0.wrapping_add(n)));
+        let identities = handles.map_while(|handle| {
+            let name = name_of(home, handle);
+            // A name that was not removed yet is not made again.
+            make_dir(lodging, &name, ANCHOR_MODE).ok()?;
+            let identity = identity_at(lodging.dir(), &name, AtFlags::SYMLINK_NOFOLLOW);
+            identity.inspect_err(|_| remove_dir(lodging, &name)).ok()
+        });
+        made.identities.extend(identities);
+        kept.names += made.identities.len();
+        made
+    }
+
+    /// Does some of what the engine's thread wants. That may take as long as the user's programs like.
+    pub(crate) fn carry_out(&mut self) -> CarriedOut {
+        let mut done = CarriedOut::default();
+        for _ in 0..ORDERS_PER_TURN {
+            let Ok(order) = self.orders.try_recv() else { return done };
+            done.has_news |= self.obey(order);
+        }
+        done.is_more = true;
+        done
+    }
+
+    /// Whether the engine's thread must hear of it.
+    fn obey(&mut self, order: Order) -> bool {
+        let Some(lodging) = &self.lodging else { return false };
+        let (Order::Unname { home, .. } | Order::Discard { home, .. } | Order::Leave { home }) = order;
+        let Some(kept) = self.homes.get_mut(&home) else { return false };
+        match order {
+            Order::Leave { .. } => kept.is_left = true,
+            Order::Discard { handle, .. } => {
+                remove_dir(lodging, &name_of(home, handle));
+                kept.names = kept.names.saturating_sub(1);
+            }
+            Order::Unname { handle, .. } => {
+                let name = name_of(home, handle);
+                let flags = WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+                let watch = inotify::add_watch(&lodging.reports().inotify, lodging.path_to(&name), flags);
+                let Ok(watch) = watch else {
+                    let _ = self.supplies.news.send(News::Unwatched { home, handle });
+                    return true;
+                };
+                // Before the name goes: see the module's head.
+                let _ = self.supplies.news.send(News::Watched { home, handle, watch });
+                remove_dir(lodging, &name);
+                kept.names = kept.names.saturating_sub(1);
+            }
+        }
+        if kept.is_left && kept.names == 0 {
+            // Somebody may keep a descriptor of it, but nobody else pays for the watch.
+            let _ = inotify::remove_watch(&lodging.reports().inotify, kept.watch);
+            remove_dir(lodging, &home.to_string());
+            self.homes.remove(&home);
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        false
+    }
+}
+
+fn name_of(home: HomeId, handle: AnchorHandle) -> String {
+    format!("{home}/{handle}")
+}
+
+/// Makes a directory with just this mode, whatever the process's mask is.
+fn make_dir(lodging: &Lodging, name: &str, mode: Mode) -> std::io::Result<()> {
+    rustix::fs::mkdirat(lodging.dir(), name, mode)?;
+    let changed = rustix::fs::chmodat(lodging.dir(), name, mode, AtFlags::empty());
+    Ok(changed.inspect_err(|_| remove_dir(lodging, name))?)
+}
+
+/// If something of root's hinders it, it stays until the engine ends.
+fn remove_dir(lodging: &Lodging, name: &str) {
+    let _ = rustix::fs::unlinkat(lodging.dir(), name, AtFlags::REMOVEDIR);
+}

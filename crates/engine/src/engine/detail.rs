@@ -1,0 +1,177 @@
+//! How a connection's TCP stands, for TCP_INFO and TCP_CC_INFO: written down when a host asks, so that nobody pays for it who
+//! does not. `toe ss -i` shows the same numbers.
+
+use super::Engine;
+use crate::egress::builder::ip_header_len;
+use crate::flow::record::{Flow, Phase};
+use crate::flow::scoreboard::Fate;
+use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::{output, timeout};
+use crate::hostif::HostSide;
+use crate::work::Path;
+use toe_abi::errno::Errno;
+use toe_abi::tcp_info::{CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
+use toe_base::{FlowId, FlowIdx, Instant, SessionId};
+
+/// Linux's numbers.
+const CLOSED: u8 = 7;
+const OPT_TIMESTAMPS: u8 = 1;
+const OPT_SACK: u8 = 2;
+const OPT_WSCALE: u8 = 4;
+const OPT_ECN: u8 = 8;
+const OPT_SYN_DATA: u8 = 32;
+/// Linux's tcp_reordering; RACK goes by time, not by a count (RFC 8985 section 3.3.2).
+const REORDERING: u32 = 3;
+/// Longest delay of an ACK of ours.
+const ATO_US: u32 = 40_000;
+
+impl Engine {
+    /// `Command::Inspect`.
+    pub(super) fn inspect<H: HostSide>(
+        &self,
+        now: Instant,
+        session: SessionId,
+        id: FlowId,
+        host: &mut H,
+    ) -> Result<u32, Errno> {
+        let flow = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::ENOTCONN)?;
+        host.write_flow_detail(session, id.slot(), &self.flow_detail(now, flow));
+        Ok(id.raw())
+    }
+
+    pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {
+        let flow = self.flows.get(idx);
+        let mut detail = standing(flow, now);
+        detail.pmtu = self.path_mtu_of(flow);
+        detail.retrans = flow
+            .board
+            .ranges(&self.sent)
+            .filter(|range| range.resent && range.fate == Fate::InFlight)
+            .map(|range| range.len().div_ceil(u32::from(flow.snd.mss).max(1)))
+            .sum();
+        counted(flow, now, &mut detail);
+        if let Some((len, info)) = flow.cc.algorithm.info() {
+            (detail.cc_len, detail.cc) = (len, info);
+        }
+        detail
+    }
+
+    /// The largest IP datagram of the path.
+    pub(super) fn path_mtu_of(&self, flow: &Flow) -> u32 {
+        match flow.conn.path {
+            Path::Port { port, .. } if flow.snd.mss >= flow.mtu.limit => self.ports[port.index()].link.mtu,
+            // What fits one segment: of a path that is known to take less than its link, or of none.
+            _ => {
+                let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
+                u32::from(flow.snd.mss + output::options_len(flow)) + super::TCP_LEN + headers
+            }
+        }
+    }
+}
+
+/// The state of the moment.
+fn standing(flow: &Flow, now: Instant) -> FlowDetail {
+    let Flow { conn, snd, rcv, cc, rtt, rate, board, timers, .. } = flow;
+    let mss = u32::from(snd.mss).max(1);
+    let segments = |octets: u32| octets.div_ceil(mss);
+    let open = snd.syn_acked;
+    let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
+    FlowDetail {
+        state: match conn.state {
+            // Its last wait is not the program's any more: what that has is closed.
+            TcpState::TimeWait => CLOSED,
+            state => state.linux_number(),
+        },
+        ca_state: ca_state(cc.phase),
+        retransmits: rtt.timeouts,
+        probes: timers.probes_sent,
+        backoff: rtt.backoff,
+        options: options(flow),
+        wscale: if open { snd.scale.shift() & 15 | rcv.scale.shift() << 4 } else { 0 },
+        app_limited: rate.latest_app_limited.into(),
+        rto: u32::try_from(timeout::retransmit_us(flow)).unwrap_or(u32::MAX),
+        ato: if timers.delayed_ack.is_far_future() && rcv.quick_acks > 0 { 0 } else { ATO_US },
+        snd_mss: mss,
+        rcv_mss: mss,
+        unacked: segments(flow.outstanding()),
+        sacked: segments(board.sacked()),
+        lost: segments(board.lost()),
+        last_ack_recv: milliseconds(now.since_us(timers.heard)),
+        rcv_ssthresh: flow.receive.window_max,
+        rtt: rtt.srtt_us,
+        rttvar: rtt.rttvar_us,
+        snd_ssthresh: if cc.ssthresh == u32::MAX { NO_SSTHRESH } else { cc.ssthresh / mss },
+        snd_cwnd: (cc.cwnd / mss).max(1),
+        advmss: mss,
+        reordering: REORDERING,
+        rcv_space: flow.receive.window_max,
+        pacing_rate: limitless(rate.pacing),
+        max_pacing_rate: limitless(rate.pacing_max.into()),
+        notsent_bytes: flow.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.data_una())),
+        min_rtt: if rtt.min_us == 0 { u32::MAX } else { rtt.min_us },
+        delivery_rate: rate.latest,
+        snd_wnd: snd.wnd.octets(),
+        rcv_wnd: if open { flow.receive.window(rcv.nxt) } else { 0 },
+        ..FlowDetail::default()
+    }
+}
+
+/// What was counted since the beginning.
+fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
+    let traffic = &flow.traffic;
+    let ago = |at: Instant| milliseconds(now.since_us(at));
+    let is_active = flow.snd.syn_acked && !flow.fast_open.was_passive;
+    // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
+    detail.last_data_sent = ago(traffic.sent_at.max(traffic.began_at));
+    detail.last_data_recv = ago(traffic.received_at.max(traffic.began_at));
+    detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.rtt.srtt_us } else { 0 };
+    detail.total_retrans = traffic.resent_segments;
+    detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.snd.fin_acked);
+    detail.bytes_received = traffic.received + u64::from(flow.rcv.fin_received);
+    detail.segs_out = traffic.segments_out as u32;
+    detail.segs_in = traffic.segments_in as u32;
+    detail.data_segs_in = traffic.text_segments_in;
+    detail.data_segs_out = traffic.text_segments_out;
+    detail.busy_time = traffic.limits.busy_us(now);
+    detail.rwnd_limited = traffic.limits.window_us(now);
+    let under_way = detail.unacked.saturating_sub(detail.sacked);
+    let originals = traffic.text_segments_out.wrapping_sub(traffic.resent_segments);
+    detail.delivered = originals.saturating_sub(under_way) + u32::from(flow.snd.syn_acked);
+    detail.delivered_ce = traffic.delivered_marked;
+    detail.bytes_sent = traffic.sent;
+    detail.bytes_retrans = traffic.resent;
+    detail.dsack_dups = traffic.duplicates_told;
+    detail.reord_seen = traffic.overtaken;
+    detail.rcv_ooopack = traffic.out_of_order;
+    detail.total_rto = traffic.time_outs.count;
+    detail.total_rto_recoveries = traffic.time_outs.overcome;
+    detail.total_rto_time = milliseconds(traffic.time_outs.us(now));
+    detail.received_ce = traffic.received_marked;
+}
+
+fn options(flow: &Flow) -> u8 {
+    let open = flow.snd.syn_acked;
+    let scales = flow.snd.scale.shift() != 0 || flow.rcv.scale.shift() != 0;
+    let options = [
+        (open && flow.rcv.ts_recent.is_some(), OPT_TIMESTAMPS),
+        (open && flow.snd.sack_permitted, OPT_SACK),
+        (open && scales, OPT_WSCALE),
+        (open && flow.ecn.on, OPT_ECN),
+        (flow.fast_open.taken, OPT_SYN_DATA),
+    ];
+    options.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, option)| all | option)
+}
+
+/// TCP_CA_Open and its like.
+const fn ca_state(phase: Phase) -> u8 {
+    match phase {
+        Phase::Open => CA_OPEN,
+        Phase::Reduced => CA_CWR,
+        Phase::Recovery => CA_RECOVERY,
+        Phase::Loss => CA_LOSS,
+    }
+}
+
+fn milliseconds(us: u64) -> u32 {
+    u32::try_from(us / 1000).unwrap_or(u32::MAX)
+}

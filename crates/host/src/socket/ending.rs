@@ -1,0 +1,127 @@
+//! How a socket ends: with the last descriptor of the program's, or, as in Linux, with the last thread that waits in a call on it
+//! by then. Called by the descriptor table, and by whoever waits.
+
+use super::stream::Link;
+use super::{Kind, NO_FD, Socket};
+use crate::fd_table;
+use crate::wait::Waiter;
+use rustix::fd::RawFd;
+use std::sync::atomic::Ordering;
+use toe_abi::entry::Command;
+
+impl Socket {
+    pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
+        self.watch.lock().waiters.push(waiter);
+        self.watched.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn remove_waiter(&'static self, waiter: &'static Waiter) {
+        let mut watch = self.watch.lock();
+        if let Some(at) = watch.waiters.iter().position(|w| std::ptr::eq(*w, waiter)) {
+            watch.waiters.swap_remove(at);
+            self.watched.fetch_sub(1, Ordering::SeqCst);
+        }
+        let ended = if watch.waiters.is_empty() { watch.ending.take() } else { None };
+        drop(watch);
+        if let Some(kept) = ended {
+            let home = self.home();
+            self.release();
+            fd_table::forget_internal(kept.raw());
+            home.inspect(|home| home.stack.disown_fd(kept.raw()));
+        }
+    }
+
+    pub(crate) fn add_reference(&self, fd: RawFd) {
+        self.references.fetch_add(1, Ordering::AcqRel);
+        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The program lets go of `fd`; with the last one the socket ends, unless a thread waits in a call on it: then when that is
+    /// over, as in Linux.
+    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
+        if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if !self.ends_later(fd) {
+                self.release();
+            }
+        } else if self.fd.load(Ordering::Relaxed) == fd {
+            self.fd.store(fd_table::find(self, fd).unwrap_or(NO_FD), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a thread waits in a call on it. Then that one ends it, and what the engine counts as its end, the close of the
+    /// last descriptor, comes then: a copy of `fd` is kept. Without room for one it ends now.
+    fn ends_later(&'static self, fd: RawFd) -> bool {
+        let mut watch = self.watch.lock();
+        if watch.waiters.is_empty() {
+            return false;
+        }
+        let Ok(kept) = crate::sys::dup_to_high(crate::sys::borrow(fd)) else { return false };
+        self.fd.store(kept.raw(), Ordering::Release);
+        // No epoll set reports it any more.
+        let sets = std::mem::take(&mut watch.sets);
+        self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
+        // Before a thread that waits can see it, and close it.
+        self.home().inspect(|home| home.stack.note_own(kept.raw()));
+        watch.ending = Some(kept);
+        drop(watch);
+        sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        true
+    }
+
+    /// Ends a socket that never got a descriptor.
+    pub fn abandon(&'static self) {
+        self.release();
+    }
+
+    fn release(&'static self) {
+        self.take_siblings().into_iter().for_each(Socket::release);
+        let watchers = std::mem::take(&mut self.watch.lock().sets);
+        self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
+        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        match self.kind() {
+            _ if self.needs_claim.load(Ordering::Acquire) => self.detach(),
+            Kind::Stream => self.close_stream(),
+            Kind::Listener => self.close_listener(),
+            Kind::Fresh => {}
+        }
+        self.retire();
+    }
+
+    /// Leaves its home without a word to the engine: another session has the flow or listener.
+    fn detach(&'static self) {
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        if queue.stream(place, self).is_some() {
+            queue.orphan(place);
+        } else if queue.listener(place, self).is_some() {
+            queue.remove_listener(place);
+        }
+    }
+
+    fn close_stream(&'static self) {
+        let linger = self.settings.lock().linger;
+        if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
+            self.wait_drained(linger.unwrap_or_default());
+        }
+        let abort = linger.is_some_and(|time| time.is_zero());
+        let shared = self.is_shared();
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        queue.drain();
+        let Some((io, stream)) = queue.stream(place, self) else { return };
+        if shared && (stream.direct.is_some() || stream.received.private() > 0) {
+            // Whoever has the other copy may read on where this process stopped.
+            drop(queue);
+            self.relinquish();
+            self.detach();
+            return;
+        } else if !shared && !stream.let_go && stream.link != Link::Moved {
+            stream.let_go = true;
+            let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
+            // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
+            if abort || unread || stream.received.private() > 0 {
+                io.command(Command::Close { flow: stream.flow, abort: true });
+            }
+            // Else the close of the descriptor says it all.
+        }
+        queue.orphan(place);
+    }
+}

@@ -1,0 +1,118 @@
+//! Options that neither the engine nor this library knows: the program has set them, with success, and may ask for them again;
+//! and connections inherit them from their listener.
+
+use crate::socket::Socket;
+use toe_abi::errno::Errno;
+
+/// Longer values are not asked for again.
+const VALUE_MAX: usize = 16;
+/// There are not as many options.
+const KEPT_MAX: usize = 128;
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    level: i32,
+    name: i32,
+    len: u8,
+    value: [u8; VALUE_MAX],
+}
+
+/// What was set, each option once.
+#[derive(Clone, Debug, Default)]
+pub struct KeptOptions(Vec<Kept>);
+
+impl KeptOptions {
+    fn set(&mut self, level: i32, name: i32, octets: &[u8]) {
+        let octets = &octets[..octets.len().min(VALUE_MAX)];
+        let mut value = [0; VALUE_MAX];
+        value[..octets.len()].copy_from_slice(octets);
+        let kept = Kept { level, name, len: octets.len() as u8, value };
+        let is_full = self.0.len() >= KEPT_MAX;
+        match self.0.iter_mut().find(|known| (known.level, known.name) == (level, name)) {
+            Some(known) => *known = kept,
+            None if is_full => {}
+            None => self.0.push(kept),
+        }
+    }
+
+    fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
+        let kept = self.0.iter().find(|known| (known.level, known.name) == (level, name))?;
+        Some(&kept.value[..usize::from(kept.len)])
+    }
+}
+
+/// What a native program may set though it makes no difference: there the kernel has nothing to say.
+const WITHOUT_EFFECT: [(i32, i32); 8] = [
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+];
+
+impl Socket {
+    /// `setsockopt` of a native socket.
+    pub(crate) fn set_native_option(&'static self, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+        match self.set_option(level, name, value) {
+            Err(Errno::ENOPROTOOPT) if WITHOUT_EFFECT.contains(&(level, name)) => {
+                let value = value.first_chunk::<4>().ok_or(Errno::EINVAL)?;
+                self.keep_option(level, name, value);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// `getsockopt` of a native socket.
+    pub(crate) fn get_native_option(
+        &'static self,
+        level: i32,
+        name: i32,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        match self.get_option(level, name, out) {
+            Err(Errno::ENOPROTOOPT) if WITHOUT_EFFECT.contains(&(level, name)) => {
+                let mut value = [0; 4];
+                self.with_kept_option(level, name, |kept| value.copy_from_slice(&kept[..4]));
+                let len = out.len().min(value.len());
+                out[..len].copy_from_slice(&value[..len]);
+                Ok(len)
+            }
+            other => other,
+        }
+    }
+
+    /// The program has set it, and Linux would have let it.
+    pub fn keep_option(&self, level: i32, name: i32, value: &[u8]) {
+        self.settings.lock().kept.set(level, name, value);
+    }
+
+    /// Does `f` to the value that was set, if any was.
+    pub fn with_kept_option(&self, level: i32, name: i32, f: impl FnOnce(&[u8])) {
+        let settings = self.settings.lock();
+        if let Some(value) = settings.kept.get(level, name) {
+            f(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_each_option_is_kept() {
+        let mut kept = KeptOptions::default();
+        kept.set(1, 2, &[1, 0, 0, 0]);
+        kept.set(1, 3, &[9; 40]);
+        kept.set(1, 2, &[7]);
+        assert_eq!(kept.get(1, 2), Some(&[7][..]));
+        assert_eq!(kept.get(1, 3), Some(&[9; VALUE_MAX][..]));
+        assert_eq!(kept.get(6, 2), None);
+        (0..1000).for_each(|name| kept.set(1, name, &[1]));
+        assert_eq!(kept.0.len(), KEPT_MAX);
+    }
+}

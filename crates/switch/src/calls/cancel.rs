@@ -1,0 +1,37 @@
+//! pthread_cancel, and the points at which a thread lets itself be cancelled (`toe::cancel`).
+
+use crate::ffi::guarded;
+use crate::real;
+use core::ffi::c_int;
+use libc::pthread_t;
+use toe::{cancel, signals};
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// # Safety
+/// As pthread_cancel(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_int {
+    // SAFETY: the program's argument, handed on. Of a thread that asks for its own end the C library may unwind the stack here,
+    // where there is nothing of ours to drop.
+    cancel::ask(thread, || unsafe { real::pthread_cancel(thread) })
+}
+
+/// As [`guarded`], for a call that POSIX names a point of cancellation. The C library unwinds this frame and those of its
+/// callers, which have nothing to drop.
+#[inline]
+pub fn point<T: Copy>(failed: T, call: impl FnOnce() -> T) -> T {
+    let is_inside = signals::is_inside();
+    if !is_inside && cancel::enter() {
+        // SAFETY: needed because only the C library can end a thread. Nothing of the library's is held here.
+        unsafe { pthread_testcancel() };
+    }
+    let result = guarded(failed, call);
+    if !is_inside && cancel::take() {
+        // SAFETY: as above.
+        unsafe { pthread_testcancel() };
+    }
+    result
+}

@@ -1,0 +1,20 @@
+/* A library that connects, sends and receives, for a program that loads it with RTLD_DEEPBIND, as PHP does its
+ * extensions. */
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* 0: the peer's echo came back. */
+int talk(int port)
+{
+	struct sockaddr_in remote = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	char octet = 'x';
+
+	if (connect(fd, (struct sockaddr *)&remote, sizeof(remote)) != 0 || write(fd, &octet, 1) != 1)
+		return 1;
+	octet = 0;
+	if (read(fd, &octet, 1) != 1 || octet != 'x')
+		return 2;
+	return close(fd);
+}

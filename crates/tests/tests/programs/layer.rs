@@ -1,0 +1,123 @@
+//! What programs do past the C library's plain calls, and what comes to them from programs outside: it works on the engine, or
+//! is left to the kernel, and `toe why` says so.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use toe_tests::child::{self, Program};
+use toe_tests::engine::Engine;
+use toe_tests::lab::{Lab, Side};
+use toe_tests::tools::On;
+use toe_tests::wait::SOON;
+
+const LONG: Duration = Duration::from_secs(60);
+/// Debian's Python.
+const PYTHON: &str = "/usr/bin/python3";
+
+fn script(lab: &Lab, name: &str, text: &str) -> PathBuf {
+    let file = lab.dir().join(name);
+    std::fs::write(&file, text).expect("a file in the lab");
+    file
+}
+
+fn compiled(lab: &Lab, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let (source, made) = (script(lab, &format!("{name}.c"), source), lab.dir().join(name));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&made).arg(source).args(flags);
+    child::run("cc", &mut cc, SOON).expect_success("cc");
+    made
+}
+
+fn expect_same(name: &str, command: &mut Command) {
+    let said = Program::spawn(name, command).wait(LONG).expect_success(name);
+    assert_eq!(said.trim(), "same");
+}
+
+#[test]
+fn calls_inside_the_c_library_do_what_they_do_on_linux() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "few.py", include_str!("few.py"));
+    expect_same("few.py", lab.command(Side::Server, PYTHON).arg(&file));
+    expect_same("few.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
+    engine.wait_until_idle(SOON);
+}
+
+/// What leaked into a program is not its listener; what it accepts on, or listens with, is, whoever made it.
+#[test]
+fn a_listener_from_outside_is_the_engines_once_it_is_used() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "inherited.py", include_str!("inherited.py"));
+    let mut command = lab.command(Side::Server, PYTHON);
+    command.arg(&file).arg("outside");
+    let inside = On::Engine(&engine).command(&lab, PYTHON);
+    command.arg(inside.get_program()).args(inside.get_args());
+    for (name, value) in inside.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        command.env(name, value);
+    }
+    expect_same("inherited.py", &mut command);
+    // Three of `listening`, three of `bound`, one of `forked` and one of `waited`.
+    assert_eq!(engine.status().counters["passive_opens"], 8, "the connections were the engine's");
+}
+
+/// A program that waits by its own instruction would wait on an engine's socket for ever: it stays with the kernel.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_that_waits_past_the_c_library_stays_with_the_kernel() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = compiled(&lab, "own_calls", include_str!("own_calls.c"), &[]);
+    let mut server =
+        Program::spawn("own_calls", On::Engine(&engine).command(&lab, &shown(&program)).arg("2"));
+    let line = server.wait_for_line("listening", SOON);
+    let fd = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a descriptor");
+    let why = engine.why(&lab, server.pid(), fd).expect_success("toe why");
+    assert!(why.contains("system-call instructions of its own") && why.contains(&shown(&program)), "{why}");
+    for on in [On::Engine(&engine), On::Kernel(Side::Server)] {
+        let said = on.peer(&lab, "echo-client", &["127.0.0.1", "7303", "4096"]).wait(SOON);
+        assert_eq!(said.expect_success("echo-client").trim(), "same 4096");
+    }
+    server.wait(SOON).expect_success("own_calls");
+    assert_eq!(engine.status().counters.get("passive_opens"), None, "none was the engine's");
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// A statically linked program is out of the layer's reach, which `toe run` says at once.
+#[test]
+fn a_program_that_cannot_be_reached_is_told() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = compiled(&lab, "fixed", "int main(void) { return 0; }\n", &["-static"]);
+    let mut command = On::Engine(&engine).command(&lab, &shown(&program));
+    let ended = Program::spawn("fixed", &mut command).wait(SOON);
+    assert!(ended.output.contains("statically linked"), "{}", ended.output);
+}
+
+#[test]
+fn a_library_that_binds_deep_does_not_pass_by() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let library = compiled(&lab, "deep.so", include_str!("deep.c"), &["-shared", "-fPIC"]);
+    let file = script(&lab, "deep.py", include_str!("deep.py"));
+    expect_same("deep.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file).arg(&library));
+    assert_eq!(engine.status().counters["passive_opens"], 1, "the connection was the engine's");
+}
+
+/// A bad pointer is an error of its call, also where nothing is the engine's; and what a program makes of its own faults stays.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_bad_pointer_is_an_error_as_on_linux() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = shown(&compiled(&lab, "bad_pointers", include_str!("bad_pointers.c"), &[]));
+    let said =
+        |name, mut command: Command| Program::spawn(name, &mut command).wait(LONG).expect_success(name);
+    let plain = said("on the kernel", lab.command(Side::Server, &program));
+    assert!(plain.contains("read: -1 EFAULT"), "{plain}");
+    assert_eq!(said("on the engine", On::Engine(&engine).command(&lab, &program)), plain);
+    assert_eq!(engine.status().counters["passive_opens"], 2, "the connections were the engine's");
+}
