@@ -238,9 +238,7 @@ impl Queue {
         for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
             self.apply_entry(at, entry);
         }
-        if self.streams.get(place).is_some_and(|stream| stream.must_yield) {
-            self.relinquish(place);
-        } else if shared {
+        if shared {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }

@@ -76,8 +76,9 @@ fn share(stack: &'static Stack) {
     }
     stack.queue_sets().for_each(QueueSet::wait_until_left);
     give_back(stack);
-    // And once more for what began to use a channel meanwhile.
-    stack.queue_sets().for_each(QueueSet::wait_until_left);
+    // And for what began to use a channel meanwhile, or could not be given back at once: this process may not get round to it
+    // before the child needs it.
+    stack.queue_sets().for_each(|set| set.drain_until(|queue| !queue.is_leaving() && !queue.has_yielding()));
 }
 
 fn give_back(stack: &'static Stack) {

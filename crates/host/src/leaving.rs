@@ -11,7 +11,7 @@
 
 use crate::queue::{Queue, QueueSet};
 use crate::slots::Place;
-use crate::socket::stream::Link;
+use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
 use crate::sys;
 use std::time::Duration;
@@ -21,6 +21,13 @@ use toe_base::FlowId;
 
 /// How long a sender that has counted octets may take to store their entry.
 pub const LAST_ENTRY_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long the engine may take to bring what comes before octets of a channel, and to take a stream back: many times what it
+/// needs on a machine with more to do than cores, and no program waits for ever for one that has stopped.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
+/// How often a thread that waits looks before it sleeps between two looks, and for how long then.
+const LOOKS_AT_ONCE: u32 = 32;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
 /// The streams of one channel that are owed octets.
 #[derive(Debug, Default)]
@@ -66,14 +73,29 @@ impl QueueSet {
     /// Waits, without the lock, until nothing that leaves a channel is owed octets. Ends soon after
     /// [`LAST_ENTRY_WITHIN`], because then the channels of those that are owed some are reset.
     pub(crate) fn wait_until_left(&self) {
-        loop {
+        self.drain_until(|queue| !queue.is_leaving());
+    }
+
+    /// Waits, without the lock, until `done` says so of what the drains have brought, for no longer than [`GIVEN_BACK_WITHIN`].
+    pub(crate) fn drain_until(&self, mut done: impl FnMut(&Queue) -> bool) {
+        let mut end = None;
+        for look in 0_u32.. {
             let mut queue = self.lock();
             queue.drain();
-            if !queue.is_leaving() || self.is_dead() {
+            if done(&queue) || self.is_dead() {
                 return;
             }
             drop(queue);
-            rustix::thread::sched_yield();
+            if look < LOOKS_AT_ONCE {
+                rustix::thread::sched_yield();
+                continue;
+            }
+            // Whoever is waited for may need this very core.
+            let now = sys::now();
+            if now >= *end.get_or_insert(now + GIVEN_BACK_WITHIN) {
+                return;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     }
 }
@@ -107,8 +129,7 @@ impl Queue {
         })
     }
 
-    /// Looks again at the streams that leave a channel: what is whole is given back if somebody waits for it, and a peer that
-    /// is late loses all its connections.
+    /// Looks again at the streams that leave a channel: a peer that is late loses all its connections.
     pub(crate) fn settle_leaving(&mut self, at: usize) {
         let Some(channel) = self.io.channels.get_mut(at).filter(|channel| !channel.leaving.is_empty()) else {
             return;
@@ -126,46 +147,83 @@ impl Queue {
             }
         }
         let streams = std::mem::take(&mut self.io.channels[at].leaving.streams);
-        let (whole, owed) = streams.into_iter().partition(|place| self.has_left(*place));
+        let owed = streams.into_iter().filter(|place| !self.has_left(*place)).collect();
         self.io.channels[at].leaving.streams = owed;
-        let whole: Vec<Place> = whole;
-        for place in whole {
-            if self.streams.get(place).is_some_and(|stream| stream.must_yield) {
-                self.relinquish(place);
-            }
-        }
     }
 
     /// Gives a stream back to the engine, with what the program has not read; whoever shows the descriptor next gets it.
-    /// What it is still owed comes first: then this happens later, by a drain.
+    /// What it is still owed comes first: then every drain tries again ([`Queue::retry_yields`]), also when the program has
+    /// let go of its descriptor meanwhile, because the octets here are those of whoever has another.
     pub(crate) fn relinquish(&mut self, place: Place) {
+        let is_done = self.try_to_relinquish(place);
+        let was_listed = self.is_yielding(place);
+        match (is_done, was_listed) {
+            (true, true) => self.yielding.retain(|listed| *listed != place),
+            (false, false) => self.yielding.push(place),
+            _ => {}
+        }
+        let nobodys = |stream: &Stream| stream.socket.is_none() && !stream.waits_in_listener;
+        if is_done && self.streams.get(place).is_some_and(nobodys) {
+            self.orphan(place);
+        }
+    }
+
+    /// Whether a stream is to be given back as soon as it can be.
+    pub(crate) fn is_yielding(&self, place: Place) -> bool {
+        self.yielding.contains(&place)
+    }
+
+    /// Whether any is.
+    pub(crate) fn has_yielding(&self) -> bool {
+        !self.yielding.is_empty()
+    }
+
+    /// Tries again to give back what is to be.
+    pub(crate) fn retry_yields(&mut self) {
+        for place in self.yielding.clone() {
+            self.relinquish(place);
+        }
+    }
+
+    /// `false`: not yet.
+    fn try_to_relinquish(&mut self, place: Place) -> bool {
         let has_left = self.leave(place);
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(stream) = self.streams.get_mut(place) else { return true };
         if stream.let_go || stream.link != Link::Open {
             let flow = stream.flow;
             self.give_up(flow);
-            return;
+            return true;
         }
-        // Octets that come before some of those in the channel may still be the engine's: once they are here.
-        stream.must_yield = !has_left || stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
-        if stream.must_yield {
-            return;
+        // Octets that come before some of those in the channel may still be the engine's, and it brings them only while its
+        // window has room, which a program that does not read never makes.
+        let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
+        if is_holding && stream.vacate_window(&mut self.io, place).is_ok() {
+            self.io.ring();
         }
-        let unread = stream.take_unread(&mut self.io, place);
+        if is_holding || !has_left {
+            return false;
+        }
+        let unread = stream.take_private(&mut self.io, place);
         // Credit that the engine does not know of would bring octets a second time.
         self.settle_owed();
-        let Some(stream) = self.streams.get_mut(place) else { return };
-        let Ok(unread) = unread else { return self.reset_stream(place) };
+        let Some(stream) = self.streams.get_mut(place) else { return true };
+        let Ok(unread) = unread else {
+            self.reset_stream(place);
+            return true;
+        };
         self.io.ring();
         match self.io.stack.hand_back(stream.flow, &unread) {
             Ok(()) => stream.on_moved(),
             Err(Errno::EAGAIN) => {
                 // The engine has something to say first, perhaps of a channel; it is done when that is heard.
-                stream.received.carry(unread);
-                stream.must_yield = true;
+                stream.received.put_back(unread);
+                return false;
             }
+            // Nobody else had it, and the last descriptor has gone meanwhile: its close said it all.
+            Err(_) if stream.socket.is_none() && unread.is_empty() => stream.on_moved(),
             Err(_) => self.reset_stream(place),
         }
+        true
     }
 
     /// Gives up a flow of which nothing is left here.
@@ -176,7 +234,7 @@ impl Queue {
 
     /// Streams with octets that only this process can reach.
     fn private_streams(&self) -> Vec<Place> {
-        let is_private = |stream: &crate::socket::stream::Stream| {
+        let is_private = |stream: &Stream| {
             let private = stream.direct.is_some() || stream.received.private() > 0;
             private && !stream.let_go && stream.link == Link::Open && stream.socket.is_some()
         };

@@ -126,6 +126,8 @@ pub struct Queue {
     pending: Vec<Pending>,
     /// Streams that wait for send memory or for room in `snd`.
     starved: Vec<Place>,
+    /// Streams to be given back to the engine as soon as they can be.
+    pub(crate) yielding: Vec<Place>,
     /// Operations since the last drain that did without one.
     undrained: u32,
     drains: u32,
@@ -148,6 +150,7 @@ impl Queue {
             listeners: Slots::default(),
             pending: Vec::new(),
             starved: Vec::new(),
+            yielding: Vec::new(),
             undrained: 0,
             drains: 0,
         }
@@ -177,12 +180,12 @@ impl Queue {
         place
     }
 
-    /// A stream that the program has let go of but whose data the engine still reads.
+    /// A stream that the program has let go of but whose data the engine still reads, or that another process is to have.
     pub fn orphan(&mut self, place: Place) {
         let Some(stream) = self.streams.get_mut(place) else { return };
         stream.socket = None;
         let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
-        let is_held = in_channel && !self.io.stack.is_foreign();
+        let is_held = (in_channel || self.yielding.contains(&place)) && !self.io.stack.is_foreign();
         if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
             self.remove_stream(place);
         }
@@ -304,6 +307,7 @@ impl Queue {
         !self.starved.is_empty()
             || !self.io.deferred.is_empty()
             || !self.io.owing.is_empty()
+            || !self.yielding.is_empty()
             || self.io.channels.iter().any(|channel| channel.is_stuck())
     }
 
@@ -366,6 +370,7 @@ impl Queue {
         self.retry_entries();
         self.retry_channels();
         self.sweep_lent();
+        self.retry_yields();
         if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
             for place in std::mem::take(&mut self.starved) {
                 if let Some(stream) = self.streams.get_mut(place) {
@@ -406,7 +411,6 @@ impl Queue {
             Completion::Data { flow, data } => {
                 self.catch_up(flow);
                 self.with_flow(flow, |_, s| s.on_data(data));
-                self.yield_if_due(flow);
             }
             Completion::Sent { flow, len } => {
                 self.with_flow(flow, |io, stream| stream.on_sent(&mut io.blocks, len));
@@ -439,14 +443,6 @@ impl Queue {
             | Completion::Direct { .. }
             | Completion::Yield { .. }
             | Completion::ChannelClosed { .. } => self.apply_to_channels(completion),
-        }
-    }
-
-    /// Gives up a stream that somebody waits for, once everything that belongs before its channel's octets is here.
-    fn yield_if_due(&mut self, flow: FlowId) {
-        let Some(place) = self.place_of(flow) else { return };
-        if self.streams.get(place).is_some_and(|stream| stream.must_yield) {
-            self.relinquish(place);
         }
     }
 
@@ -544,6 +540,7 @@ impl Queue {
         }
         self.io.deferred.clear();
         self.io.owing.clear();
+        self.yielding.clear();
         self.starved.clear();
     }
 }

@@ -409,6 +409,61 @@ fn a_flow_is_given_up_only_when_what_comes_before_the_channels_octets_is_there()
     assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first then ".to_vec())]);
 }
 
+/// A program that does not read makes no room in the engine's window, and the engine has more that comes first.
+#[test]
+fn a_flow_that_is_to_be_given_up_needs_no_reader_to_make_room_for_what_comes_first() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    engine.data(c.queue_set, c.flow, b"first ");
+    peer.begin(11);
+    peer.send(b" then");
+    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
+    c.ready();
+    assert_eq!(engine.credits().iter().map(|credit| credit.len).sum::<u32>(), 6);
+    assert_eq!(engine.relinquished(), []);
+    engine.data(c.queue_set, c.flow, b"later");
+    c.ready();
+    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first later then".to_vec())]);
+}
+
+/// Its descriptor is another thread's or process's by then, and its program here has let go.
+#[test]
+fn a_flow_is_given_up_by_a_program_that_closes_it_before_the_engine_has_brought_all() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(5);
+    peer.send(b" then ");
+    c.socket.mark_shared(c.fd);
+    let (flow, queue_set) = (c.flow, c.queue_set);
+    std::thread::scope(|scope| {
+        let closer = scope.spawn(|| c.close());
+        until(|| peer.end.memory().is_frozen(SLOT, Side::One).then_some(()));
+        engine.data(queue_set, flow, b"first");
+        closer.join().expect("the thread that closes");
+    });
+    assert_eq!(engine.relinquished(), [(flow.raw(), b"first then ".to_vec())]);
+}
+
+/// The same when that takes longer than a close waits.
+#[test]
+fn a_flow_is_given_up_long_after_its_program_has_closed_it() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let other = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(5);
+    peer.send(b" then ");
+    c.socket.mark_shared(c.fd);
+    let (flow, queue_set) = (c.flow, c.queue_set);
+    c.close();
+    assert_eq!(engine.relinquished(), []);
+    engine.data(queue_set, flow, b"first");
+    other.ready();
+    assert_eq!(engine.relinquished(), [(flow.raw(), b"first then ".to_vec())]);
+}
+
 #[test]
 fn a_flow_of_which_nothing_is_left_is_given_up_all_the_same() {
     let engine = Engine::attached();

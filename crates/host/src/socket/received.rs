@@ -112,13 +112,23 @@ impl Received {
 
     /// Puts octets in front that somebody else received.
     pub fn carry(&mut self, octets: Vec<u8>) {
+        self.total += octets.len() as u64;
+        self.put_back(octets);
+    }
+
+    /// Puts octets in front that were taken from there. None of those that somebody else received is left.
+    pub fn put_back(&mut self, octets: Vec<u8>) {
         let range = MemRange { offset: 0, len: octets.len() as u32 };
         if range.len > 0 {
             self.len += octets.len();
-            self.total += octets.len() as u64;
             self.carried = octets;
             self.pieces.push_front(Piece { source: Source::Carried, range });
         }
+    }
+
+    /// Whether some of what waits lies in the engine's window.
+    pub fn has_engine_octets(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.source == Source::Engine)
     }
 
     /// Octets arrived, next in the stream.

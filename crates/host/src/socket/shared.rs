@@ -12,9 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
 const LOCAL: u8 = 255;
 
-/// How often the engine is asked to take a connection back that it has to say something of first.
-const TRIES: u32 = 100;
-
 static EVER_CARRIED: AtomicBool = AtomicBool::new(false);
 
 impl Socket {
@@ -47,27 +44,18 @@ impl Socket {
         }
     }
 
-    /// Gives the connection back to the engine. Waits for what its peer has said to send, without a lock.
+    /// Gives the connection back to the engine. Waits for what its peer has said to send and the engine still brings, without
+    /// a lock.
     pub(super) fn relinquish(&self) {
         let Some((mut queue, place)) = self.lock_home() else { return };
         if queue.stream(place, self).is_none() {
             return;
         }
         queue.relinquish(place);
-        let must_yield =
-            |queue: &mut Queue| queue.stream(place, self).is_some_and(|(_, stream)| stream.must_yield);
-        for _ in 0..TRIES {
-            if !must_yield(&mut queue) {
-                break;
-            }
-            drop(queue);
-            let Some(home) = self.home() else { return };
-            // Takes what the engine has to say first, too.
-            home.wait_until_left();
-            queue = home.lock();
-            if must_yield(&mut queue) {
-                queue.relinquish(place);
-            }
+        drop(queue);
+        // What the engine has to say first, and what it still brings, comes with the drains.
+        if let Some(home) = self.home() {
+            home.drain_until(|queue| !queue.is_yielding(place));
         }
     }
 

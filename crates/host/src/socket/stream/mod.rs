@@ -111,8 +111,6 @@ pub struct Stream {
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
-    /// Another session waits for it.
-    pub must_yield: bool,
     /// Octets read for which the engine has no credit yet.
     pub credit_owed: u32,
     /// Octets credited since a sleeping engine was last woken for them.
@@ -153,7 +151,6 @@ impl Stream {
             engine_arrived: 0,
             engine_sent: 0,
             direct: None,
-            must_yield: false,
             credit_owed: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,

@@ -133,8 +133,21 @@ impl Stream {
 
     /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
     /// whoever claims the stream.
-    pub fn take_unread(&mut self, io: &mut QueueIo, place: Place) -> Result<Vec<u8>, Errno> {
-        let mut octets = vec![0; self.received.private()];
+    pub fn take_private(&mut self, io: &mut QueueIo, place: Place) -> Result<Vec<u8>, Errno> {
+        self.take_unread(io, place, self.received.private())
+    }
+
+    /// Makes room in the engine's window without the program: what lies unread there is kept by the stream itself.
+    pub fn vacate_window(&mut self, io: &mut QueueIo, place: Place) -> Result<(), Errno> {
+        if self.received.has_engine_octets() {
+            let octets = self.take_unread(io, place, self.received.len())?;
+            self.received.put_back(octets);
+        }
+        Ok(())
+    }
+
+    fn take_unread(&mut self, io: &mut QueueIo, place: Place, len: usize) -> Result<Vec<u8>, Errno> {
+        let mut octets = vec![0; len];
         let mut slices = [IoSliceMut::new(&mut octets)];
         let mut into = Scatter::new(&mut slices);
         let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
