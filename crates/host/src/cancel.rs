@@ -10,7 +10,9 @@
 
 use crate::errno::ECANCELED;
 use crate::lock::Lock;
+use crate::signals::Inside;
 use crate::sys;
+use crate::thread::{self, Thread};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +20,7 @@ use toe_abi::errno::Errno;
 
 /// A thread that has been in a call that may wait. Never freed; one that ends leaves it to the next.
 #[derive(Debug)]
-struct Sleeper {
+pub(crate) struct Sleeper {
     /// Its `pthread_t`; 0: none's.
     thread: AtomicUsize,
     number: AtomicI32,
@@ -38,19 +40,25 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// The C library's signal for this (SIGCANCEL).
 const SIGNAL: usize = 32;
 
-#[derive(Debug)]
-struct Mine(Cell<Option<&'static Sleeper>>);
+/// What a thread is here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Registered {
+    Not,
+    As(&'static Sleeper),
+    /// It ends.
+    Gone,
+}
 
-impl Drop for Mine {
-    fn drop(&mut self) {
-        if let Some(sleeper) = self.0.take() {
+impl Registered {
+    /// The thread ends.
+    pub(crate) fn give_back(self) {
+        if let Registered::As(sleeper) = self {
             sleeper.thread.store(0, Ordering::Release);
         }
     }
 }
 
 thread_local! {
-    static MINE: Mine = const { Mine(Cell::new(None)) };
     static TAKEN: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -75,11 +83,17 @@ fn is_enabled() -> bool {
 }
 
 fn mine() -> Option<&'static Sleeper> {
-    MINE.try_with(|mine| mine.0.get().or_else(|| register(mine))).ok().flatten()
+    thread::with(|thread| match thread.cancel.get() {
+        Registered::As(sleeper) => Some(sleeper),
+        Registered::Not => Some(register(thread)),
+        Registered::Gone => None,
+    })
 }
 
 #[cold]
-fn register(mine: &Mine) -> Option<&'static Sleeper> {
+fn register(thread: &Thread) -> &'static Sleeper {
+    // No handler may come for the lock.
+    let _inside = Inside::enter();
     let mut all = ALL.lock();
     let unused = |sleeper: &&&Sleeper| sleeper.thread.load(Ordering::Acquire) == 0;
     let sleeper = match all.iter().find(unused) {
@@ -102,24 +116,34 @@ fn register(mine: &Mine) -> Option<&'static Sleeper> {
     sleeper.number.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     // SAFETY: needed to know the thread by what it is asked by; the call has no conditions.
     sleeper.thread.store(unsafe { libc::pthread_self() } as usize, Ordering::Release);
-    mine.0.set(Some(sleeper));
-    Some(sleeper)
+    thread.cancel.set(Registered::As(sleeper));
+    thread::must_give_back();
+    sleeper
 }
 
 /// In the child of a fork: there is this thread alone, and it has another number.
 pub fn after_fork_in_child() {
-    let mine = MINE.try_with(|mine| mine.0.get()).ok().flatten();
+    let mine = thread::with(|thread| match thread.cancel.get() {
+        Registered::As(sleeper) => Some(sleeper),
+        Registered::Not | Registered::Gone => None,
+    });
     if let Some(mine) = mine {
         mine.number.store(sys::pid(), Ordering::Relaxed);
     }
     ALL.renew_after_fork(mine.into_iter().collect());
 }
 
-/// At the beginning of a call that may wait, outside of the library: `true` when a request may wait for this thread.
+/// Whether any thread was ever asked to end. If not, calls need look no further: who asks says so before it looks for threads
+/// that sleep, and a thread is known ([`prepare`]) before it looks here.
 #[inline]
-pub fn enter() -> bool {
-    let _ = mine();
+pub fn was_ever_asked() -> bool {
     EVER.load(Ordering::Acquire)
+}
+
+/// Before a thread's first call that may wait, outside of the library: whoever asks it to end finds it from here on.
+#[cold]
+pub fn prepare() {
+    let _ = mine();
 }
 
 /// Sleeps by `sleep`, which says what came of it and whether a handler has run. ECANCELED: the thread is to end.

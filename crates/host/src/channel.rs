@@ -54,8 +54,8 @@ pub struct Channel {
     early: Vec<ChannelEntry>,
     /// Streams with memory that the peer may have read meanwhile.
     lent: VecDeque<Place>,
-    /// Slots whose `Space` found the ring full.
-    pub owing: Vec<u32>,
+    /// Uses of slots whose `Space` found the ring full.
+    owing: Vec<(u32, u16)>,
     wake_fd: RawFd,
     users: u32,
     /// The other session is gone.
@@ -142,6 +142,15 @@ impl Channel {
         if !direct.lent {
             direct.lent = true;
             self.lent.push_back(direct.place);
+        }
+    }
+
+    /// Tells the peer that what it sent in that use of a slot has been read; when the ring is full, later.
+    pub fn tell_space(&mut self, slot: u32, generation: u16) {
+        if self.push(ChannelEntry::Space { slot, generation }) {
+            self.end.wake_peer();
+        } else if !self.owing.contains(&(slot, generation)) {
+            self.owing.push((slot, generation));
         }
     }
 
@@ -311,7 +320,13 @@ impl Queue {
             }
             std::cmp::Ordering::Equal => {}
         }
-        let Some(place) = channel.stream_of(slot) else { return };
+        let Some(place) = channel.stream_of(slot) else {
+            // Its stream has gone to another process since. The peer waits for nobody here: it is to go on by the engine.
+            if matches!(entry, ChannelEntry::Want { .. }) {
+                channel.tell_space(slot, generation);
+            }
+            return;
+        };
         let Some(stream) = self.streams.get_mut(place) else { return };
         if !stream.on_channel_entry(channel, entry) {
             self.break_channel(at);
@@ -378,12 +393,8 @@ impl Queue {
     /// Sends what found no room in the channels' rings.
     pub(crate) fn retry_channels(&mut self) {
         for channel in &mut self.io.channels {
-            for slot in std::mem::take(&mut channel.owing) {
-                let stream = channel.stream_of(slot).and_then(|place| self.streams.get_mut(place));
-                if let Some(direct) = stream.and_then(|stream| stream.direct.as_mut()) {
-                    direct.owes_space = false;
-                    direct.answer_want(channel);
-                }
+            for (slot, generation) in std::mem::take(&mut channel.owing) {
+                channel.tell_space(slot, generation);
             }
         }
     }

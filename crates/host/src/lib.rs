@@ -32,6 +32,7 @@ pub mod slots;
 pub mod socket;
 pub mod stack;
 pub mod sys;
+mod thread;
 pub mod wait;
 
 pub use anchor::Anchor;

@@ -13,6 +13,8 @@
 //!
 //! Called by the switch layer around every call ([`Inside`]) and by [`crate::wait`] around every sleep ([`asleep`]).
 
+use crate::cancel::Registered;
+use crate::thread::{self, Thread};
 use crate::{sleep, sys};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -40,7 +42,7 @@ struct Infos {
 
 /// What one thread keeps.
 #[derive(Debug)]
-struct Kept {
+pub(crate) struct Kept {
     /// How deep the thread is inside the library.
     depth: Cell<u32>,
     /// A bit for each signal that is kept.
@@ -54,8 +56,8 @@ struct Kept {
     interrupted: AtomicU32,
 }
 
-thread_local! {
-    static KEPT: Kept = const {
+impl Kept {
+    pub(crate) const fn new() -> Kept {
         Kept {
             depth: Cell::new(0),
             pending: AtomicU64::new(0),
@@ -64,24 +66,21 @@ thread_local! {
             sleeping: Cell::new(false),
             interrupted: AtomicU32::new(0),
         }
-    };
-    /// Gives the memory back when the thread ends.
-    static OWNER: Owner = const { Owner };
-}
+    }
 
-#[derive(Debug)]
-struct Owner;
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let infos = KEPT.try_with(|kept| kept.infos.replace(std::ptr::null_mut()));
-        if let Ok(infos) = infos
-            && !infos.is_null()
-        {
+    /// The thread ends.
+    pub(crate) fn give_back(&self) {
+        let infos = self.infos.replace(std::ptr::null_mut());
+        if !infos.is_null() {
             // SAFETY: needed to give the memory back. It is what `make_room` mapped, and only this thread knew of it.
             let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
         }
     }
+}
+
+#[inline]
+fn with_kept<R>(f: impl FnOnce(&Kept) -> R) -> R {
+    thread::with(|thread| f(&thread.signals))
 }
 
 /// Maps memory for the descriptions: by a system call, as this may be a handler that has interrupted an allocation.
@@ -97,26 +96,45 @@ fn make_room(kept: &Kept) {
     let made = unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Infos>(), access, MapFlags::PRIVATE) };
     if let Ok(made) = made {
         kept.infos.set(made.cast());
-        let _ = OWNER.try_with(|_| ());
+        thread::must_give_back();
     }
 }
 
-/// The thread is inside the library as long as this lives.
+/// The thread is inside the library as long as this lives. Stays in the thread that made it.
 #[derive(Debug)]
-pub struct Inside(());
+pub struct Inside(*const Thread);
 
 impl Inside {
     #[inline]
     pub fn enter() -> Inside {
-        let _ = KEPT.try_with(|kept| {
-            if kept.infos.get().is_null() {
-                make_room(kept);
-            }
-            kept.depth.set(kept.depth.get() + 1);
-        });
+        let inside = Inside(thread::with(std::ptr::from_ref));
+        let kept = &inside.thread().signals;
+        if kept.infos.get().is_null() {
+            make_room(kept);
+        }
+        kept.depth.set(kept.depth.get() + 1);
         // A handler runs on this thread: the order of the instructions is all that counts.
         compiler_fence(Ordering::SeqCst);
-        Inside(())
+        inside
+    }
+
+    #[inline]
+    fn thread(&self) -> &Thread {
+        // SAFETY: needed because a thread-local lends itself only to closures, and each loan is a call of the dynamic
+        // linker's. It has no destructor, so it is good as long as its thread runs; a raw pointer keeps this value in it.
+        unsafe { &*self.0 }
+    }
+
+    /// Whether the thread came in by this.
+    #[inline]
+    pub fn is_outermost(&self) -> bool {
+        self.thread().signals.depth.get() == 1
+    }
+
+    /// Whether [`crate::cancel::prepare`] has been called for this thread.
+    #[inline]
+    pub fn is_prepared(&self) -> bool {
+        !matches!(self.thread().cancel.get(), Registered::Not)
     }
 }
 
@@ -124,13 +142,12 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        let _ = KEPT.try_with(|kept| {
-            kept.depth.set(kept.depth.get().saturating_sub(1));
-            compiler_fence(Ordering::SeqCst);
-            if kept.depth.get() == 0 && kept.pending.load(Ordering::Relaxed) != 0 {
-                send_again(kept);
-            }
-        });
+        let kept = &self.thread().signals;
+        kept.depth.set(kept.depth.get().saturating_sub(1));
+        compiler_fence(Ordering::SeqCst);
+        if kept.depth.get() == 0 && kept.pending.load(Ordering::Relaxed) != 0 {
+            send_again(kept);
+        }
     }
 }
 
@@ -138,7 +155,7 @@ impl Drop for Inside {
 /// meanwhile: also one that ran before the call began, or after it had ended, counts as in Linux, where the thread would
 /// have been in its system call all the time. A call that has not begun by then does not wait, but ends with EINTR.
 pub fn asleep<R>(sleep: impl FnOnce() -> R) -> (R, bool) {
-    let before = KEPT.try_with(|kept| {
+    let (depth, sleeping, interrupted) = with_kept(|kept| {
         let before =
             (kept.depth.get(), kept.sleeping.replace(true), kept.interrupted.swap(0, Ordering::Relaxed));
         compiler_fence(Ordering::SeqCst);
@@ -151,15 +168,13 @@ pub fn asleep<R>(sleep: impl FnOnce() -> R) -> (R, bool) {
     });
     let result = sleep();
     compiler_fence(Ordering::SeqCst);
-    let mut was_interrupted = false;
-    if let Ok((depth, sleeping, interrupted)) = before {
-        let _ = KEPT.try_with(|kept| {
-            kept.depth.set(depth);
-            compiler_fence(Ordering::SeqCst);
-            was_interrupted = kept.interrupted.swap(interrupted, Ordering::Relaxed) != 0;
-            kept.sleeping.set(sleeping);
-        });
-    }
+    let was_interrupted = with_kept(|kept| {
+        kept.depth.set(depth);
+        compiler_fence(Ordering::SeqCst);
+        let was_interrupted = kept.interrupted.swap(interrupted, Ordering::Relaxed) != 0;
+        kept.sleeping.set(sleeping);
+        was_interrupted
+    });
     (result, was_interrupted)
 }
 
@@ -168,7 +183,7 @@ pub fn asleep<R>(sleep: impl FnOnce() -> R) -> (R, bool) {
 /// # Safety
 /// As the call asks of its arguments.
 pub unsafe fn wait_call(number: std::ffi::c_long, args: [usize; 6]) -> isize {
-    let flag = KEPT.try_with(|kept| kept.sleeping.get().then_some(kept.interrupted.as_ptr())).ok().flatten();
+    let flag = with_kept(|kept| kept.sleeping.get().then_some(kept.interrupted.as_ptr()));
     match flag {
         // SAFETY: the flag is this thread's own and lives as long as the thread; the rest is the caller's promise.
         Some(flag) => unsafe { sleep::call(flag, number, &args) },
@@ -179,7 +194,7 @@ pub unsafe fn wait_call(number: std::ffi::c_long, args: [usize; 6]) -> isize {
 
 /// Called by a handler that is about to run what the program has installed, because [`held_back`] has not kept the signal.
 pub fn note_handler() {
-    let _ = KEPT.try_with(|kept| {
+    with_kept(|kept| {
         if kept.sleeping.get() {
             kept.interrupted.store(1, Ordering::Relaxed);
         }
@@ -197,7 +212,7 @@ pub unsafe fn end_sleep(context: *mut std::ffi::c_void) {
 
 /// Whether the thread is inside the library.
 pub fn is_inside() -> bool {
-    KEPT.try_with(|kept| kept.depth.get() > 0).unwrap_or(false)
+    with_kept(|kept| kept.depth.get() > 0)
 }
 
 /// Called by a handler, with what the kernel gave it: `true` when the thread is inside the library, and the signal will
@@ -206,7 +221,7 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
     if !(1..=SIGNALS).contains(&signal) {
         return false;
     }
-    let held = KEPT.try_with(|kept| {
+    with_kept(|kept| {
         let infos = kept.infos.get();
         // Where it could not be sent again it is not kept.
         if kept.depth.get() == 0 || infos.is_null() || crate::confine::is_filtered() {
@@ -228,8 +243,7 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
             }
         }
         true
-    });
-    held.unwrap_or(false)
+    })
 }
 
 /// Sends this thread what it has kept. The handlers run before this returns, unless the program has blocked the signal.
@@ -274,12 +288,12 @@ pub fn before_fork() {
 /// After a fork, in the parent or in the `child`: there nothing is kept, as signals that wait are not inherited.
 pub fn after_fork(child: bool) {
     if child {
-        let _ = KEPT.try_with(|kept| {
+        with_kept(|kept| {
             kept.pending.store(0, Ordering::Relaxed);
             kept.taken.store(0, Ordering::Relaxed);
         });
     }
-    drop(Inside(()));
+    drop(Inside(thread::with(std::ptr::from_ref)));
 }
 
 #[cfg(test)]
@@ -323,7 +337,7 @@ mod tests {
         let inside = Inside::enter();
         let deeper = Inside::enter();
         assert!(held_back(10, &info) && held_back(10, &[8; 16]));
-        KEPT.with(|kept| {
+        with_kept(|kept| {
             assert_eq!(kept.pending.load(Ordering::Relaxed), 1 << 9);
             // SAFETY: this thread is in no handler.
             let first = unsafe { (*kept.infos.get()).first[9] };
@@ -333,8 +347,8 @@ mod tests {
         drop(deeper);
         assert!(!held_back(0, &info) && !held_back(65, &info));
         assert_eq!(asleep(|| held_back(10, &info)), (false, false), "asleep is outside");
-        KEPT.with(|kept| assert_eq!(kept.depth.get(), 1));
+        with_kept(|kept| assert_eq!(kept.depth.get(), 1));
         drop(inside);
-        KEPT.with(|kept| assert_eq!(kept.depth.get(), 0));
+        with_kept(|kept| assert_eq!(kept.depth.get(), 0));
     }
 }

@@ -531,6 +531,22 @@ fn closing_a_copy_leaves_what_was_not_read_to_whoever_has_the_other() {
     assert_eq!(engine.try_command(0), None, "it is not closed");
 }
 
+/// The peer has read by its own look at the slot that there is no room, and asks when nobody is there any more.
+#[test]
+fn a_peer_that_waits_for_room_is_told_by_a_process_that_has_passed_the_connection_on() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let other = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(0);
+    peer.send(b"for the other");
+    c.socket.mark_shared(c.fd);
+    c.close();
+    peer.push(ChannelEntry::Want { slot: SLOT, generation: GENERATION });
+    other.ready();
+    assert_eq!(peer.next(), Some(ChannelEntry::Space { slot: SLOT, generation: GENERATION }));
+}
+
 #[test]
 fn a_channel_that_goes_while_another_one_is_looked_at() {
     let engine = Engine::attached();

@@ -26,7 +26,11 @@ pub fn set_errno(number: c_int) {
 ///
 /// Signals that come meanwhile are kept until it is over (`toe::signals`).
 pub fn guarded<T>(failed: T, call: impl FnOnce() -> T) -> T {
-    let _inside = Inside::enter();
+    guarded_in(Inside::enter(), failed, call)
+}
+
+/// The same for a thread that is inside already, up to the end of the call.
+pub fn guarded_in<T>(_inside: Inside, failed: T, call: impl FnOnce() -> T) -> T {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
         Ok(value) => value,
         Err(_) => {

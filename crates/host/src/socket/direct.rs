@@ -56,8 +56,6 @@ pub struct Direct {
     held: VecDeque<MemRange>,
     /// The peer waits for this many unread octets to be half as many.
     wanted_at: Option<u64>,
-    /// `Space` is due but the ring was full.
-    pub owes_space: bool,
     /// Octets that will have come through the channel, once both directions have been ended.
     all: Option<u64>,
 }
@@ -85,7 +83,6 @@ impl Direct {
             after: NOT_BEGUN,
             held: VecDeque::new(),
             wanted_at: None,
-            owes_space: false,
             all: None,
         }
     }
@@ -246,13 +243,8 @@ impl Direct {
         if self.wanted_at.is_none_or(|then| self.unread() > then / 2) {
             return;
         }
-        if channel.push(ChannelEntry::Space { slot, generation }) {
-            self.wanted_at = None;
-            channel.end.wake_peer();
-        } else if !self.owes_space {
-            self.owes_space = true;
-            channel.owing.push(self.slot);
-        }
+        self.wanted_at = None;
+        channel.tell_space(slot, generation);
     }
 
     /// Ends both directions. Returns how many octets will have come through the channel.

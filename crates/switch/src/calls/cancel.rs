@@ -1,10 +1,11 @@
 //! pthread_cancel, and the points at which a thread lets itself be cancelled (`toe::cancel`).
 
-use crate::ffi::guarded;
+use crate::ffi::{guarded, guarded_in};
 use crate::real;
 use core::ffi::c_int;
 use libc::pthread_t;
-use toe::{cancel, signals};
+use toe::cancel;
+use toe::signals::Inside;
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
@@ -23,13 +24,30 @@ pub unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_int {
 /// callers, which have nothing to drop.
 #[inline]
 pub fn point<T: Copy>(failed: T, call: impl FnOnce() -> T) -> T {
-    let is_inside = signals::is_inside();
-    if !is_inside && cancel::enter() {
+    let inside = Inside::enter();
+    let is_outermost = inside.is_outermost();
+    if is_outermost && (cancel::was_ever_asked() || !inside.is_prepared()) {
+        drop(inside);
+        return watched_point(failed, call);
+    }
+    let result = guarded_in(inside, failed, call);
+    if is_outermost && cancel::was_ever_asked() && cancel::take() {
         // SAFETY: needed because only the C library can end a thread. Nothing of the library's is held here.
         unsafe { pthread_testcancel() };
     }
+    result
+}
+
+/// The same for a thread that may have been asked to end before the call, or that is new here.
+#[cold]
+fn watched_point<T: Copy>(failed: T, call: impl FnOnce() -> T) -> T {
+    cancel::prepare();
+    if cancel::was_ever_asked() {
+        // SAFETY: as above.
+        unsafe { pthread_testcancel() };
+    }
     let result = guarded(failed, call);
-    if !is_inside && cancel::take() {
+    if cancel::take() {
         // SAFETY: as above.
         unsafe { pthread_testcancel() };
     }

@@ -1,0 +1,44 @@
+//! What every call looks at of its own thread, in one place: in a shared library each look-up of a thread-local is a call of
+//! the dynamic linker's, so a call makes one of them ([`crate::signals::Inside`]) and keeps what it found.
+//!
+//! The parts belong to [`crate::signals`] and [`crate::cancel`]. There is nothing to drop, so that it can be reached until
+//! the thread's last instruction; what must be given back when it ends, [`Owner`] gives back.
+
+use crate::{cancel, signals};
+use std::cell::Cell;
+
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub signals: signals::Kept,
+    pub cancel: Cell<cancel::Registered>,
+}
+
+thread_local! {
+    static THREAD: Thread =
+        const { Thread { signals: signals::Kept::new(), cancel: Cell::new(cancel::Registered::Not) } };
+    static OWNER: Owner = const { Owner };
+}
+
+/// Its drop is the thread's end.
+#[derive(Debug)]
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        with(|thread| {
+            thread.signals.give_back();
+            thread.cancel.replace(cancel::Registered::Gone).give_back();
+        });
+    }
+}
+
+/// Does `f` to what is known of the calling thread.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Thread) -> R) -> R {
+    THREAD.with(f)
+}
+
+/// From now on the thread has something to give back.
+pub(crate) fn must_give_back() {
+    let _ = OWNER.try_with(|_| ());
+}
