@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
@@ -36,15 +38,16 @@ pub enum LogError {
 pub fn start(config: &Config, file: Option<&Arc<File>>) -> Result<Log, LogError> {
     let from_env = || std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = config.log.clone().or_else(from_env).unwrap_or_else(|| "info".to_owned());
-    let env_filter = EnvFilter::try_new(&filter)
+    let targets = filter
+        .parse::<Targets>()
         .map_err(|error| LogError::Filter { filter: filter.clone(), error: error.to_string() })?;
     let ansi = file.is_none() && std::io::stderr().is_terminal();
     let log = Log::to(file.cloned());
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(env_filter).with_ansi(ansi).with_writer(log.clone());
+    let lines = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(log.clone());
+    let filtered = tracing_subscriber::registry().with(targets);
     let done = match config.log_format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => filtered.with(lines).try_init(),
+        LogFormat::Json => filtered.with(lines.json()).try_init(),
     };
     done.map_err(|error| LogError::SetUp(error.to_string()))?;
     Ok(log)
