@@ -320,10 +320,20 @@ def hellos(path, count="32"):
     rounds(step)
 
 
-def spin(_):
+def spin(_, count="1"):
     """Asks the engine for nothing and leaves no core alone: what any program of this machine may do, to compare with."""
-    say("flooding", 1, "process")
+    pids = []
+    for _ in range(int(count) - 1):
+        pid = os.fork()
+        if pid == 0:
+            while os.getppid() != 1:
+                sum(1 for _ in range(1000))
+            os._exit(0)
+        pids.append(pid)
+    say("flooding", count, "processes")
     rounds(lambda: sum(1 for _ in range(1000)))
+    for pid in pids:
+        os.kill(pid, 9)
 
 
 ATTACKS = (spin, take_anchors, reports, captures, claims, crowd, close_listeners, full_rings, opens, doorbells, full_bells,

@@ -46,7 +46,7 @@ fn exchanges(scene: &Scene, seconds: u64) -> Option<(f64, f64, f64)> {
     Some((latency["p50"].as_f64()?, latency["p99"].as_f64()?, report["rate"].as_f64()?))
 }
 
-/// The attacks of floods and hoards by name, after a program that only takes a core.
+/// The attacks of floods and hoards by name, after programs that only take cores: one, and as many as `opens` has.
 fn attacks() -> Vec<Vec<String>> {
     let hoards: [&[&str]; 5] = [
         &["sessions", "1200"],
@@ -58,7 +58,8 @@ fn attacks() -> Vec<Vec<String>> {
     let hoards = hoards.into_iter().map(|words| words.iter().map(|&word| word.to_owned()).collect());
     let floods =
         floods::all().into_iter().map(|(name, args)| std::iter::once(name.to_owned()).chain(args).collect());
-    std::iter::once(vec!["spin".to_owned()]).chain(floods).chain(hoards).collect()
+    let spin = |count: &str| vec!["spin".to_owned(), count.to_owned()];
+    [spin("1"), spin("4")].into_iter().chain(floods).chain(hoards).collect()
 }
 
 fn measure(words: &[String], seconds: u64) -> [Row; 2] {
@@ -78,15 +79,16 @@ fn measure(words: &[String], seconds: u64) -> [Row; 2] {
         attacker: String::new(),
     };
     let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-    let mut attack = scene.attacks.begin(&scene.lab, As::User(MALLORY), &words[0], &args);
+    let mut attacker = scene.attacks.begin(&scene.lab, As::User(MALLORY), &words[0], &args);
     let hoards = ["sessions", "controls", "flows", "anchors", "memory"].contains(&words[0].as_str());
     if !hoards {
         // Floods that need much first, such as connections, are not at full force before they say so.
-        attack.wait_for_line("rounds", SOON * 6);
+        attacker.wait_for_line("rounds", SOON * 6);
     }
     let (p50_us, p99_us, rate) = exchanges(&scene, seconds).unwrap_or((f64::INFINITY, f64::INFINITY, 0.0));
-    let said = attack.output().lines().last().unwrap_or_default().to_owned();
-    [quiet, Row { attack: words[0].clone(), p50_us, p99_us, rate, growth: p99_us / p99, attacker: said }]
+    let said = attacker.output().lines().last().unwrap_or_default().to_owned();
+    let attack = if words[0] == "spin" { words.join("-") } else { words[0].clone() };
+    [quiet, Row { attack, p50_us, p99_us, rate, growth: p99_us / p99, attacker: said }]
 }
 
 /// `TOE_HOSTILE_SECONDS` of each attack, those whose names `TOE_HOSTILE_ONLY` lists or all; JSON goes to `TOE_HOSTILE_JSON`.
