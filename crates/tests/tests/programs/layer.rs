@@ -61,6 +61,19 @@ fn a_listener_from_outside_is_the_engines_once_it_is_used() {
     assert_eq!(engine.status().counters["passive_opens"], 8, "the connections were the engine's");
 }
 
+/// What waits at a listener is still there after an exec, whatever the program has marked to be closed by it.
+#[test]
+fn marks_for_exec_do_not_reach_what_the_program_has_not_opened() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "marked.py", include_str!("marked.py"));
+    for way in ["one", "call"] {
+        expect_same("marked.py", lab.command(Side::Server, PYTHON).arg(&file).arg(way));
+        expect_same("marked.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file).arg(way));
+    }
+    assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's");
+}
+
 /// A program that waits by its own instruction would wait on an engine's socket for ever: it stays with the kernel.
 #[cfg(target_arch = "x86_64")]
 #[test]
