@@ -74,6 +74,17 @@ fn marks_for_exec_do_not_reach_what_the_program_has_not_opened() {
     assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's");
 }
 
+/// Calls that need no descriptor on Linux do not fail for the want of one.
+#[test]
+fn a_program_without_a_free_descriptor_connects_and_waits() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "full.py", include_str!("full.py"));
+    expect_same("full.py", lab.command(Side::Server, PYTHON).arg(&file));
+    expect_same("full.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
+    assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's, but for the last one");
+}
+
 /// A program that waits by its own instruction would wait on an engine's socket for ever: it stays with the kernel.
 #[cfg(target_arch = "x86_64")]
 #[test]
