@@ -42,8 +42,8 @@ def main(lab):
         with lab.check(f"{handling}: 8 clients at once"):
             lab.run("mariadb-slap", *server.where(), "-c", "8", "--auto-generate-sql", "--number-of-queries=800",
                     "--auto-generate-sql-add-autoincrement", timeout=60)
-            lab.run("mariadb-slap", *server.where(), "-c", "8", "--query=select 1", "--number-of-queries=2000",
-                    "--create-schema=mysql", "--detach=1")
+            lab.run("mariadb-slap", *server.where(), "-c", "8", "--query=select 1", "--create-schema=slap",
+                    "--number-of-queries=2000", "--detach=10")
         with lab.check(f"{handling}: answers compared"):
             rows = server.sql("set max_recursive_iterations = 100000; with recursive n as (select 1 as n union all select n + 1 from n where n < 20000) "
                               "select n, md5(n) from n").splitlines()

@@ -85,6 +85,17 @@ fn a_program_without_a_free_descriptor_connects_and_waits() {
     assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's, but for the last one");
 }
 
+/// Whoever got a bound socket in a message before another listens with it listens in the engine, too, when it does.
+#[test]
+fn all_who_listen_with_a_socket_from_a_message_get_connections() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "received.py", include_str!("received.py"));
+    expect_same("received.py", lab.command(Side::Server, PYTHON).arg(&file));
+    expect_same("received.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
+    assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's");
+}
+
 /// A program that waits by its own instruction would wait on an engine's socket for ever: it stays with the kernel.
 #[cfg(target_arch = "x86_64")]
 #[test]
