@@ -310,6 +310,7 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
         toe::errno::EKEYREJECTED => Reason::EngineUntrusted,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
         Errno::EDQUOT => Reason::OverQuota,
+        _ if toe::attach::is_out_of_sight(engine.index()) => Reason::OutOfSight,
         _ => Reason::NoEngine,
     })
 }
@@ -497,7 +498,8 @@ impl Twin {
         if self.state.has(State::BOUND) {
             hidden_twin::keep(fd, socket);
         } else if self.is_high
-            && let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking) {
+            && let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking)
+        {
             spare.keep();
         }
     }

@@ -82,7 +82,11 @@ fn a_program_without_a_free_descriptor_connects_and_waits() {
     let file = script(&lab, "full.py", include_str!("full.py"));
     expect_same("full.py", lab.command(Side::Server, PYTHON).arg(&file));
     expect_same("full.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
-    assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's, but for the last one");
+    assert_eq!(
+        engine.status().counters["passive_opens"],
+        4,
+        "the connections were the engine's, but for the last one"
+    );
 }
 
 /// Whoever got a bound socket in a message before another listens with it listens in the engine, too, when it does.
@@ -94,6 +98,24 @@ fn all_who_listen_with_a_socket_from_a_message_get_connections() {
     expect_same("received.py", lab.command(Side::Server, PYTHON).arg(&file));
     expect_same("received.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
     assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's");
+}
+
+/// A program with another root than who started it is told that, and not that no engine runs.
+#[test]
+fn a_program_that_cannot_see_the_engine_is_told_so() {
+    const CLIENT: &str = "import socket, sys; s = socket.socket(); s.connect_ex(('127.0.0.1', 9)); \
+                          print('tried', s.fileno(), flush=True); sys.stdin.read()";
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut command = On::Engine(&engine).command(&lab, "/usr/bin/env");
+    command
+        .args(["TOE_ENGINE=/nonexistent/engine.sock", PYTHON, "-c", CLIENT])
+        .stdin(std::process::Stdio::piped());
+    let mut client = Program::spawn("client", &mut command);
+    let line = client.wait_for_line("tried", SOON);
+    let fd = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a descriptor");
+    let why = engine.why(&lab, client.pid(), fd).expect_success("toe why");
+    assert!(why.contains("chroot"), "{why}");
 }
 
 /// A program that waits by its own instruction would wait on an engine's socket for ever: it stays with the kernel.
