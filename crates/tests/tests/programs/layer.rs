@@ -103,18 +103,18 @@ fn all_who_listen_with_a_socket_from_a_message_get_connections() {
 /// A program with another root than who started it is told that, and not that no engine runs.
 #[test]
 fn a_program_that_cannot_see_the_engine_is_told_so() {
-    const CLIENT: &str = "import socket, sys; s = socket.socket(); s.connect_ex(('127.0.0.1', 9)); \
-                          print('tried', s.fileno(), flush=True); sys.stdin.read()";
+    const SERVER: &str = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); \
+                          print('listening', s.fileno(), flush=True); sys.stdin.read()";
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     let mut command = On::Engine(&engine).command(&lab, "/usr/bin/env");
     command
-        .args(["TOE_ENGINE=/nonexistent/engine.sock", PYTHON, "-c", CLIENT])
+        .args(["TOE_ENGINE=/nonexistent/engine.sock", PYTHON, "-c", SERVER])
         .stdin(std::process::Stdio::piped());
-    let mut client = Program::spawn("client", &mut command);
-    let line = client.wait_for_line("tried", SOON);
+    let mut server = Program::spawn("server", &mut command);
+    let line = server.wait_for_line("listening", SOON);
     let fd = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a descriptor");
-    let why = engine.why(&lab, client.pid(), fd).expect_success("toe why");
+    let why = engine.why(&lab, server.pid(), fd).expect_success("toe why");
     assert!(why.contains("chroot"), "{why}");
 }
 
