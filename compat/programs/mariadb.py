@@ -45,8 +45,8 @@ def main(lab):
             lab.run("mariadb-slap", *server.where(), "-c", "8", "--query=select 1", "--create-schema=slap",
                     "--number-of-queries=2000", "--detach=10")
         with lab.check(f"{handling}: answers compared"):
-            rows = server.sql("set max_recursive_iterations = 100000; with recursive n as (select 1 as n union all select n + 1 from n where n < 20000) "
-                              "select n, md5(n) from n").splitlines()
+            rows = server.sql("set max_recursive_iterations = 100000; with recursive n as (select 1 as n union all "
+                              "select n + 1 from n where n < 20000) select n, md5(n) from n").splitlines()
             expect(rows, [f"{n}\t{hashlib.md5(str(n).encode()).hexdigest()}" for n in range(1, 20_001)], "rows")
             found = server.client("-e", "select repeat('0123456789', 600000)", "--max-allowed-packet=16M").strip()
             expect(sha256(found), hashlib.sha256(b"0123456789" * 600_000).hexdigest(), "a long answer")
