@@ -182,7 +182,7 @@ impl Anchor {
     /// It was `opened`, and is to be in the place of the descriptor `fd` only.
     pub fn put_over(self, opened: RawFd, fd: RawFd, cloexec: bool) -> Result<(), Errno> {
         self.opened();
-        sys::dup_onto(&Fd::from_raw(opened), fd, cloexec)
+        sys::dup_onto(Fd::from_raw(opened), fd, cloexec)
     }
 
     /// Opens it in the place of a native socket's descriptor, and of the copies that the program has made of that: the
