@@ -5,6 +5,7 @@ knows which stack it runs on: it works and compares octets. What it found goes t
 after every step, so that a script that hangs still says how far it came.
 """
 
+import concurrent.futures
 import contextlib
 import ctypes
 import faulthandler
@@ -212,6 +213,19 @@ class Lab:
         self.save()
         print(f"{'ok' if entry['ok'] else 'FAIL'}  {entry['seconds']:6.2f} s  {name}  {entry['message']}", flush=True)
 
+    def suite(self, tests, run, at_once=4):
+        """An independent suite's tests: run(test) says whether one passes. Which do is noted, and compared between the stacks;
+        one that fails is run again, alone, because such suites count on times."""
+        found = self.result["suite"] = {}
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            found.update(zip(tests, pool.map(run, tests)))
+        self.save()
+        for test in [test for test, ok in found.items() if not ok]:
+            found[test] = run(test)
+        self.save()
+        failed = [test for test, ok in found.items() if not ok]
+        print(f"{len(found) - len(failed)} of {len(found)} tests pass; not these: {' '.join(failed)}", flush=True)
+
     def path(self, *parts):
         """A path in the lab's directory; its parents exist."""
         path = self.dir.joinpath(*parts)
@@ -251,6 +265,19 @@ class Lab:
         """Waits until the text is in the server's output."""
         until(f"'{text}' in the output of {name}",
               lambda: text.encode() in self.path(f"{name}.log").read_bytes(), limit)
+
+    def passes(self, *command, timeout=30, **options):
+        """Whether a command ends with status 0, and in time; what it started ends with it."""
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **options}
+        process = subprocess.Popen([str(word) for word in command], process_group=0, **options)
+        try:
+            return process.wait(timeout) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def run(self, *command, status=0, timeout=30, **options):
         """A client; gives its standard output. Another exit status than the expected one is a failure."""

@@ -96,7 +96,7 @@ def program(name, stacks, work):
         if not found["engine_runs"]:
             found["checks"].append({"name": "the engine runs on", "ok": False, "message": "the engine has ended"})
         row["stacks"][stack] = found
-        print(f"{stack} {passed(found)}/{len(found['checks'])}  ", end="", flush=True)
+        print(f"{stack} {table.count(found)}  ", end="", flush=True)
     row["missing"] = next((found["missing"] for found in row["stacks"].values() if "missing" in found), "")
     row["differences"] = differences(row["stacks"])
     row["good"] = not row["differences"] and all(passed(found) for found in row["stacks"].values())
@@ -117,6 +117,9 @@ def differences(stacks):
         reached = {check["name"] for check in stacks["toe"]["checks"]}
         found += [[check["name"], "never reached"] for check in stacks["kernel"]["checks"]
                   if check["name"] not in reached]
+        passing = stacks["toe"].get("suite", {})
+        found += [[test, "passes on the kernel's stack"] for test, ok in stacks["kernel"].get("suite", {}).items()
+                  if ok and not passing.get(test)]
     return found
 
 

@@ -60,7 +60,9 @@ def connections(row):
 def count(found):
     if found is None:
         return ""
-    return f"{sum(bool(check['ok']) for check in found['checks'])}/{len(found['checks'])}"
+    suite = found.get("suite", {})
+    good = sum(bool(check["ok"]) for check in found["checks"]) + sum(suite.values())
+    return f"{good}/{len(found['checks']) + len(suite)}"
 
 
 def outcome(row):

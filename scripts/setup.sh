@@ -35,7 +35,11 @@ case ${1:-} in
             apache2:apache2 lighttpd:lighttpd vsftpd:vsftpd lftp:lftp h2load:nghttp2-client
             node:nodejs java:default-jdk-headless systemd-socket-activate:systemd
             npm:npm erl:erlang-base dovecot:dovecot-imapd varnishd:varnish php:php-cli
-            /usr/share/doc/php-curl:php-curl ruby:ruby /usr/share/doc/ruby-webrick:ruby-webrick)
+            /usr/share/doc/php-curl:php-curl ruby:ruby /usr/share/doc/ruby-webrick:ruby-webrick
+            /usr/share/doc/php-fpm:php-fpm puma:puma squid:squid mariadbd:mariadb-server mosquitto:mosquitto
+            mosquitto_pub:mosquitto-clients named:bind9 dig:bind9-dnsutils /usr/share/jetty9/start.jar:jetty9
+            /usr/share/doc/libjemalloc2:libjemalloc2 /usr/share/doc/libtcmalloc-minimal4:libtcmalloc-minimal4 cmake:cmake
+            /usr/lib/rabbitmq/bin/rabbitmq-server:rabbitmq-server chromium:chromium)
         ;;
     interop)
         wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)

@@ -1,6 +1,7 @@
 """four threads, values compared over 300 connections in parallel, pipelined multi-gets, values near 1 MB, the
-binary protocol's gets, connections beyond its limit"""
+binary protocol's gets, connections beyond its limit, all of its memory locked (-k)"""
 
+import re
 import struct
 import threading
 
@@ -82,6 +83,13 @@ def main(lab):
     with lab.check("beyond the limit of connections, then below it again"):
         beyond_the_limit()
     with lab.check("ends cleanly"):
+        lab.stop(server, status=0)
+    with lab.check("all memory locked, now and later"):
+        server = lab.serve("locked", PORT, "memcached", "-k", "-t", 4, "-p", PORT, "-l", "127.0.0.1", "-U", 0, "-u", "root",
+                           "-m", 64)
+        many(50, 5)
+        locked = int(re.search(r"VmLck:\s+(\d+) kB", open(f"/proc/{server.pid}/status", encoding="ascii").read()).group(1))
+        expect(0 < locked < 2_000_000, True, f"{locked} kB are locked")
         lab.stop(server, status=0)
 
 

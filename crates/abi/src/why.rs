@@ -143,6 +143,9 @@ reasons! {
         "start an engine as this user or as root, or name its user in TOE_ENGINE_UID";
     OwnCalls = 36, "the program, or a library of it, waits or accepts by system-call instructions of its own, past the C library",
         "if it does not do so on TCP sockets, set TOE_OWN_CALLS=ignore";
+    NoDescriptor = 37, "the program had all descriptors that it may have", "raise its limit (`ulimit -n`)";
+    OutOfSight = 38, "the engine's directory is not there for this process (chroot, or a mount namespace of its own)",
+        "let it see that directory, for instance by a bind mount";
 }
 
 /// What is written of one descriptor.

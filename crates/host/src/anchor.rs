@@ -175,9 +175,14 @@ impl Anchor {
 
     /// Opens it in the place of the descriptor `fd`, whatever that was before.
     pub fn open_as(self, fd: RawFd, cloexec: bool, nonblocking: bool) -> Result<(), Errno> {
-        let opened = Fd::from_raw(self.open(true, nonblocking)?);
+        let opened = self.open(true, nonblocking)?;
+        self.put_over(opened, fd, cloexec)
+    }
+
+    /// It was `opened`, and is to be in the place of the descriptor `fd` only.
+    pub fn put_over(self, opened: RawFd, fd: RawFd, cloexec: bool) -> Result<(), Errno> {
         self.opened();
-        sys::dup_onto(&opened, fd, cloexec)
+        sys::dup_onto(Fd::from_raw(opened), fd, cloexec)
     }
 
     /// Opens it in the place of a native socket's descriptor, and of the copies that the program has made of that: the

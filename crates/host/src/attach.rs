@@ -52,6 +52,16 @@ fn find_engines() -> Vec<Vec<PathBuf>> {
     vec![sockets.collect()]
 }
 
+/// Whether this process cannot even see the directory of an engine that `TOE_ENGINE` names: it has another root than who named it.
+pub fn is_out_of_sight(engine: usize) -> bool {
+    let is_named = std::env::var_os(place::ENGINE_VARIABLE).is_some();
+    let dirs = engines().get(engine).into_iter().flatten().filter_map(|path| path.parent());
+    is_named
+        && dirs
+            .into_iter()
+            .all(|dir| rustix::fs::stat(dir).is_err_and(|e| from_os(e) == crate::errno::ENOENT))
+}
+
 /// The value of TOE_ENGINE_UID; looked up as [`engines`] are.
 fn trusted_uids() -> Option<&'static str> {
     static TRUSTED: OnceLock<Option<String>> = OnceLock::new();

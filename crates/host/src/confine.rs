@@ -35,7 +35,7 @@ pub fn before_losing_sight() {
 fn make_ready_to_wait() {
     let _ = (sys::now(), sys::coarse_ms());
     // This thread keeps it.
-    let Ok(waiter) = Waiter::take() else { return };
+    let waiter = Waiter::take();
     if Stack::all_attached().next().is_none() || BELL.load(Ordering::Acquire) != NO_FD {
         return;
     }

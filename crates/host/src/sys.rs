@@ -194,6 +194,11 @@ pub fn dup_to_high(fd: impl AsFd) -> Result<Fd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, base).map(Fd::from).map_err(from_os)
 }
 
+/// Copies `fd` to the lowest free number, for the library.
+pub fn dup_anywhere(fd: impl AsFd) -> Result<Fd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Fd::from).map_err(from_os)
+}
+
 /// Moves `fd` to a high number; stays where it is when there is none.
 pub fn move_to_high(fd: Fd) -> Fd {
     dup_to_high(&fd).unwrap_or(fd)

@@ -19,6 +19,7 @@ use crate::sys::{self, Fd};
 use crate::{cancel, signals};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -39,7 +40,9 @@ const KICKED: u32 = 2;
 /// A thread's bell for one wait. Never freed; a thread that ends leaves its waiter to the next one.
 #[derive(Debug)]
 pub struct Waiter {
-    fd: Fd,
+    /// Empty while the program has all descriptors that it may have: no call may fail for the want of one that Linux does not
+    /// need. Who waits with it then looks again every [`STUCK`].
+    fd: OnceLock<Fd>,
     state: AtomicU32,
     /// Which thread waits with it: an address that is the thread's own.
     thread: AtomicUsize,
@@ -96,9 +99,9 @@ thread_local! {
 pub fn after_fork_in_child() {
     let mine = MINE.with(|mine| mine.0.take());
     let spare = std::mem::take(&mut *SPARE.lock());
-    for waiter in spare.into_iter().chain(mine) {
-        crate::fd_table::forget_internal(waiter.fd.raw());
-        let _ = sys::close(waiter.fd.raw());
+    for fd in spare.into_iter().chain(mine).filter_map(|waiter| waiter.fd.get()) {
+        crate::fd_table::forget_internal(fd.raw());
+        let _ = sys::close(fd.raw());
     }
 }
 
@@ -109,42 +112,55 @@ pub fn spare_lock() -> &'static Lock<Vec<&'static Waiter>> {
 
 impl Waiter {
     /// One that this thread does not wait with.
-    pub fn take() -> Result<Bell, Errno> {
+    pub fn take() -> Bell {
         let (kept, thread) =
             MINE.try_with(|mine| (mine.0.take(), std::ptr::from_ref(mine).addr())).unwrap_or_default();
         let waiter = match kept.or_else(|| SPARE.lock().pop()) {
             Some(waiter) => waiter,
-            None => Waiter::make()?,
+            None => Waiter::make(),
         };
+        waiter.open();
         waiter.thread.store(thread, Ordering::Relaxed);
         waiter.state.store(RUNNING, Ordering::SeqCst);
-        Ok(Bell(waiter))
+        Bell(waiter)
     }
 
-    fn make() -> Result<&'static Waiter, Errno> {
-        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(crate::errno::from_os)?;
-        let fd = sys::move_to_high(Fd::from(fd));
-        crate::fd_table::mark_internal(fd.raw());
+    fn make() -> &'static Waiter {
         let (state, thread) = (AtomicU32::new(RUNNING), AtomicUsize::new(0));
-        Ok(Box::leak(Box::new(Waiter { fd, state, thread, was_heir: AtomicBool::new(false) })))
+        Box::leak(Box::new(Waiter { fd: OnceLock::new(), state, thread, was_heir: AtomicBool::new(false) }))
     }
 
+    /// Only its thread does.
+    fn open(&self) {
+        if self.fd.get().is_some() {
+            return;
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        if let Ok(fd) = rustix::event::eventfd(0, flags) {
+            let fd = sys::move_to_high(Fd::from(fd));
+            crate::fd_table::mark_internal(fd.raw());
+            let _ = self.fd.set(fd);
+        }
+    }
+
+    /// -1, which poll(2) leaves out: it has none.
     pub fn fd(&self) -> i32 {
-        self.fd.raw()
+        self.fd.get().map_or(-1, Fd::raw)
     }
 
     /// Wakes the thread if it is parked, and keeps it from parking if it is about to. `true`: it was parked.
     pub fn kick(&self) -> bool {
         let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
-        if parked {
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        if let (true, Some(fd)) = (parked, self.fd.get()) {
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
         }
         parked
     }
 
     fn quiet(&self) {
-        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+        if let Some(fd) = self.fd.get() {
+            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
     }
 }
 
@@ -238,10 +254,11 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     me.state.store(PARKED, Ordering::SeqCst);
     let mut polled = Vec::with_capacity(on.queues.len() * 2 + 2 + on.fds.len());
     let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
-    polled.push(entry(me.fd.raw(), libc::POLLIN));
+    polled.push(entry(me.fd(), libc::POLLIN));
     let mut stacks: Vec<&'static Stack> = Vec::with_capacity(1);
     let mut led: Vec<&'static QueueSet> = Vec::with_capacity(on.queues.len());
-    let mut timeout = on.timeout;
+    let soon = |timeout: Option<Duration>| Some(timeout.map_or(STUCK, |t| t.min(STUCK)));
+    let mut timeout = if me.fd.get().is_some() { on.timeout } else { soon(on.timeout) };
     for queue in on.queues.iter().filter(|queue| !queue.is_dead()) {
         if !stacks.iter().any(|stack| std::ptr::eq(*stack, queue.stack)) {
             stacks.push(queue.stack);
@@ -250,7 +267,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
             led.push(queue);
         }
         if queue.arm() {
-            timeout = Some(timeout.map_or(STUCK, |t| t.min(STUCK)));
+            timeout = soon(timeout);
         }
     }
     let armed = Armed { me, timeout, sigmask: on.sigmask, cancellable: on.cancellable };
@@ -383,7 +400,7 @@ pub fn block_on<T>(
     if let Some(outcome) = spin(attempt)? {
         return Ok(outcome);
     }
-    let me = Waiter::take()?;
+    let me = Waiter::take();
     let generation = on.socket.generation();
     on.socket.add_waiter(&me);
     let outcome = parked(&on, &me, generation, attempt);
@@ -481,7 +498,7 @@ mod tests {
     use super::*;
 
     fn of_thread(thread: usize) -> &'static Waiter {
-        let waiter = Waiter::make().expect("an eventfd");
+        let waiter = Waiter::make();
         waiter.thread.store(thread, Ordering::Relaxed);
         waiter
     }

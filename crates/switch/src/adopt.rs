@@ -77,7 +77,14 @@ pub fn received(fd: c_int) {
             calls::stdio::follow(fd);
             return;
         }
-        adopt(fd, kind_of(fd, FileType::from_raw_mode(stat.st_mode)));
+        match kind_of(fd, FileType::from_raw_mode(stat.st_mode)) {
+            // Others may have it, too, and listen with it before this program does.
+            Came::Unused => {
+                note_inherited(fd);
+                calls::stdio::follow(fd);
+            }
+            kind => _ = adopt(fd, kind),
+        }
     }
 }
 

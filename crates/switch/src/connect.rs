@@ -310,6 +310,7 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
         toe::errno::EKEYREJECTED => Reason::EngineUntrusted,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
         Errno::EDQUOT => Reason::OverQuota,
+        _ if toe::attach::is_out_of_sight(engine.index()) => Reason::OutOfSight,
         _ => Reason::NoEngine,
     })
 }
@@ -384,6 +385,12 @@ fn by_engine(
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
     let connecting = Connecting::begin(fd);
+    // A copy of the twin, and with it room for a descriptor: a connection that is begun can be put in place, too.
+    let high = sys::dup_to_high(sys::borrow(fd)).map(|copy| (copy, true));
+    let copy = match high.or_else(|_| sys::dup_anywhere(sys::borrow(fd)).map(|copy| (copy, false))) {
+        Ok(copy) => copy,
+        Err(error) => return Attempt::Refused(Reason::NoDescriptor, error),
+    };
     let anchor = match Anchor::take(stack) {
         Ok(anchor) => anchor,
         Err(error) => return Attempt::Refused(reason_of(error, remote.addr), error),
@@ -401,7 +408,7 @@ fn by_engine(
     let nonblocking = is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
-    let twin = match take_over(fd, anchor, socket, state, on) {
+    let twin = match take_over(fd, copy, anchor, socket, (state, on)) {
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
@@ -437,8 +444,10 @@ fn is_still(fd: c_int, socket: &'static Socket) -> bool {
 
 /// The kernel's socket whose place an engine's has taken.
 struct Twin {
-    /// `None`: there was no descriptor free to keep it by, or the kernel must forget it.
+    /// `None`: its descriptor was the last, or the kernel must forget it.
     socket: Option<sys::Fd>,
+    /// Its number is none that the program would get to.
+    is_high: bool,
     state: State,
     nonblocking: bool,
 }
@@ -446,10 +455,10 @@ struct Twin {
 /// Puts the anchor in the place of the twin: the program's descriptor is the engine's from now on.
 fn take_over(
     fd: c_int,
+    (copy, is_high): (sys::Fd, bool),
     anchor: Anchor,
     socket: &'static Socket,
-    state: State,
-    on: Decided,
+    (state, on): (State, Decided),
 ) -> Result<Twin, Errno> {
     let cloexec =
         rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
@@ -457,13 +466,18 @@ fn take_over(
         epoll::note_disarmed(fd);
     }
     // The kernel would go on reporting one that is in an epoll set.
-    let kept = if state.has(State::IN_EPOLL) { None } else { sys::dup_to_high(sys::borrow(fd)).ok() };
-    let twin = Twin {
+    let kept = (!state.has(State::IN_EPOLL)).then_some(copy);
+    let mut twin = Twin {
         socket: kept,
+        is_high,
         state: socket_state::get(fd).without(State::CONNECTING),
         nonblocking: socket.nonblocking(),
     };
-    if let Err(error) = anchor.open_as(fd, cloexec, socket.nonblocking()) {
+    let mut opened = anchor.open(true, socket.nonblocking());
+    if opened.is_err() && twin.socket.take().is_some() {
+        opened = anchor.open(true, socket.nonblocking());
+    }
+    if let Err(error) = opened.and_then(|opened| anchor.put_over(opened, fd, cloexec)) {
         socket.abandon();
         return Err(error);
     }
@@ -483,7 +497,9 @@ impl Twin {
         let Some(socket) = self.socket else { return };
         if self.state.has(State::BOUND) {
             hidden_twin::keep(fd, socket);
-        } else if let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking) {
+        } else if self.is_high
+            && let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking)
+        {
             spare.keep();
         }
     }

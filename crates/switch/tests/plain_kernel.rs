@@ -40,7 +40,8 @@ fn build() -> PathBuf {
 fn run(program: &Path, preload: Option<&Path>, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     // No engine: neither by name nor in the directories that are looked at by default.
-    command.env("TOE_ENGINE", "/nonexistent/engine.sock").envs(env.iter().copied());
+    let nobody = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-engine.sock");
+    command.env("TOE_ENGINE", nobody).envs(env.iter().copied());
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);
     }

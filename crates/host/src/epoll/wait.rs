@@ -146,7 +146,7 @@ impl EpollSet {
         if let Some(found) = spun {
             return Ok(found);
         }
-        let me = Waiter::take()?;
+        let me = Waiter::take();
         self.add_waiter(&me);
         let outcome = self.parked(&me, epfd, events, deadline, sigmask);
         self.remove_waiter(&me);

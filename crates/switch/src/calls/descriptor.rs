@@ -171,6 +171,8 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             }
             result
         }
+        // Programs go through all numbers before exec and mark what is open and not to go along: the anchor of a listener does.
+        libc::F_GETFD | libc::F_SETFD if Stack::is_internal_fd(fd) => fail(Errno::EBADF),
         libc::F_GETFD => call(argument),
         libc::F_SETFD => {
             let result = call(argument);
@@ -201,6 +203,7 @@ const SIOCSPGRP: c_ulong = 0x8902;
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
         match request {
+            libc::FIOCLEX | libc::FIONCLEX if Stack::is_internal_fd(fd) => return fail(Errno::EBADF),
             libc::FIONBIO | libc::FIONREAD => {}
             libc::FIOASYNC | FIOSETOWN | SIOCSPGRP => guarded((), || keep_on_kernel(fd, Reason::Signals)),
             _ => socket_state::touch(fd),

@@ -1,6 +1,8 @@
 //! socket, close, close_range, closefrom: how descriptors begin and end.
 
+use super::listener;
 use crate::ffi::{guarded, set_errno};
+use crate::listen::follow_cloexec;
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, hidden_twin, init, real, twin_pool};
@@ -86,27 +88,33 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// Closes what the program can see in the range; our own descriptors stay.
+/// Closes what the program can see in the range, or marks it to be closed on exec; our own descriptors stay as they are.
 ///
 /// # Safety
 /// None beyond close_range(2)'s.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // A vfork child has descriptors of its own to close, and only our tables to leave alone.
-    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 || fork::in_vfork_child() {
+    if first > last || fork::in_vfork_child() {
         // SAFETY: the call takes numbers only.
         return unsafe { real::close_range(first, last, flags) };
     }
     let from = c_int::try_from(first).unwrap_or(c_int::MAX);
     let to = c_int::try_from(last).unwrap_or(c_int::MAX);
+    let on_exec = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
     let kept = guarded(Vec::new(), || {
-        forget_range(from, to);
+        if !on_exec {
+            forget_range(from, to);
+        }
         internal_fds(from, to)
     });
     let mut result = 0;
     for (first, last) in ranges_without(first, last, &kept) {
         // SAFETY: as above.
         result |= unsafe { real::close_range(first, last, flags) };
+    }
+    if on_exec {
+        guarded((), || fd_table::for_each(from, to, |fd| _ = listener(fd).map(follow_cloexec)));
     }
     result
 }

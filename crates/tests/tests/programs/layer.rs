@@ -61,6 +61,63 @@ fn a_listener_from_outside_is_the_engines_once_it_is_used() {
     assert_eq!(engine.status().counters["passive_opens"], 8, "the connections were the engine's");
 }
 
+/// What waits at a listener is still there after an exec, whatever the program has marked to be closed by it.
+#[test]
+fn marks_for_exec_do_not_reach_what_the_program_has_not_opened() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "marked.py", include_str!("marked.py"));
+    for way in ["one", "call"] {
+        expect_same("marked.py", lab.command(Side::Server, PYTHON).arg(&file).arg(way));
+        expect_same("marked.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file).arg(way));
+    }
+    assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's");
+}
+
+/// Calls that need no descriptor on Linux do not fail for the want of one.
+#[test]
+fn a_program_without_a_free_descriptor_connects_and_waits() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "full.py", include_str!("full.py"));
+    expect_same("full.py", lab.command(Side::Server, PYTHON).arg(&file));
+    expect_same("full.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
+    assert_eq!(
+        engine.status().counters["passive_opens"],
+        4,
+        "the connections were the engine's, but for the last one"
+    );
+}
+
+/// Whoever got a bound socket in a message before another listens with it listens in the engine, too, when it does.
+#[test]
+fn all_who_listen_with_a_socket_from_a_message_get_connections() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = script(&lab, "received.py", include_str!("received.py"));
+    expect_same("received.py", lab.command(Side::Server, PYTHON).arg(&file));
+    expect_same("received.py", On::Engine(&engine).command(&lab, PYTHON).arg(&file));
+    assert_eq!(engine.status().counters["passive_opens"], 4, "the connections were the engine's");
+}
+
+/// A program with another root than who started it is told that, and not that no engine runs.
+#[test]
+fn a_program_that_cannot_see_the_engine_is_told_so() {
+    const SERVER: &str = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); \
+                          print('listening', s.fileno(), flush=True); sys.stdin.read()";
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut command = On::Engine(&engine).command(&lab, "/usr/bin/env");
+    command
+        .args(["TOE_ENGINE=/nonexistent/engine.sock", PYTHON, "-c", SERVER])
+        .stdin(std::process::Stdio::piped());
+    let mut server = Program::spawn("server", &mut command);
+    let line = server.wait_for_line("listening", SOON);
+    let fd = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a descriptor");
+    let why = engine.why(&lab, server.pid(), fd).expect_success("toe why");
+    assert!(why.contains("chroot"), "{why}");
+}
+
 /// A program that waits by its own instruction would wait on an engine's socket for ever: it stays with the kernel.
 #[cfg(target_arch = "x86_64")]
 #[test]
