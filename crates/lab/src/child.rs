@@ -85,13 +85,18 @@ impl Program {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// Waits until its output holds `text`, and gives the line that does.
+    /// Waits until a line of its output holds `text`, and gives that line.
     pub fn wait_for_line(&mut self, text: &str, limit: Duration) -> Result<String> {
         let what = format!("{} says {text:?}", self.name);
         let found = wait::until(&what, limit, || {
             // Looked at in this order, so that the last words of a program that just ended are not missed.
             let running = self.is_running();
-            let found = self.output().lines().find(|line| line.contains(text)).map(str::to_owned);
+            // A line that is still being written is none: what follows the words that are waited for belongs to it.
+            let output = self.output();
+            let whole = |line: &&str| line.ends_with('\n') || !running;
+            let mut lines = output.split_inclusive('\n').filter(whole);
+            let found =
+                lines.find(|line| line.contains(text)).map(|line| line.trim_end_matches('\n').to_owned());
             match found {
                 None if !running => {
                     let cause = format!("ended without saying {text:?}:\n{}", self.output());

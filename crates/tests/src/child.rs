@@ -61,7 +61,7 @@ impl Program {
         self.0.is_running()
     }
 
-    /// Waits until its output holds `text`, and gives the line that does.
+    /// Waits until a line of its output holds `text`, and gives that line.
     #[track_caller]
     pub fn wait_for_line(&mut self, text: &str, limit: Duration) -> String {
         must(self.0.wait_for_line(text, limit))
