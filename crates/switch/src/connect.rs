@@ -402,6 +402,9 @@ fn by_engine(
         Ok(socket) => socket,
         Err(error) => {
             anchor.refused(error);
+            if error == Errno::EADDRNOTAVAIL && is_all_its_own(local, remote) {
+                return Attempt::Answered(Err(error));
+            }
             return Attempt::Refused(reason_of(error, remote.addr), error);
         }
     };
@@ -436,6 +439,13 @@ fn by_engine(
             Attempt::Answered(Err(error))
         }
     }
+}
+
+/// Whether both addresses are such as every engine has: where it has no name left between them, or that one is taken, the
+/// kernel, which does not know of its connections, has nothing to say.
+fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
+    let is_own = |addr: Addr| addr.is_loopback() || addr.is_unspecified();
+    remote.addr.is_loopback() && local.is_none_or(|local| is_own(local.addr))
 }
 
 fn is_still(fd: c_int, socket: &'static Socket) -> bool {

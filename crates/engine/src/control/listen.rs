@@ -1,6 +1,7 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
 use super::fast_open::FastOpenQueue;
+use super::in_use::Sharing;
 use super::names::Twin;
 use crate::flow::key::Scope;
 use crate::work::UserIdx;
@@ -160,6 +161,11 @@ impl Listener {
         self.anchors.is_empty()
     }
 
+    /// What connections that come in let others have of their name: as the socket that was shown first.
+    pub fn sharing(&self) -> Sharing {
+        self.anchors.first().map_or_else(Sharing::default, |(_, twin)| twin.sharing())
+    }
+
     /// The kernel sockets that give its holders the name.
     pub fn twins(&self) -> impl Iterator<Item = Twin> {
         self.anchors.iter().map(|(_, twin)| *twin)
@@ -245,7 +251,7 @@ impl Listeners {
             local,
             user: UserIdx::NOBODY,
             v6_only,
-            backlog: backlog.clamp(1, BACKLOG_MAX),
+            backlog: backlog.min(BACKLOG_MAX),
             anchors: vec![(anchor, twin)],
             holders: Vec::new(),
             is_asked: false,

@@ -23,14 +23,12 @@ use crate::hostif::outbox::Place;
 use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_V6_ONLY, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use zerocopy::FromBytes;
 
-/// Ports that the engine chooses from (Linux: ip_local_port_range).
-const EPHEMERAL: core::ops::Range<u16> = 32_768..61_000;
 /// Receive memory that lies idle this long goes back.
 const RELEASE_US: u64 = 1_000_000;
 
@@ -78,6 +76,10 @@ impl Engine {
                 if let Some(idx) = self.flow_of(session, flow) {
                     self.app_close(now, idx, abort, host);
                 }
+                Ok(())
+            }
+            Command::SetOption { flow, option: FlowOption::SharesName, value } => {
+                self.set_sharing(session, flow, value);
                 Ok(())
             }
             Command::SetOption { flow, option, value } => {
@@ -218,8 +220,11 @@ impl Engine {
         host: &mut H,
     ) -> Result<Result<ListenerId, Errno>, FenceReason> {
         let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_V6_ONLY != 0 {
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_FLAGS != 0 {
             return Err(FenceReason::BadArgument);
+        }
+        if args.flags & LISTEN_ASKS != 0 {
+            return Ok(self.asks_to_bind(session, &args).map(|()| ListenerId::default()));
         }
         let anchor = AnchorHandle(args.anchor);
         if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
@@ -508,17 +513,17 @@ impl Engine {
     }
 
     /// A free 4-tuple: the one that `name` says, or one with a port of the engine's choice where it says port 0: per RFC
-    /// 6056 algorithm 4 (a keyed offset per destination, then counting).
+    /// 6056 algorithm 4 (a keyed offset per destination, then counting). EAGAIN: there may be one, and to ask again goes on looking.
     /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
     fn choose_key(&mut self, now: Instant, path: Path, name: FlowKey) -> Result<FlowKey, Errno> {
         let FlowKey { local, remote, .. } = name;
         if local.port != 0 {
             // A connection of a socket with itself would need one record for both of its ends.
-            let free = self.may_have(now, &name) && name != name.reversed();
+            let free = self.may_have(&name) && name != name.reversed();
             return if free { Ok(name) } else { Err(Errno::EADDRNOTAVAIL) };
         }
         let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
-        let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
+        let (start, count) = (self.config.ports.first, self.config.ports.count());
         let hash = keyed_hash(&self.config.secret, &name, HashPurpose::ConnectPort);
         if self.is_shared(path) {
             return self.choose_reserved(hash, local.addr, remote);
@@ -527,7 +532,7 @@ impl Engine {
         let mut in_time_wait = None;
         let most = self.port_counters.places(hash, now);
         for (at, tried) in ephemeral::places(hash, first, count).zip(1..).take(most) {
-            let key = key(EPHEMERAL.start + at as u16);
+            let key = key(start + at as u16);
             // First what as a rule decides where many are taken, and is looked up at once.
             if let Some(idx) = self.index.get(&key) {
                 if in_time_wait.is_none() && self.may_replace(now, idx) && !self.is_another_s(path, &key) {
@@ -535,15 +540,18 @@ impl Engine {
                 }
             } else if !self.is_another_s(path, &key) {
                 self.port_counters.advance(hash, tried);
+                self.port_counters.note_found(hash);
                 return Ok(key);
             }
         }
-        if in_time_wait.is_none() {
-            self.port_counters.note_crowded(hash, now);
-        } else {
+        if let Some(key) = in_time_wait {
             self.port_counters.advance(hash, 1);
+            self.port_counters.note_found(hash);
+            return Ok(key);
         }
-        in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
+        let looked = ephemeral::IN_ORDER.min(count).min(most as u32);
+        let is_none_free = self.port_counters.note_crowded(hash, now, (looked, count));
+        Err(if is_none_free { Errno::EADDRNOTAVAIL } else { Errno::EAGAIN })
     }
 
     /// Whether a connection that the engine chose this name for would be in somebody's way: a port that somebody listens at is
@@ -589,6 +597,8 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             }
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
+        // The engine counts by it.
+        FlowOption::SharesName => {}
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {

@@ -97,6 +97,8 @@ pub struct EngineConfig {
     pub secret: [u8; 16],
     /// The network namespace of its links.
     pub netns: NetNs,
+    /// Ports that it chooses from for connections that name none.
+    pub ports: PortRange,
     /// Connections that the engine can have at one time.
     pub flows_max: usize,
     /// Octets of local connections may go through channels, past the engine.
@@ -112,6 +114,7 @@ impl EngineConfig {
         EngineConfig {
             secret,
             netns: NetNs(0),
+            ports: PortRange::DEFAULT,
             flows_max: FLOWS_MAX,
             direct: true,
             tcp: TcpConfig {
@@ -123,6 +126,23 @@ impl EngineConfig {
             },
             quotas: Quotas::DEFAULT,
         }
+    }
+}
+
+/// Port numbers from one to another, both among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Linux's ip_local_port_range where nobody has set it.
+    pub const DEFAULT: PortRange = PortRange { first: 32_768, last: 60_999 };
+
+    /// How many they are.
+    pub const fn count(self) -> u32 {
+        (self.last as u32 + 1).saturating_sub(self.first as u32)
     }
 }
 

@@ -2,16 +2,17 @@
 //! which addresses a session's namespace has.
 
 use super::Engine;
+use crate::control::in_use::Sharing;
 use crate::control::listen::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
 use crate::counter::Counter;
-use crate::flow::key::Scope;
+use crate::flow::key::{FlowKey, Scope};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
 use crate::work::{RxWork, Segment};
-use toe_abi::command::NO_HANDLE;
+use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, NetNs, SessionId};
 
@@ -56,6 +57,30 @@ impl Engine {
     /// Namespaces besides the engine's own that something here is of.
     pub fn scope_count(&self) -> usize {
         self.names.scopes.len()
+    }
+
+    // ---- asked by a host ----
+
+    /// Whether a socket may be bound there, as far as connections of this engine are concerned; EADDRINUSE: it may not.
+    pub(super) fn asks_to_bind(&self, session: SessionId, args: &ListenArgs) -> Result<(), Errno> {
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
+        let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
+        let name = (local, args.flags & LISTEN_V6_ONLY != 0);
+        let refuses = self.names.in_use.refuses(record.scope, name, kind, record.user);
+        if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
+    }
+
+    /// [`toe_abi::entry::FlowOption::SharesName`].
+    pub(super) fn set_sharing(&mut self, session: SessionId, flow: FlowId, value: u32) {
+        let Some(idx) = self.sessions.get(session).and_then(|record| record.flows.get(flow)) else { return };
+        let flow = self.flows.get_mut(idx);
+        let before = core::mem::replace(&mut flow.options.sharing, Sharing::from_value(value));
+        if flow.conn.indexed && before != flow.options.sharing {
+            let (FlowKey { scope, local, .. }, user) = (flow.conn.key, flow.conn.user);
+            self.names.in_use.remove(scope, local, before);
+            self.names.in_use.add(scope, local, flow.options.sharing, user);
+        }
     }
 
     // ---- shared by the files of this folder ----

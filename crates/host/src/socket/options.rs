@@ -101,15 +101,7 @@ pub struct Settings {
 impl Settings {
     /// What an accepted connection takes over from its listener.
     pub fn for_accepted(&self) -> Settings {
-        let mut settings =
-            Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
-        // What Linux gives every connection anew.
-        for (at, (_, _, option, _)) in OFFLOADED.iter().enumerate() {
-            if *option == FlowOption::UserTimeoutMs {
-                settings.offloaded[at] = None;
-            }
-        }
-        settings
+        Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() }
     }
 
     /// What connect is to do.
@@ -345,7 +337,7 @@ impl Socket {
         }
     }
 
-    fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
+    pub(super) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
             if !stream.let_go && stream.heeds(level) {
                 io.command(Command::SetOption { flow: stream.flow, option, value });

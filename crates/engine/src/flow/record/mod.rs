@@ -14,6 +14,7 @@ pub use fast_open::FastOpen;
 pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
 pub use traffic::{Traffic, Wait};
 
+use crate::control::in_use::Sharing;
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
 use crate::flow::reassembly::{Reassembly, SeqRange};
@@ -334,6 +335,8 @@ pub struct Options {
     pub soft_errors: Hears,
     /// How long FIN_WAIT_2 lasts without a program; none: not at all.
     pub fin_wait_2_secs: Option<u32>,
+    /// While the record is in the index, it is counted so ([`crate::control::in_use`]).
+    pub sharing: Sharing,
 }
 
 /// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, soft error, peer closed,
@@ -433,6 +436,7 @@ impl Default for Options {
             hop_limit: crate::work::TTL,
             soft_errors: Hears::None,
             fin_wait_2_secs: Some(FIN_WAIT_2_SECS),
+            sharing: Sharing::default(),
         }
     }
 }
