@@ -7,9 +7,9 @@
 
 use crate::flow::key::Scope;
 use crate::work::UserIdx;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use toe_base::{Addr, Endpoint};
+use std::collections::{HashMap, VecDeque};
+use toe_base::{Addr, Endpoint, Instant};
 
 /// What a socket lets others have of its name, as [`toe_abi::entry::FlowOption::SharesName`] has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,11 +80,25 @@ struct Port {
     at_home: Counts,
 }
 
+/// Names of connections that are over are kept for bind(2) at most; beyond, the oldest is given up.
+const KEPT_MAX: usize = 1 << 15;
+
+/// A connection that is over, and had its name until then.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    until: Instant,
+    scope: Scope,
+    local: Endpoint,
+    kind: Sharing,
+}
+
 /// The names of all connections.
 #[derive(Debug, Default)]
 pub struct InUse {
     by_port: HashMap<(Scope, u16), Port>,
     elsewhere: HashMap<(Scope, Endpoint), Counts>,
+    /// The first to be given up first.
+    kept: VecDeque<Kept>,
 }
 
 impl Port {
@@ -125,6 +139,36 @@ impl InUse {
         }
     }
 
+    /// The TIME_WAIT of a connection between two local ends is over, which is far shorter than Linux's; for who wants to be bound
+    /// it is as long as there. A connection may have the name at once.
+    pub fn keep(
+        &mut self,
+        (now, until): (Instant, Instant),
+        (scope, local): (Scope, Endpoint),
+        kind: Sharing,
+        user: UserIdx,
+    ) {
+        self.forget_kept(now);
+        if self.kept.len() >= KEPT_MAX {
+            self.give_up_oldest();
+        }
+        self.add(scope, local, kind, user);
+        self.kept.push_back(Kept { until, scope, local, kind });
+    }
+
+    /// Gives up what was kept until now.
+    pub fn forget_kept(&mut self, now: Instant) {
+        while self.kept.front().is_some_and(|kept| kept.until <= now) {
+            self.give_up_oldest();
+        }
+    }
+
+    fn give_up_oldest(&mut self) {
+        if let Some(Kept { scope, local, kind, .. }) = self.kept.pop_front() {
+            self.remove(scope, local, kind);
+        }
+    }
+
     /// Whether connections are in the way of a socket of this kind and user that is to be bound there.
     pub fn refuses(
         &self,
@@ -142,8 +186,14 @@ impl InUse {
         }
     }
 
+    /// Forgets all; what was kept of connections that are over stays.
     pub fn clear(&mut self) {
+        let kept = core::mem::take(&mut self.kept);
         *self = InUse::default();
+        for Kept { scope, local, kind, .. } in &kept {
+            self.add(*scope, *local, *kind, UserIdx::NOBODY);
+        }
+        self.kept = kept;
     }
 
     /// Connections counted.
@@ -199,6 +249,24 @@ mod tests {
         assert!(in_use.refuses(HERE, (one, false), SHARING, OTHER));
         in_use.add(HERE, one, SHARING, OTHER);
         assert!(refuses(&in_use, one, SHARING), "there are others, too");
+    }
+
+    #[test]
+    fn a_name_is_kept_for_its_time_and_only_so_many_are() {
+        let mut in_use = InUse::default();
+        let (one, at_ms) = (at([127, 0, 0, 1]), |ms: u64| Instant::from_micros(ms * 1000));
+        in_use.keep((at_ms(0), at_ms(60)), (HERE, one), PLAIN, ME);
+        in_use.clear();
+        in_use.forget_kept(at_ms(59));
+        assert!(refuses(&in_use, one, PLAIN));
+        in_use.forget_kept(at_ms(60));
+        assert!(!refuses(&in_use, one, PLAIN) && in_use.is_empty());
+        for port in 0..=KEPT_MAX {
+            let local = Endpoint { port: port as u16, ..one };
+            in_use.keep((at_ms(0), at_ms(60)), (HERE, local), PLAIN, ME);
+        }
+        assert_eq!(in_use.len(), KEPT_MAX);
+        assert!(!refuses(&in_use, Endpoint { port: 0, ..one }, PLAIN), "the oldest");
     }
 
     #[test]

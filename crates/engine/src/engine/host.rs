@@ -224,7 +224,7 @@ impl Engine {
             return Err(FenceReason::BadArgument);
         }
         if args.flags & LISTEN_ASKS != 0 {
-            return Ok(self.asks_to_bind(session, &args).map(|()| ListenerId::default()));
+            return Ok(self.asks_to_bind(now, session, &args).map(|()| ListenerId::default()));
         }
         let anchor = AnchorHandle(args.anchor);
         if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {

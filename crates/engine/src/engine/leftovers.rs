@@ -81,12 +81,12 @@ impl Engine {
     }
 
     /// Whether a new connection whose program has named its port may have the 4-tuple: nobody has it, or it is in TIME_WAIT and has
-    /// timestamps. As with Linux that is enough, without the clock of [`Engine::may_replace`]: the program has asked for this
-    /// one and no other, and its numbers begin beyond those of the old one.
+    /// timestamps, or needs none because nothing of it can be late. As with Linux that is enough, without the clock of
+    /// [`Engine::may_replace`]: the program has asked for this one and no other, and its numbers begin beyond those of the old one.
     pub(super) fn may_have(&self, key: &FlowKey) -> bool {
         self.index.get(key).is_none_or(|idx| {
             let flow = self.flows.get(idx);
-            super::is_evictable(flow) && flow.rcv.ts_recent.is_some()
+            super::is_evictable(flow) && (flow.is_local() || flow.rcv.ts_recent.is_some())
         })
     }
 

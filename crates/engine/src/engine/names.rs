@@ -8,6 +8,8 @@ use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, Scope};
+use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::timeout::TIME_WAIT_US;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
@@ -62,13 +64,28 @@ impl Engine {
     // ---- asked by a host ----
 
     /// Whether a socket may be bound there, as far as connections of this engine are concerned; EADDRINUSE: it may not.
-    pub(super) fn asks_to_bind(&self, session: SessionId, args: &ListenArgs) -> Result<(), Errno> {
+    pub(super) fn asks_to_bind(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        args: &ListenArgs,
+    ) -> Result<(), Errno> {
+        self.names.in_use.forget_kept(now);
         let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
         let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
         let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
         let name = (local, args.flags & LISTEN_V6_ONLY != 0);
         let refuses = self.names.in_use.refuses(record.scope, name, kind, record.user);
         if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
+    }
+
+    /// A connection is over; one in TIME_WAIT between two local ends, before Linux's would be.
+    pub(super) fn keep_name(&mut self, now: Instant, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        if flow.conn.state == TcpState::TimeWait && flow.is_local() {
+            let (FlowKey { scope, local, .. }, sharing) = (flow.conn.key, flow.options.sharing);
+            self.names.in_use.keep((now, now.after_us(TIME_WAIT_US)), (scope, local), sharing, flow.conn.user);
+        }
     }
 
     /// [`toe_abi::entry::FlowOption::SharesName`].
@@ -161,7 +178,7 @@ impl Engine {
     pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let Segment { syn: true, ack: None, rst: false, .. } = work.segment else { return false };
         let conn = &self.flows.get(idx).conn;
-        if conn.state != crate::flow::tcp::state::TcpState::SynSent {
+        if conn.state != TcpState::SynSent {
             return false;
         }
         let uid = self.sessions.get(conn.owner.session).map_or(u32::MAX, |record| record.cred.uid);

@@ -132,9 +132,8 @@ def named_by_program(addr, port):
     show(f"{what} FIN_WAIT2", port)
     there = port_of(accepted)
     accepted.close()
-    # Its last acknowledgement makes it TIME_WAIT.
     listener.close()
-    until_free_to_listen(there)
+    until_free(there)
     show(f"{what} TIME_WAIT", port)
     listener = stream(1)
     listener.bind((ONE, there))
@@ -143,10 +142,6 @@ def named_by_program(addr, port):
         print(what, "bound in TIME_WAIT", name(third.bind, (addr, port)))
         print(what, "to the same place", name(third.connect, (ONE, there)))
     listener.close()
-
-
-def until_free_to_listen(port):
-    until_free(port)
 
 
 def errors_that_come_first():
