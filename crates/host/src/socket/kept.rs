@@ -37,6 +37,10 @@ impl KeptOptions {
         }
     }
 
+    pub(super) fn forget(&mut self, level: i32, name: i32) {
+        self.0.retain(|known| (known.level, known.name) != (level, name));
+    }
+
     fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
         let kept = self.0.iter().find(|known| (known.level, known.name) == (level, name))?;
         Some(&kept.value[..usize::from(kept.len)])

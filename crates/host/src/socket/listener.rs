@@ -467,6 +467,7 @@ impl Socket {
             io.ring();
         }
         drop(queue);
+        socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;
         socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -23,14 +23,17 @@ const OOB_INLINE: usize = 0;
 const FAST_OPEN_CONNECT: usize = 1;
 
 /// Remembered for the program, without effect on the engine.
-const REMEMBERED: [(i32, i32); 6] = [
+const REMEMBERED: [(i32, i32); 7] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
+    (libc::IPPROTO_TCP, TCP_INQ),
 ];
+/// Younger than libc crates.
+pub const TCP_INQ: i32 = 36;
 
 /// What of these is not 0 when nothing was set.
 const REMEMBERED_DEFAULTS: [((i32, i32), i32); 1] = [((libc::IPPROTO_TCP, libc::TCP_QUICKACK), 1)];
@@ -101,7 +104,16 @@ pub struct Settings {
 impl Settings {
     /// What an accepted connection takes over from its listener.
     pub fn for_accepted(&self) -> Settings {
-        Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() }
+        let mut settings = Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
+        // Linux gives every connection its own.
+        settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
+        settings
+    }
+
+    /// TCP_INQ.
+    pub(super) fn tells_unread(&self) -> bool {
+        let at = REMEMBERED.iter().position(|known| *known == (libc::IPPROTO_TCP, TCP_INQ));
+        at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
     /// What connect is to do.
@@ -295,12 +307,19 @@ impl Socket {
         if is_segment && value != 0 && !MAXSEG.contains(&value) {
             return Err(Errno::EINVAL);
         }
+        let is_inq = (level, name) == (libc::IPPROTO_TCP, TCP_INQ);
+        if is_inq && !matches!(value, 0 | 1) {
+            return Err(Errno::EINVAL);
+        }
         if level == libc::IPPROTO_TCP && !self.may_set_fast_open(name, value) {
             return Err(Errno::EINVAL);
         }
         let is_flag = at == OOB_INLINE || (level, name) == (libc::IPPROTO_TCP, libc::TCP_QUICKACK);
         let value = if is_flag { i32::from(value != 0) } else { value };
         self.settings.lock().remembered[at] = Some(value);
+        if is_inq {
+            self.tells_unread.store(value != 0, Ordering::Relaxed);
+        }
         if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
             self.limit_fast_open(value);
         }

@@ -3,7 +3,6 @@
 use super::world::{A, B, World, addr, pattern};
 use crate::Counter;
 use toe_abi::command::WireAddr;
-use toe_abi::errno::Errno;
 
 /// A quarter of the records of an engine in these worlds, and a half.
 const ORPHANS: usize = 64;

@@ -278,6 +278,10 @@ impl Stream {
         self.quiet_credit_max = QUIET_CREDIT_MAX.min(octets / 2);
     }
 
+    pub fn unread_with_end(&self) -> usize {
+        self.received.len() + usize::from(self.peer_closed)
+    }
+
     pub fn unread(&self) -> usize {
         self.received.len()
     }
