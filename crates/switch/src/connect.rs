@@ -264,7 +264,11 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
     if disconnects {
         return Verdict::Done(crate::ffi::status(reopen(fd)));
     }
-    match socket.wait_connected(socket.nonblocking()) {
+    let earlier = match socket.is_disconnected() {
+        true => Err(Errno::ECONNABORTED),
+        false => socket.wait_connected(socket.nonblocking()),
+    };
+    match earlier {
         // An earlier attempt has failed and the program knows: as with Linux, it may try anew.
         Err(Errno::ECONNABORTED) => match reopen(fd) {
             // SAFETY: the caller's promise.

@@ -459,6 +459,11 @@ impl Socket {
         self.kind() != Kind::Stream || self.state() == CLOSED
     }
 
+    /// Whether it was shut down while it connected: it may connect anew.
+    pub fn is_disconnected(&'static self) -> bool {
+        self.peek_stream(|stream| stream.is_disconnected()) == Some(true)
+    }
+
     /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.
     pub(super) fn state(&self) -> u8 {
         match self.flow_info().map_or(0, |info| info.state) {

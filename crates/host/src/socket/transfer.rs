@@ -268,10 +268,9 @@ impl Socket {
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
                 Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {
-                    // Linux disconnects such a socket.
                     stream.let_go = true;
                     io.command(Command::Close { flow: stream.flow, abort: false });
-                    stream.on_reset(&mut io.blocks, Errno::OK);
+                    stream.disconnect(&mut io.blocks);
                     return Ok(false);
                 }
                 Link::Moved => return Err(MOVED),

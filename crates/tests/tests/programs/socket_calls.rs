@@ -48,3 +48,19 @@ fn connections_to_one_place_end_where_the_ports_do() {
         must(lab.set_kernel(Side::Server, "net/ipv4/ip_local_port_range", "40000 40299"));
     });
 }
+
+/// Also: a listener lets in one more than are to wait, and no more.
+#[test]
+fn a_socket_that_connects_is_disconnected_by_shutdown() {
+    says_the_same("shut_connecting.py", include_str!("shut_connecting.py"), |_| {});
+}
+
+#[test]
+fn connections_have_the_options_of_their_listener_that_linux_lets_them_have() {
+    says_the_same("inherit.py", include_str!("inherit.py"), |_| {});
+}
+
+#[test]
+fn a_message_tells_what_waits_behind_it_if_asked() {
+    says_the_same("unread.py", include_str!("unread.py"), |_| {});
+}

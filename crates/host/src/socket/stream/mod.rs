@@ -134,6 +134,9 @@ pub struct Stream {
     /// Octets came after both directions were shut: the peer is to learn of it by RST, as from Linux.
     pub is_unwanted: bool,
     pub peer_closed: bool,
+    /// It was shut down while it connected: Linux disconnects such a socket, which is then as one that never connected, but for
+    /// the error.
+    disconnected: bool,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -165,6 +168,7 @@ impl Stream {
             write_shut: false,
             is_unwanted: false,
             peer_closed: false,
+            disconnected: false,
             addrs: None,
         }
     }
@@ -203,6 +207,9 @@ impl Stream {
         if matches!(self.link, Link::Connecting | Link::Moved) {
             // As Linux has it: for the program to send what the SYN waits for.
             return bits | if self.waits_for_octets() { OUT } else { 0 };
+        }
+        if self.disconnected {
+            return bits | HUP | OUT;
         }
         let closed = self.link == Link::Closed;
         let read_over = closed || self.read_shut || self.peer_closed;
@@ -460,6 +467,16 @@ impl Stream {
         let close_wait = self.peer_closed && !self.write_shut;
         self.error = if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno };
         self.publish(ALL | DRAINED);
+    }
+
+    /// Shut down while it connects.
+    pub fn disconnect(&mut self, blocks: &mut Blocks) {
+        self.disconnected = true;
+        self.on_reset(blocks, Errno::ECONNRESET);
+    }
+
+    pub fn is_disconnected(&self) -> bool {
+        self.disconnected
     }
 
     pub fn on_moved(&mut self) {
