@@ -26,6 +26,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_V6_ONLY, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
+use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use zerocopy::FromBytes;
 
@@ -582,7 +583,11 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
-            options.receive_window_limit = value.clamp(4096, toe_base::limits::WINDOW_MAX);
+            options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
+            // What was offered stays offered; a larger one comes as it is earned.
+            flow.receive.window_max = flow.receive.window_max.min(options.receive_window_limit);
+            // A channel's octets wait in memory that only their sender bounds.
+            flow.conn.no_direct |= options.receive_window_limit < RECEIVE_WINDOW_INITIAL;
         }
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {

@@ -137,7 +137,8 @@ impl Settings {
             }
         }
         if let Some(value) = self.receive_window {
-            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
+            let offered = window_of(value);
+            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
             stream.set_window(value);
         }
         if let Some(number) = self.congestion {
@@ -155,6 +156,11 @@ impl Settings {
         }
         stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
     }
+}
+
+/// Linux offers half of a receive buffer (tcp_adv_win_scale).
+fn window_of(buffer: u32) -> u32 {
+    buffer / 2
 }
 
 fn int(value: &[u8]) -> Result<i32, Errno> {
@@ -257,7 +263,10 @@ impl Socket {
                 let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
                 self.settings.lock().receive_window = Some(window);
                 self.with_stream(|_, stream, _| stream.set_window(window));
-                self.tell_engine(level, FlowOption::ReceiveWindowMax, window);
+                self.tell_engine(level, FlowOption::ReceiveWindowMax, window_of(window));
+                if window_of(window) < RECEIVE_WINDOW_INITIAL {
+                    self.leave_channel();
+                }
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
                 let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);

@@ -252,7 +252,7 @@ impl Stream {
     pub fn set_send_limit(&mut self, octets: u32) {
         self.send.set_limit(octets);
         if let Some(direct) = &mut self.direct {
-            direct.send.set_limit(octets);
+            direct.send.set_limit_in_channel(octets);
         }
     }
 
