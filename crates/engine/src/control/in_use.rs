@@ -230,7 +230,9 @@ mod tests {
     fn a_connection_is_in_the_way_unless_both_let_others_have_the_name() {
         let mut in_use = InUse::default();
         let one = at([127, 0, 0, 1]);
-        for (kind, free) in [(PLAIN, [false; 3]), (REUSING, [false, true, false]), (SHARING, [false, false, true])] {
+        for (kind, free) in
+            [(PLAIN, [false; 3]), (REUSING, [false, true, false]), (SHARING, [false, false, true])]
+        {
             in_use.add(HERE, one, kind, ME);
             for (asked, free) in [PLAIN, REUSING, SHARING].into_iter().zip(free) {
                 assert_eq!(refuses(&in_use, one, asked), !free, "{asked:?} beside {kind:?}");

@@ -23,7 +23,9 @@ use crate::hostif::outbox::Place;
 use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_V6_ONLY, ListenArgs, WireAddr};
+use toe_abi::command::{
+    CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_V6_ONLY, ListenArgs, WireAddr,
+};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};

@@ -84,7 +84,12 @@ impl Engine {
         let flow = self.flows.get(idx);
         if flow.conn.state == TcpState::TimeWait && flow.is_local() {
             let (FlowKey { scope, local, .. }, sharing) = (flow.conn.key, flow.options.sharing);
-            self.names.in_use.keep((now, now.after_us(TIME_WAIT_US)), (scope, local), sharing, flow.conn.user);
+            self.names.in_use.keep(
+                (now, now.after_us(TIME_WAIT_US)),
+                (scope, local),
+                sharing,
+                flow.conn.user,
+            );
         }
     }
 

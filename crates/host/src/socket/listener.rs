@@ -18,7 +18,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use toe_abi::command::{
-    LISTEN_ASKS, LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, SHARES_REUSE_ADDR, SHARES_REUSE_PORT,
+    LISTEN_ASKS, LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, SHARES_REUSE_ADDR,
+    SHARES_REUSE_PORT,
 };
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
@@ -123,18 +124,19 @@ impl Socket {
 
     /// Whether connections of an engine are in the way of a kernel socket, of the options that `fd` has, which is to be bound
     /// there.
-    pub fn is_in_use(
-        stack: &'static Stack,
-        local: SocketAddr,
-        fd: BorrowedFd<'_>,
-    ) -> Result<bool, Errno> {
+    pub fn is_in_use(stack: &'static Stack, local: SocketAddr, fd: BorrowedFd<'_>) -> Result<bool, Errno> {
         let bit = |is_on: rustix::io::Result<bool>, bit| if is_on == Ok(true) { bit } else { 0 };
         let shares = bit(sockopt::socket_reuseaddr(fd), SHARES_REUSE_ADDR)
             | bit(sockopt::socket_reuseport(fd), SHARES_REUSE_PORT);
         let v6_only = if local.is_ipv6() { bit(sockopt::ipv6_v6only(fd), LISTEN_V6_ONLY) } else { 0 };
         let flags = LISTEN_ASKS | v6_only | shares << LISTEN_SHARES_SHIFT;
-        let args =
-            ListenArgs { local: local.into(), anchor: NO_HANDLE, twin: NO_HANDLE, flags, ..ListenArgs::default() };
+        let args = ListenArgs {
+            local: local.into(),
+            anchor: NO_HANDLE,
+            twin: NO_HANDLE,
+            flags,
+            ..ListenArgs::default()
+        };
         let home = stack.my_queue()?;
         let socket = Socket::allocate();
         let outcome = socket.command(home, &mut |queue| queue.start_listen(home, socket, &args));

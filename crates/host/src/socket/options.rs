@@ -104,7 +104,8 @@ pub struct Settings {
 impl Settings {
     /// What an accepted connection takes over from its listener.
     pub fn for_accepted(&self) -> Settings {
-        let mut settings = Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
+        let mut settings =
+            Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
         // Linux gives every connection its own.
         settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
         settings

@@ -10,7 +10,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
 use toe::program_memory::{self, check};
-use toe::socket::{TCP_INQ, RecvFlags, SendFlags, Socket};
+use toe::socket::{RecvFlags, SendFlags, Socket, TCP_INQ};
 use toe::{Errno, fd_table, sys};
 
 fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
@@ -379,8 +379,12 @@ fn put_unread(message: &mut msghdr, room: usize, unread: c_int) {
     }
     let mut octets = [0u8; LEN];
     let mut at = 0;
-    for part in [&len.to_ne_bytes()[..], &libc::IPPROTO_TCP.to_ne_bytes(), &TCP_INQ.to_ne_bytes(), &unread.to_ne_bytes()]
-    {
+    for part in [
+        &len.to_ne_bytes()[..],
+        &libc::IPPROTO_TCP.to_ne_bytes(),
+        &TCP_INQ.to_ne_bytes(),
+        &unread.to_ne_bytes(),
+    ] {
         octets[at..at + part.len()].copy_from_slice(part);
         at += part.len();
     }

@@ -59,10 +59,8 @@ fn has_effect(level: c_int, name: c_int) -> bool {
                 | libc::IPV6_TRANSPARENT
         ),
         libc::IPPROTO_TCP => {
-            matches!(
-                name,
-                libc::TCP_REPAIR | libc::TCP_ULP | TCP_TX_DELAY | libc::TCP_ZEROCOPY_RECEIVE
-            ) || TCP_AO.contains(&name)
+            matches!(name, libc::TCP_REPAIR | libc::TCP_ULP | TCP_TX_DELAY | libc::TCP_ZEROCOPY_RECEIVE)
+                || TCP_AO.contains(&name)
         }
         _ => false,
     }
