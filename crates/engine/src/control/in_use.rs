@@ -6,37 +6,13 @@
 //! are. The counts are derived from the records: they can be rebuilt from them.
 
 use crate::flow::key::Scope;
-use crate::work::UserIdx;
+use crate::work::{Sharing, UserIdx};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use toe_base::{Addr, Endpoint, Instant};
 
-/// What a socket lets others have of its name, as [`toe_abi::entry::FlowOption::SharesName`] has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sharing(u8);
-
-/// SO_REUSEADDR and SO_REUSEPORT.
-const REUSES: u8 = toe_abi::command::SHARES_REUSE_ADDR as u8;
-const SHARES: u8 = toe_abi::command::SHARES_REUSE_PORT as u8;
 /// So many ways to share there are.
 const KINDS: usize = 4;
-
-impl Sharing {
-    pub const fn new(reuses: bool, shares: bool) -> Sharing {
-        Sharing(if reuses { REUSES } else { 0 } | if shares { SHARES } else { 0 })
-    }
-
-    /// Bits that mean nothing are left out.
-    pub const fn from_value(value: u32) -> Sharing {
-        Sharing(value as u8 & (REUSES | SHARES))
-    }
-
-    /// Whether Linux lets two sockets with a name each have the same (inet_bind_conflict), of which one does not listen.
-    fn goes_with(self, other: Sharing, is_of_same_user: bool) -> bool {
-        let both = self.0 & other.0;
-        both & REUSES != 0 || both & SHARES != 0 && is_of_same_user
-    }
-}
 
 /// Connections of one name.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,16 +24,17 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, kind: Sharing, user: UserIdx) {
-        if kind.0 & SHARES != 0 {
-            let are_there = self.of_kind.iter().enumerate().any(|(k, n)| k as u8 & SHARES != 0 && *n > 0);
+        if kind.shares_port() {
+            let are_there =
+                self.of_kind.iter().enumerate().any(|(k, n)| Sharing::of_place(k).shares_port() && *n > 0);
             let is_same = !are_there || self.sharer == Some(user);
             self.sharer = is_same.then_some(user);
         }
-        self.of_kind[usize::from(kind.0)] += 1;
+        self.of_kind[kind.place()] += 1;
     }
 
     fn remove(&mut self, kind: Sharing) {
-        self.of_kind[usize::from(kind.0)] -= 1;
+        self.of_kind[kind.place()] -= 1;
     }
 
     fn is_none(&self) -> bool {
@@ -66,7 +43,7 @@ impl Counts {
 
     fn refuse(&self, kind: Sharing, user: UserIdx) -> bool {
         let is_same = self.sharer == Some(user);
-        (0..KINDS).any(|k| self.of_kind[k] > 0 && !kind.goes_with(Sharing(k as u8), is_same))
+        (0..KINDS).any(|k| self.of_kind[k] > 0 && !kind.goes_with(Sharing::of_place(k), is_same))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
 use super::fast_open::FastOpenQueue;
-use super::in_use::Sharing;
 use super::names::Twin;
 use crate::flow::key::Scope;
-use crate::work::UserIdx;
+use crate::work::{Sharing, UserIdx};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::limits::LISTENERS_MAX;

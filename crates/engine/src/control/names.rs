@@ -29,9 +29,10 @@
 //! (SO_REUSEADDR before either listened): there it takes single connections from the listener. A SYN for that listener
 //! goes to it whatever connection was begun before it listened.
 
-use crate::control::in_use::{InUse, Sharing};
+use crate::control::in_use::InUse;
 use crate::control::listen::ListenerIdx;
 use crate::control::scopes::Scopes;
+use crate::work::Sharing;
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Cred, Endpoint, FlowId, Instant, NetNs, SessionId};

@@ -4,7 +4,6 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
-use crate::control::ephemeral;
 use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx};
 use crate::control::names::{self, Purpose, Rest, Twin};
 use crate::control::route::Route;
@@ -12,7 +11,7 @@ use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{HashPurpose, initial_sequence_number, keyed_hash, timestamp_offset};
+use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
@@ -513,59 +512,6 @@ impl Engine {
             }
             None => Err(Errno::ENETUNREACH),
         }
-    }
-
-    /// A free 4-tuple: the one that `name` says, or one with a port of the engine's choice where it says port 0: per RFC
-    /// 6056 algorithm 4 (a keyed offset per destination, then counting). EAGAIN: there may be one, and to ask again goes on looking.
-    /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
-    fn choose_key(&mut self, now: Instant, path: Path, name: FlowKey) -> Result<FlowKey, Errno> {
-        let FlowKey { local, remote, .. } = name;
-        if local.port != 0 {
-            // A connection of a socket with itself would need one record for both of its ends.
-            let free = self.may_have(&name) && name != name.reversed();
-            return if free { Ok(name) } else { Err(Errno::EADDRNOTAVAIL) };
-        }
-        let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
-        let (start, count) = (self.config.ports.first, self.config.ports.count());
-        let hash = keyed_hash(&self.config.secret, &name, HashPurpose::ConnectPort);
-        if self.is_shared(path) {
-            return self.choose_reserved(hash, local.addr, remote);
-        }
-        let first = self.port_counters.begin(hash);
-        let mut in_time_wait = None;
-        let most = self.port_counters.places(hash, now);
-        for (at, tried) in ephemeral::places(hash, first, count).zip(1..).take(most) {
-            let key = key(start + at as u16);
-            // First what as a rule decides where many are taken, and is looked up at once.
-            if let Some(idx) = self.index.get(&key) {
-                if in_time_wait.is_none() && self.may_replace(now, idx) && !self.is_another_s(path, &key) {
-                    in_time_wait = Some(key);
-                }
-            } else if !self.is_another_s(path, &key) {
-                self.port_counters.advance(hash, tried);
-                self.port_counters.note_found(hash);
-                return Ok(key);
-            }
-        }
-        if let Some(key) = in_time_wait {
-            self.port_counters.advance(hash, 1);
-            self.port_counters.note_found(hash);
-            return Ok(key);
-        }
-        let looked = ephemeral::IN_ORDER.min(count).min(most as u32);
-        let is_none_free = self.port_counters.note_crowded(hash, now, (looked, count));
-        Err(if is_none_free { Errno::EADDRNOTAVAIL } else { Errno::EAGAIN })
-    }
-
-    /// Whether a connection that the engine chose this name for would be in somebody's way: a port that somebody listens at is
-    /// theirs, and a connection of a socket with itself, or with one that opens it from its side, would need one record for
-    /// both of its ends. Such a one stays inside.
-    fn is_another_s(&self, path: Path, key: &FlowKey) -> bool {
-        let meets_itself = || {
-            let reversed = key.reversed();
-            *key == reversed || self.index.get(&reversed).is_some()
-        };
-        path == Path::Local && meets_itself() || self.listeners.find(key.scope, key.local).is_some()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
-//! [`names`] (whose addresses and ports are), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
+//! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
 //! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
@@ -24,6 +24,7 @@ mod leftovers;
 mod life;
 mod names;
 mod neighbours;
+mod ports;
 mod pressure;
 mod quota;
 mod receive;

@@ -2,7 +2,6 @@
 //! which addresses a session's namespace has.
 
 use super::Engine;
-use crate::control::in_use::Sharing;
 use crate::control::listen::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
@@ -13,7 +12,7 @@ use crate::flow::tcp::timeout::TIME_WAIT_US;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
-use crate::work::{RxWork, Segment};
+use crate::work::{RxWork, Segment, Sharing};
 use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, NetNs, SessionId};

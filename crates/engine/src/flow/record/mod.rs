@@ -14,7 +14,6 @@ pub use fast_open::FastOpen;
 pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
 pub use traffic::{Traffic, Wait};
 
-use crate::control::in_use::Sharing;
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
 use crate::flow::reassembly::{Reassembly, SeqRange};
@@ -24,7 +23,7 @@ use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::soft_error::{Hears, Noted};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::timeout::FIN_WAIT_2_SECS;
-use crate::work::{Owner, Path, UserIdx};
+use crate::work::{Owner, Path, Sharing, UserIdx};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
