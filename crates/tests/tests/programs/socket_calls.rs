@@ -64,3 +64,8 @@ fn connections_have_the_options_of_their_listener_that_linux_lets_them_have() {
 fn a_message_tells_what_waits_behind_it_if_asked() {
     says_the_same("unread.py", include_str!("unread.py"), |_| {});
 }
+
+#[test]
+fn a_peer_that_does_not_read_is_sent_what_the_buffers_hold() {
+    says_the_same("buffers.py", include_str!("buffers.py"), |_| {});
+}

@@ -134,6 +134,8 @@ pub struct Stream {
     /// Octets came after both directions were shut: the peer is to learn of it by RST, as from Linux.
     pub is_unwanted: bool,
     pub peer_closed: bool,
+    /// It was over, as far as this process was told, when another one took it: that much is known.
+    was_over: bool,
     /// It was shut down while it connected: Linux disconnects such a socket, which is then as one that never connected, but for
     /// the error.
     disconnected: bool,
@@ -168,6 +170,7 @@ impl Stream {
             write_shut: false,
             is_unwanted: false,
             peer_closed: false,
+            was_over: false,
             disconnected: false,
             addrs: None,
         }
@@ -204,14 +207,15 @@ impl Stream {
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
         let mut bits = if self.error.is_ok() { 0 } else { ERR };
-        if matches!(self.link, Link::Connecting | Link::Moved) {
+        let is_away = self.link == Link::Moved && !self.was_over;
+        if self.link == Link::Connecting || is_away {
             // As Linux has it: for the program to send what the SYN waits for.
             return bits | if self.waits_for_octets() { OUT } else { 0 };
         }
         if self.disconnected {
             return bits | HUP | OUT;
         }
-        let closed = self.link == Link::Closed;
+        let closed = self.link == Link::Closed || self.was_over;
         let read_over = closed || self.read_shut || self.peer_closed;
         let write_over = closed || self.write_shut;
         if read_over && write_over {
@@ -480,6 +484,7 @@ impl Stream {
     }
 
     pub fn on_moved(&mut self) {
+        self.was_over |= self.link == Link::Closed;
         self.link = Link::Moved;
         if let Some(socket) = self.socket {
             socket.set_moved();
