@@ -85,10 +85,7 @@ impl Engine {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
             FlowEvent::Established => self.established(now, idx, host),
-            FlowEvent::Closed(errno) => {
-                self.keep_name(now, idx);
-                self.closed(idx, errno);
-            }
+            FlowEvent::Closed(errno) => self.closed(idx, errno),
             FlowEvent::Abort(errno) => self.abort(now, idx, errno),
         }
         self.after(idx);

@@ -78,7 +78,7 @@ impl Engine {
         if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
     }
 
-    /// A connection is over; one in TIME_WAIT between two local ends, before Linux's would be.
+    /// A connection's last wait is about to be over: of one between two local ends long before Linux's would be.
     pub(super) fn keep_name(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         if flow.conn.state == TcpState::TimeWait && flow.is_local() {

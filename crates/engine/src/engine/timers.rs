@@ -27,6 +27,9 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
+            if self.flows.get(idx).timers.linger <= now {
+                self.keep_name(now, idx);
+            }
             let flow = self.flows.get_mut(idx);
             let timeouts = flow.rtt.timeouts;
             let event = timeout::on_timeout(flow, &mut self.sent, now, &mut self.counters);
