@@ -67,7 +67,7 @@ pub struct ListenArgs {
     pub twin: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
-    /// [`LISTEN_V6_ONLY`] or 0.
+    /// [`LISTEN_V6_ONLY`] and [`LISTEN_ASKS`] or 0; of who asks also what its socket shares, from [`LISTEN_SHARES_SHIFT`] on.
     pub flags: u32,
     /// Zero.
     pub reserved: [u8; 24],
@@ -76,6 +76,21 @@ pub struct ListenArgs {
 /// At the unspecified address of IPv6, take connections of that family alone. Otherwise those of IPv4 come to it as well,
 /// unless another listener is at that port in IPv4; their addresses are told as IPv4 addresses.
 pub const LISTEN_V6_ONLY: u32 = 1;
+
+/// Nobody is to listen: it is asked whether connections are in the way of a socket that is to be bound there. Neither an anchor
+/// nor a twin is named.
+pub const LISTEN_ASKS: u32 = 1 << 1;
+/// Where the bits begin that say what the socket which is to be bound shares.
+pub const LISTEN_SHARES_SHIFT: u32 = 2;
+
+/// What a socket lets others have of its name, of a listener that asks and in [`crate::entry::FlowOption::SharesName`]:
+/// SO_REUSEADDR and SO_REUSEPORT.
+pub const SHARES_REUSE_ADDR: u32 = 1;
+pub const SHARES_REUSE_PORT: u32 = 1 << 1;
+
+/// All flags of a listener.
+pub const LISTEN_FLAGS: u32 =
+    LISTEN_V6_ONLY | LISTEN_ASKS | (SHARES_REUSE_ADDR | SHARES_REUSE_PORT) << LISTEN_SHARES_SHIFT;
 
 /// "No descriptor" in an argument block.
 pub const NO_HANDLE: u32 = u32::MAX;

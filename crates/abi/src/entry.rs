@@ -177,6 +177,9 @@ pub enum FlowOption {
     /// Seconds that FIN_WAIT_2 lasts once the program has let go (TCP_LINGER2); all ones: none. Other than the 60 s that it has at
     /// first, their end, when more than that or none, is told to the peer by RST.
     FinWait2Secs,
+    /// [`crate::command::SHARES_REUSE_ADDR`] and [`crate::command::SHARES_REUSE_PORT`], or 0: what it lets others have of its
+    /// name (SO_REUSEADDR, SO_REUSEPORT). Connections that come in have at first what their listener's twin has.
+    SharesName,
 }
 
 impl FlowOption {
@@ -197,6 +200,7 @@ impl FlowOption {
             FlowOption::HopLimit => 13,
             FlowOption::SoftErrors => 14,
             FlowOption::FinWait2Secs => 15,
+            FlowOption::SharesName => 16,
         }
     }
 
@@ -217,6 +221,7 @@ impl FlowOption {
             13 => FlowOption::HopLimit,
             14 => FlowOption::SoftErrors,
             15 => FlowOption::FinWait2Secs,
+            16 => FlowOption::SharesName,
             _ => return None,
         })
     }

@@ -161,6 +161,7 @@ impl Daemon {
         let netns = crate::sys::own_netns()?;
         let mut engine = Engine::new(EngineConfig {
             netns,
+            ports: crate::kernel::reserve::ephemeral_ports(),
             direct,
             quotas,
             tcp: config.tcp,

@@ -21,7 +21,9 @@ pub mod work;
 pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
-pub use engine::{Engine, EngineConfig, FlowAudit, STAGING_LEN, SessionView, SocketCursor, SocketView};
+pub use engine::{
+    Engine, EngineConfig, FlowAudit, PortRange, STAGING_LEN, SessionView, SocketCursor, SocketView,
+};
 pub use flow::tcp::congestion::AlgorithmName;
 pub use flow::tcp::ecn::EcnMode;
 pub use flow::tcp::fast_open::FastOpenMode;

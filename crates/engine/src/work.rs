@@ -278,3 +278,41 @@ impl Owner {
         self.session.0 == 0
     }
 }
+
+/// What a socket lets others have of its name, as [`toe_abi::entry::FlowOption::SharesName`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing(u8);
+
+/// SO_REUSEADDR and SO_REUSEPORT.
+const REUSES: u8 = toe_abi::command::SHARES_REUSE_ADDR as u8;
+const SHARES: u8 = toe_abi::command::SHARES_REUSE_PORT as u8;
+
+impl Sharing {
+    pub const fn new(reuses: bool, shares: bool) -> Sharing {
+        Sharing(if reuses { REUSES } else { 0 } | if shares { SHARES } else { 0 })
+    }
+
+    /// Bits that mean nothing are left out.
+    pub const fn from_value(value: u32) -> Sharing {
+        Sharing(value as u8 & (REUSES | SHARES))
+    }
+
+    /// Each kind has a number below four.
+    pub const fn place(self) -> usize {
+        self.0 as usize
+    }
+
+    pub const fn of_place(place: usize) -> Sharing {
+        Sharing::from_value(place as u32)
+    }
+
+    pub const fn shares_port(self) -> bool {
+        self.0 & SHARES != 0
+    }
+
+    /// Whether Linux lets two sockets with a name each have the same (inet_bind_conflict), of which one does not listen.
+    pub const fn goes_with(self, other: Sharing, is_of_same_user: bool) -> bool {
+        let both = self.0 & other.0;
+        both & REUSES != 0 || both & SHARES != 0 && is_of_same_user
+    }
+}

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block};
-use toe_base::limits::LONG_PATH_US;
+use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL};
 
 /// Smallest ring.
 const RING_MIN: u32 = 4 << 10;
@@ -169,10 +169,17 @@ impl SendMemory {
         self.fixed = true;
     }
 
-    /// The same limit for a memory in a channel that has nothing in it yet.
+    /// The same of a memory in a channel.
+    pub fn set_limit_in_channel(&mut self, octets: u32) {
+        self.set_limit(octets.saturating_add(RECEIVE_WINDOW_INITIAL));
+    }
+
+    /// The same limit for a memory in a channel that has nothing in it yet. One that the program has set is of its own end
+    /// alone: a channel holds what the peer's would as well.
     pub fn in_channel(&self) -> SendMemory {
+        let of_peer = if self.fixed { RECEIVE_WINDOW_INITIAL } else { 0 };
         SendMemory {
-            limit: self.limit,
+            limit: self.limit.saturating_add(of_peer).min(SEND_LIMIT_MAX),
             grows_to: self.grows_to,
             fixed: self.fixed,
             old_max: DRAINING_MAX,

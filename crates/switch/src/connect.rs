@@ -264,7 +264,11 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
     if disconnects {
         return Verdict::Done(crate::ffi::status(reopen(fd)));
     }
-    match socket.wait_connected(socket.nonblocking()) {
+    let earlier = match socket.is_disconnected() {
+        true => Err(Errno::ECONNABORTED),
+        false => socket.wait_connected(socket.nonblocking()),
+    };
+    match earlier {
         // An earlier attempt has failed and the program knows: as with Linux, it may try anew.
         Err(Errno::ECONNABORTED) => match reopen(fd) {
             // SAFETY: the caller's promise.
@@ -402,6 +406,9 @@ fn by_engine(
         Ok(socket) => socket,
         Err(error) => {
             anchor.refused(error);
+            if error == Errno::EADDRNOTAVAIL && is_all_its_own(local, remote) {
+                return Attempt::Answered(Err(error));
+            }
             return Attempt::Refused(reason_of(error, remote.addr), error);
         }
     };
@@ -436,6 +443,13 @@ fn by_engine(
             Attempt::Answered(Err(error))
         }
     }
+}
+
+/// Whether both addresses are such as every engine has: where it has no name left between them, or that one is taken, the
+/// kernel, which does not know of its connections, has nothing to say.
+fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
+    let is_own = |addr: Addr| addr.is_loopback() || addr.is_unspecified();
+    remote.addr.is_loopback() && local.is_none_or(|local| is_own(local.addr))
 }
 
 fn is_still(fd: c_int, socket: &'static Socket) -> bool {

@@ -42,6 +42,16 @@ pub fn engine_has(addr: Endpoint, fd: c_int) -> bool {
     false
 }
 
+/// Whether a connection of an engine keeps a twin from being bound there: the kernel does not know of them.
+pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
+    if fork::in_vfork_child() || KNOWN.is_kernel_only(addr.addr, sys::coarse_ms()) {
+        return false;
+    }
+    let stacks = policy::all_engines();
+    let mut sessions = stacks.engines().filter_map(|index| engine(index).ok());
+    sessions.any(|stack| Socket::is_in_use(stack, addr.to_socket_addr(), sys::borrow(fd)) == Ok(true))
+}
+
 /// What the policy says of a twin that is about to listen.
 pub fn decide(fd: c_int) -> Decision {
     twin_address(fd).map_or(policy::NOT_SUBJECT, |local| policy::decide(Call::Listen, local))

@@ -127,14 +127,13 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
 }
 
 /// The options with an effect on an engine's socket.
-const REPLAYED: [Replayed; 21] = [
+const REPLAYED: [Replayed; 20] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
     replayed(libc::SOL_SOCKET, libc::SO_REUSEADDR),
     replayed(libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    replayed(libc::SOL_SOCKET, libc::SO_BROADCAST),
-    replayed(libc::SOL_SOCKET, libc::SO_PRIORITY),
+    FIRST_OF_RARE,
     replayed(libc::SOL_SOCKET, libc::SO_RCVBUF),
     replayed(libc::SOL_SOCKET, libc::SO_SNDBUF),
     replayed(libc::SOL_SOCKET, libc::SO_RCVTIMEO),
@@ -152,7 +151,7 @@ const REPLAYED: [Replayed; 21] = [
 ];
 
 /// Options that share the bit of the first: whoever sets one has the others repeated as they are.
-const GROUPS: [(Replayed, &[Replayed]); 2] = [
+const GROUPS: [(Replayed, &[Replayed]); 3] = [
     (
         FIRST_OF_IP,
         &[
@@ -169,7 +168,22 @@ const GROUPS: [(Replayed, &[Replayed]); 2] = [
         FIRST_OF_KEEPALIVE,
         &[replayed(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL), replayed(libc::IPPROTO_TCP, libc::TCP_KEEPCNT)],
     ),
+    (FIRST_OF_RARE, RARE),
 ];
+/// What few programs set, and the connection, or those that come in at a listener, are to say again.
+const RARE: &[Replayed] = &[
+    replayed(libc::SOL_SOCKET, libc::SO_PRIORITY),
+    replayed(libc::SOL_SOCKET, libc::SO_MARK),
+    replayed(libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    replayed(libc::IPPROTO_TCP, libc::TCP_LINGER2),
+    replayed(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    replayed(libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
+    replayed(libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
+    replayed(libc::IPPROTO_TCP, toe::socket::TCP_INQ),
+    replayed(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    replayed(libc::IPPROTO_IP, libc::IP_FREEBIND),
+];
+const FIRST_OF_RARE: Replayed = replayed(libc::SOL_SOCKET, libc::SO_BROADCAST);
 const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
 const FIRST_OF_KEEPALIVE: Replayed = replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
 
@@ -316,9 +330,9 @@ mod tests {
             assert_eq!(option_kind(libc::IPPROTO_TCP, name), OptionKind::Replay(State::FAST_OPEN));
         }
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
-        assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Indifferent);
+        assert!(matches!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Replay(_)));
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);
-        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), OptionKind::Indifferent);
+        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP), OptionKind::Indifferent);
         let of_ip = option_kind(libc::IPPROTO_IP, libc::IP_TOS);
         assert!(matches!(of_ip, OptionKind::Replay(_)));
         assert_eq!(option_kind(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS), of_ip);

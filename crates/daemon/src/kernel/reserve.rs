@@ -4,6 +4,7 @@
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrV4, SocketFlags, SocketType};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use toe_engine::PortRange;
 
 /// Most port numbers that one engine takes out of the kernel's ephemeral ones (28,232 unless set otherwise): the
 /// kernel's programs need some, too. A connect that finds none is done by the kernel.
@@ -21,17 +22,25 @@ pub struct Reserved {
 
 impl Default for Reserved {
     fn default() -> Reserved {
-        let range = std::fs::read_to_string(RANGE).unwrap_or_default();
-        Reserved { sockets: Vec::new(), max: max_of(&range) }
+        Reserved { sockets: Vec::new(), max: max_of(ephemeral_ports()) }
     }
 }
 
-/// How many may be taken of a range as the kernel writes it: the first and the last.
-fn max_of(range: &str) -> usize {
-    let mut ends = range.split_whitespace().map_while(|end| end.parse::<u16>().ok());
-    let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return RESERVED_MAX };
-    let count = usize::from(last.saturating_sub(first)) + 1;
-    RESERVED_MAX.min(count / SHARE)
+/// The kernel's ephemeral ports, in the namespace that this process is in.
+pub fn ephemeral_ports() -> PortRange {
+    range_of(&std::fs::read_to_string(RANGE).unwrap_or_default())
+}
+
+/// A range as the kernel writes it: the first and the last.
+fn range_of(text: &str) -> PortRange {
+    let mut ends = text.split_whitespace().map_while(|end| end.parse::<u16>().ok());
+    let ends = ends.next().zip(ends.next()).filter(|(first, last)| *first > 0 && first <= last);
+    ends.map_or(PortRange::DEFAULT, |(first, last)| PortRange { first, last })
+}
+
+/// How many may be taken of a range.
+fn max_of(range: PortRange) -> usize {
+    RESERVED_MAX.min(range.count() as usize / SHARE)
 }
 
 impl Reserved {
@@ -68,10 +77,10 @@ mod tests {
 
     #[test]
     fn the_kernels_programs_keep_most_of_a_small_range() {
-        assert_eq!(max_of("32768\t60999\n"), RESERVED_MAX);
-        assert_eq!(max_of("40000 40299"), 100);
-        assert_eq!(max_of("40000 39000"), 0);
-        assert_eq!(max_of(""), RESERVED_MAX);
+        assert_eq!(range_of("40000 39000"), PortRange::DEFAULT);
+        assert_eq!(range_of(""), PortRange::DEFAULT);
+        assert_eq!(max_of(range_of("32768\t60999\n")), RESERVED_MAX);
+        assert_eq!(max_of(range_of("40000 40299")), 100);
     }
 
     #[test]

@@ -81,6 +81,7 @@ fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
         netns,
         uid: rustix::fs::fstat(shown).map_err(invalid)?.st_uid,
         shares_port: sockopt::socket_reuseport(shown).unwrap_or(false),
+        reuses: sockopt::socket_reuseaddr(shown).unwrap_or(false),
         listens,
         seen,
     };

@@ -4,10 +4,10 @@
 //! First come places one after the other from where the last search ended ([`super::port_choice`], RFC 6056 section 3.3.4),
 //! which as a rule are free at once. Where many are in use they lie in long rows, and to go along one costs as much as a
 //! program likes; so from there on the places are drawn (section 3.3.5, with all there are for its N). With nine of ten in
-//! use one row in a thousand finds none, and its program has the kernel's stack for that connection.
+//! use one row in a thousand finds none; its program asks again, and the next row goes on behind it.
 
 /// Places one after the other, and drawn ones.
-const IN_ORDER: u32 = 64;
+pub const IN_ORDER: u32 = 64;
 const DRAWN: u32 = 64;
 
 /// The row that begins at `first`, as numbers below `count`; `hash` is that of the destination.

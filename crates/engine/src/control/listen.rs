@@ -3,7 +3,7 @@
 use super::fast_open::FastOpenQueue;
 use super::names::Twin;
 use crate::flow::key::Scope;
-use crate::work::UserIdx;
+use crate::work::{Sharing, UserIdx};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::limits::LISTENERS_MAX;
@@ -160,6 +160,11 @@ impl Listener {
         self.anchors.is_empty()
     }
 
+    /// What connections that come in let others have of their name: as the socket that was shown first.
+    pub fn sharing(&self) -> Sharing {
+        self.anchors.first().map_or_else(Sharing::default, |(_, twin)| twin.sharing())
+    }
+
     /// The kernel sockets that give its holders the name.
     pub fn twins(&self) -> impl Iterator<Item = Twin> {
         self.anchors.iter().map(|(_, twin)| *twin)
@@ -245,7 +250,7 @@ impl Listeners {
             local,
             user: UserIdx::NOBODY,
             v6_only,
-            backlog: backlog.clamp(1, BACKLOG_MAX),
+            backlog: backlog.min(BACKLOG_MAX),
             anchors: vec![(anchor, twin)],
             holders: Vec::new(),
             is_asked: false,

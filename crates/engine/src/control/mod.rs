@@ -7,6 +7,7 @@ pub mod ephemeral;
 pub mod fast_open;
 pub mod fragments;
 pub mod icmp;
+pub mod in_use;
 pub mod listen;
 pub mod names;
 pub mod port_choice;

@@ -29,8 +29,10 @@
 //! (SO_REUSEADDR before either listened): there it takes single connections from the listener. A SYN for that listener
 //! goes to it whatever connection was begun before it listened.
 
+use crate::control::in_use::InUse;
 use crate::control::listen::ListenerIdx;
 use crate::control::scopes::Scopes;
+use crate::work::Sharing;
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Cred, Endpoint, FlowId, Instant, NetNs, SessionId};
@@ -49,6 +51,8 @@ pub struct Twin {
     pub uid: u32,
     /// Others may be bound to the same port (SO_REUSEPORT).
     pub shares_port: bool,
+    /// Others may be bound to the same port where nobody listens (SO_REUSEADDR).
+    pub reuses: bool,
     /// It listens. While it does nobody else can, whatever options either has (of those that do not, SO_REUSEADDR lets
     /// several have one port).
     pub listens: bool,
@@ -67,7 +71,17 @@ impl Twin {
     /// A socket that is bound there alone and does not listen, seen at a time.
     pub const fn bound(local: Endpoint, identity: u64, maker: Cred, seen: Instant) -> Twin {
         let Cred { uid, netns } = maker;
-        Twin { local, v6_only: false, identity, netns, uid, shares_port: false, listens: false, seen }
+        Twin {
+            local,
+            v6_only: false,
+            identity,
+            netns,
+            uid,
+            shares_port: false,
+            reuses: false,
+            listens: false,
+            seen,
+        }
     }
 
     /// The same that listens.
@@ -91,6 +105,11 @@ impl Twin {
         local.port != 0 && held.port == local.port && covers && enough
     }
 
+    /// What connections that come in at it let others have of its name.
+    pub const fn sharing(&self) -> Sharing {
+        Sharing::new(self.reuses, self.shares_port)
+    }
+
     /// Whether Linux lets both have one port at a time, and listen: two descriptors of one socket, or two sockets of
     /// one user that share the port (SO_REUSEPORT in socket(7)).
     pub fn goes_with(&self, other: &Twin) -> bool {
@@ -111,12 +130,13 @@ pub fn require(shown: Option<Twin>, netns: NetNs, local: Endpoint, purpose: Purp
 pub struct Names {
     pub scopes: Scopes,
     pub rests: Rests,
+    pub in_use: InUse,
 }
 
 impl Names {
     /// Of an engine whose links are in this namespace.
     pub fn new(own: NetNs) -> Names {
-        Names { scopes: Scopes::new(own), rests: Rests::default() }
+        Names { scopes: Scopes::new(own), rests: Rests::default(), in_use: InUse::default() }
     }
 }
 

@@ -4,7 +4,6 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
-use crate::control::ephemeral;
 use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx};
 use crate::control::names::{self, Purpose, Rest, Twin};
 use crate::control::route::Route;
@@ -12,7 +11,7 @@ use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{HashPurpose, initial_sequence_number, keyed_hash, timestamp_offset};
+use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
@@ -23,14 +22,15 @@ use crate::hostif::outbox::Place;
 use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, LISTEN_V6_ONLY, ListenArgs, WireAddr};
+use toe_abi::command::{
+    CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_V6_ONLY, ListenArgs, WireAddr,
+};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
+use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use zerocopy::FromBytes;
 
-/// Ports that the engine chooses from (Linux: ip_local_port_range).
-const EPHEMERAL: core::ops::Range<u16> = 32_768..61_000;
 /// Receive memory that lies idle this long goes back.
 const RELEASE_US: u64 = 1_000_000;
 
@@ -78,6 +78,10 @@ impl Engine {
                 if let Some(idx) = self.flow_of(session, flow) {
                     self.app_close(now, idx, abort, host);
                 }
+                Ok(())
+            }
+            Command::SetOption { flow, option: FlowOption::SharesName, value } => {
+                self.set_sharing(session, flow, value);
                 Ok(())
             }
             Command::SetOption { flow, option, value } => {
@@ -218,8 +222,11 @@ impl Engine {
         host: &mut H,
     ) -> Result<Result<ListenerId, Errno>, FenceReason> {
         let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_V6_ONLY != 0 {
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_FLAGS != 0 {
             return Err(FenceReason::BadArgument);
+        }
+        if args.flags & LISTEN_ASKS != 0 {
+            return Ok(self.asks_to_bind(now, session, &args).map(|()| ListenerId::default()));
         }
         let anchor = AnchorHandle(args.anchor);
         if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
@@ -506,56 +513,6 @@ impl Engine {
             None => Err(Errno::ENETUNREACH),
         }
     }
-
-    /// A free 4-tuple: the one that `name` says, or one with a port of the engine's choice where it says port 0: per RFC
-    /// 6056 algorithm 4 (a keyed offset per destination, then counting).
-    /// Over a port that shares the kernel's address it is one that the kernel keeps for the engine.
-    fn choose_key(&mut self, now: Instant, path: Path, name: FlowKey) -> Result<FlowKey, Errno> {
-        let FlowKey { local, remote, .. } = name;
-        if local.port != 0 {
-            // A connection of a socket with itself would need one record for both of its ends.
-            let free = self.may_have(now, &name) && name != name.reversed();
-            return if free { Ok(name) } else { Err(Errno::EADDRNOTAVAIL) };
-        }
-        let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
-        let count = u32::from(EPHEMERAL.end - EPHEMERAL.start);
-        let hash = keyed_hash(&self.config.secret, &name, HashPurpose::ConnectPort);
-        if self.is_shared(path) {
-            return self.choose_reserved(hash, local.addr, remote);
-        }
-        let first = self.port_counters.begin(hash);
-        let mut in_time_wait = None;
-        let most = self.port_counters.places(hash, now);
-        for (at, tried) in ephemeral::places(hash, first, count).zip(1..).take(most) {
-            let key = key(EPHEMERAL.start + at as u16);
-            // First what as a rule decides where many are taken, and is looked up at once.
-            if let Some(idx) = self.index.get(&key) {
-                if in_time_wait.is_none() && self.may_replace(now, idx) && !self.is_another_s(path, &key) {
-                    in_time_wait = Some(key);
-                }
-            } else if !self.is_another_s(path, &key) {
-                self.port_counters.advance(hash, tried);
-                return Ok(key);
-            }
-        }
-        if in_time_wait.is_none() {
-            self.port_counters.note_crowded(hash, now);
-        } else {
-            self.port_counters.advance(hash, 1);
-        }
-        in_time_wait.ok_or(Errno::EADDRNOTAVAIL)
-    }
-
-    /// Whether a connection that the engine chose this name for would be in somebody's way: a port that somebody listens at is
-    /// theirs, and a connection of a socket with itself, or with one that opens it from its side, would need one record for
-    /// both of its ends. Such a one stays inside.
-    fn is_another_s(&self, path: Path, key: &FlowKey) -> bool {
-        let meets_itself = || {
-            let reversed = key.reversed();
-            *key == reversed || self.index.get(&reversed).is_some()
-        };
-        path == Path::Local && meets_itself() || self.listeners.find(key.scope, key.local).is_some()
-    }
 }
 
 fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
@@ -574,7 +531,11 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
-            options.receive_window_limit = value.clamp(4096, toe_base::limits::WINDOW_MAX);
+            options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
+            // What was offered stays offered; a larger one comes as it is earned.
+            flow.receive.window_max = flow.receive.window_max.min(options.receive_window_limit);
+            // A channel's octets wait in memory that only their sender bounds.
+            flow.conn.no_direct |= options.receive_window_limit < RECEIVE_WINDOW_INITIAL;
         }
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
@@ -589,6 +550,8 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             }
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
+        // The engine counts by it.
+        FlowOption::SharesName => {}
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {

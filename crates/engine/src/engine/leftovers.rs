@@ -80,13 +80,18 @@ impl Engine {
         may
     }
 
-    /// Whether a new connection that is made from here may have the 4-tuple: nobody has it, or it is in TIME_WAIT and
-    /// timestamps will tell its segments from those of the old one (RFC 6191).
-    pub(super) fn may_have(&self, now: Instant, key: &FlowKey) -> bool {
-        self.index.get(key).is_none_or(|idx| self.may_replace(now, idx))
+    /// Whether a new connection whose program has named its port may have the 4-tuple: nobody has it, or it is in TIME_WAIT and has
+    /// timestamps, or needs none because nothing of it can be late. As with Linux that is enough, without the clock of
+    /// [`Engine::may_replace`]: the program has asked for this one and no other, and its numbers begin beyond those of the old one.
+    pub(super) fn may_have(&self, key: &FlowKey) -> bool {
+        self.index.get(key).is_none_or(|idx| {
+            let flow = self.flows.get(idx);
+            super::is_evictable(flow) && (flow.is_local() || flow.rcv.ts_recent.is_some())
+        })
     }
 
-    /// Whether this connection may make room for another one of the same name.
+    /// Whether this connection may make room for another one of the same name: timestamps will tell their segments apart
+    /// (RFC 6191).
     pub(super) fn may_replace(&self, now: Instant, idx: FlowIdx) -> bool {
         let flow = self.flows.get(idx);
         let since = flow.timers.linger.since_us(now);

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::control::icmp;
 use crate::counter::Counter;
+use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{self, output, timeout};
@@ -48,7 +49,9 @@ impl Engine {
             self.came_in.push(listener.slot(), idx);
         }
         self.index.insert(flow.conn.key, idx);
-        self.names.scopes.hold(flow.conn.key.scope);
+        let FlowKey { scope, local, .. } = flow.conn.key;
+        self.names.scopes.hold(scope);
+        self.names.in_use.add(scope, local, flow.options.sharing, user);
         *self.flows.get_mut(idx) = flow;
         self.steer_flow(idx);
         Ok(idx)
@@ -69,10 +72,11 @@ impl Engine {
 
     /// Segments for this connection are for nobody any more.
     fn leave_index(&mut self, idx: FlowIdx) {
-        let conn = &mut self.flows.get_mut(idx).conn;
-        conn.indexed = false;
-        let key = conn.key;
+        let flow = self.flows.get_mut(idx);
+        flow.conn.indexed = false;
+        let (key, sharing) = (flow.conn.key, flow.options.sharing);
         self.index.remove(&key);
+        self.names.in_use.remove(key.scope, key.local, sharing);
         self.stop_steering_flow(idx);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
-//! [`names`] (whose addresses and ports are), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
+//! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
 //! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
@@ -24,6 +24,7 @@ mod leftovers;
 mod life;
 mod names;
 mod neighbours;
+mod ports;
 mod pressure;
 mod quota;
 mod receive;
@@ -97,6 +98,8 @@ pub struct EngineConfig {
     pub secret: [u8; 16],
     /// The network namespace of its links.
     pub netns: NetNs,
+    /// Ports that it chooses from for connections that name none.
+    pub ports: PortRange,
     /// Connections that the engine can have at one time.
     pub flows_max: usize,
     /// Octets of local connections may go through channels, past the engine.
@@ -112,6 +115,7 @@ impl EngineConfig {
         EngineConfig {
             secret,
             netns: NetNs(0),
+            ports: PortRange::DEFAULT,
             flows_max: FLOWS_MAX,
             direct: true,
             tcp: TcpConfig {
@@ -123,6 +127,23 @@ impl EngineConfig {
             },
             quotas: Quotas::DEFAULT,
         }
+    }
+}
+
+/// Port numbers from one to another, both among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Linux's ip_local_port_range where nobody has set it.
+    pub const DEFAULT: PortRange = PortRange { first: 32_768, last: 60_999 };
+
+    /// How many they are.
+    pub const fn count(self) -> u32 {
+        (self.last as u32 + 1).saturating_sub(self.first as u32)
     }
 }
 

@@ -6,12 +6,14 @@ use crate::control::listen::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
 use crate::counter::Counter;
-use crate::flow::key::Scope;
+use crate::flow::key::{FlowKey, Scope};
+use crate::flow::tcp::state::TcpState;
+use crate::flow::tcp::timeout::TIME_WAIT_US;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
-use crate::work::{RxWork, Segment};
-use toe_abi::command::NO_HANDLE;
+use crate::work::{RxWork, Segment, Sharing};
+use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, NetNs, SessionId};
 
@@ -56,6 +58,50 @@ impl Engine {
     /// Namespaces besides the engine's own that something here is of.
     pub fn scope_count(&self) -> usize {
         self.names.scopes.len()
+    }
+
+    // ---- asked by a host ----
+
+    /// Whether a socket may be bound there, as far as connections of this engine are concerned; EADDRINUSE: it may not.
+    pub(super) fn asks_to_bind(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        args: &ListenArgs,
+    ) -> Result<(), Errno> {
+        self.names.in_use.forget_kept(now);
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
+        let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
+        let name = (local, args.flags & LISTEN_V6_ONLY != 0);
+        let refuses = self.names.in_use.refuses(record.scope, name, kind, record.user);
+        if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
+    }
+
+    /// A connection's last wait is about to be over: of one between two local ends long before Linux's would be.
+    pub(super) fn keep_name(&mut self, now: Instant, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        if flow.conn.state == TcpState::TimeWait && flow.is_local() {
+            let (FlowKey { scope, local, .. }, sharing) = (flow.conn.key, flow.options.sharing);
+            self.names.in_use.keep(
+                (now, now.after_us(TIME_WAIT_US)),
+                (scope, local),
+                sharing,
+                flow.conn.user,
+            );
+        }
+    }
+
+    /// [`toe_abi::entry::FlowOption::SharesName`].
+    pub(super) fn set_sharing(&mut self, session: SessionId, flow: FlowId, value: u32) {
+        let Some(idx) = self.sessions.get(session).and_then(|record| record.flows.get(flow)) else { return };
+        let flow = self.flows.get_mut(idx);
+        let before = core::mem::replace(&mut flow.options.sharing, Sharing::from_value(value));
+        if flow.conn.indexed && before != flow.options.sharing {
+            let (FlowKey { scope, local, .. }, user) = (flow.conn.key, flow.conn.user);
+            self.names.in_use.remove(scope, local, before);
+            self.names.in_use.add(scope, local, flow.options.sharing, user);
+        }
     }
 
     // ---- shared by the files of this folder ----
@@ -136,7 +182,7 @@ impl Engine {
     pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let Segment { syn: true, ack: None, rst: false, .. } = work.segment else { return false };
         let conn = &self.flows.get(idx).conn;
-        if conn.state != crate::flow::tcp::state::TcpState::SynSent {
+        if conn.state != TcpState::SynSent {
             return false;
         }
         let uid = self.sessions.get(conn.owner.session).map_or(u32::MAX, |record| record.cred.uid);

@@ -67,6 +67,7 @@ impl Engine {
         let mut flow = open::passive(&params, &work.segment);
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
+        flow.options.sharing = listener.sharing();
         let fast = self.take_fast_open(now, listener_idx, work);
         flow.fast_open.option = fast.gives;
         if let Ok(idx) = self.insert_flow(user, flow) {
@@ -286,7 +287,9 @@ impl Engine {
         let mut flow = open::passive(&params, &syn);
         flow.conn.listener = Some(listener);
         flow.conn.came_in = Some(listener);
-        let user = self.listeners.get(listener)?.user;
+        let listens = self.listeners.get(listener)?;
+        flow.options.sharing = listens.sharing();
+        let user = listens.user;
         let idx = self.insert_flow(user, flow).ok()?;
         self.spent_cookies.spend(&self.config.secret, &work.key, iss);
         self.count_half_open(listener);

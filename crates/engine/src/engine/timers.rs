@@ -27,6 +27,9 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
+            if self.flows.get(idx).timers.linger <= now {
+                self.keep_name(now, idx);
+            }
             let flow = self.flows.get_mut(idx);
             let timeouts = flow.rtt.timeouts;
             let event = timeout::on_timeout(flow, &mut self.sent, now, &mut self.counters);
@@ -53,6 +56,7 @@ impl Engine {
     /// principle 3).
     pub fn rebuild_derived(&mut self) {
         self.index.clear();
+        self.names.in_use.clear();
         self.outbox.clear_flows();
         self.ready_local.clear();
         for port in &mut self.ports {
@@ -67,8 +71,9 @@ impl Engine {
         for idx in all {
             let flow = self.flows.get(idx);
             if flow.conn.indexed {
-                let key = flow.conn.key;
+                let (key, sharing, user) = (flow.conn.key, flow.options.sharing, flow.conn.user);
                 self.index.insert(key, idx);
+                self.names.in_use.add(key.scope, key.local, sharing, user);
             }
             self.after(idx);
         }

@@ -105,7 +105,13 @@ impl Socket {
         };
         let home = anchor.stack.my_queue()?;
         self.ready.store(0, Ordering::SeqCst);
-        let outcome = self.command(home, &mut |queue| queue.start_connect(home, self, &args));
+        let outcome = loop {
+            match self.command(home, &mut |queue| queue.start_connect(home, self, &args)) {
+                // Where most ports are in use the engine looks for a free one a little at a time.
+                Err(Errno::EAGAIN) => {}
+                outcome => break outcome,
+            }
+        };
         outcome.inspect_err(|_| self.become_fresh())?;
         if fast == FastOpen::Option {
             self.settings.lock().set_fast_open();

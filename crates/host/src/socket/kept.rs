@@ -2,6 +2,8 @@
 //! and connections inherit them from their listener.
 
 use crate::socket::Socket;
+use toe_abi::command::{SHARES_REUSE_ADDR, SHARES_REUSE_PORT};
+use toe_abi::entry::FlowOption;
 use toe_abi::errno::Errno;
 
 /// Longer values are not asked for again.
@@ -33,6 +35,10 @@ impl KeptOptions {
             None if is_full => {}
             None => self.0.push(kept),
         }
+    }
+
+    pub(super) fn forget(&mut self, level: i32, name: i32) {
+        self.0.retain(|known| (known.level, known.name) != (level, name));
     }
 
     fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
@@ -88,6 +94,20 @@ impl Socket {
     /// The program has set it, and Linux would have let it.
     pub fn keep_option(&self, level: i32, name: i32, value: &[u8]) {
         self.settings.lock().kept.set(level, name, value);
+        if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
+            self.tell_engine(level, FlowOption::SharesName, self.shares_name());
+        }
+    }
+
+    /// What the program lets others have of the socket's name.
+    fn shares_name(&self) -> u32 {
+        let is_on = |name| {
+            let mut on = false;
+            self.with_kept_option(libc::SOL_SOCKET, name, |value| on = value.iter().any(|octet| *octet != 0));
+            on
+        };
+        let bit = |name, bit| if is_on(name) { bit } else { 0 };
+        bit(libc::SO_REUSEADDR, SHARES_REUSE_ADDR) | bit(libc::SO_REUSEPORT, SHARES_REUSE_PORT)
     }
 
     /// Does `f` to the value that was set, if any was.

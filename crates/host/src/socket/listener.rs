@@ -17,7 +17,10 @@ use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use toe_abi::command::{LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
+use toe_abi::command::{
+    LISTEN_ASKS, LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, SHARES_REUSE_ADDR,
+    SHARES_REUSE_PORT,
+};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, ListenerId};
@@ -116,6 +119,32 @@ impl Socket {
                     _ => Err(errno),
                 }
             }
+        }
+    }
+
+    /// Whether connections of an engine are in the way of a kernel socket, of the options that `fd` has, which is to be bound
+    /// there.
+    pub fn is_in_use(stack: &'static Stack, local: SocketAddr, fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let bit = |is_on: rustix::io::Result<bool>, bit| if is_on == Ok(true) { bit } else { 0 };
+        let shares = bit(sockopt::socket_reuseaddr(fd), SHARES_REUSE_ADDR)
+            | bit(sockopt::socket_reuseport(fd), SHARES_REUSE_PORT);
+        let v6_only = if local.is_ipv6() { bit(sockopt::ipv6_v6only(fd), LISTEN_V6_ONLY) } else { 0 };
+        let flags = LISTEN_ASKS | v6_only | shares << LISTEN_SHARES_SHIFT;
+        let args = ListenArgs {
+            local: local.into(),
+            anchor: NO_HANDLE,
+            twin: NO_HANDLE,
+            flags,
+            ..ListenArgs::default()
+        };
+        let home = stack.my_queue()?;
+        let socket = Socket::allocate();
+        let outcome = socket.command(home, &mut |queue| queue.start_listen(home, socket, &args));
+        socket.abandon();
+        match outcome {
+            Ok(_) => Ok(false),
+            Err(Errno::EADDRINUSE) => Ok(true),
+            Err(errno) => Err(errno),
         }
     }
 
@@ -440,6 +469,7 @@ impl Socket {
             io.ring();
         }
         drop(queue);
+        socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;
         socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -28,6 +28,7 @@ pub mod urgent;
 
 pub use connect::FastOpen;
 pub use listener::{AcceptError, AcceptHow, Accepted};
+pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
 
 use crate::epoll::EpollSet;
@@ -112,6 +113,8 @@ pub struct Socket {
     nonblocking: AtomicBool,
     /// Of AF_INET6, see [`Socket::is_inet6`].
     inet6: AtomicBool,
+    /// TCP_INQ: who receives a message is told how many octets wait behind it.
+    tells_unread: AtomicBool,
     /// Timeouts in µs; 0: none.
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -172,6 +175,7 @@ impl Socket {
             forks: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             inet6: AtomicBool::new(false),
+            tells_unread: AtomicBool::new(false),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
             fd: AtomicI32::new(NO_FD),
@@ -227,6 +231,7 @@ impl Socket {
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
+        self.tells_unread.store(false, Ordering::Relaxed);
         self.receive_timeout.store(0, Ordering::Relaxed);
         self.send_timeout.store(0, Ordering::Relaxed);
         self.fd.store(NO_FD, Ordering::Relaxed);
@@ -451,6 +456,13 @@ impl Socket {
     pub fn unread(&'static self) -> usize {
         let _ = self.settle();
         self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0)
+    }
+
+    /// What TCP_INQ tells with a message, if it was asked for: octets that wait, the end of the stream for one. It stays one
+    /// when it has been read, so that the program comes and finds it.
+    pub fn told_unread(&'static self) -> Option<usize> {
+        let tells = self.tells_unread.load(Ordering::Relaxed);
+        tells.then(|| self.with_stream(|_, stream, _| stream.unread_with_end()).unwrap_or(0))
     }
 
     /// Whether the next octet is the urgent one (SIOCATMARK).

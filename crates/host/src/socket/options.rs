@@ -23,14 +23,17 @@ const OOB_INLINE: usize = 0;
 const FAST_OPEN_CONNECT: usize = 1;
 
 /// Remembered for the program, without effect on the engine.
-const REMEMBERED: [(i32, i32); 6] = [
+const REMEMBERED: [(i32, i32); 7] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
+    (libc::IPPROTO_TCP, TCP_INQ),
 ];
+/// Younger than libc crates.
+pub const TCP_INQ: i32 = 36;
 
 /// What of these is not 0 when nothing was set.
 const REMEMBERED_DEFAULTS: [((i32, i32), i32); 1] = [((libc::IPPROTO_TCP, libc::TCP_QUICKACK), 1)];
@@ -103,13 +106,15 @@ impl Settings {
     pub fn for_accepted(&self) -> Settings {
         let mut settings =
             Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
-        // What Linux gives every connection anew.
-        for (at, (_, _, option, _)) in OFFLOADED.iter().enumerate() {
-            if *option == FlowOption::UserTimeoutMs {
-                settings.offloaded[at] = None;
-            }
-        }
+        // Linux gives every connection its own.
+        settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
         settings
+    }
+
+    /// TCP_INQ.
+    pub(super) fn tells_unread(&self) -> bool {
+        let at = REMEMBERED.iter().position(|known| *known == (libc::IPPROTO_TCP, TCP_INQ));
+        at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
     /// What connect is to do.
@@ -133,7 +138,8 @@ impl Settings {
             }
         }
         if let Some(value) = self.receive_window {
-            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
+            let offered = window_of(value);
+            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
             stream.set_window(value);
         }
         if let Some(number) = self.congestion {
@@ -151,6 +157,11 @@ impl Settings {
         }
         stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
     }
+}
+
+/// Linux offers half of a receive buffer (tcp_adv_win_scale).
+fn window_of(buffer: u32) -> u32 {
+    buffer / 2
 }
 
 fn int(value: &[u8]) -> Result<i32, Errno> {
@@ -253,7 +264,10 @@ impl Socket {
                 let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
                 self.settings.lock().receive_window = Some(window);
                 self.with_stream(|_, stream, _| stream.set_window(window));
-                self.tell_engine(level, FlowOption::ReceiveWindowMax, window);
+                self.tell_engine(level, FlowOption::ReceiveWindowMax, window_of(window));
+                if window_of(window) < RECEIVE_WINDOW_INITIAL {
+                    self.leave_channel();
+                }
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
                 let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
@@ -303,12 +317,19 @@ impl Socket {
         if is_segment && value != 0 && !MAXSEG.contains(&value) {
             return Err(Errno::EINVAL);
         }
+        let is_inq = (level, name) == (libc::IPPROTO_TCP, TCP_INQ);
+        if is_inq && !matches!(value, 0 | 1) {
+            return Err(Errno::EINVAL);
+        }
         if level == libc::IPPROTO_TCP && !self.may_set_fast_open(name, value) {
             return Err(Errno::EINVAL);
         }
         let is_flag = at == OOB_INLINE || (level, name) == (libc::IPPROTO_TCP, libc::TCP_QUICKACK);
         let value = if is_flag { i32::from(value != 0) } else { value };
         self.settings.lock().remembered[at] = Some(value);
+        if is_inq {
+            self.tells_unread.store(value != 0, Ordering::Relaxed);
+        }
         if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
             self.limit_fast_open(value);
         }
@@ -345,7 +366,7 @@ impl Socket {
         }
     }
 
-    fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
+    pub(super) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
             if !stream.let_go && stream.heeds(level) {
                 io.command(Command::SetOption { flow: stream.flow, option, value });
@@ -446,6 +467,11 @@ impl Socket {
     /// Whether it has no connection (any more): what has to be set before one may be set now.
     pub fn has_no_connection(&self) -> bool {
         self.kind() != Kind::Stream || self.state() == CLOSED
+    }
+
+    /// Whether it was shut down while it connected: it may connect anew.
+    pub fn is_disconnected(&'static self) -> bool {
+        self.peek_stream(|stream| stream.is_disconnected()) == Some(true)
     }
 
     /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.

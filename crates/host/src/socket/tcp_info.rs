@@ -95,6 +95,9 @@ impl Socket {
         let _ = self.settle();
         let flow = self.with_stream(|_, stream, _| stream.flow);
         let (Some(flow), Some(home)) = (flow, self.home()) else { return gone };
+        if self.is_disconnected() {
+            return gone;
+        }
         if self.command(home, &mut |queue| queue.start_inspect(home, self, flow)).is_err() {
             // The engine is gone, or has nothing to say of it.
             return gone;

@@ -268,10 +268,9 @@ impl Socket {
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
                 Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {
-                    // Linux disconnects such a socket.
                     stream.let_go = true;
                     io.command(Command::Close { flow: stream.flow, abort: false });
-                    stream.on_reset(&mut io.blocks, Errno::OK);
+                    stream.disconnect(&mut io.blocks);
                     return Ok(false);
                 }
                 Link::Moved => return Err(MOVED),
@@ -293,13 +292,19 @@ impl Socket {
             Ok(stream.read_shut && stream.write_shut && stream.direct.is_some())
         });
         // The engine answers what comes now, so it must not come through a channel.
-        if shut.ok_or(Errno::ENOTCONN)??
-            && let Some((mut queue, place)) = self.lock_home()
-            && queue.stream(place, self).is_some()
+        if shut.ok_or(Errno::ENOTCONN)?? {
+            self.leave_channel();
+        }
+        Ok(())
+    }
+
+    /// What comes from now on comes by the engine.
+    pub(super) fn leave_channel(&'static self) {
+        if let Some((mut queue, place)) = self.lock_home()
+            && queue.stream(place, self).is_some_and(|(_, stream)| stream.direct.is_some())
         {
             queue.leave(place);
         }
-        Ok(())
     }
 
     /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With octets left unread there

@@ -30,9 +30,14 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
             None => fail(Errno::EINVAL),
         };
     }
+    let is_twin = socket_state::get(fd).has(State::TWIN);
+    // SAFETY: as bind(2) asks of its arguments.
+    if is_twin && guarded(false, || unsafe { is_an_engines(fd, addr, len) }) {
+        return fail(Errno::EADDRINUSE);
+    }
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::bind(fd, addr, len) };
-    if !socket_state::get(fd).has(State::TWIN) {
+    if !is_twin {
         return result;
     }
     if result == 0 {
@@ -42,6 +47,33 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
         return guarded(-1, || unsafe { bind_to_engine(fd, addr, len) });
     }
     result
+}
+
+/// Whether a connection of an engine has the name, and the kernel finds nothing else to say against it.
+///
+/// # Safety
+/// As bind(2).
+unsafe fn is_an_engines(fd: c_int, addr: *const sockaddr, len: socklen_t) -> bool {
+    let state = socket_state::get(fd);
+    // SAFETY: the caller's promise.
+    let Some(wanted) = (unsafe { read_endpoint(addr, len, state.has(State::INET6)) }) else { return false };
+    if wanted.port == 0 || state.has(State::BOUND) || !listening::is_in_use(wanted, fd) {
+        return false;
+    }
+    // Whether the address is this host's and the port the program's to have comes first.
+    let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
+    let on: c_int = 1;
+    let on_len = size_of::<c_int>() as socklen_t;
+    // SAFETY: the option's value is a local; the address is the caller's promise; the probe's descriptor is nobody else's.
+    unsafe {
+        let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if probe < 0 {
+            return true;
+        }
+        let probe = sys::Fd::from_raw(probe);
+        real::setsockopt(probe.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const on).cast(), on_len);
+        real::bind(probe.raw(), addr, len) == 0 || last_errno() == Errno::EADDRINUSE
+    }
 }
 
 /// What Linux says to bind on a socket that is bound: whether the address is one of this host's is looked at first.

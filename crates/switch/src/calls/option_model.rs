@@ -20,7 +20,6 @@ const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
 const SO_PEERNAME: c_int = 28;
 pub const IP_PROTOCOL: c_int = 52;
-const TCP_INQ: c_int = 36;
 const TCP_TX_DELAY: c_int = 37;
 /// AF_INET as an int.
 const INET: [u8; 4] = libc::AF_INET.to_ne_bytes();
@@ -60,10 +59,8 @@ fn has_effect(level: c_int, name: c_int) -> bool {
                 | libc::IPV6_TRANSPARENT
         ),
         libc::IPPROTO_TCP => {
-            matches!(
-                name,
-                libc::TCP_REPAIR | libc::TCP_ULP | TCP_INQ | TCP_TX_DELAY | libc::TCP_ZEROCOPY_RECEIVE
-            ) || TCP_AO.contains(&name)
+            matches!(name, libc::TCP_REPAIR | libc::TCP_ULP | TCP_TX_DELAY | libc::TCP_ZEROCOPY_RECEIVE)
+                || TCP_AO.contains(&name)
         }
         _ => false,
     }

@@ -166,7 +166,15 @@ pub const KNOWN: &[Known] = &[
     Known { title: "Edge-triggered events of a connection that processes share", explains: |_| false },
     Known { title: "connect(AF_UNSPEC) of a connection", explains: |_| false },
     Known { title: "bind of a connection that was reset", explains: |_| false },
-    Known { title: "A port that only accepted connections still use", explains: |_| false },
+    Known {
+        title: "bind to the port of an engine's connection, by a program outside of the engine",
+        explains: |_| false,
+    },
+    Known {
+        title: "The address of a connection whose socket was bound to all addresses",
+        explains: |_| false,
+    },
+    Known { title: "SO_RCVBUF that is lowered later", explains: |_| false },
     Known { title: "An epoll set that is shared by fork", explains: |_| false },
     Known { title: "Octets unread after a reset", explains: |_| false },
     Known {

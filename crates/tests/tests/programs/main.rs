@@ -19,6 +19,7 @@ mod mixes;
 mod quiet;
 mod rights;
 mod shared;
+mod socket_calls;
 mod tcp_info;
 mod transfer;
 mod views;

@@ -91,6 +91,7 @@ impl Machine {
         let mut engine = Engine::new(EngineConfig {
             secret: [9; 16],
             netns: NetNs(0),
+            ports: crate::PortRange::DEFAULT,
             quotas: Default::default(),
             flows_max: 128,
             direct: true,

@@ -72,6 +72,7 @@ impl Ends {
         let mut engine = Engine::new(EngineConfig {
             secret: [3; 16],
             netns: NetNs(0),
+            ports: crate::PortRange::DEFAULT,
             quotas: Default::default(),
             flows_max: 8,
             direct: true,

@@ -172,6 +172,7 @@ impl Side {
         let mut engine = Engine::new(EngineConfig {
             secret: [number; 16],
             netns: NetNs(0),
+            ports: crate::PortRange::DEFAULT,
             quotas,
             flows_max: 256,
             direct: true,

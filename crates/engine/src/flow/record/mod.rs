@@ -23,7 +23,7 @@ use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::soft_error::{Hears, Noted};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::timeout::FIN_WAIT_2_SECS;
-use crate::work::{Owner, Path, UserIdx};
+use crate::work::{Owner, Path, Sharing, UserIdx};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
@@ -334,6 +334,8 @@ pub struct Options {
     pub soft_errors: Hears,
     /// How long FIN_WAIT_2 lasts without a program; none: not at all.
     pub fin_wait_2_secs: Option<u32>,
+    /// While the record is in the index, it is counted so ([`crate::control::in_use`]).
+    pub sharing: Sharing,
 }
 
 /// What the owner has yet to be told, in this order: accepted, connected, direct, data, sent, soft error, peer closed,
@@ -433,6 +435,7 @@ impl Default for Options {
             hop_limit: crate::work::TTL,
             soft_errors: Hears::None,
             fin_wait_2_secs: Some(FIN_WAIT_2_SECS),
+            sharing: Sharing::default(),
         }
     }
 }

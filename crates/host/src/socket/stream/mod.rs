@@ -134,6 +134,11 @@ pub struct Stream {
     /// Octets came after both directions were shut: the peer is to learn of it by RST, as from Linux.
     pub is_unwanted: bool,
     pub peer_closed: bool,
+    /// It was over, as far as this process was told, when another one took it: that much is known.
+    was_over: bool,
+    /// It was shut down while it connected: Linux disconnects such a socket, which is then as one that never connected, but for
+    /// the error.
+    disconnected: bool,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -165,6 +170,8 @@ impl Stream {
             write_shut: false,
             is_unwanted: false,
             peer_closed: false,
+            was_over: false,
+            disconnected: false,
             addrs: None,
         }
     }
@@ -200,11 +207,15 @@ impl Stream {
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
         let mut bits = if self.error.is_ok() { 0 } else { ERR };
-        if matches!(self.link, Link::Connecting | Link::Moved) {
+        let is_away = self.link == Link::Moved && !self.was_over;
+        if self.link == Link::Connecting || is_away {
             // As Linux has it: for the program to send what the SYN waits for.
             return bits | if self.waits_for_octets() { OUT } else { 0 };
         }
-        let closed = self.link == Link::Closed;
+        if self.disconnected {
+            return bits | HUP | OUT;
+        }
+        let closed = self.link == Link::Closed || self.was_over;
         let read_over = closed || self.read_shut || self.peer_closed;
         let write_over = closed || self.write_shut;
         if read_over && write_over {
@@ -245,7 +256,7 @@ impl Stream {
     pub fn set_send_limit(&mut self, octets: u32) {
         self.send.set_limit(octets);
         if let Some(direct) = &mut self.direct {
-            direct.send.set_limit(octets);
+            direct.send.set_limit_in_channel(octets);
         }
     }
 
@@ -276,6 +287,10 @@ impl Stream {
     /// The receive window is at most `octets` (SO_RCVBUF).
     pub fn set_window(&mut self, octets: u32) {
         self.quiet_credit_max = QUIET_CREDIT_MAX.min(octets / 2);
+    }
+
+    pub fn unread_with_end(&self) -> usize {
+        self.received.len() + usize::from(self.peer_closed)
     }
 
     pub fn unread(&self) -> usize {
@@ -458,7 +473,18 @@ impl Stream {
         self.publish(ALL | DRAINED);
     }
 
+    /// Shut down while it connects.
+    pub fn disconnect(&mut self, blocks: &mut Blocks) {
+        self.disconnected = true;
+        self.on_reset(blocks, Errno::ECONNRESET);
+    }
+
+    pub fn is_disconnected(&self) -> bool {
+        self.disconnected
+    }
+
     pub fn on_moved(&mut self) {
+        self.was_over |= self.link == Link::Closed;
         self.link = Link::Moved;
         if let Some(socket) = self.socket {
             socket.set_moved();

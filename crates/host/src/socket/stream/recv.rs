@@ -48,6 +48,9 @@ impl Stream {
         if !error.is_ok() {
             return Err(error);
         }
+        if self.is_disconnected() {
+            return Err(Errno::ENOTCONN);
+        }
         Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
     }
 

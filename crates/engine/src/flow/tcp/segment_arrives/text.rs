@@ -11,7 +11,7 @@ use crate::flow::tcp::open::QUICK_ACKS;
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, Payload, RxWork};
 use toe_abi::errno::Errno;
-use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
+use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
 
@@ -225,8 +225,10 @@ fn tune_window(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
     if keeps_up && !pressure.is_high() {
         let near = flow.rtt.srtt_us < LONG_PATH_US;
         let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
-        let limit = flow.options.receive_window_limit.min(most).max(RECEIVE_WINDOW_INITIAL);
-        flow.receive.window_max = flow.receive.window_max.saturating_mul(2).min(limit);
+        let limit = flow.options.receive_window_limit.min(most);
+        // What it has it keeps: only who sets the limit lowers it.
+        let doubled = flow.receive.window_max.saturating_mul(2).min(limit);
+        flow.receive.window_max = flow.receive.window_max.max(doubled);
     }
     if keeps_up || since >= interval {
         flow.rcv.tune_consumed = 0;
@@ -237,6 +239,7 @@ fn tune_window(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
     /// The window of a reader that keeps up with a path of this round trip, after a while.
     fn window_after(srtt_us: u32) -> u32 {

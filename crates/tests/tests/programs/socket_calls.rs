@@ -1,0 +1,71 @@
+//! Socket calls whose answers depend on connections that others have, or had: programs that print what they are told say the same
+//! on the kernel's stack and on the engine.
+
+use std::process::Command;
+use std::time::Duration;
+use toe_tests::child::Program;
+use toe_tests::engine::Engine;
+use toe_tests::lab::{Lab, Side};
+use toe_tests::must;
+use toe_tests::tools::On;
+
+const LONG: Duration = Duration::from_secs(120);
+/// Debian's Python.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Runs a script on both stacks, in a namespace each, so that what the one leaves behind is not in the other's way. `prepare`
+/// is done to both labs before.
+#[track_caller]
+fn says_the_same(name: &str, text: &str, prepare: impl Fn(&Lab)) {
+    let said = |lab: &Lab, mut command: Command| {
+        let file = lab.dir().join(name);
+        std::fs::write(&file, text).expect("a file in the lab");
+        Program::spawn(name, command.arg(&file)).wait(LONG).expect_success(name)
+    };
+    let lab = Lab::new();
+    prepare(&lab);
+    let on_kernel = said(&lab, lab.command(Side::Server, PYTHON));
+    let lab = Lab::new();
+    prepare(&lab);
+    let engine = Engine::local(&lab);
+    let on_engine = said(&lab, On::Engine(&engine).command(&lab, PYTHON));
+    let differing: Vec<_> =
+        on_kernel.lines().zip(on_engine.lines()).filter(|(kernel, engine)| kernel != engine).collect();
+    assert!(differing.is_empty(), "kernel, engine: {differing:#?}");
+    assert_eq!(on_kernel, on_engine);
+    let counters = engine.status().counters;
+    assert!(counters.get("passive_opens").is_some_and(|n| *n > 0), "none was the engine's: {counters:?}");
+}
+
+#[test]
+fn a_port_is_in_use_as_long_as_a_connection_has_it() {
+    says_the_same("ports.py", include_str!("ports.py"), |_| {});
+}
+
+#[test]
+fn connections_to_one_place_end_where_the_ports_do() {
+    says_the_same("port_range.py", include_str!("port_range.py"), |lab| {
+        must(lab.set_kernel(Side::Server, "net/ipv4/ip_local_port_range", "40000 40299"));
+    });
+}
+
+/// Also: a listener lets in one more than are to wait, and no more.
+#[test]
+fn a_socket_that_connects_is_disconnected_by_shutdown() {
+    says_the_same("shut_connecting.py", include_str!("shut_connecting.py"), |_| {});
+}
+
+#[test]
+fn connections_have_the_options_of_their_listener_that_linux_lets_them_have() {
+    says_the_same("inherit.py", include_str!("inherit.py"), |_| {});
+}
+
+#[test]
+fn a_message_tells_what_waits_behind_it_if_asked() {
+    says_the_same("unread.py", include_str!("unread.py"), |_| {});
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_sent_what_the_buffers_hold() {
+    says_the_same("buffers.py", include_str!("buffers.py"), |_| {});
+}
