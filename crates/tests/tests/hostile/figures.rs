@@ -46,7 +46,8 @@ fn exchanges(scene: &Scene, seconds: u64) -> Option<(f64, f64, f64)> {
     Some((latency["p50"].as_f64()?, latency["p99"].as_f64()?, report["rate"].as_f64()?))
 }
 
-/// The attacks of floods and hoards by name, after programs that only take cores: one, and as many as `opens` has.
+/// The attacks of floods and hoards by name, after programs that only take cores: one, two as of those whose
+/// requests a thread of their own answers, and as many as `opens` has.
 fn attacks() -> Vec<Vec<String>> {
     let hoards: [&[&str]; 5] = [
         &["sessions", "1200"],
@@ -59,7 +60,7 @@ fn attacks() -> Vec<Vec<String>> {
     let floods =
         floods::all().into_iter().map(|(name, args)| std::iter::once(name.to_owned()).chain(args).collect());
     let spin = |count: &str| vec!["spin".to_owned(), count.to_owned()];
-    [spin("1"), spin("4")].into_iter().chain(floods).chain(hoards).collect()
+    [spin("1"), spin("2"), spin("4")].into_iter().chain(floods).chain(hoards).collect()
 }
 
 fn measure(words: &[String], seconds: u64) -> [Row; 2] {
