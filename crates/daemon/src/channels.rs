@@ -8,7 +8,7 @@ use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_ring::ChannelMemory;
 
 /// Octets that a flow's last owner may leave for the next one: several windows.
-pub const UNREAD_MAX: u32 = 8 << 20;
+pub const UNREAD_MAX: u32 = 16 << 20;
 
 #[derive(Debug)]
 struct Channel {

@@ -38,9 +38,12 @@ const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
 /// Which stream a slot belongs to, and which use of it that is.
 #[derive(Clone, Copy, Debug)]
 struct SlotUse {
+    /// 0: it was never used.
     generation: u16,
     /// `None`: nobody uses the slot.
     stream: Option<Place>,
+    /// `Space` is due but the ring was full.
+    owes_space: bool,
 }
 
 /// One channel.
@@ -54,14 +57,17 @@ pub struct Channel {
     early: Vec<ChannelEntry>,
     /// Streams with memory that the peer may have read meanwhile.
     lent: VecDeque<Place>,
-    /// Uses of slots whose `Space` found the ring full.
-    owing: Vec<(u32, u16)>,
+    /// Uses of slots whose `Space` found the ring full, each once.
+    owing: VecDeque<(u32, u16)>,
     wake_fd: RawFd,
     users: u32,
     /// The other session is gone.
     closed: bool,
     /// Streams that leave and of which not all is here.
     pub(crate) leaving: Leaving,
+    /// Its peer has said of octets that the engine brings them, and it has not: no connection uses the channel any more, nor is
+    /// waited for.
+    pub(crate) is_distrusted: bool,
 }
 
 impl Channel {
@@ -81,11 +87,12 @@ impl Channel {
             slots: Vec::new(),
             early: Vec::new(),
             lent: VecDeque::new(),
-            owing: Vec::new(),
+            owing: VecDeque::new(),
             wake_fd,
             users: 0,
             closed: false,
             leaving: Leaving::default(),
+            is_distrusted: false,
         })
     }
 
@@ -102,7 +109,7 @@ impl Channel {
         if slot >= SLOTS_MAX {
             return;
         }
-        let unused = SlotUse { generation: 0, stream: None };
+        let unused = SlotUse { generation: 0, stream: None, owes_space: false };
         if self.slots.len() <= slot as usize {
             self.slots.resize(slot as usize + 1, unused);
         }
@@ -111,7 +118,7 @@ impl Channel {
 
     /// Nobody here has that use of the slot (any more): what comes for it is dropped.
     fn forget_slot(&mut self, slot: u32, generation: u16) {
-        self.set_use(slot, SlotUse { generation, stream: None });
+        self.set_use(slot, SlotUse { generation, stream: None, owes_space: false });
         self.early.retain(|entry| entry.slot().0 != slot);
     }
 
@@ -149,8 +156,24 @@ impl Channel {
     pub fn tell_space(&mut self, slot: u32, generation: u16) {
         if self.push(ChannelEntry::Space { slot, generation }) {
             self.end.wake_peer();
-        } else if !self.owing.contains(&(slot, generation)) {
-            self.owing.push((slot, generation));
+        } else if let Some(used) = self.slots.get_mut(slot as usize)
+            && !core::mem::replace(&mut used.owes_space, true)
+        {
+            self.owing.push_back((slot, generation));
+        }
+    }
+
+    /// Tells what found no room before, as far as there is some now.
+    fn tell_owed_space(&mut self) {
+        while let Some(&(slot, generation)) = self.owing.front() {
+            if !self.push(ChannelEntry::Space { slot, generation }) {
+                return;
+            }
+            self.end.wake_peer();
+            self.owing.pop_front();
+            if let Some(used) = self.slots.get_mut(slot as usize) {
+                used.owes_space = false;
+            }
         }
     }
 
@@ -242,12 +265,12 @@ impl Queue {
         stream.on_supply();
         let channel = &mut self.io.channels[at];
         channel.users += 1;
-        channel.set_use(slot, SlotUse { generation, stream: Some(place) });
+        channel.set_use(slot, SlotUse { generation, stream: Some(place), owes_space: false });
         let early: Vec<ChannelEntry> = channel.early.extract_if(.., |entry| entry.slot().0 == slot).collect();
         for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
             self.apply_entry(at, entry);
         }
-        if shared {
+        if shared || self.io.channels[at].is_distrusted {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }
@@ -321,8 +344,9 @@ impl Queue {
             std::cmp::Ordering::Equal => {}
         }
         let Some(place) = channel.stream_of(slot) else {
-            // Its stream has gone to another process since. The peer waits for nobody here: it is to go on by the engine.
-            if matches!(entry, ChannelEntry::Want { .. }) {
+            // Its stream has gone to another process since. The peer waits for nobody here: it is to go on by the engine. Nobody
+            // waits in a slot of which the engine never told.
+            if matches!(entry, ChannelEntry::Want { .. }) && generation != 0 {
                 channel.tell_space(slot, generation);
             }
             return;
@@ -392,11 +416,7 @@ impl Queue {
 
     /// Sends what found no room in the channels' rings.
     pub(crate) fn retry_channels(&mut self) {
-        for channel in &mut self.io.channels {
-            for (slot, generation) in std::mem::take(&mut channel.owing) {
-                channel.tell_space(slot, generation);
-            }
-        }
+        self.io.channels.iter_mut().for_each(|channel| channel.tell_owed_space());
     }
 }
 

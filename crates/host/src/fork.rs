@@ -7,7 +7,8 @@
 //! closes the descriptor, because another process may hold it still.
 
 use crate::epoll;
-use crate::queue::QueueSet;
+use crate::leaving::give_up_at;
+use crate::queue::{Queue, QueueSet};
 use crate::socket::{self, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
 use crate::{fd_table, signals, sys, wait};
@@ -78,7 +79,9 @@ fn share(stack: &'static Stack) {
     give_back(stack);
     // And for what began to use a channel meanwhile, or could not be given back at once: this process may not get round to it
     // before the child needs it.
-    stack.queue_sets().for_each(|set| set.drain_until(|queue| !queue.is_leaving() && !queue.has_yielding()));
+    let end = give_up_at();
+    let has_left = |queue: &Queue| !queue.is_leaving() && !queue.has_yielding();
+    stack.queue_sets().for_each(|set| set.drain_until(end, has_left));
 }
 
 fn give_back(stack: &'static Stack) {

@@ -9,7 +9,9 @@
 //!
 //! Part of [`crate::queue`], behind its lock.
 
+use crate::channel::Channel;
 use crate::queue::{Queue, QueueSet};
+use crate::send_memory::SEND_LIMIT_NEAR;
 use crate::slots::Place;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
@@ -28,6 +30,17 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 /// How often a thread that waits looks before it sleeps between two looks, and for how long then.
 const LOOKS_AT_ONCE: u32 = 32;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+
+/// Octets that a stream keeps itself so that the engine can bring more.
+const VACATED_MAX: usize = SEND_LIMIT_NEAR as usize;
+
+/// A stream that is to be given back, and cannot be yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Yielding {
+    place: Place,
+    /// How long the engine may take to bring what comes first.
+    until: Duration,
+}
 
 /// The streams of one channel that are owed octets.
 #[derive(Debug, Default)]
@@ -69,16 +82,20 @@ impl Stack {
     }
 }
 
+/// When a wait that begins now is over whatever comes; after the last moment of those that may be reset for it.
+pub(crate) fn give_up_at() -> Duration {
+    sys::now() + GIVEN_BACK_WITHIN + GIVEN_BACK_WITHIN / 4
+}
+
 impl QueueSet {
     /// Waits, without the lock, until nothing that leaves a channel is owed octets. Ends soon after
     /// [`LAST_ENTRY_WITHIN`], because then the channels of those that are owed some are reset.
     pub(crate) fn wait_until_left(&self) {
-        self.drain_until(|queue| !queue.is_leaving());
+        self.drain_until(give_up_at(), |queue| !queue.is_leaving());
     }
 
-    /// Waits, without the lock, until `done` says so of what the drains have brought, for no longer than [`GIVEN_BACK_WITHIN`].
-    pub(crate) fn drain_until(&self, mut done: impl FnMut(&Queue) -> bool) {
-        let mut end = None;
+    /// Waits, without the lock, until `done` says so of what the drains have brought, or until `end`.
+    pub(crate) fn drain_until(&self, end: Duration, mut done: impl FnMut(&Queue) -> bool) {
         for look in 0_u32.. {
             let mut queue = self.lock();
             queue.drain();
@@ -91,8 +108,7 @@ impl QueueSet {
                 continue;
             }
             // Whoever is waited for may need this very core.
-            let now = sys::now();
-            if now >= *end.get_or_insert(now + GIVEN_BACK_WITHIN) {
+            if sys::now() >= end {
                 return;
             }
             std::thread::sleep(BETWEEN_LOOKS);
@@ -156,21 +172,32 @@ impl Queue {
     /// let go of its descriptor meanwhile, because the octets here are those of whoever has another.
     pub(crate) fn relinquish(&mut self, place: Place) {
         let is_done = self.try_to_relinquish(place);
-        let was_listed = self.is_yielding(place);
-        match (is_done, was_listed) {
-            (true, true) => self.yielding.retain(|listed| *listed != place),
-            (false, false) => self.yielding.push(place),
-            _ => {}
+        let Some(stream) = self.streams.get_mut(place) else { return };
+        // One that was listed and is done leaves the list with the next look at it.
+        let was_listed = std::mem::replace(&mut stream.yields, !is_done);
+        if !is_done && !was_listed {
+            let is_distrusted = self.channel_of(place).is_some_and(|channel| channel.is_distrusted);
+            let within = if is_distrusted { Duration::ZERO } else { GIVEN_BACK_WITHIN };
+            self.yielding.push(Yielding { place, until: sys::now() + within });
         }
-        let nobodys = |stream: &Stream| stream.socket.is_none() && !stream.waits_in_listener;
-        if is_done && self.streams.get(place).is_some_and(nobodys) {
+        self.let_go_if_nobodys(place, is_done);
+    }
+
+    fn let_go_if_nobodys(&mut self, place: Place, is_done: bool) {
+        let is_nobodys = |stream: &Stream| stream.socket.is_none() && !stream.waits_in_listener;
+        if is_done && self.streams.get(place).is_some_and(is_nobodys) {
             self.orphan(place);
         }
     }
 
+    fn channel_of(&mut self, place: Place) -> Option<&mut Channel> {
+        let id = self.streams.get(place)?.direct.as_ref()?.channel;
+        self.io.channel(id)
+    }
+
     /// Whether a stream is to be given back as soon as it can be.
     pub(crate) fn is_yielding(&self, place: Place) -> bool {
-        self.yielding.contains(&place)
+        self.streams.get(place).is_some_and(|stream| stream.yields)
     }
 
     /// Whether any is.
@@ -178,11 +205,35 @@ impl Queue {
         !self.yielding.is_empty()
     }
 
-    /// Tries again to give back what is to be.
+    /// Tries again to give back what is to be. One that has waited long enough for octets of which its peer has said that the
+    /// engine brings them is reset, and no connection uses that channel any more.
     pub(crate) fn retry_yields(&mut self) {
-        for place in self.yielding.clone() {
-            self.relinquish(place);
+        if self.yielding.is_empty() {
+            return;
         }
+        let now = sys::now();
+        for Yielding { place, until } in std::mem::take(&mut self.yielding) {
+            if !self.is_yielding(place) {
+                continue;
+            }
+            let mut is_done = self.try_to_relinquish(place);
+            if !is_done && until <= now && self.is_holding(place) {
+                self.channel_of(place).into_iter().for_each(|channel| channel.is_distrusted = true);
+                self.reset_stream(place);
+                is_done = true;
+            }
+            if is_done {
+                self.streams.get_mut(place).into_iter().for_each(|stream| stream.yields = false);
+                self.let_go_if_nobodys(place, true);
+            } else {
+                self.yielding.push(Yielding { place, until });
+            }
+        }
+    }
+
+    fn is_holding(&self, place: Place) -> bool {
+        let direct = self.streams.get(place).and_then(|stream| stream.direct.as_ref());
+        direct.is_some_and(|direct| direct.is_holding())
     }
 
     /// `false`: not yet.
@@ -197,7 +248,9 @@ impl Queue {
         // Octets that come before some of those in the channel may still be the engine's, and it brings them only while its
         // window has room, which a program that does not read never makes.
         let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
-        if is_holding && stream.vacate_window(&mut self.io, place).is_ok() {
+        // No more than its peer can have sent by the engine: beyond, there is no end to it.
+        let may_vacate = is_holding && stream.unread() < VACATED_MAX;
+        if may_vacate && stream.vacate_window(&mut self.io, place).is_ok() {
             self.io.ring();
         }
         if is_holding || !has_left {

@@ -4,6 +4,7 @@
 //! lock; threads that wait ([`crate::wait`], [`crate::epoll`], [`crate::poll`]) drain it. A stream belongs to the
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
+use crate::leaving::Yielding;
 use crate::lock::{Guard, Lock};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
@@ -127,7 +128,7 @@ pub struct Queue {
     /// Streams that wait for send memory or for room in `snd`.
     starved: Vec<Place>,
     /// Streams to be given back to the engine as soon as they can be.
-    pub(crate) yielding: Vec<Place>,
+    pub(crate) yielding: Vec<Yielding>,
     /// Operations since the last drain that did without one.
     undrained: u32,
     drains: u32,
@@ -185,7 +186,7 @@ impl Queue {
         let Some(stream) = self.streams.get_mut(place) else { return };
         stream.socket = None;
         let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
-        let is_held = (in_channel || self.yielding.contains(&place)) && !self.io.stack.is_foreign();
+        let is_held = (in_channel || stream.yields) && !self.io.stack.is_foreign();
         if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
             self.remove_stream(place);
         }

@@ -340,3 +340,19 @@ pub fn memory_of(file: &Fd, len: usize) -> Result<Vec<u8>, Errno> {
     }
     Ok(octets)
 }
+
+/// Whether the kernel's descriptor has O_NONBLOCK.
+pub fn is_nonblocking(fd: RawFd) -> bool {
+    rustix::fs::fcntl_getfl(borrow(fd)).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// Sets or clears the kernel descriptor's O_NONBLOCK when it is not already so.
+pub fn set_nonblocking(fd: RawFd, on: bool) {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(borrow(fd))
+        && flags.contains(rustix::fs::OFlags::NONBLOCK) != on
+    {
+        let mut wanted = flags;
+        wanted.set(rustix::fs::OFlags::NONBLOCK, on);
+        let _ = rustix::fs::fcntl_setfl(borrow(fd), wanted);
+    }
+}

@@ -446,22 +446,34 @@ fn a_flow_is_given_up_by_a_program_that_closes_it_before_the_engine_has_brought_
     assert_eq!(engine.relinquished(), [(flow.raw(), b"first then ".to_vec())]);
 }
 
-/// The same when that takes longer than a close waits.
+/// A peer that says of octets that the engine brings them, and never gave them to it.
 #[test]
-fn a_flow_is_given_up_long_after_its_program_has_closed_it() {
+fn a_peer_whose_first_octets_never_come_is_waited_for_once_and_uses_no_channel_any_more() {
     let engine = Engine::attached();
     let c = engine.connected();
     let other = engine.connected();
     let mut peer = Peer::direct(&engine, &c);
-    peer.begin(5);
+    peer.begin(1 << 62);
     peer.send(b" then ");
-    c.socket.mark_shared(c.fd);
-    let (flow, queue_set) = (c.flow, c.queue_set);
-    c.close();
+    toe::fork::before_child();
     assert_eq!(engine.relinquished(), []);
-    engine.data(queue_set, flow, b"first");
+    assert_eq!(c.recv(1), Err(Errno::ECONNRESET));
+    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: true });
+    let (flow, channel, slot) = (other.flow, CHANNEL, SLOT + 1);
+    engine.post(other.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
     other.ready();
-    assert_eq!(engine.relinquished(), [(flow.raw(), b"first then ".to_vec())]);
+    assert!(peer.end.memory().is_frozen(slot, Side::Zero) && peer.end.memory().is_frozen(slot, Side::One));
+}
+
+/// It may ask in slots of which the engine never told, and take no answers.
+#[test]
+fn room_is_told_only_where_somebody_can_wait_for_it() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    (SLOT + 1..SLOT + 9).for_each(|slot| peer.push(ChannelEntry::Want { slot, generation: 0 }));
+    c.ready();
+    assert_eq!(peer.next(), None);
 }
 
 #[test]

@@ -412,7 +412,7 @@ fn by_engine(
             return Attempt::Refused(reason_of(error, remote.addr), error);
         }
     };
-    let nonblocking = is_nonblocking(fd);
+    let nonblocking = sys::is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
     let twin = match take_over(fd, copy, anchor, socket, (state, on)) {
@@ -559,22 +559,6 @@ fn reopen(fd: c_int) -> Result<(), Errno> {
     }
     why::set_reason(fd, On::Kernel, Reason::Undecided);
     Ok(())
-}
-
-/// Whether the kernel's descriptor has O_NONBLOCK.
-pub fn is_nonblocking(fd: c_int) -> bool {
-    rustix::fs::fcntl_getfl(sys::borrow(fd)).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
-}
-
-/// Sets or clears the kernel descriptor's O_NONBLOCK when it is not already so.
-pub fn set_kernel_nonblocking(fd: c_int, on: bool) {
-    if let Ok(flags) = rustix::fs::fcntl_getfl(sys::borrow(fd))
-        && flags.contains(rustix::fs::OFlags::NONBLOCK) != on
-    {
-        let mut wanted = flags;
-        wanted.set(rustix::fs::OFlags::NONBLOCK, on);
-        let _ = rustix::fs::fcntl_setfl(sys::borrow(fd), wanted);
-    }
 }
 
 /// Sets on the engine's socket what the program had set on the twin.

@@ -449,7 +449,7 @@ mod tests {
         let fd = listener.as_raw_fd();
         assert!(!wants_nonblocking(fd));
         hold_nonblocking(fd, false);
-        assert!(!wants_nonblocking(fd) && crate::connect::is_nonblocking(fd));
+        assert!(!wants_nonblocking(fd) && sys::is_nonblocking(fd));
         hold_nonblocking(fd, true);
         assert!(wants_nonblocking(fd));
         assert_eq!(backlog_now(fd), 4096.min(backlog_now(fd)));

@@ -64,7 +64,6 @@ const KEPT_MAX: usize = 1 << 15;
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     until: Instant,
-    scope: Scope,
     local: Endpoint,
     kind: Sharing,
 }
@@ -74,8 +73,9 @@ struct Kept {
 pub struct InUse {
     by_port: HashMap<(Scope, u16), Port>,
     elsewhere: HashMap<(Scope, Endpoint), Counts>,
-    /// The first to be given up first.
-    kept: VecDeque<Kept>,
+    /// By namespace, the first to be given up first. They end with the namespace, whose number is another one's then.
+    kept: HashMap<Scope, VecDeque<Kept>>,
+    kept_len: usize,
 }
 
 impl Port {
@@ -125,25 +125,38 @@ impl InUse {
         kind: Sharing,
         user: UserIdx,
     ) {
-        self.forget_kept(now);
-        if self.kept.len() >= KEPT_MAX {
-            self.give_up_oldest();
+        self.forget_kept(now, scope);
+        if self.kept_len >= KEPT_MAX && !self.give_up_oldest(scope, |_| true) {
+            // Other namespaces have them all.
+            return;
         }
         self.add(scope, local, kind, user);
-        self.kept.push_back(Kept { until, scope, local, kind });
+        self.kept.entry(scope).or_default().push_back(Kept { until, local, kind });
+        self.kept_len += 1;
     }
 
-    /// Gives up what was kept until now.
-    pub fn forget_kept(&mut self, now: Instant) {
-        while self.kept.front().is_some_and(|kept| kept.until <= now) {
-            self.give_up_oldest();
-        }
+    /// Gives up what was kept until now in a namespace.
+    pub fn forget_kept(&mut self, now: Instant, scope: Scope) {
+        while self.give_up_oldest(scope, |kept| kept.until <= now) {}
     }
 
-    fn give_up_oldest(&mut self) {
-        if let Some(Kept { scope, local, kind, .. }) = self.kept.pop_front() {
-            self.remove(scope, local, kind);
+    /// Nothing is of the namespace any more: who has its number next is another one.
+    pub fn forget_scope(&mut self, scope: Scope) {
+        while self.give_up_oldest(scope, |_| true) {}
+    }
+
+    fn give_up_oldest(&mut self, scope: Scope, may_go: impl FnOnce(&Kept) -> bool) -> bool {
+        let Entry::Occupied(mut of_scope) = self.kept.entry(scope) else { return false };
+        if !of_scope.get().front().is_some_and(may_go) {
+            return false;
         }
+        let Some(Kept { local, kind, .. }) = of_scope.get_mut().pop_front() else { return false };
+        if of_scope.get().is_empty() {
+            of_scope.remove();
+        }
+        self.kept_len -= 1;
+        self.remove(scope, local, kind);
+        true
     }
 
     /// Whether connections are in the way of a socket of this kind and user that is to be bound there.
@@ -165,12 +178,14 @@ impl InUse {
 
     /// Forgets all; what was kept of connections that are over stays.
     pub fn clear(&mut self) {
-        let kept = core::mem::take(&mut self.kept);
+        let (kept, kept_len) = (core::mem::take(&mut self.kept), self.kept_len);
         *self = InUse::default();
-        for Kept { scope, local, kind, .. } in &kept {
+        for (scope, Kept { local, kind, .. }) in
+            kept.iter().flat_map(|(s, all)| all.iter().map(move |k| (s, k)))
+        {
             self.add(*scope, *local, *kind, UserIdx::NOBODY);
         }
-        self.kept = kept;
+        (self.kept, self.kept_len) = (kept, kept_len);
     }
 
     /// Connections counted.
@@ -236,9 +251,9 @@ mod tests {
         let (one, at_ms) = (at([127, 0, 0, 1]), |ms: u64| Instant::from_micros(ms * 1000));
         in_use.keep((at_ms(0), at_ms(60)), (HERE, one), PLAIN, ME);
         in_use.clear();
-        in_use.forget_kept(at_ms(59));
+        in_use.forget_kept(at_ms(59), HERE);
         assert!(refuses(&in_use, one, PLAIN));
-        in_use.forget_kept(at_ms(60));
+        in_use.forget_kept(at_ms(60), HERE);
         assert!(!refuses(&in_use, one, PLAIN) && in_use.is_empty());
         for port in 0..=KEPT_MAX {
             let local = Endpoint { port: port as u16, ..one };
@@ -246,6 +261,21 @@ mod tests {
         }
         assert_eq!(in_use.len(), KEPT_MAX);
         assert!(!refuses(&in_use, Endpoint { port: 0, ..one }, PLAIN), "the oldest");
+    }
+
+    #[test]
+    fn names_that_are_kept_end_with_their_namespace_and_crowd_out_only_their_own() {
+        let mut in_use = InUse::default();
+        let (now, until, there) = (Instant::ZERO, Instant::from_micros(1), Scope(1));
+        let port = |port: usize| Endpoint { port: port as u16, ..at([127, 0, 0, 1]) };
+        in_use.keep((now, until), (HERE, port(1)), PLAIN, ME);
+        for n in 0..KEPT_MAX {
+            in_use.keep((now, until), (there, port(n)), PLAIN, OTHER);
+        }
+        assert!(refuses(&in_use, port(1), PLAIN), "another namespace has as many as there may be");
+        in_use.forget_scope(there);
+        assert!(!in_use.refuses(there, (port(5), false), PLAIN, ME));
+        assert_eq!(in_use.len(), 1);
     }
 
     #[test]

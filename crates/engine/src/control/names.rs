@@ -32,6 +32,7 @@
 use crate::control::in_use::InUse;
 use crate::control::listen::ListenerIdx;
 use crate::control::scopes::Scopes;
+use crate::flow::key::Scope;
 use crate::work::Sharing;
 use std::collections::HashMap;
 use toe_abi::errno::Errno;
@@ -137,6 +138,13 @@ impl Names {
     /// Of an engine whose links are in this namespace.
     pub fn new(own: NetNs) -> Names {
         Names { scopes: Scopes::new(own), rests: Rests::default(), in_use: InUse::default() }
+    }
+
+    /// One user less of a namespace; with the last one its names go.
+    pub fn leave(&mut self, scope: Scope) {
+        if self.scopes.release(scope) {
+            self.in_use.forget_scope(scope);
+        }
     }
 }
 

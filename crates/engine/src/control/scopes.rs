@@ -60,16 +60,19 @@ impl Scopes {
         }
     }
 
-    /// One user less; the number of the last one's is free.
-    pub fn release(&mut self, scope: Scope) {
-        let Some(entry) = self.entry(scope) else { return };
+    /// One user less; the number of the last one's is free. `true`: it was the last one.
+    #[must_use = "what is known by the number must be forgotten with it"]
+    pub fn release(&mut self, scope: Scope) -> bool {
+        let Some(entry) = self.entry(scope) else { return false };
         entry.users -= 1;
-        if entry.users == 0 {
+        let was_last = entry.users == 0;
+        if was_last {
             let netns = entry.netns;
             self.by_netns.remove(&netns);
             self.entries[usize::from(scope.0) - 1] = None;
             self.free.push(scope);
         }
+        was_last
     }
 
     pub fn netns(&self, scope: Scope) -> NetNs {
@@ -105,11 +108,11 @@ mod tests {
         assert_eq!(scopes.enter(NetNs(8)), Some(one));
         assert!(one != other && !one.is_own());
         assert_eq!((scopes.netns(one), scopes.netns(Scope::OWN)), (NetNs(8), NetNs(7)));
-        scopes.release(one);
+        assert!(!scopes.release(one));
         assert_eq!(scopes.enter(NetNs(10)), Some(Scope(3)), "somebody is there still");
-        scopes.release(one);
+        assert!(scopes.release(one));
         assert_eq!(scopes.enter(NetNs(11)), Some(one));
-        scopes.release(Scope::OWN);
+        assert!(!scopes.release(Scope::OWN));
         assert_eq!(scopes.len(), 3);
     }
 
@@ -119,7 +122,7 @@ mod tests {
         let all: Vec<_> = (1..=SCOPES_MAX as u64).filter_map(|n| scopes.enter(NetNs(n))).collect();
         assert_eq!(all.len(), SCOPES_MAX);
         assert_eq!(scopes.enter(NetNs(u64::MAX)), None);
-        scopes.release(all[5]);
+        assert!(scopes.release(all[5]));
         assert_eq!(scopes.enter(NetNs(u64::MAX)), Some(all[5]));
     }
 }

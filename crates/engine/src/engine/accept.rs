@@ -526,11 +526,14 @@ impl Engine {
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
-            if let Some(record) = self.sessions.get_mut(owner.session) {
+            let record = self.sessions.get_mut(owner.session);
+            // Most of its memory is out of reach until pages of it have been given back.
+            let is_trimmed = record.as_ref().is_some_and(|record| record.arena.trimmed_from().is_some());
+            if let Some(record) = record {
                 record.flows.remove(owner.flow_id);
             }
             self.after(idx);
-            return Err(Errno::ENOMEM);
+            return Err(if is_trimmed { Errno::EAGAIN } else { Errno::ENOMEM });
         }
         if !old.is_nobody() {
             self.return_send_memory(idx);

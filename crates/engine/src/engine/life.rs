@@ -284,7 +284,7 @@ impl Engine {
         flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
-        self.names.scopes.release(flow.conn.key.scope);
+        self.names.leave(flow.conn.key.scope);
         let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
@@ -519,7 +519,7 @@ impl Engine {
         if self.session_drained(session)
             && let Some(record) = self.sessions.forget(session)
         {
-            self.names.scopes.release(record.scope);
+            self.names.leave(record.scope);
         }
     }
 

@@ -294,7 +294,7 @@ impl Engine {
         let scope = self.names.scopes.enter(cred.netns)?;
         let opened = self.sessions.open(cred, scope, layout);
         if opened.is_err() {
-            self.names.scopes.release(scope);
+            self.names.leave(scope);
         }
         opened.ok()
     }

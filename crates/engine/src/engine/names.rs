@@ -69,8 +69,8 @@ impl Engine {
         session: SessionId,
         args: &ListenArgs,
     ) -> Result<(), Errno> {
-        self.names.in_use.forget_kept(now);
         let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        self.names.in_use.forget_kept(now, record.scope);
         let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
         let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
         let name = (local, args.flags & LISTEN_V6_ONLY != 0);
@@ -151,7 +151,7 @@ impl Engine {
         for (identity, anchor) in listener.rests() {
             self.names.rests.remove(identity, Rest::Listener(idx, anchor));
         }
-        self.names.scopes.release(listener.scope);
+        self.names.leave(listener.scope);
         if listener.is_steered {
             self.stop_steering_listener(listener.local);
         }

@@ -123,7 +123,8 @@ impl Channels {
             Some(fresh)
         })?;
         let record = channel.slots.get_mut(slot as usize)?;
-        record.generation = record.generation.wrapping_add(1);
+        // 0 is that of a slot that was never used.
+        record.generation = record.generation.wrapping_add(1).max(1);
         record.held = [true; 2];
         Some((slot, record.generation))
     }

@@ -299,17 +299,15 @@ impl Socket {
         {
             return Err(AcceptError::KernelReady);
         }
-        let (at, place) = if how.dont_wait || self.nonblocking() {
+        if how.dont_wait || self.nonblocking() {
             settled?;
-            match self.look_for_one(turn, how.twin.is_some())? {
-                Found::Stream(found) => found,
-                Found::Asked => self.wait_for_answer(turn, how.twin.is_some())?,
-                Found::Nothing => return Err(Errno::EAGAIN.into()),
-            }
-        } else {
-            self.wait_for_connection(turn, polled)?
-        };
-        at.take_in(self, place, how).map_err(AcceptError::from)
+            return match self.look_for_one(turn, how.twin.is_some())? {
+                Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
+                Found::Asked => Ok(self.wait_for_answer(turn, how)?),
+                Found::Nothing => Err(Errno::EAGAIN.into()),
+            };
+        }
+        self.wait_for_connection(turn, polled, how)
     }
 
     /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
@@ -362,7 +360,7 @@ impl Socket {
     }
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
-    fn wait_for_answer(&'static self, turn: u32, with_twin: bool) -> Result<(&'static Socket, Place), Errno> {
+    fn wait_for_answer(&'static self, turn: u32, how: AcceptHow<'_>) -> Result<Accepted, Errno> {
         let deadline = sys::now() + ANSWER;
         loop {
             let on = BlockOn {
@@ -373,8 +371,9 @@ impl Socket {
                 twin_ready: None,
                 restartable: false,
             };
-            let outcome = block_on(on, &mut || match self.look_for_one(turn, with_twin)? {
-                Found::Stream(found) => Ok(Some(found)),
+            let outcome = block_on(on, &mut || match self.look_for_one(turn, how.twin.is_some())? {
+                // While the wait goes on: with its end the listener may end, if another thread has closed it.
+                Found::Stream((at, place)) => at.take_in(self, place, how).map(Some),
                 Found::Asked => Ok(None),
                 Found::Nothing => Err(Errno::EAGAIN),
             });
@@ -389,7 +388,8 @@ impl Socket {
         &'static self,
         turn: u32,
         twin: Option<libc::pollfd>,
-    ) -> Result<(&'static Socket, Place), AcceptError> {
+        how: AcceptHow<'_>,
+    ) -> Result<Accepted, AcceptError> {
         let has_twin = twin.is_some();
         let seen = std::cell::Cell::new(false);
         let on = BlockOn {
@@ -401,8 +401,9 @@ impl Socket {
             restartable: true,
         };
         let outcome = block_on(on, &mut || {
-            if let Found::Stream(found) = self.look_for_one(turn, has_twin)? {
-                return Ok(Some(Some(found)));
+            if let Found::Stream((at, place)) = self.look_for_one(turn, has_twin)? {
+                // As above.
+                return Ok(Some(Some(at.take_in(self, place, how)?)));
             }
             Ok(seen.get().then_some(None))
         })?;

@@ -3,6 +3,7 @@
 
 use super::stream::Link;
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
+use crate::leaving::give_up_at;
 use crate::queue::Queue;
 use crate::slots::Place;
 use crate::{fd_table, fork};
@@ -55,7 +56,7 @@ impl Socket {
         drop(queue);
         // What the engine has to say first, and what it still brings, comes with the drains.
         if let Some(home) = self.home() {
-            home.drain_until(|queue| !queue.is_yielding(place));
+            home.drain_until(give_up_at(), |queue| !queue.is_yielding(place));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::open::{forget, is_known, is_new};
 use super::{listener, stream};
-use crate::connect::{keep_on_kernel, set_kernel_nonblocking};
+use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking};
 use crate::socket_state::{self, State};
@@ -221,7 +221,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         (libc::FIONBIO, Some(on)) => {
             socket.set_nonblocking(*on != 0);
             guarded((), || match stream(fd) {
-                Some(_) => set_kernel_nonblocking(fd, *on != 0),
+                Some(_) => sys::set_nonblocking(fd, *on != 0),
                 None => hold_nonblocking(fd, *on != 0),
             });
             return 0;

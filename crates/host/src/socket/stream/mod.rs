@@ -111,6 +111,8 @@ pub struct Stream {
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
+    /// It is to be given back to the engine as soon as it can be: it is in [`crate::queue::Queue`]'s list of those.
+    pub yields: bool,
     /// Octets read for which the engine has no credit yet.
     pub credit_owed: u32,
     /// Octets credited since a sleeping engine was last woken for them.
@@ -156,6 +158,7 @@ impl Stream {
             engine_arrived: 0,
             engine_sent: 0,
             direct: None,
+            yields: false,
             credit_owed: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
