@@ -100,11 +100,17 @@ fn mounted_nowhere() -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     // Nobody but the engine's user comes in this way; hosts are handed a descriptor of what is theirs.
     rustix::mount::fsconfig_set_string(context.as_fd(), "mode", "0700")?;
+    // Directories take none of it. A container's root may write files here, which are nobody's to pay for.
+    rustix::mount::fsconfig_set_string(context.as_fd(), "size", "64k")?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let mount = rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    // The same root may put a symbolic link in a home's place: it leads this engine nowhere. (Linux 5.14.)
+    let closed = attributes | MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
+    let mount =
+        |attributes| rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes);
+    let mount = mount(closed).or_else(|_| mount(attributes))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(&mount, ".", flags, Mode::empty())
 }

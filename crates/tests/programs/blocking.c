@@ -234,6 +234,26 @@ static void closed_while_another_waits(void)
 	close(ends[1]);
 }
 
+static void a_listener_closed_while_another_accepts(void)
+{
+	struct sockaddr_in own = place;
+	socklen_t len = sizeof own;
+	own.sin_port = 0;
+	int other = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(bind(other, (struct sockaddr *)&own, sizeof own) == 0 && listen(other, 5) == 0);
+	MUST(getsockname(other, (struct sockaddr *)&own, &len) == 0);
+	struct call call;
+	pthread_t thread = begin(&call, other, ACCEPT);
+	MUST(close(other) == 0);
+	int end = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(connect(end, (struct sockaddr *)&own, sizeof own) == 0);
+	pthread_join(thread, NULL);
+	MUST(call.result >= 0);
+	MUST(write(end, "through", 7) == 7 && read(call.result, big, 100) == 7);
+	close(end);
+	close(call.result);
+}
+
 static sem_t handled;
 
 static void on_signal(int number)
@@ -409,6 +429,7 @@ int main(int count, char **words)
 	    {"not cancelled", not_cancelled_while_it_does_not_let_itself},
 	    {"shut", shut_while_another_waits},
 	    {"closed", closed_while_another_waits},
+	    {"closed in accept", a_listener_closed_while_another_accepts},
 	    {"splice", a_handler_in_splice},
 	    {"thrown away", thrown_away},
 	    {"bound", bound_by_the_c_library},
