@@ -6,7 +6,7 @@ use crate::poller::Poller;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -148,6 +148,31 @@ fn one_that_another_process_has_shown_cannot_be_ended_by_its_first_session() {
 }
 
 /// What the daemon does with anchors in doubt.
+/// Root of a container can rename what is in his room, and put a link in its place.
+#[test]
+fn a_link_in_the_place_of_a_home_leads_nowhere() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Who may not mount has no rooms: SECURITY.md.
+    }
+    let mut world = World::new(0..4);
+    let elsewhere = Thread::of(&world.anchors, USER + 1).keeper.make_home().expect("another user's home");
+    let elsewhere = format!("/proc/self/fd/{}", elsewhere.dir.as_raw_fd());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let room = rustix::fs::openat(&world.home.dir, "..", flags, Mode::empty()).expect("the room");
+    let name = world.home.id.to_string();
+    rustix::fs::renameat(&room, &*name, &room, "moved").expect("renamed");
+    rustix::fs::symlinkat(&elsewhere, &room, &*name).expect("a link");
+    let made = world.thread.keeper.make_anchors(world.home.id, AnchorHandle(100), 4);
+    assert_eq!(made.identities.len(), 0);
+    assert_eq!(std::fs::read_dir(&elsewhere).expect("a directory").count(), 0);
+    let file = OFlags::CREATE | OFlags::WRONLY;
+    let file = rustix::fs::openat(&room, "file", file, Mode::RUSR | Mode::WUSR).expect("a file");
+    let too_much = rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1 << 20)
+    });
+    assert_eq!(too_much, Err(Errno::NOSPC), "nobody pays for it");
+}
+
 fn look_after_all(world: &mut World, stands: impl Fn(AnchorHandle) -> bool) {
     while let Some(handle) = world.anchors.next_doubtful() {
         if stands(handle) {
