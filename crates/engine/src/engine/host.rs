@@ -520,6 +520,7 @@ fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
 }
 
 fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOption, value: u32) {
+    let is_local = flow.is_local();
     let options = &mut flow.options;
     match option {
         FlowOption::NoDelay => options.no_delay = value != 0,
@@ -533,7 +534,11 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
             // What was offered stays offered; a larger one comes as it is earned.
-            flow.receive.window_max = flow.receive.window_max.min(options.receive_window_limit);
+            // Nor is it less than a segment: a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its
+            // timer with each.
+            let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.snd.mss) };
+            let limit = options.receive_window_limit.max(segment);
+            flow.receive.window_max = flow.receive.window_max.min(limit);
             // A channel's octets wait in memory that only their sender bounds.
             flow.conn.no_direct |= options.receive_window_limit < RECEIVE_WINDOW_INITIAL;
         }

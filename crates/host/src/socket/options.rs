@@ -140,7 +140,7 @@ impl Settings {
         if let Some(value) = self.receive_window {
             let offered = window_of(value);
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
-            stream.set_window(value);
+            stream.set_window(offered);
         }
         if let Some(number) = self.congestion {
             io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });
@@ -263,7 +263,7 @@ impl Socket {
                 let window = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
                 let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
                 self.settings.lock().receive_window = Some(window);
-                self.with_stream(|_, stream, _| stream.set_window(window));
+                self.with_stream(|_, stream, _| stream.set_window(window_of(window)));
                 self.tell_engine(level, FlowOption::ReceiveWindowMax, window_of(window));
                 if window_of(window) < RECEIVE_WINDOW_INITIAL {
                     self.leave_channel();
