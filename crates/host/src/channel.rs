@@ -57,7 +57,7 @@ pub struct Channel {
     early: Vec<ChannelEntry>,
     /// Streams with memory that the peer may have read meanwhile.
     lent: VecDeque<Place>,
-    /// Uses of slots whose `Space` found the ring full, each once.
+    /// Uses of slots whose `Space` found the ring full.
     owing: VecDeque<(u32, u16)>,
     wake_fd: RawFd,
     users: u32,
@@ -152,11 +152,13 @@ impl Channel {
         }
     }
 
-    /// Tells the peer that what it sent in that use of a slot has been read; when the ring is full, later.
+    /// Tells the peer that what it sent in that use of a slot has been read; when the ring is full, later. One that is owed as many
+    /// as there are slots takes none, and is owed no more.
     pub fn tell_space(&mut self, slot: u32, generation: u16) {
         if self.push(ChannelEntry::Space { slot, generation }) {
             self.end.wake_peer();
-        } else if let Some(used) = self.slots.get_mut(slot as usize)
+        } else if self.owing.len() < SLOTS_MAX as usize
+            && let Some(used) = self.slots.get_mut(slot as usize)
             && !core::mem::replace(&mut used.owes_space, true)
         {
             self.owing.push_back((slot, generation));

@@ -7,6 +7,10 @@
 //! late has broken the contract: all connections over the channel are reset at once, so that a call waits once however
 //! many there are.
 //!
+//! A stream that is given back may also lack octets that come before the channel's and that the engine still brings, if its
+//! peer has told the truth. It is noted in [`Queue`] ([`Yielding`]), every drain tries again, and who must have it done waits
+//! in the same way. One that waits too long is reset, and no connection uses that channel any more.
+//!
 //! Part of [`crate::queue`], behind its lock.
 
 use crate::channel::Channel;

@@ -147,7 +147,6 @@ fn one_that_another_process_has_shown_cannot_be_ended_by_its_first_session() {
     assert!(world.anchors.is_empty());
 }
 
-/// What the daemon does with anchors in doubt.
 /// Root of a container can rename what is in his room, and put a link in its place.
 #[test]
 fn a_link_in_the_place_of_a_home_leads_nowhere() {
@@ -173,6 +172,7 @@ fn a_link_in_the_place_of_a_home_leads_nowhere() {
     assert_eq!(too_much, Err(Errno::NOSPC), "nobody pays for it");
 }
 
+/// What the daemon does with anchors in doubt.
 fn look_after_all(world: &mut World, stands: impl Fn(AnchorHandle) -> bool) {
     while let Some(handle) = world.anchors.next_doubtful() {
         if stands(handle) {

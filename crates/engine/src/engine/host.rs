@@ -533,9 +533,8 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
-            // What was offered stays offered; a larger one comes as it is earned.
-            // Nor is it less than a segment: a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its
-            // timer with each.
+            // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
+            // each time. What was offered stays offered; a larger window comes as it is earned.
             let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.snd.mss) };
             let limit = options.receive_window_limit.max(segment);
             flow.receive.window_max = flow.receive.window_max.min(limit);
