@@ -369,21 +369,6 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_was_just_killed_is_waited_for() {
-        let dir = TempDir::new();
-        let (lock, pid) = (dir.path().join("a.lock"), dir.path().join("a.pid"));
-        // The lock goes with the child, which has not ended when the name is asked for.
-        let held = File::create(&lock).expect("a file");
-        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).expect("free");
-        let mut child = std::process::Command::new("sleep").arg("1000").stdin(held).spawn().expect("sleep");
-        fs::write(&pid, child.id().to_string()).expect("a file");
-        EngineName::take(dir.path(), "a", false).expect_err("it lives");
-        child.kill().expect("killed");
-        EngineName::take(dir.path(), "a", false).expect("it is gone, though nobody has waited for it");
-        child.wait().expect("waited for");
-    }
-
-    #[test]
     fn what_a_dead_engine_left_is_replaced() {
         let dir = TempDir::new();
         for file in ["a.lock", "a.sock", "a.pid"] {
