@@ -2,98 +2,17 @@
 
 mod fake;
 
-use fake::{Connection, Engine, until};
+use fake::peer::{CHANNEL, GENERATION, Peer, SLOT};
+use fake::{Engine, until};
 use toe::socket::Shutdown;
 use toe_abi::channel::{ALL_READ, ChannelEntry, ChannelLayout, Side};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
-use toe_ring::ChannelEnd;
 
-const CHANNEL: ChannelId = ChannelId(7);
-const SLOT: u32 = 3;
-const GENERATION: u16 = 1;
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
-
-/// The other session's end, used by hand.
-struct Peer {
-    end: ChannelEnd,
-    /// Where its next octets go.
-    at: u64,
-}
-
-impl Peer {
-    /// Makes a channel with the process under test, which has accepted it when this returns.
-    fn new(engine: &Engine, c: &Connection) -> Peer {
-        let end = engine.offer_channel(CHANNEL);
-        c.ready();
-        assert_eq!(engine.command().1, Command::ChannelReady { channel: CHANNEL });
-        Peer { end, at: ChannelLayout::data(Side::One) }
-    }
-
-    /// The same, and lets the connection use it.
-    fn direct(engine: &Engine, c: &Connection) -> Peer {
-        let peer = Peer::new(engine, c);
-        peer.tell(engine, c);
-        peer
-    }
-
-    fn tell(&self, engine: &Engine, c: &Connection) {
-        self.tell_only(engine, c);
-        c.ready();
-    }
-
-    fn tell_only(&self, engine: &Engine, c: &Connection) {
-        let flow = c.flow;
-        engine.post(
-            c.queue_set,
-            Completion::Direct { flow, channel: CHANNEL, slot: SLOT, generation: GENERATION },
-        );
-    }
-
-    fn push(&mut self, entry: ChannelEntry) {
-        assert!(self.end.push(entry).is_ok());
-        self.end.wake_peer();
-    }
-
-    fn begin(&mut self, after: u64) {
-        self.push(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after });
-    }
-
-    fn send(&mut self, octets: &[u8]) {
-        let data = MemRange { offset: self.at, len: octets.len() as u32 };
-        self.end.memory().region().write(self.at, octets).unwrap();
-        self.at += octets.len() as u64;
-        assert!(self.end.memory().add_sent(SLOT, Side::One, data.len).is_ok());
-        self.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
-    }
-
-    fn next(&mut self) -> Option<ChannelEntry> {
-        let entry = self.end.pop().map(|entry| entry.expect("a valid entry"));
-        self.end.publish_head();
-        entry
-    }
-
-    /// Octets that came, without saying that they were read.
-    fn octets(&mut self) -> Vec<u8> {
-        let mut all = Vec::new();
-        while let Some(entry) = self.next() {
-            if let ChannelEntry::Data { data, .. } = entry {
-                assert!(self.end.is_peer_data(data));
-                let from = all.len();
-                all.resize(from + data.len as usize, 0);
-                self.end.memory().region().read(data.offset, &mut all[from..]).unwrap();
-            }
-        }
-        all
-    }
-
-    fn read_word(&self) -> u64 {
-        self.end.memory().read(SLOT, Side::Zero)
-    }
-}
 
 #[test]
 fn octets_go_through_the_channel_and_not_through_the_engine() {
@@ -283,14 +202,6 @@ fn close_with_unread_octets_is_a_reset() {
     }
 }
 
-impl Peer {
-    /// [`Peer::direct`], after an older channel of the same number may have been closed.
-    fn direct_again(engine: &Engine, c: &Connection) -> Peer {
-        c.ready();
-        Peer::direct(engine, c)
-    }
-}
-
 #[test]
 fn a_slot_is_held_until_the_peer_has_read_what_was_sent() {
     let engine = Engine::attached();
@@ -343,128 +254,6 @@ fn a_peer_that_breaks_the_contract_loses_its_connections() {
     assert_eq!(engine.command().1, Command::Close { flow, abort: true });
 }
 
-#[test]
-fn a_flow_that_is_asked_for_is_given_up_with_what_was_not_read() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    engine.data(c.queue_set, c.flow, b"engine ");
-    peer.begin(7);
-    peer.send(b"channel");
-    assert_eq!(c.recv(2), Ok(b"en".to_vec()));
-    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
-    assert_eq!(c.ready() & IN, 0);
-    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"gine channel".to_vec())]);
-    assert!(peer.end.memory().is_frozen(SLOT, Side::One));
-    assert_eq!(engine.credits().iter().map(|credit| credit.len).sum::<u32>(), 7);
-}
-
-#[test]
-fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(0);
-    peer.send(b"mine");
-    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
-    engine.carry(b"mine");
-    let flow = engine.new_flow();
-    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
-        flow: flow.raw(),
-        anchor: 0,
-        unread: 4,
-    }]);
-    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
-    c.ready();
-    assert_eq!(c.recv(2), Ok(b"mi".to_vec()));
-    engine.data(c.queue_set, flow, b" own");
-    assert_eq!(c.recv(9), Ok(b"ne own".to_vec()));
-    assert_eq!(c.recv(9), Err(Errno::EAGAIN));
-}
-
-#[test]
-fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_octets() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(5);
-    peer.send(b" then ");
-    assert_eq!(peer.end.memory().freeze(SLOT, Side::One), 6);
-    engine.data(c.queue_set, c.flow, b"firstlast");
-    assert_eq!(c.recv(99), Ok(b"first then last".to_vec()));
-}
-
-#[test]
-fn a_flow_is_given_up_only_when_what_comes_before_the_channels_octets_is_there() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(5);
-    peer.send(b" then ");
-    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
-    c.ready();
-    assert_eq!(engine.relinquished(), []);
-    engine.data(c.queue_set, c.flow, b"first");
-    c.ready();
-    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first then ".to_vec())]);
-}
-
-/// A program that does not read makes no room in the engine's window, and the engine has more that comes first.
-#[test]
-fn a_flow_that_is_to_be_given_up_needs_no_reader_to_make_room_for_what_comes_first() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    engine.data(c.queue_set, c.flow, b"first ");
-    peer.begin(11);
-    peer.send(b" then");
-    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
-    c.ready();
-    assert_eq!(engine.credits().iter().map(|credit| credit.len).sum::<u32>(), 6);
-    assert_eq!(engine.relinquished(), []);
-    engine.data(c.queue_set, c.flow, b"later");
-    c.ready();
-    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first later then".to_vec())]);
-}
-
-/// Its descriptor is another thread's or process's by then, and its program here has let go.
-#[test]
-fn a_flow_is_given_up_by_a_program_that_closes_it_before_the_engine_has_brought_all() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(5);
-    peer.send(b" then ");
-    c.socket.mark_shared(c.fd);
-    let (flow, queue_set) = (c.flow, c.queue_set);
-    std::thread::scope(|scope| {
-        let closer = scope.spawn(|| c.close());
-        until(|| peer.end.memory().is_frozen(SLOT, Side::One).then_some(()));
-        engine.data(queue_set, flow, b"first");
-        closer.join().expect("the thread that closes");
-    });
-    assert_eq!(engine.relinquished(), [(flow.raw(), b"first then ".to_vec())]);
-}
-
-/// A peer that says of octets that the engine brings them, and never gave them to it.
-#[test]
-fn a_peer_whose_first_octets_never_come_is_waited_for_once_and_uses_no_channel_any_more() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let other = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(1 << 62);
-    peer.send(b" then ");
-    toe::fork::before_child();
-    assert_eq!(engine.relinquished(), []);
-    assert_eq!(c.recv(1), Err(Errno::ECONNRESET));
-    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: true });
-    let (flow, channel, slot) = (other.flow, CHANNEL, SLOT + 1);
-    engine.post(other.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
-    other.ready();
-    assert!(peer.end.memory().is_frozen(slot, Side::Zero) && peer.end.memory().is_frozen(slot, Side::One));
-}
-
 /// It may ask in slots of which the engine never told, and take no answers.
 #[test]
 fn room_is_told_only_where_somebody_can_wait_for_it() {
@@ -474,19 +263,6 @@ fn room_is_told_only_where_somebody_can_wait_for_it() {
     (SLOT + 1..SLOT + 9).for_each(|slot| peer.push(ChannelEntry::Want { slot, generation: 0 }));
     c.ready();
     assert_eq!(peer.next(), None);
-}
-
-#[test]
-fn a_flow_of_which_nothing_is_left_is_given_up_all_the_same() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let other = engine.connected();
-    let _peer = Peer::direct(&engine, &c);
-    let flow = c.flow;
-    c.close();
-    engine.post(0, Completion::Yield { flow });
-    other.ready();
-    assert_eq!(engine.relinquished(), [(flow.raw(), vec![])]);
 }
 
 #[test]
@@ -529,37 +305,6 @@ fn a_sender_that_waited_for_the_engine_goes_on_through_the_channel() {
 }
 
 #[test]
-fn closing_a_copy_leaves_what_was_not_read_to_whoever_has_the_other() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(0);
-    peer.send(b"for the other");
-    assert_eq!(c.recv(4), Ok(b"for ".to_vec()));
-    c.socket.mark_shared(c.fd);
-    let flow = c.flow;
-    c.close();
-    assert_eq!(engine.relinquished(), [(flow.raw(), b"the other".to_vec())]);
-    assert_eq!(engine.try_command(0), None, "it is not closed");
-}
-
-/// The peer has read by its own look at the slot that there is no room, and asks when nobody is there any more.
-#[test]
-fn a_peer_that_waits_for_room_is_told_by_a_process_that_has_passed_the_connection_on() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let other = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(0);
-    peer.send(b"for the other");
-    c.socket.mark_shared(c.fd);
-    c.close();
-    peer.push(ChannelEntry::Want { slot: SLOT, generation: GENERATION });
-    other.ready();
-    assert_eq!(peer.next(), Some(ChannelEntry::Space { slot: SLOT, generation: GENERATION }));
-}
-
-#[test]
 fn a_channel_that_goes_while_another_one_is_looked_at() {
     let engine = Engine::attached();
     let c = engine.connected();
@@ -581,69 +326,4 @@ fn a_channel_that_goes_while_another_one_is_looked_at() {
         engine.data(d.queue_set, d.flow, b"x");
         assert_eq!(sleeper.join().expect("the sleeper"), Ok(b"x".to_vec()));
     });
-}
-
-/// A sender has counted octets, and stores their entry a little later.
-#[test]
-fn nobody_is_kept_from_the_queue_set_while_a_peers_last_entry_is_waited_for() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    let other = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.begin(0);
-    peer.send(b"first ");
-    assert!(peer.end.memory().add_sent(SLOT, Side::One, 4).is_ok());
-    std::thread::scope(|scope| {
-        let child = scope.spawn(toe::fork::before_child);
-        until(|| peer.end.memory().is_frozen(SLOT, Side::One).then_some(()));
-        // All this needs the lock; the connections live, so the one that leaves has not been given up for it.
-        let now = toe::socket::RecvFlags { dont_wait: true, ..Default::default() };
-        for _ in 0..100 {
-            assert_eq!(other.recv_with(1, now), Err(Errno::EAGAIN));
-            assert_eq!(c.socket.take_error(), Errno::OK);
-        }
-        assert_eq!(engine.relinquished(), []);
-        let data = MemRange { offset: peer.at, len: 4 };
-        peer.end.memory().region().write(peer.at, b"last").expect("memory of the channel");
-        peer.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
-        child.join().expect("the thread that makes a child");
-    });
-    assert_eq!(engine.relinquished(), [(c.flow.raw(), b"first last".to_vec())]);
-}
-
-#[test]
-fn a_peer_that_never_stores_its_last_entry_loses_all_connections_at_once() {
-    let engine = Engine::attached();
-    let connections = [engine.connected(), engine.connected(), engine.connected()];
-    let mut peer = Peer::new(&engine, &connections[0]);
-    for (slot, c) in (SLOT..).zip(&connections) {
-        let (flow, channel) = (c.flow, CHANNEL);
-        engine.post(c.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
-        c.ready();
-        peer.push(ChannelEntry::Begin { slot, generation: GENERATION, after: 0 });
-    }
-    // The third owes nothing.
-    for slot in [SLOT, SLOT + 1] {
-        assert!(peer.end.memory().add_sent(slot, Side::One, 4).is_ok());
-    }
-    toe::fork::before_child();
-    for c in &connections[..2] {
-        assert_eq!(c.recv(1), Err(Errno::ECONNRESET));
-    }
-    let closed: Vec<_> =
-        std::iter::from_fn(|| engine.try_command(0)).map(|(_, command, _)| command).collect();
-    for c in &connections[..2] {
-        assert!(closed.contains(&Command::Close { flow: c.flow, abort: true }), "{closed:?}");
-    }
-    // What leaves after that is given no time: nothing has come from the peer since.
-    let late = engine.connected();
-    let slot = SLOT + 3;
-    let (flow, channel) = (late.flow, CHANNEL);
-    assert!(peer.end.memory().add_sent(slot, Side::One, 4).is_ok());
-    engine.post(late.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
-    late.ready();
-    late.socket.shutdown(Shutdown::Both).expect("it is connected");
-    late.ready();
-    let after: Vec<_> = std::iter::from_fn(|| engine.try_command(0)).map(|(_, command, _)| command).collect();
-    assert!(after.contains(&Command::Close { flow, abort: true }), "{after:?}");
 }

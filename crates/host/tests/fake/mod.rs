@@ -2,6 +2,8 @@
 //! entries are taken and completions posted by hand.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod peer;
+
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
