@@ -6,6 +6,7 @@
 
 use crate::channel::Side;
 use crate::region::RegionLayout;
+use toe_base::{Cred, NetNs};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// "TOEA", little-endian.
@@ -111,9 +112,10 @@ pub enum Reply {
     Report {
         len: u64,
     },
-    /// The host is this side of the channel.
+    /// The host is this side of the channel, and whose the other session is: who harms by one channel gets no other.
     Channel {
         side: Side,
+        peer: Cred,
     },
     Done,
     /// The capture has begun.
@@ -359,7 +361,9 @@ impl Reply {
                 Message::new(REP_CLAIMED_LISTENER, [listener as u64, anchor as u64, 0, 0, 0])
             }
             Reply::Report { len } => Message::new(REP_REPORT, [len, 0, 0, 0, 0]),
-            Reply::Channel { side } => Message::new(REP_CHANNEL, [side.index() as u64, 0, 0, 0, 0]),
+            Reply::Channel { side, peer } => {
+                Message::new(REP_CHANNEL, [side.index() as u64, peer.uid as u64, peer.netns.0, 0, 0])
+            }
             Reply::Done => Message::new(REP_DONE, [0; 5]),
             Reply::Capture => Message::new(REP_CAPTURE, [0; 5]),
             Reply::Refused { errno, version } => {
@@ -393,7 +397,10 @@ impl Reply {
             REP_CLAIMED_FLOW => Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)?, unread: small(2)? },
             REP_CLAIMED_LISTENER => Reply::ClaimedListener { listener: small(0)?, anchor: small(1)? },
             REP_REPORT => Reply::Report { len: args[0] },
-            REP_CHANNEL => Reply::Channel { side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)? },
+            REP_CHANNEL => Reply::Channel {
+                side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)?,
+                peer: Cred { uid: small(1)?, netns: NetNs(args[2]) },
+            },
             REP_DONE => Reply::Done,
             REP_CAPTURE => Reply::Capture,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },

@@ -8,7 +8,7 @@ use toe_abi::command::WireAddr;
 use toe_abi::entry::{BadEntry, Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
 use toe_abi::register::IrqMode;
-use toe_base::FlowId;
+use toe_base::{Cred, FlowId};
 use zerocopy::IntoBytes;
 
 /// A small seeded generator (splitmix64).
@@ -247,7 +247,7 @@ fn the_parts_of_a_channel_follow_each_other_without_overlap() {
     for index in 2..100 {
         assert_eq!(Side::from_index(index), None);
     }
-    let mut message = Reply::Channel { side: one }.encode();
+    let mut message = Reply::Channel { side: one, peer: Cred::default() }.encode();
     message.args[0] = 2;
     assert_eq!(Reply::decode(&message), Err(BadMessage::BadArgument));
 }

@@ -479,10 +479,12 @@ impl Daemon {
         let id = self.session_of(place)?;
         let fetched = self.sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
         let (other, queue_set) = fetched.other;
-        let queue_set = self.sessions.get(other).and_then(|s| s.queue_sets.get(queue_set.index()));
+        let other = self.sessions.get(other).ok_or(Errno::ENOENT)?;
+        let queue_set = other.queue_sets.get(queue_set.index());
         let waker = queue_set.ok_or(Errno::ENOENT)?.waker().map_err(|_| Errno::EMFILE)?;
+        let peer = other.peer.cred();
         self.sessions.channels.mark_fetched(channel, fetched.side);
-        Ok((Reply::Channel { side: fetched.side }, vec![fetched.memory, waker]))
+        Ok((Reply::Channel { side: fetched.side, peer }, vec![fetched.memory, waker]))
     }
 
     /// Takes a flow back from its owner, and what that had received for whoever gets it next.

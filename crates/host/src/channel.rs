@@ -22,7 +22,7 @@ use toe_abi::channel::{ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::arena::Arena;
-use toe_base::{ChannelId, FlowId};
+use toe_base::{ChannelId, Cred, FlowId};
 use toe_ring::{ChannelEnd, ChannelMemory};
 
 /// Entries that one drain takes from a channel before others get the lock.
@@ -65,16 +65,15 @@ pub struct Channel {
     closed: bool,
     /// Streams that leave and of which not all is here.
     pub(crate) leaving: Leaving,
-    /// Its peer has said of octets that the engine brings them, and it has not: no connection uses the channel any more, nor is
-    /// waited for.
-    pub(crate) is_distrusted: bool,
+    /// Whose the other session is.
+    pub(crate) peer: Cred,
 }
 
 impl Channel {
     /// Fetches a channel that the engine has offered.
     fn open(stack: &Stack, id: ChannelId) -> Result<Channel, Errno> {
         let (reply, fds) = stack.request_fds(Request::OpenChannel { channel: id.0 }, &[])?;
-        let Reply::Channel { side } = reply else { return Err(Errno::EPROTO) };
+        let Reply::Channel { side, peer } = reply else { return Err(Errno::EPROTO) };
         let [memory, wake] = <[Fd; 2]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let memory = ChannelMemory::map(&memory).map_err(crate::errno::from_os)?;
         let wake_fd = wake.raw();
@@ -92,13 +91,18 @@ impl Channel {
             users: 0,
             closed: false,
             leaving: Leaving::default(),
-            is_distrusted: false,
+            peer,
         })
     }
 
     /// Puts an entry into the ring; `false`: it is full.
     pub fn push(&mut self, entry: ChannelEntry) -> bool {
         self.end.push(entry).is_ok()
+    }
+
+    /// Those whose octets go through it.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = Place> {
+        self.slots.iter().filter_map(|used| used.stream)
     }
 
     fn stream_of(&self, slot: u32) -> Option<Place> {
@@ -220,7 +224,9 @@ impl Queue {
             return;
         }
         // Without the channel everything goes on through the engine.
-        if let Ok(channel) = Channel::open(self.io.stack, id) {
+        if let Ok(channel) = Channel::open(self.io.stack, id)
+            && !self.distrusted.contains(channel.peer)
+        {
             self.io.channels.push(Box::new(channel));
             self.io.command(Command::ChannelReady { channel: id });
         }
@@ -272,7 +278,7 @@ impl Queue {
         for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
             self.apply_entry(at, entry);
         }
-        if shared || self.io.channels[at].is_distrusted {
+        if shared || self.distrusted.contains(self.io.channels[at].peer) {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }

@@ -9,7 +9,10 @@
 //!
 //! A stream that is given back may also lack octets that come before the channel's and that the engine still brings, if its
 //! peer has told the truth. It is noted in [`Queue`] ([`Yielding`]), every drain tries again, and who must have it done waits
-//! in the same way. One that waits too long is reset, and no connection uses that channel any more.
+//! in the same way. One that waits too long is reset.
+//!
+//! A user whose session has made anybody wait so long is remembered ([`Distrusted`]): he would only need a new session to do it
+//! again.
 //!
 //! Part of [`crate::queue`], behind its lock.
 
@@ -20,10 +23,11 @@ use crate::slots::Place;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
 use crate::sys;
+use std::collections::VecDeque;
 use std::time::Duration;
 use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
-use toe_base::FlowId;
+use toe_base::{Cred, FlowId};
 
 /// How long a sender that has counted octets may take to store their entry.
 pub const LAST_ENTRY_WITHIN: Duration = Duration::from_secs(1);
@@ -35,6 +39,10 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 const LOOKS_AT_ONCE: u32 = 32;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
+/// How long no connection uses a channel with a user who was distrusted, and how many such users are known by name.
+const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
+const DISTRUSTED_MAX: usize = 64;
+
 /// Octets that a stream keeps itself so that the engine can bring more.
 const VACATED_MAX: usize = SEND_LIMIT_NEAR as usize;
 
@@ -44,6 +52,30 @@ pub struct Yielding {
     place: Place,
     /// How long the engine may take to bring what comes first.
     until: Duration,
+}
+
+/// Users whose sessions have not sent what they said was on its way. Connections with them go through the engine, which waits for
+/// nobody; a machine that was stopped for that long makes one of somebody honest, so that it is not for ever.
+#[derive(Debug, Default)]
+pub(crate) struct Distrusted {
+    until: VecDeque<(Cred, Duration)>,
+}
+
+impl Distrusted {
+    pub fn contains(&self, user: Cred) -> bool {
+        !self.until.is_empty() && {
+            let now = sys::now();
+            self.until.iter().any(|(known, until)| *known == user && *until > now)
+        }
+    }
+
+    fn add(&mut self, user: Cred) {
+        self.until.retain(|(known, _)| *known != user);
+        if self.until.len() >= DISTRUSTED_MAX {
+            self.until.pop_front();
+        }
+        self.until.push_back((user, sys::now() + DISTRUSTED_FOR));
+    }
 }
 
 /// The streams of one channel that are owed octets.
@@ -149,6 +181,14 @@ impl Queue {
         })
     }
 
+    /// Ends the use of all channels with this user, so that there is nothing of his that any later call waits for.
+    fn distrust(&mut self, user: Cred) {
+        self.distrusted.add(user);
+        let channels = self.io.channels.iter().filter(|channel| channel.peer == user);
+        let places: Vec<Place> = channels.flat_map(|channel| channel.streams()).collect();
+        places.into_iter().for_each(|place| _ = self.leave(place));
+    }
+
     /// Looks again at the streams that leave a channel: a peer that is late loses all its connections.
     pub(crate) fn settle_leaving(&mut self, at: usize) {
         let Some(channel) = self.io.channels.get_mut(at).filter(|channel| !channel.leaving.is_empty()) else {
@@ -162,8 +202,11 @@ impl Queue {
                 leaving.streams.iter().any(|place| !queue.has_left(*place))
             };
             if is_owed(self) {
-                self.io.channels[at].leaving.is_late = true;
+                let channel = &mut self.io.channels[at];
+                channel.leaving.is_late = true;
+                let peer = channel.peer;
                 self.break_channel(at);
+                self.distrust(peer);
             }
         }
         let streams = std::mem::take(&mut self.io.channels[at].leaving.streams);
@@ -180,7 +223,8 @@ impl Queue {
         // One that was listed and is done leaves the list with the next look at it.
         let was_listed = std::mem::replace(&mut stream.yields, !is_done);
         if !is_done && !was_listed {
-            let is_distrusted = self.channel_of(place).is_some_and(|channel| channel.is_distrusted);
+            let peer = self.channel_of(place).map(|channel| channel.peer);
+            let is_distrusted = peer.is_some_and(|peer| self.distrusted.contains(peer));
             let within = if is_distrusted { Duration::ZERO } else { GIVEN_BACK_WITHIN };
             self.yielding.push(Yielding { place, until: sys::now() + within });
         }
@@ -222,8 +266,9 @@ impl Queue {
             }
             let mut is_done = self.try_to_relinquish(place);
             if !is_done && until <= now && self.is_holding(place) {
-                self.channel_of(place).into_iter().for_each(|channel| channel.is_distrusted = true);
+                let peer = self.channel_of(place).map(|channel| channel.peer);
                 self.reset_stream(place);
+                peer.into_iter().for_each(|peer| self.distrust(peer));
                 is_done = true;
             }
             if is_done {

@@ -4,7 +4,7 @@
 //! lock; threads that wait ([`crate::wait`], [`crate::epoll`], [`crate::poll`]) drain it. A stream belongs to the
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
-use crate::leaving::Yielding;
+use crate::leaving::{Distrusted, Yielding};
 use crate::lock::{Guard, Lock};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
@@ -129,6 +129,8 @@ pub struct Queue {
     starved: Vec<Place>,
     /// Streams to be given back to the engine as soon as they can be.
     pub(crate) yielding: Vec<Yielding>,
+    /// With whom no connection uses a channel.
+    pub(crate) distrusted: Distrusted,
     /// Operations since the last drain that did without one.
     undrained: u32,
     drains: u32,
@@ -152,6 +154,7 @@ impl Queue {
             pending: Vec::new(),
             starved: Vec::new(),
             yielding: Vec::new(),
+            distrusted: Distrusted::default(),
             undrained: 0,
             drains: 0,
         }

@@ -4,10 +4,10 @@ mod fake;
 
 use fake::peer::{CHANNEL, GENERATION, Peer, SLOT};
 use fake::{Engine, until};
-use toe::socket::Shutdown;
 use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
+use toe_base::ChannelId;
 
 const IN: u32 = libc::EPOLLIN as u32;
 
@@ -133,6 +133,36 @@ fn a_peer_whose_first_octets_never_come_is_waited_for_once_and_uses_no_channel_a
     assert!(peer.end.memory().is_frozen(slot, Side::Zero) && peer.end.memory().is_frozen(slot, Side::One));
 }
 
+/// He would only need another session to be waited for again.
+#[test]
+fn whose_session_was_waited_for_in_vain_has_no_other_channel() {
+    let engine = Engine::attached();
+    let (c, other) = (engine.connected(), engine.connected());
+    let mut peer = Peer::direct(&engine, &c);
+    // One that is in use already.
+    let second = ChannelId(CHANNEL.0 + 1);
+    let second_end = engine.offer_channel(second);
+    let direct = Completion::Direct { flow: other.flow, channel: second, slot: SLOT, generation: GENERATION };
+    engine.post(other.queue_set, direct);
+    other.ready();
+    assert_eq!(engine.command().1, Command::ChannelReady { channel: second });
+    assert!(!second_end.memory().is_frozen(SLOT, Side::Zero));
+    peer.begin(1 << 62);
+    peer.send(b" then ");
+    // As if another process came to have it.
+    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
+    c.ready();
+    until(|| {
+        c.ready();
+        (c.recv(1) == Err(Errno::ECONNRESET)).then_some(())
+    });
+    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: true });
+    assert!(second_end.memory().is_frozen(SLOT, Side::Zero));
+    let _third_end = engine.offer_channel(ChannelId(CHANNEL.0 + 2));
+    other.ready();
+    assert_eq!(engine.try_command(0), None);
+}
+
 #[test]
 fn a_flow_of_which_nothing_is_left_is_given_up_all_the_same() {
     let engine = Engine::attached();
@@ -229,14 +259,12 @@ fn a_peer_that_never_stores_its_last_entry_loses_all_connections_at_once() {
     for c in &connections[..2] {
         assert!(closed.contains(&Command::Close { flow: c.flow, abort: true }), "{closed:?}");
     }
-    // What leaves after that is given no time: nothing has come from the peer since.
+    // What begins after that leaves at once, and is given no time: nothing has come from the peer since.
     let late = engine.connected();
     let slot = SLOT + 3;
     let (flow, channel) = (late.flow, CHANNEL);
     assert!(peer.end.memory().add_sent(slot, Side::One, 4).is_ok());
     engine.post(late.queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
-    late.ready();
-    late.socket.shutdown(Shutdown::Both).expect("it is connected");
     late.ready();
     let after: Vec<_> = std::iter::from_fn(|| engine.try_command(0)).map(|(_, command, _)| command).collect();
     assert!(after.contains(&Command::Close { flow, abort: true }), "{after:?}");

@@ -10,7 +10,7 @@ use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, Receiv
 use toe_abi::errno::Errno;
 use toe_abi::region::{RegionHeader, RegionLayout};
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
+use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId, NetNs};
 use zerocopy::FromBytes;
 
 const FLOW: FlowId = FlowId::from_raw(0xa1b2_c3d4);
@@ -142,7 +142,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::ClaimedFlow { flow: 0xa1b2_c3d4, anchor: 0x1020_3040, unread: 0x0076_5432 },
         Reply::ClaimedListener { listener: 0x0120_0007, anchor: 0x1020_3040 },
         Reply::Report { len: 0x0102_0304_0506 },
-        Reply::Channel { side: Side::One },
+        Reply::Channel { side: Side::One, peer: Cred { uid: 1000, netns: NetNs(1 << 40) } },
         Reply::Done,
         Reply::Capture,
         Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },

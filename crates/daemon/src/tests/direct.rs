@@ -116,7 +116,8 @@ impl Pair {
 
 fn open(host: &FakeHost, daemon: &mut Daemon, id: ChannelId) -> ChannelEnd {
     let (reply, fds) = host.control.ask(daemon, Request::OpenChannel { channel: id.0 });
-    let Reply::Channel { side } = reply else { panic!("{reply:?}") };
+    let Reply::Channel { side, peer } = reply else { panic!("{reply:?}") };
+    assert_eq!(peer.uid, rustix::process::geteuid().as_raw(), "whose the other session is");
     let [memory, wake] = <[OwnedFd; 2]>::try_from(fds).expect("two descriptors");
     ChannelEnd::new(ChannelMemory::map(&memory).expect("mapped"), side, wake).expect("an end")
 }

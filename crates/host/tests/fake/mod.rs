@@ -27,13 +27,15 @@ use toe_abi::errno::Errno;
 use toe_abi::region::{QueueSetLayout, RegionLayout};
 use toe_abi::register::HostRegisters;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{AnchorHandle, ChannelId, FlowId, ListenerId};
+use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId};
 use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region, irq_pair};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest that a test waits for something that must come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Whose the other sessions are.
+const PEER: Cred = Cred::of_user(1000);
 pub const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 4, flows: 256, receive_len: 16 << 20, send_len: 16 << 20 };
 
@@ -520,7 +522,7 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 fds.insert(0, rustix::io::dup(memory).expect("a descriptor"));
                 // Nobody sleeps at the other end.
                 fds.insert(1, rustix::pipe::pipe().expect("a pipe").1);
-                Reply::Channel { side: Side::Zero }
+                Reply::Channel { side: Side::Zero, peer: PEER }
             }
             Request::Relinquish { flow, unread } => {
                 let mut octets = vec![0; unread as usize];
