@@ -164,6 +164,9 @@ int null_run(const struct options *options);
 int create_run(const struct options *options);
 int accept_run(const struct options *options);
 int file_run(const struct options *options);
+/* neighbours.c */
+int spin_run(const struct options *options);
+int eat_run(const struct options *options);
 /* flood.c */
 int flood_run(const struct options *options);
 

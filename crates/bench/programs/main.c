@@ -12,6 +12,7 @@ int main(int argc, char **argv)
         {"serve", serve_run}, {"rr", rr_run},     {"stream", stream_run}, {"cps", cps_run},
         {"idle", idle_run},   {"wake", wake_run}, {"null", null_run},     {"create", create_run},
         {"accept", accept_run}, {"file", file_run},         {"flood", flood_run},
+        {"spin", spin_run},   {"eat", eat_run},
     };
     struct options options;
     options_parse(&options, argc, argv);

@@ -32,17 +32,22 @@ static const char help[] =
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
     "  toe-load flood  --connect IP:PORT [--rate 100000] --seconds S\n"
     "      SYNs a second from addresses that do not exist; for namespaces of a test alone, needs root\n"
+    "  toe-load spin\n"
+    "      a loop that does nothing, until it is ended: another program on the same processors\n"
+    "  toe-load eat\n"
+    "      the same, but that it copies 64 MiB again and again: it takes the memory's bandwidth, too\n"
     "  toe-load null   [--size 64] --seconds S\n"
     "      the server's work for a request without any socket\n"
     "\n"
-    "All clients: --warmup S (not measured; default 0; not for idle, flood and null), --source IP (not for flood and null).\n"
+    "All clients: --warmup S (not measured; default 0; not for idle, flood, null, spin\n"
+    "and eat), --source IP (not for flood, null, spin and eat).\n"
     "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
 enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
-       FLOOD = 256, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
+       FLOOD = 256, NEIGHBOUR = 512, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
 
 static const struct {
     const char *name;
@@ -61,6 +66,8 @@ static const struct {
     {"file", CALLS, {"connect", "seconds"}},
     {"flood", FLOOD, {"connect", "seconds"}},
     {"null", NULL_MODE, {"seconds"}},
+    {"spin", NEIGHBOUR, {NULL}},
+    {"eat", NEIGHBOUR, {NULL}},
 };
 
 static const struct option {

@@ -1,6 +1,6 @@
 //! The load tools, run on either stack; their reports are read by `parse`. Used by `runner`.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::parse::{self, Said};
 use crate::row::{CPS_CONNECTIONS, Direction, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row, SMALL};
 use crate::sample::Stack;
@@ -17,6 +17,12 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const UNDER_WAY: Duration = Duration::from_millis(200);
 /// Requests by which redis-benchmark's speed is found out, as it takes a number of requests and not a time.
 const REDIS_TRIAL: u32 = 20_000;
+/// Adds a line to wrk's distribution of latencies; it is run once, after the load.
+const WRK_P999: &str = "\
+done = function(summary, latency, requests)
+    io.write(string.format('    99.9%%  %.2fus\\n', latency:percentile(99.9)))
+end
+";
 /// Longest number of requests asked of it, against a trial that went wrong.
 const REDIS_REQUESTS_MAX: f64 = 50e6;
 
@@ -96,6 +102,10 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
 fn wrk(stage: &Stage<'_>, stack: Stack, keepalive: bool, seconds: u32) -> Result<Command> {
     let mut command = stage.client(stack, &tools::WRK.path()?);
     command.args(["-t1", &format!("-c{HTTP_CONNECTIONS}"), &format!("-d{seconds}s"), "--latency"]);
+    // wrk's own report ends at 99 %.
+    let script = stage.lab.dir().join("p999.lua");
+    std::fs::write(&script, WRK_P999).map_err(|error| Error::failed(script.display().to_string(), error))?;
+    command.arg("-s").arg(script);
     if !keepalive {
         command.args(["-H", "Connection: close"]);
     }

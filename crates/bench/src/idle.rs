@@ -34,11 +34,11 @@ pub(crate) fn run(
     row: &Row,
     (stack, round): (Stack, u32),
     connections: u32,
-    cpus: &Cpus,
+    (cpus, neighbours): (&Cpus, &[u32]),
 ) -> Result<Sample> {
     let server = Server::start(stage, row, stack)?;
     let engine = (stack == Stack::Toe).then(|| stage.engine.pid());
-    let parties = || Parties { server: server.pids(), engine, cpus };
+    let parties = || Parties { server: server.pids(), engine, neighbours: neighbours.to_vec(), cpus };
     let few = {
         let client = open(stage, row, stack, 1)?;
         held(&parties(), &client)?

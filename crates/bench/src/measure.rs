@@ -19,6 +19,8 @@ pub(crate) struct Parties<'a> {
     pub(crate) server: Vec<u32>,
     /// None on Linux.
     pub(crate) engine: Option<u32>,
+    /// Who only shares the processors: counts as nobody's.
+    pub(crate) neighbours: Vec<u32>,
     /// The processors that the row has.
     pub(crate) cpus: &'a Cpus,
 }
@@ -147,7 +149,7 @@ impl Clocks {
         let engine = parties.engine.as_slice();
         let (server, client, engine) =
             (self.processes(&parties.server), self.processes(client), self.processes(engine));
-        let machine = machine_ns(parties.cpus)?;
+        let machine = machine_ns(parties.cpus)? - self.processes(&parties.neighbours);
         let ns = Cpu { server, client, engine, total: server + client + engine, machine };
         Ok(Reading { at: Instant::now(), ns })
     }

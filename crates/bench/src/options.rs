@@ -28,6 +28,8 @@ pub struct Options {
     pub quick: bool,
     /// Only rows whose name holds one of these; all when empty.
     pub rows: Vec<String>,
+    /// Each row is measured once more beside each of these.
+    pub beside: Vec<Neighbour>,
     /// A list as taskset(1) has it; all that this process may use when `None`.
     pub cpus: Option<String>,
     /// Congestion control of Linux's sockets. Only root's namespaces can have another one than the machine.
@@ -68,6 +70,50 @@ pub enum Link {
     Veth,
     /// A TAP interface, with the kernel's stack of the same namespace as the client's.
     Tap,
+}
+
+/// Programs that have nothing to do with what is measured and run on the same processors, one for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Neighbour {
+    /// Loops that do nothing, at the priority of everybody else.
+    Loops,
+    /// The same at nice 19: what gives way where the scheduler can tell.
+    Nice,
+    /// Copies of memory that no cache holds, at the priority of everybody else.
+    Memory,
+}
+
+impl Neighbour {
+    pub const ALL: [Neighbour; 3] = [Neighbour::Loops, Neighbour::Nice, Neighbour::Memory];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Neighbour::Loops => "loops",
+            Neighbour::Nice => "nice",
+            Neighbour::Memory => "memory",
+        }
+    }
+
+    /// How rows beside it are named.
+    pub fn row_name(self) -> &'static str {
+        match self {
+            Neighbour::Loops => "busy",
+            Neighbour::Nice => "busy-nice",
+            Neighbour::Memory => "busy-memory",
+        }
+    }
+}
+
+impl FromStr for Neighbour {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Neighbour, Error> {
+        Neighbour::ALL.into_iter().find(|neighbour| neighbour.name() == text).ok_or_else(|| {
+            let all = Neighbour::ALL.map(Neighbour::name).join(", ");
+            Error::Options(format!("'{text}' is no kind of neighbour; there are {all}"))
+        })
+    }
 }
 
 impl Workload {

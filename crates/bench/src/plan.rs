@@ -1,21 +1,30 @@
 //! The rows: all there are, and those that the options ask for. Used by `runner` and by the tests of `targets`.
 
-use crate::options::{Link, Options, Workload};
+use crate::options::{Link, Neighbour, Options, Workload};
 use crate::row::{Calls, Direction, Load, Row};
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
 const RR_DEPTHS: [u32; 3] = [1, 8, 64];
 const RR_CONNECTIONS: [u32; 3] = [1, 64, 1000];
 
-/// Every row. The first of a workload and link is the one that `--quick` takes.
+/// Every row and, right behind it, the same beside each neighbour.
+pub(crate) fn all_beside(neighbours: &[Neighbour]) -> Vec<Row> {
+    let with = |row: Row| {
+        let busy = |neighbour: &Neighbour| Row { beside: Some(*neighbour), ..row.clone() };
+        std::iter::once(row.clone()).chain(neighbours.iter().map(busy)).collect::<Vec<_>>()
+    };
+    all().into_iter().flat_map(with).collect()
+}
+
+/// Every row with nothing beside it. The first of a workload and link is the one that `--quick` takes.
 pub(crate) fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     for link in Link::ALL {
         for workload in Workload::ALL {
             let loads = loads(workload, link);
-            rows.extend(loads.into_iter().map(|load| Row { workload, link, load, one_core: false }));
+            rows.extend(loads.into_iter().map(|load| Row::quiet(workload, link, load)));
             if let Some(load) = on_one_core(workload, link) {
-                rows.push(Row { workload, link, load, one_core: true });
+                rows.push(Row { one_core: true, ..Row::quiet(workload, link, load) });
             }
         }
     }
@@ -35,14 +44,14 @@ pub(crate) fn chosen(options: &Options, is_root: bool) -> Vec<Row> {
         let named = options.rows.is_empty() || options.rows.iter().any(|part| name.contains(part.as_str()));
         let chosen = workload && link && named;
         // With --quick, the first of each.
-        let key = (row.link, row.workload);
+        let key = (row.link, row.workload, row.beside);
         let first = !seen.contains(&key);
         if chosen {
             seen.push(key);
         }
         chosen && (first || !options.quick)
     };
-    all().into_iter().filter(|row| wanted(row)).collect()
+    all_beside(&options.beside).into_iter().filter(|row| wanted(row)).collect()
 }
 
 fn loads(workload: Workload, link: Link) -> Vec<Load> {
@@ -104,6 +113,7 @@ mod tests {
             seconds: None,
             quick: false,
             rows: Vec::new(),
+            beside: Vec::new(),
             cpus: None,
             congestion: None,
             json: None,
@@ -113,8 +123,9 @@ mod tests {
 
     #[test]
     fn each_row_has_a_name_of_its_own() {
-        let names: BTreeSet<String> = all().iter().map(Row::name).collect();
-        assert_eq!(names.len(), all().len());
+        let rows = all_beside(&Neighbour::ALL);
+        let names: BTreeSet<String> = rows.iter().map(Row::name).collect();
+        assert_eq!(names.len(), rows.len());
         for name in ["local/rr/64B-d1-c1", "local/rr/64B-d1-c1-onecore", "veth/http/256B-keepalive"] {
             assert!(names.contains(name), "{name} in {names:?}");
         }
@@ -134,6 +145,9 @@ mod tests {
             ..options()
         };
         assert_eq!(names(&quick, true), ["local/rr/64B-d1-c1", "local/wake/64B"]);
+        let beside = Options { beside: vec![Neighbour::Loops], ..quick.clone() };
+        let both = ["local/rr/64B-d1-c1", "local/rr/64B-d1-c1-busy", "local/wake/64B", "local/wake/64B-busy"];
+        assert_eq!(names(&beside, true), both);
         let named = Options { rows: vec!["16KiB-d64-c1000".to_owned()], ..options() };
         assert_eq!(names(&named, true), ["local/rr/16KiB-d64-c1000", "veth/rr/16KiB-d64-c1000"]);
     }

@@ -1,6 +1,6 @@
 //! A row: one load on one link, measured on both stacks. Made by `plan`, measured by `runner`.
 
-use crate::options::{Link, Workload};
+use crate::options::{Link, Neighbour, Workload};
 use std::fmt;
 
 /// The connections of a row of `http`.
@@ -19,6 +19,8 @@ pub(crate) struct Row {
     pub(crate) load: Load,
     /// Everything on one processor.
     pub(crate) one_core: bool,
+    /// What else runs on the row's processors.
+    pub(crate) beside: Option<Neighbour>,
 }
 
 /// What the client does.
@@ -67,6 +69,11 @@ pub(crate) enum Direction {
 }
 
 impl Row {
+    /// A row on all processors with nothing beside it.
+    pub(crate) fn quiet(workload: Workload, link: Link, load: Load) -> Row {
+        Row { workload, link, load, one_core: false, beside: None }
+    }
+
     /// Its name, by which targets and users select it: `local/rr/64B-d1-c1`.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}/{}", self.link.name(), self.workload.name(), self.short_name())
@@ -75,7 +82,8 @@ impl Row {
     /// Its name among those of its workload and link.
     pub(crate) fn short_name(&self) -> String {
         let core = if self.one_core { "-onecore" } else { "" };
-        format!("{}{core}", self.load)
+        let beside = self.beside.map(|neighbour| format!("-{}", neighbour.row_name()));
+        format!("{}{core}{}", self.load, beside.unwrap_or_default())
     }
 
     /// What one operation is: that by which rates count and by which processor time is divided.

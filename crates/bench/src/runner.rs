@@ -4,6 +4,7 @@
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
 use crate::measure::{self, Parties, Used};
+use crate::neighbours::Neighbours;
 use crate::options::{Link, Options, Workload};
 use crate::report::{self, Report};
 use crate::row::{Load, Row};
@@ -126,11 +127,14 @@ impl Runner<'_> {
     fn measure(&self, row: &Row) -> Result<Measured> {
         let mut samples = Vec::new();
         let mut null_ns = None;
+        // Ended when the row is done.
+        let neighbours = Neighbours::start(row.beside, &self.cpus, &self.lab.program("toe-load"))?;
+        let beside = neighbours.pids();
         if let Load::Idle { connections } = row.load {
             for (round, stack) in self.turns() {
                 // What one round made a program take stays with it, so each has programs of its own.
                 let stage = Stage::new(&self.lab, row, self.cpus.placement(row), &self.engine_settings)?;
-                samples.push(idle::run(&stage, row, (stack, round), connections, &self.cpus)?);
+                samples.push(idle::run(&stage, row, (stack, round), connections, (&self.cpus, &beside))?);
             }
             return Ok(Measured { row: row.clone(), samples, null_ns });
         }
@@ -142,7 +146,7 @@ impl Runner<'_> {
                 Stack::Linux => &linux,
                 Stack::Toe => &toe,
             };
-            let sample = self.one(&stage, row, (stack, round), server);
+            let sample = self.one(&stage, row, (stack, round), server, &beside);
             samples.push(sample.map_err(|error| in_round(error, stack, round))?);
         }
         if let Load::Rr { size, .. } = row.load
@@ -171,10 +175,12 @@ impl Runner<'_> {
         row: &Row,
         (stack, round): (Stack, u32),
         server: &Server,
+        beside: &[u32],
     ) -> Result<Sample> {
         let client = clients::start(stage, row, stack, self.seconds(row))?;
         let engine = (stack == Stack::Toe).then(|| stage.engine.pid());
-        let parties = Parties { server: server.pids(), engine, cpus: &self.cpus };
+        let parties =
+            Parties { server: server.pids(), engine, neighbours: beside.to_vec(), cpus: &self.cpus };
         let seen = measure::watch(client.program, &parties, client.delay, client.limit)?;
         let said = clients::parse(row, &seen.finished)?;
         let cpu_us = seen.used.zip(said.rate).map(|(used, rate)| per_operation(&used, rate));

@@ -1,6 +1,7 @@
 //! The targets (`targets.toml`) and whether the medians reach them. Used by `runner`; shown by `report`.
 
 use crate::error::{Error, Result};
+use crate::options::Neighbour;
 use crate::sample::{Figure, Measured, Stack};
 use serde::{Deserialize, Serialize};
 
@@ -72,11 +73,13 @@ pub(crate) fn judge(targets: &[Target], rows: &[Measured], failed: &[&str]) -> V
 
 impl Target {
     fn is_of(&self, row: &str) -> bool {
-        match self.row.strip_suffix('*') {
-            // One processor is a target of its own.
-            Some(start) => row.starts_with(start) && !row.ends_with("-onecore"),
-            None => self.row == row,
-        }
+        let Some((start, end)) = self.row.split_once('*') else { return self.row == row };
+        // One processor, and shared ones, are targets of their own.
+        let is_as_special = |mark| self.row.contains(mark) == row.contains(mark);
+        row.starts_with(start)
+            && row.ends_with(end)
+            && is_as_special("-onecore")
+            && is_as_special(Neighbour::Loops.row_name())
     }
 
     fn judge(&self, rows: &[Measured], failed: &[&str]) -> Verdict {
@@ -211,7 +214,8 @@ mod tests {
 
     #[test]
     fn every_target_is_of_a_row_and_has_one_bound() {
-        let names: Vec<String> = plan::all().iter().map(|row| row.name()).collect();
+        let rows = plan::all_beside(&Neighbour::ALL);
+        let names: Vec<String> = rows.iter().map(|row| row.name()).collect();
         for target in load().expect("targets") {
             assert!(names.iter().any(|name| target.is_of(name)), "{target:?}");
             let bounds = [target.ratio_min, target.ratio_max, target.most];
@@ -249,6 +253,9 @@ mod tests {
             (verdict.measured, verdict.reached, verdict.shown().as_str()),
             (None, Some(false), "failed")
         );
-        assert!(!all.is_of("local/rr/64B-d1-c1-onecore"));
+        assert!(!all.is_of("local/rr/64B-d1-c1-onecore") && !all.is_of("local/rr/64B-d1-c1-busy"));
+        let busy = target("row = \"local/rr/*-busy\"\nfigure = \"rate\"\nratio_min = 1.0");
+        assert!(busy.is_of("local/rr/64B-d1-c1-busy"));
+        assert!(!busy.is_of("local/rr/64B-d1-c1") && !busy.is_of("local/rr/64B-d1-c1-busy-nice"));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Failure, locate};
 use std::path::PathBuf;
-use toe_bench::options::{self, Link, Options, Sink, Workload};
+use toe_bench::options::{self, Link, Neighbour, Options, Sink, Workload};
 
 /// Status after Ctrl-C, as a shell has it.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -26,13 +26,15 @@ LINKS:
 
 Each row runs a fresh engine, started as 'toe start' does. Both stacks have the same programs and the same processors
 (--cpus). In rr and wake the server is on the first of them and the client on the second; else the scheduler places.
-Rows named -onecore have everything on the first. A row is judged where there is a target for it.
+Rows named -onecore have everything on the first; rows named -busy (--busy) share the processors with programs that have
+nothing to do with what is measured. A row is judged where there is a target for it.
 
 EXAMPLES:
   toe bench --list
   toe bench http rr --link local
   toe bench --rounds 9 --html report.html --json report.json
-  toe bench --row rr/64B-d1-c1 --link veth")]
+  toe bench --row rr/64B-d1-c1 --link veth
+  toe bench --busy http cps --link local")]
 pub struct Args {
     /// Workloads; all unless some are named
     #[arg(value_name = "WORKLOAD")]
@@ -52,6 +54,9 @@ pub struct Args {
     /// One short round of the first row of each workload and link
     #[arg(long)]
     quick: bool,
+    /// Each row once more beside programs that take the processors, one for each: 'loops' at the same priority, 'nice' (loops at nice 19) or 'memory' (copies of memory); can be given several times
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "loops")]
+    busy: Vec<Neighbour>,
     /// Processors that everything is confined to, such as 0,2-3; all that you may use unless given
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
@@ -80,6 +85,7 @@ pub fn bench(args: &Args) -> Result<u8, Failure> {
         seconds: args.seconds,
         quick: args.quick,
         rows: args.row.clone(),
+        beside: args.busy.clone(),
         cpus: args.cpus.clone(),
         congestion: args.congestion.clone(),
         json: args.json.clone(),

@@ -23,6 +23,7 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
                 "50" => &mut latency.p50,
                 "90" => &mut latency.p90,
                 "99" => &mut latency.p99,
+                "99.9" => &mut latency.p999,
                 _ => continue,
             };
             *place = Some(microseconds(time.trim()).ok_or_else(|| wrong("no time after a percentage"))?);
@@ -61,13 +62,19 @@ Running 2s test @ http://127.0.0.1:18080/small
   107242 requests in 2.00s, 50.42MB read
 Requests/sec:  53607.51
 Transfer/sec:     25.20MB
+    99.9%  3120.00us
 ";
 
     #[test]
     fn a_report_is_read() {
         let said = parse(REPORT).expect("a report");
-        let wanted =
-            Latency { p50: Some(1140.0), p90: Some(999.0), p99: Some(2_260_000.0), ..Latency::default() };
+        let wanted = Latency {
+            p50: Some(1140.0),
+            p90: Some(999.0),
+            p99: Some(2_260_000.0),
+            p999: Some(3120.0),
+            ..Latency::default()
+        };
         assert_eq!(said, Said { rate: Some(53607.51), latency: Some(wanted) });
     }
 

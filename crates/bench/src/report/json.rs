@@ -3,6 +3,7 @@
 use super::{Report, Unmeasured};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
+use crate::options::Neighbour;
 use crate::sample::{Figure, Measured, Sample, Stack};
 use crate::stats::Summary;
 use crate::targets::Verdict;
@@ -29,6 +30,9 @@ struct Row<'a> {
     workload: &'static str,
     link: &'static str,
     one_core: bool,
+    /// What ran on the same processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside: Option<Neighbour>,
     /// What rates count and processor time is divided by.
     operation: &'static str,
     medians: BTreeMap<&'static str, BTreeMap<&'static str, Summary>>,
@@ -65,6 +69,7 @@ fn row(measured: &Measured) -> Row<'_> {
         workload: measured.row.workload.name(),
         link: measured.row.link.name(),
         one_core: measured.row.one_core,
+        beside: measured.row.beside,
         operation: measured.row.operation(),
         medians: [("linux", of(Stack::Linux)), ("toe", of(Stack::Toe))].into(),
         ratios: Figure::ALL

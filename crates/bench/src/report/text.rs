@@ -87,7 +87,7 @@ fn line(measured: &Measured, stack: Stack) -> String {
     if let Some(rate) = of(Figure::Rate) {
         parts.push(format!("{:>30}", spread(rate, unit(&measured.row))));
     }
-    for (name, figure) in [("p50", Figure::P50), ("p99", Figure::P99)] {
+    for (name, figure) in [("p50", Figure::P50), ("p99", Figure::P99), ("p99.9", Figure::P999)] {
         parts.extend(of(figure).map(|time| format!("{name} {:>8}", microseconds(time.median))));
     }
     let cpu = [
