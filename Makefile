@@ -27,7 +27,7 @@ programs: $(LOAD)
 
 $(LOAD): $(LOAD_SOURCES)
 	@mkdir -p "$(@D)"
-	cc -std=c11 -O2 -Wall -Wextra -Werror -o $@ $(filter %.c,$^)
+	cc -std=c11 -O2 -Wall -Wextra -Werror -pthread -o $@ $(filter %.c,$^)
 
 test: ## every test; the whole-program tests need root (they make network namespaces)
 	@scripts/setup.sh test

@@ -90,7 +90,7 @@ int accept_run(const struct options *options)
     socklen_t length = sizeof address;
     address = options->connect;
     address.sin_port = 0;
-    listener = net_listen(&address);
+    listener = net_listen(&address, false);
     /* Taking them blocks, as plain servers do. */
     if (fcntl(listener, F_SETFL, 0) != 0 || getsockname(listener, (struct sockaddr *)&address, &length) != 0)
         die_errno("the listener");

@@ -47,11 +47,15 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers go to the wi
 #define SINK_ALTERED UINT64_MAX
 
 /* options.c: the command line. */
+/* What serves a connection: the one loop that serves all, or a thread or a process of its own. */
+enum each { EACH_BY_ONE_LOOP, EACH_THREAD, EACH_PROCESS };
+
 struct options {
     const char *mode;
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
-    uint32_t size, depth, connections, flows, interval_us, write_size, rate;
+    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs;
+    enum each each;
     double seconds, warmup, skip;
 };
 
@@ -74,8 +78,8 @@ bool signals_end(void);
 bool signals_take_report(void);
 
 /* net.c: sockets and readiness. */
-/* A new listener, or a failure that ends the program. */
-int net_listen(const struct sockaddr_in *address);
+/* A new listener, or a failure that ends the program. With `shared` other listeners may have the same port. */
+int net_listen(const struct sockaddr_in *address, bool shared);
 void net_no_delay(int fd);
 /* Begins a connection; `*connected` says whether it is complete already. */
 int net_connect(const struct options *options, bool *connected);
@@ -101,6 +105,14 @@ const uint8_t *payload_at(uint64_t offset);
 bool payload_is_right(const uint8_t *octets, size_t count, uint64_t offset);
 
 /* histogram.c: latencies, in nanoseconds. */
+struct histogram;
+size_t histogram_size(void);
+/* From now on latencies go to `place`, zeroed memory of `histogram_size` octets. */
+void histogram_use(struct histogram *place);
+/* Adds those of another. */
+void histogram_add(const struct histogram *other);
+/* A request has had no reply for so long: it counts as the longest wait, and not as a reply. */
+void histogram_still_waits(uint64_t ns);
 void histogram_record(uint64_t ns);
 uint64_t histogram_count(void);
 /* The value that the share `q` (0 to 1) of all values does not exceed. */
@@ -114,6 +126,8 @@ uint64_t histogram_max(void);
 void report_begin(uint64_t now);
 /* Stops the clocks. */
 void report_end(uint64_t now);
+/* The clocks of a crowd. */
+void report_set(uint64_t begin, uint64_t end, uint64_t user, uint64_t system);
 /* Requests of `size` octets each, with their latencies. */
 void report_requests(const char *mode, uint32_t size);
 /* The same for connections that were opened, within `opening` ns, before the interval. */
@@ -152,8 +166,20 @@ uint32_t exchange_receive(struct exchange *x);
 /* Sends, and asks epoll for EPOLLOUT while something is left. `data` is the connection's word in that epoll. */
 void exchange_push(struct exchange *x, int epoll, uint64_t data);
 
+/* crowd.c: many programs in the place of one. */
+/* Runs `run` in `options->programs` processes that share the connections among them, and reports what all did together. */
+int crowd_run(const struct options *options, int (*run)(const struct options *options));
+/* The same with servers, which share the listener's port; they end with this process. */
+int crowd_serve(const struct options *options);
+/* Waits until all of the crowd, if this is one, are here. */
+void crowd_gather(void);
+/* In one of a crowd: what it did goes to the process that reports. False where the caller is to report itself. */
+bool crowd_tell(uint64_t began, uint64_t ended, uint64_t user, uint64_t system);
+
 /* One file each. */
 int serve_run(const struct options *options);
+/* each.c: a thread or a process for each connection. */
+int each_run(const struct options *options);
 int rr_run(const struct options *options);
 int stream_run(const struct options *options);
 int cps_run(const struct options *options);

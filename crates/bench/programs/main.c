@@ -3,6 +3,15 @@
 
 #include <string.h>
 
+static int run(const struct options *options, int (*mode)(const struct options *options))
+{
+    if (mode == serve_run && options->each != EACH_BY_ONE_LOOP)
+        return each_run(options);
+    if (options->programs == 1)
+        return mode(options);
+    return mode == serve_run ? crowd_serve(options) : crowd_run(options, mode);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -18,6 +27,6 @@ int main(int argc, char **argv)
     options_parse(&options, argc, argv);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i].name, options.mode) == 0)
-            return modes[i].run(&options);
+            return run(&options, modes[i].run);
     die("the mode %s has no program", options.mode);
 }

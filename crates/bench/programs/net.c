@@ -42,11 +42,13 @@ static int stream_socket(void)
     return fd;
 }
 
-int net_listen(const struct sockaddr_in *address)
+int net_listen(const struct sockaddr_in *address, bool shared)
 {
     int fd = stream_socket(), on = 1;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0)
         die_errno("SO_REUSEADDR");
+    if (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) < 0)
+        die_errno("SO_REUSEPORT");
     if (bind(fd, (const struct sockaddr *)address, sizeof *address) < 0)
         die_errno("bind to %s", shown(address));
     if (listen(fd, SOMAXCONN) < 0)

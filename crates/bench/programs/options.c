@@ -9,11 +9,14 @@
 static const char help[] =
     "toe-load: load on plain sockets, and the server that answers it\n"
     "\n"
-    "  toe-load serve  --listen IP:PORT\n"
+    "  toe-load serve  --listen IP:PORT [--programs 1] [--each thread|process]\n"
     "      answers all the clients below until SIGTERM; says \"ready\" when it listens. SIGUSR1, and the end, print\n"
     "      {\"requests\":..,\"user_us\":..,\"system_us\":..} since the start.\n"
-    "  toe-load rr     --connect IP:PORT [--size 64] [--depth 1] [--connections 1] --seconds S\n"
-    "      request and reply; each connection keeps DEPTH requests outstanding\n"
+    "      PROGRAMS processes listen at the same port. With --each a thread or a process serves each connection (rr and cps\n"
+    "      alone), and nothing is printed at the end.\n"
+    "  toe-load rr     --connect IP:PORT [--size 64] [--depth 1] [--connections 1] [--programs 1] --seconds S\n"
+    "      request and reply; each connection keeps DEPTH requests outstanding. PROGRAMS processes share the connections;\n"
+    "      the longest latency counts what still waited at the end.\n"
     "  toe-load stream --connect IP:PORT [--flows 1] [--direction send|receive] [--write-size 65536] --seconds S\n"
     "      bulk; counts what the receiving end got. A warm-up runs on connections of its own. --skip S leaves the first\n"
     "      seconds of the same connections out of the count (receive only).\n"
@@ -44,7 +47,7 @@ static const char help[] =
     "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
-enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION };
+enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
        FLOOD = 256, NEIGHBOUR = 512, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
@@ -89,6 +92,8 @@ static const struct option {
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
     {"rate", NUMBER, offsetof(struct options, rate), FLOOD, 10000000},
     {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD, 0},
+    {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR, 1024},
+    {"each", EACH, offsetof(struct options, each), SERVE, 0},
     {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
     {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS, 0},
     {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
@@ -153,6 +158,11 @@ static void read_value(struct options *options, const struct option *option, con
         if (!options->receive && strcmp(text, "send") != 0)
             die("--direction %s: give send or receive", text);
         break;
+    case EACH:
+        options->each = strcmp(text, "thread") == 0 ? EACH_THREAD : EACH_PROCESS;
+        if (options->each == EACH_PROCESS && strcmp(text, "process") != 0)
+            die("--each %s: give thread or process", text);
+        break;
     }
 }
 
@@ -189,6 +199,7 @@ void options_parse(struct options *options, int argc, char **argv)
     options->interval_us = 5000;
     options->write_size = BUFFER;
     options->rate = 100000;
+    options->programs = 1;
 
     bool given[OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
@@ -206,6 +217,10 @@ void options_parse(struct options *options, int argc, char **argv)
         if (!given[find(need, strlen(need), modes[mode].bit)])
             die("%s needs --%s: see toe-load --help", options->mode, need);
     }
+    if (options->programs > 1 && options->each != EACH_BY_ONE_LOOP)
+        die("--each serves all connections in one program: leave out --programs");
+    if (strcmp(options->mode, "rr") == 0 && options->connections < options->programs)
+        die("--programs %u: give each a connection with --connections", options->programs);
     if (options->skip > 0 && !options->receive)
         die("--skip counts at the receiving end: add --direction receive");
 }

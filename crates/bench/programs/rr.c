@@ -85,6 +85,7 @@ int rr_run(const struct options *options)
     struct lane *lanes = open_lanes(options);
     fill_lanes(lanes, options->connections);
 
+    crowd_gather();
     uint64_t now = now_ns(), begin = now + seconds_ns(options->warmup);
     while (now < begin)
         now = turn(lanes, begin, false);
@@ -95,6 +96,9 @@ int rr_run(const struct options *options)
         now = turn(lanes, end, false);
     report_end(now);
     measuring = false;
+    /* One that was starved has no latency to tell of. */
+    for (uint32_t i = 0; i < options->connections; i++)
+        histogram_still_waits(now - lanes[i].due[lanes[i].oldest]);
 
     /* What is on its way must still come: a reply that does not is lost. */
     uint64_t deadline = now + PATIENCE_NS;

@@ -226,7 +226,7 @@ int serve_run(const struct options *options)
     raise_descriptor_limit();
     payload_prepare(BUFFER);
     signals_hold();
-    int listener = net_listen(&options->listen);
+    int listener = net_listen(&options->listen, options->programs > 1);
     epoll = net_epoll();
     net_watch(epoll, EPOLL_CTL_ADD, listener, EPOLLIN, 0);
     puts("ready");

@@ -89,7 +89,10 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
             };
             format!("stream --flows {flows} --direction {direction}")
         }
-        Load::Cps => format!("cps --size {SMALL} --connections {CPS_CONNECTIONS}"),
+        Load::Cps { .. } => format!("cps --size {SMALL} --connections {CPS_CONNECTIONS}"),
+        Load::Crowd { programs, connections } => {
+            format!("rr --size {SMALL} --connections {connections} --programs {programs}")
+        }
         Load::Idle { connections } => format!("idle --connections {connections}"),
         Load::Calls(calls) => calls.name().to_owned(),
         _ => format!("wake --size {SMALL}"),

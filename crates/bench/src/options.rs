@@ -55,6 +55,7 @@ pub enum Workload {
     Rr,
     Stream,
     Cps,
+    Crowd,
     Idle,
     Wake,
     Calls,
@@ -117,12 +118,13 @@ impl FromStr for Neighbour {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 8] = [
+    pub const ALL: [Workload; 9] = [
         Workload::Http,
         Workload::Kv,
         Workload::Rr,
         Workload::Stream,
         Workload::Cps,
+        Workload::Crowd,
         Workload::Idle,
         Workload::Wake,
         Workload::Calls,
@@ -135,6 +137,7 @@ impl Workload {
             Workload::Rr => "rr",
             Workload::Stream => "stream",
             Workload::Cps => "cps",
+            Workload::Crowd => "crowd",
             Workload::Idle => "idle",
             Workload::Wake => "wake",
             Workload::Calls => "calls",
@@ -149,6 +152,7 @@ impl Workload {
             Workload::Rr => "request and reply over open connections",
             Workload::Stream => "data one way",
             Workload::Cps => "connect, one request, close",
+            Workload::Crowd => "more programs than processors",
             Workload::Idle => "idle connections",
             Workload::Wake => "request and reply when both sides sleep",
             Workload::Calls => "single calls",

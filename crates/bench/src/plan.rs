@@ -1,7 +1,7 @@
 //! The rows: all there are, and those that the options ask for. Used by `runner` and by the tests of `targets`.
 
 use crate::options::{Link, Neighbour, Options, Workload};
-use crate::row::{Calls, Direction, Load, Row};
+use crate::row::{Calls, Direction, Load, Row, ServedBy};
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
 const RR_DEPTHS: [u32; 3] = [1, 8, 64];
@@ -80,7 +80,10 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
             cells
         }
         (Workload::Stream, _) => vec![stream(1, Send), stream(1, Receive), stream(8, Send)],
-        (Workload::Cps, _) => vec![Load::Cps],
+        (Workload::Cps, _) => ServedBy::ALL.map(|served_by| Load::Cps { served_by }).to_vec(),
+        (Workload::Crowd, _) => [(8, 64), (16, 10_000)]
+            .map(|(programs, connections)| Load::Crowd { programs, connections })
+            .to_vec(),
         (Workload::Idle, Link::Local) => vec![Load::Idle { connections: 10_000 }],
         // Over a link a client's kernel has its own share of the memory, the same on both stacks.
         (Workload::Idle, _) => Vec::new(),

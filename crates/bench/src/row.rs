@@ -26,15 +26,53 @@ pub(crate) struct Row {
 /// What the client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    Http { file: u32, keepalive: bool },
-    Redis { pipeline: u32 },
-    Memcached { keys: u32 },
-    Rr { size: u32, depth: u32, connections: u32 },
-    Stream { flows: u32, direction: Direction },
-    Cps,
-    Idle { connections: u32 },
+    Http {
+        file: u32,
+        keepalive: bool,
+    },
+    Redis {
+        pipeline: u32,
+    },
+    Memcached {
+        keys: u32,
+    },
+    Rr {
+        size: u32,
+        depth: u32,
+        connections: u32,
+    },
+    Stream {
+        flows: u32,
+        direction: Direction,
+    },
+    Cps {
+        served_by: ServedBy,
+    },
+    /// Requests of 64 octets, one at a time on each connection, from as many clients to as many servers at one port.
+    Crowd {
+        programs: u32,
+        connections: u32,
+    },
+    Idle {
+        connections: u32,
+    },
     Wake,
     Calls(Calls),
+}
+
+/// What serves a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServedBy {
+    /// One loop serves all.
+    OneLoop,
+    /// A thread of its own, in blocking calls.
+    Thread,
+    /// A process of its own, in blocking calls.
+    Process,
+}
+
+impl ServedBy {
+    pub(crate) const ALL: [ServedBy; 3] = [ServedBy::OneLoop, ServedBy::Thread, ServedBy::Process];
 }
 
 /// What is called again and again.
@@ -89,10 +127,12 @@ impl Row {
     /// What one operation is: that by which rates count and by which processor time is divided.
     pub(crate) fn operation(&self) -> &'static str {
         match self.load {
-            Load::Http { .. } | Load::Redis { .. } | Load::Rr { .. } | Load::Wake => "request",
+            Load::Http { .. } | Load::Redis { .. } | Load::Rr { .. } | Load::Crowd { .. } | Load::Wake => {
+                "request"
+            }
             Load::Memcached { .. } => "key",
             Load::Stream { .. } => "MiB",
-            Load::Cps | Load::Idle { .. } => "connection",
+            Load::Cps { .. } | Load::Idle { .. } => "connection",
             Load::Calls(_) => "call",
         }
     }
@@ -114,7 +154,17 @@ impl fmt::Display for Load {
                 };
                 write!(f, "{direction}-f{flows}")
             }
-            Load::Cps => write!(f, "{}-c{CPS_CONNECTIONS}", Octets(SMALL)),
+            Load::Cps { served_by } => {
+                let served_by = match served_by {
+                    ServedBy::OneLoop => "",
+                    ServedBy::Thread => "-threads",
+                    ServedBy::Process => "-processes",
+                };
+                write!(f, "{}-c{CPS_CONNECTIONS}{served_by}", Octets(SMALL))
+            }
+            Load::Crowd { programs, connections } => {
+                write!(f, "{}-p{programs}-c{connections}", Octets(SMALL))
+            }
             Load::Idle { connections } => write!(f, "c{connections}"),
             Load::Wake => write!(f, "{}", Octets(SMALL)),
             Load::Calls(calls) => f.write_str(calls.name()),

@@ -101,6 +101,7 @@ pub(crate) enum Figure {
     P95,
     P99,
     P999,
+    Max,
     ServerCpu,
     ClientCpu,
     EngineCpu,
@@ -114,13 +115,14 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// All, with the names that they have in JSON.
-    pub(crate) const ALL: [(&'static str, Figure); 15] = [
+    pub(crate) const ALL: [(&'static str, Figure); 16] = [
         ("rate", Figure::Rate),
         ("p50_us", Figure::P50),
         ("p90_us", Figure::P90),
         ("p95_us", Figure::P95),
         ("p99_us", Figure::P99),
         ("p999_us", Figure::P999),
+        ("max_us", Figure::Max),
         ("server_cpu_us", Figure::ServerCpu),
         ("client_cpu_us", Figure::ClientCpu),
         ("engine_cpu_us", Figure::EngineCpu),
@@ -143,6 +145,7 @@ impl Figure {
             Figure::P95 => latency?.p95,
             Figure::P99 => latency?.p99,
             Figure::P999 => latency?.p999,
+            Figure::Max => latency?.max,
             Figure::ServerCpu => Some(cpu?.server),
             Figure::ClientCpu => Some(cpu?.client),
             Figure::EngineCpu => Some(cpu?.engine),

@@ -1,7 +1,7 @@
 //! The servers of the workloads, started on either stack. Used by `runner`.
 
 use crate::error::Result;
-use crate::row::{Load, Row};
+use crate::row::{Load, Row, ServedBy};
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
@@ -40,6 +40,7 @@ impl Server {
             _ => {
                 let mut command = stage.server(stack, &stage.lab.program("toe-load"));
                 command.args(["serve", "--listen", &format!("0.0.0.0:{port}")]);
+                command.args(how_served(row.load));
                 program(stage, stack, "toe-load serve", command)
             }
         }
@@ -51,6 +52,16 @@ impl Server {
             Server::Nginx(nginx) => nginx.master().map(process::tree_of).unwrap_or_default(),
             Server::Program(program) => process::tree_of(program.pid()),
         }
+    }
+}
+
+/// What toe-load's server is told of the load.
+fn how_served(load: Load) -> Vec<String> {
+    match load {
+        Load::Cps { served_by: ServedBy::Thread } => vec!["--each=thread".to_owned()],
+        Load::Cps { served_by: ServedBy::Process } => vec!["--each=process".to_owned()],
+        Load::Crowd { programs, .. } => vec![format!("--programs={programs}")],
+        _ => Vec::new(),
     }
 }
 

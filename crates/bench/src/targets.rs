@@ -34,6 +34,7 @@ pub(crate) enum Judged {
     Rate,
     P50,
     P99,
+    Max,
     /// Nanoseconds more than on Linux.
     P50OverLinuxNs,
     ServerCpu,
@@ -154,6 +155,7 @@ impl Judged {
             Judged::Rate => Figure::Rate,
             Judged::P50 | Judged::P50OverLinuxNs => Figure::P50,
             Judged::P99 => Figure::P99,
+            Judged::Max => Figure::Max,
             Judged::ServerCpu | Judged::ServerCpuOverNullNs => Figure::ServerCpu,
             Judged::ConnectionKib => Figure::ConnectionMemory,
             Judged::CpuPercent => Figure::CpuPercent,
@@ -165,6 +167,7 @@ impl Judged {
             Judged::Rate => "rate",
             Judged::P50 => "p50",
             Judged::P99 => "p99",
+            Judged::Max => "longest wait",
             Judged::P50OverLinuxNs => "p50 over Linux",
             Judged::ServerCpu => "server's CPU per operation",
             Judged::ServerCpuOverNullNs => "server's CPU per request over an empty handler",
@@ -176,7 +179,7 @@ impl Judged {
     fn unit(self) -> &'static str {
         match self {
             Judged::Rate => "/s",
-            Judged::P50 | Judged::P99 | Judged::ServerCpu => "us",
+            Judged::P50 | Judged::P99 | Judged::Max | Judged::ServerCpu => "us",
             Judged::ServerCpuOverNullNs | Judged::P50OverLinuxNs => "ns",
             Judged::ConnectionKib => "KiB",
             Judged::CpuPercent => "%",

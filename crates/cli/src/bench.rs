@@ -15,7 +15,8 @@ WORKLOADS (all unless some are named):
   kv       redis and memcached, with and without pipelining
   rr       request and reply: 64 B to 16 KiB, depth 1 to 64, 1 to 1,000 connections
   stream   data one way, one and many connections
-  cps      connect, one request, close
+  cps      connect, one request, close; served by one loop, by a thread each, by a process each
+  crowd    more programs than processors: 8 and 16 servers with as many clients, up to 10,000 connections
   idle     memory and CPU of idle connections
   wake     latency when both sides sleep
   calls    single calls: a socket made and closed, a connection taken and closed, a read of a file
