@@ -21,6 +21,7 @@ pub mod fd_table;
 pub mod fork;
 mod leaving;
 pub mod lock;
+mod looking;
 pub mod poll;
 pub mod program_memory;
 pub mod queue;

@@ -1,4 +1,4 @@
-//! Waiting: spin a little, yield, park.
+//! Waiting: look again a little ([`crate::looking`]), then park.
 //!
 //! A thread that has nothing to do registers its [`Waiter`] with what it waits for and parks in one `ppoll` on: its
 //! waiter's own eventfd (whoever finds something for it *kicks* it), the interrupts of the queue sets that it leads,
@@ -12,11 +12,12 @@
 
 use crate::attach::is_hangup;
 use crate::lock::Lock;
+use crate::looking::Looking;
 use crate::queue::QueueSet;
 use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
-use crate::{cancel, signals};
+use crate::{cancel, signals, thread};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -24,12 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
-/// How long a wait looks again and again before it parks.
-const SPIN: Duration = Duration::from_micros(20);
-/// After so many spins in a row that found nothing, a thread parks at once…
-const FRUITLESS_MAX: u32 = 8;
-/// …but tries again once in so many waits.
-const SPIN_AGAIN: u32 = 32;
 /// Longest park while something must be retried that no interrupt announces.
 const STUCK: Duration = Duration::from_millis(1);
 
@@ -92,7 +87,6 @@ impl Drop for Mine {
 
 thread_local! {
     static MINE: Mine = const { Mine(Cell::new(None)) };
-    static FRUITLESS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Forgets all waiters: in the child of a fork they are the parent's.
@@ -471,26 +465,37 @@ pub fn yield_no_more() {
 
 /// Looks again for a short time, giving the processor away in between.
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
-    let fruitless = FRUITLESS.try_with(Cell::get).unwrap_or(FRUITLESS_MAX);
-    if fruitless >= FRUITLESS_MAX && !fruitless.is_multiple_of(SPIN_AGAIN) {
-        let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
-        return Ok(None);
-    }
-    let end = sys::now() + SPIN;
+    let mut before = sys::now();
+    let Some(end) = with_looking(|looking| looking.begin(before)) else { return Ok(None) };
     loop {
         if YIELDS.load(Ordering::Relaxed) {
             rustix::thread::sched_yield();
         }
         std::hint::spin_loop();
-        if let Some(outcome) = attempt()? {
-            let _ = FRUITLESS.try_with(|f| f.set(0));
-            return Ok(Some(outcome));
+        let outcome = attempt()?;
+        let after = sys::now();
+        with_looking(|looking| {
+            looking.let_run(before, after);
+            match outcome {
+                Some(_) => looking.found(),
+                None if after >= end => looking.found_nothing(),
+                None => {}
+            }
+        });
+        if outcome.is_some() || after >= end {
+            return Ok(outcome);
         }
-        if sys::now() >= end {
-            let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
-            return Ok(None);
-        }
+        before = after;
     }
+}
+
+fn with_looking<R>(f: impl FnOnce(&mut Looking) -> R) -> R {
+    thread::with(|thread| {
+        let mut looking = thread.looking.get();
+        let done = f(&mut looking);
+        thread.looking.set(looking);
+        done
+    })
 }
 
 #[cfg(test)]
