@@ -20,18 +20,21 @@ const LOOK_AGAIN: u32 = 32;
 /// Letting others run takes this long where one of them has used up its slice: the kernel's shortest (base_slice_ns, 0.7 ms and
 /// more) and no switch to a thread that only does a little.
 const CROWDED: Duration = Duration::from_micros(500);
-/// For how long after that no wait looks.
-const CROWDED_FOR: Duration = Duration::from_millis(20);
+/// For how long after that no wait looks: twice as long each time that it was so again, half as long when it was not.
+const CROWDED_FOR_MIN: Duration = Duration::from_millis(20);
+const CROWDED_FOR_MAX: Duration = Duration::from_millis(640);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looking {
     fruitless: u32,
     crowded_until: Duration,
+    /// How long the next time will be.
+    crowded_for: Duration,
 }
 
 impl Looking {
     pub const fn new() -> Looking {
-        Looking { fruitless: 0, crowded_until: Duration::ZERO }
+        Looking { fruitless: 0, crowded_until: Duration::ZERO, crowded_for: CROWDED_FOR_MIN }
     }
 
     /// A wait begins. Until when it looks; `None`: it sleeps at once.
@@ -49,7 +52,10 @@ impl Looking {
     /// Others were let run between these times.
     pub fn let_run(&mut self, before: Duration, after: Duration) {
         if after.saturating_sub(before) >= CROWDED {
-            self.crowded_until = after + CROWDED_FOR;
+            self.crowded_until = after + self.crowded_for;
+            self.crowded_for = (self.crowded_for * 2).min(CROWDED_FOR_MAX);
+        } else {
+            self.crowded_for = (self.crowded_for / 2).max(CROWDED_FOR_MIN);
         }
     }
 
@@ -106,5 +112,12 @@ mod tests {
         assert_eq!(looking.begin(us(3_001)), None, "although it has found what it looked for");
         assert_eq!(looking.begin(us(22_999)), None);
         assert!(looking.begin(us(23_000)).is_some(), "they may have gone");
+        looking.let_run(us(23_000), us(26_000));
+        assert_eq!(looking.begin(us(65_999)), None, "they have not: twice as long");
+        assert!(looking.begin(us(66_000)).is_some());
+        looking.let_run(us(66_000), us(66_003));
+        looking.let_run(us(66_003), us(66_006));
+        looking.let_run(us(70_000), us(73_000));
+        assert!(looking.begin(us(93_000)).is_some(), "now and then only");
     }
 }
