@@ -380,9 +380,7 @@ pub struct BlockOn<'a> {
     /// When to give up, on the clock of [`sys::now`], and with which errno.
     pub deadline: Option<Duration>,
     pub too_late: Errno,
-    /// A descriptor that ends the wait when it is readable: a listener's twin.
-    pub twin: Option<libc::pollfd>,
-    /// Set once the twin was seen ready.
+    /// The program's descriptor is a listener's twin, which ends a sleep when it is readable: then this is set.
     pub twin_ready: Option<&'a Cell<bool>>,
     /// Linux restarts this call after a signal whose handler has SA_RESTART, and it is a point at which the thread may be
     /// cancelled.
@@ -422,7 +420,9 @@ fn parked<T>(
         let moved = on.socket.is_moved();
         let live: Vec<&'static QueueSet> = on.socket.homes().filter(|home| !home.is_dead()).collect();
         let mut outcome = None;
-        let mut twin = on.twin;
+        // Looked for each time: when another thread closes the program's, a copy takes its place.
+        let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut twin = on.twin_ready.and_then(|_| on.socket.descriptor()).map(pollfd);
         let result = park(
             ParkOn {
                 waiter,

@@ -77,9 +77,11 @@ struct call {
 	ssize_t result;
 	int error;
 	int cleaned;
+	/* What POLL, SELECT and EPOLL_OF were told. */
+	unsigned told;
 };
 
-enum { READ, WRITE, RECVMSG, ACCEPT, POLL, SELECT, EPOLL, KINDS };
+enum { READ, WRITE, RECVMSG, ACCEPT, POLL, SELECT, EPOLL, KINDS, EPOLL_OF = KINDS };
 
 static char big[1 << 20];
 
@@ -88,9 +90,9 @@ static void clean(void *of)
 	((struct call *)of)->cleaned = 1;
 }
 
-static void *make(void *of)
+/* Makes the call, which waits; of EPOLL_OF `call->fd` is the set, of EPOLL `epoll`. */
+static void wait_in(struct call *call, int epoll)
 {
-	struct call *call = of;
 	struct pollfd polled = {call->fd, POLLIN, 0};
 	struct iovec one = {big, 1};
 	struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1};
@@ -98,13 +100,7 @@ static void *make(void *of)
 	fd_set set;
 	FD_ZERO(&set);
 	FD_SET(call->fd, &set);
-	int epoll = -1;
-	if (call->kind == EPOLL) {
-		epoll = epoll_create1(0);
-		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, call->fd, &event) == 0);
-	}
 	call->thread = gettid();
-	pthread_cleanup_push(clean, call);
 	switch (call->kind) {
 	case READ:
 		call->result = read(call->fd, big, 100);
@@ -121,17 +117,35 @@ static void *make(void *of)
 		break;
 	case POLL:
 		call->result = poll(&polled, 1, -1);
+		call->told = (unsigned)polled.revents;
 		break;
 	case SELECT:
 		call->result = select(call->fd + 1, &set, NULL, NULL, NULL);
+		call->told = FD_ISSET(call->fd, &set) != 0;
 		break;
 	case EPOLL:
+	case EPOLL_OF:
 		call->result = epoll_wait(epoll, &event, 1, -1);
+		call->told = event.data.u32;
 		break;
 	}
 	call->error = errno;
+}
+
+static void *make(void *of)
+{
+	struct call *call = of;
+	int epoll = call->kind == EPOLL_OF ? call->fd : -1;
+	if (call->kind == EPOLL) {
+		struct epoll_event event = {.events = EPOLLIN};
+		epoll = epoll_create1(0);
+		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, call->fd, &event) == 0);
+	}
+	pthread_cleanup_push(clean, call);
+	wait_in(call, epoll);
 	pthread_cleanup_pop(0);
-	close(epoll);
+	if (call->kind == EPOLL)
+		close(epoll);
 	return NULL;
 }
 
@@ -234,24 +248,189 @@ static void closed_while_another_waits(void)
 	close(ends[1]);
 }
 
-static void a_listener_closed_while_another_accepts(void)
+/* A listener of its own. */
+static int listen_at(struct sockaddr_in *own, int backlog)
 {
-	struct sockaddr_in own = place;
-	socklen_t len = sizeof own;
-	own.sin_port = 0;
-	int other = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(bind(other, (struct sockaddr *)&own, sizeof own) == 0 && listen(other, 5) == 0);
-	MUST(getsockname(other, (struct sockaddr *)&own, &len) == 0);
-	struct call call;
-	pthread_t thread = begin(&call, other, ACCEPT);
-	MUST(close(other) == 0);
-	int end = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(connect(end, (struct sockaddr *)&own, sizeof own) == 0);
+	socklen_t len = sizeof *own;
+	*own = place;
+	own->sin_port = 0;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(bind(fd, (struct sockaddr *)own, sizeof *own) == 0 && listen(fd, backlog) == 0);
+	MUST(getsockname(fd, (struct sockaddr *)own, &len) == 0);
+	return fd;
+}
+
+/* Takes the number from the descriptor, in one of two ways. */
+static void take_away(int fd, int by_dup)
+{
+	if (!by_dup) {
+		MUST(close(fd) == 0);
+		return;
+	}
+	int other = open("/dev/null", O_RDONLY);
+	MUST(dup2(other, fd) == fd);
+	close(other);
+}
+
+static void a_listener_closed_while_others_accept(void)
+{
+	for (int by_dup = 0; by_dup < 2; by_dup++) {
+		enum { THREADS = 3 };
+		struct sockaddr_in own;
+		struct call calls[THREADS];
+		pthread_t threads[THREADS];
+		int ends[THREADS];
+		int other = listen_at(&own, 5);
+		for (int n = 0; n < THREADS; n++)
+			threads[n] = begin(&calls[n], other, ACCEPT);
+		take_away(other, by_dup);
+		for (int n = 0; n < THREADS; n++) {
+			ends[n] = socket(AF_INET, SOCK_STREAM, 0);
+			MUST(connect(ends[n], (struct sockaddr *)&own, sizeof own) == 0);
+			MUST(write(ends[n], "through", 7) == 7);
+		}
+		for (int n = 0; n < THREADS; n++) {
+			pthread_join(threads[n], NULL);
+			errno = calls[n].error;
+			MUST(calls[n].result >= 0);
+			MUST(read((int)calls[n].result, big, 100) == 7);
+			close((int)calls[n].result);
+		}
+		/* With the last of them it has ended. */
+		int late = socket(AF_INET, SOCK_STREAM, 0);
+		MUST(connect(late, (struct sockaddr *)&own, sizeof own) == -1 && errno == ECONNREFUSED);
+		close(late);
+		for (int n = 0; n < THREADS; n++)
+			close(ends[n]);
+		if (by_dup)
+			close(other);
+	}
+}
+
+/* dup2 takes the number away from two threads that wait. */
+static void taken_away_while_another_reads(void)
+{
+	int ends[2];
+	struct call call, second;
+	join(ends);
+	pthread_t thread = begin(&call, ends[0], READ);
+	pthread_t other = begin(&second, ends[0], READ);
+	take_away(ends[0], 1);
+	MUST(write(ends[1], "still", 5) == 5);
+	/* Which of the two gets it is the stack's to say. */
+	while (call.result + second.result == 0)
+		usleep(200);
+	MUST(write(ends[1], "there", 5) == 5);
 	pthread_join(thread, NULL);
-	MUST(call.result >= 0);
-	MUST(write(end, "through", 7) == 7 && read(call.result, big, 100) == 7);
-	close(end);
-	close(call.result);
+	pthread_join(other, NULL);
+	MUST(call.result == 5 && second.result == 5);
+	char octet;
+	MUST(read(ends[1], &octet, 1) == 0);
+	part(ends);
+}
+
+/* What poll and select have begun to wait for wakes them, and then the number is looked at. */
+static void closed_while_another_polls(void)
+{
+	for (int kind = POLL; kind <= SELECT; kind++) {
+		int ends[2];
+		struct call call;
+		join(ends);
+		pthread_t thread = begin(&call, ends[0], kind);
+		take_away(ends[0], 0);
+		until_asleep(call.thread);
+		MUST(write(ends[1], "x", 1) == 1);
+		pthread_join(thread, NULL);
+		errno = call.error;
+		MUST(call.result == 1);
+		MUST(call.told == (kind == POLL ? POLLNVAL : 1));
+		close(ends[1]);
+	}
+}
+
+/* The set has a socket, or a pipe alone; other threads wait in it, too. */
+static void an_epoll_set_taken_away_while_others_wait(void)
+{
+	for (int manner = 0; manner < 4; manner++) {
+		int by_dup = manner & 1, with_pipe = manner & 2;
+		int ends[2], pipes[2];
+		struct call call, second;
+		struct epoll_event event = {.events = EPOLLIN, .data.u32 = 77};
+		join(ends);
+		MUST(pipe(pipes) == 0);
+		int epoll = epoll_create1(0);
+		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, with_pipe ? pipes[0] : ends[0], &event) == 0);
+		pthread_t thread = begin(&call, epoll, EPOLL_OF);
+		pthread_t other = begin(&second, epoll, EPOLL_OF);
+		take_away(epoll, by_dup);
+		/* Another set may be where that one was. */
+		int next = epoll_create1(0);
+		MUST(write(with_pipe ? pipes[1] : ends[1], "x", 1) == 1);
+		pthread_join(thread, NULL);
+		pthread_join(other, NULL);
+		errno = call.error;
+		MUST(call.result == 1 && call.told == 77);
+		errno = second.error;
+		MUST(second.result == 1 && second.told == 77);
+		MUST(epoll_wait(next, &event, 1, 0) == 0);
+		close(next);
+		if (by_dup)
+			close(epoll);
+		part(ends);
+		part(pipes);
+	}
+}
+
+/* What accept tells of the peer, and what becomes of the connection when it cannot. */
+static void addresses_of_accept(void)
+{
+	const struct {
+		int has_room, has_len, len, error;
+	} tries[] = {
+	    {1, 1, sizeof(struct sockaddr_in), 0},
+	    {1, 1, 100, 0},
+	    {1, 1, 4, 0},
+	    {1, 1, 0, 0},
+	    {0, 1, 100, 0},
+	    {0, 1, -1, 0},
+	    {0, 0, 0, 0},
+	    {1, 0, 0, EFAULT},
+	    {1, 1, -1, EINVAL},
+	    {1, 1, INT_MIN, EINVAL},
+	    {2, 1, 16, EFAULT},
+	    {2, 1, 0, 0},
+	};
+	void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(nowhere != MAP_FAILED);
+	for (size_t n = 0; n < sizeof tries / sizeof *tries; n++) {
+		unsigned char room[128];
+		memset(room, 0xee, sizeof room);
+		socklen_t len = (socklen_t)tries[n].len;
+		void *addr = tries[n].has_room == 2 ? nowhere : tries[n].has_room ? room : NULL;
+		int end = socket(AF_INET, SOCK_STREAM, 0);
+		MUST(connect(end, (struct sockaddr *)&place, sizeof place) == 0);
+		int got = accept(listener, addr, tries[n].has_len ? &len : NULL);
+		char octet;
+		if (tries[n].error) {
+			MUST(got == -1 && errno == tries[n].error);
+			/* It was taken all the same, and is over. */
+			MUST(read(end, &octet, 1) == 0);
+			close(end);
+			continue;
+		}
+		MUST(got >= 0);
+		int told = addr ? (int)sizeof(struct sockaddr_in) : tries[n].len;
+		MUST((int)len == told);
+		int copied = tries[n].len < told ? tries[n].len : told;
+		if (addr == room) {
+			MUST(copied == 0 || room[0] == AF_INET);
+			MUST(room[copied] == 0xee);
+		}
+		MUST(write(end, "x", 1) == 1 && read(got, &octet, 1) == 1);
+		close(got);
+		close(end);
+	}
+	munmap(nowhere, 4096);
 }
 
 static sem_t handled;
@@ -429,7 +608,11 @@ int main(int count, char **words)
 	    {"not cancelled", not_cancelled_while_it_does_not_let_itself},
 	    {"shut", shut_while_another_waits},
 	    {"closed", closed_while_another_waits},
-	    {"closed in accept", a_listener_closed_while_another_accepts},
+	    {"taken away", taken_away_while_another_reads},
+	    {"closed in accept", a_listener_closed_while_others_accept},
+	    {"closed in poll", closed_while_another_polls},
+	    {"set taken away", an_epoll_set_taken_away_while_others_wait},
+	    {"addresses", addresses_of_accept},
 	    {"splice", a_handler_in_splice},
 	    {"thrown away", thrown_away},
 	    {"bound", bound_by_the_c_library},

@@ -181,7 +181,6 @@ impl Socket {
                 socket: self,
                 deadline: Some(deadline),
                 too_late: Errno::ENETDOWN,
-                twin: None,
                 twin_ready: None,
                 restartable: false,
             };
@@ -229,7 +228,6 @@ impl Socket {
             socket: self,
             deadline: self.send_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EINPROGRESS,
-            twin: None,
             twin_ready: None,
             restartable: true,
         };

@@ -53,7 +53,6 @@ impl Socket {
             socket: self,
             deadline: timeout.map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
-            twin: None,
             twin_ready: None,
             restartable: true,
         }
