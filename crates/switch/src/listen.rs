@@ -356,7 +356,7 @@ pub unsafe fn accept(
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.
             let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, None, None));
+            let (waited, _) = wait::sleep(None, || sys::ppoll(&mut twin, None, None));
             if let Err(error) = waited {
                 return fail(error);
             }

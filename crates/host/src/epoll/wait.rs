@@ -28,7 +28,7 @@ pub fn wait(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let Some(set) = fd_table::epoll_set(epfd) else {
-        return sleep(true, || sys::epoll_pwait(epfd, events, timeout, sigmask)).0;
+        return sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask)).0;
     };
     if events.is_empty() {
         return Err(Errno::EINVAL);
@@ -120,7 +120,7 @@ impl EpollSet {
         let outcome = if self.has_sockets() {
             Ok(None)
         } else {
-            let (waited, interrupted) = sleep(true, || sys::epoll_pwait(epfd, events, timeout, sigmask));
+            let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
                 let kept = without_wake(epfd, events, found);
                 self.note_told(&events[..kept]);

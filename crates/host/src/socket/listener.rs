@@ -10,7 +10,7 @@ use crate::slots::Place;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Found, Listener};
 use crate::socket::{Kind, NO_FD, Socket, twin};
 use crate::stack::{EngineIdx, Stack};
-use crate::wait::{BlockOn, block_on};
+use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, sys};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use rustix::net::sockopt;
@@ -379,7 +379,7 @@ impl Socket {
                 deadline: Some(deadline),
                 too_late: Errno::EAGAIN,
                 twin_ready: None,
-                restartable: false,
+                on_signal: OnSignal::Defer,
             };
             let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
@@ -406,7 +406,7 @@ impl Socket {
             deadline: self.accept_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
             twin_ready: how.with_twin.then_some(&seen),
-            restartable: true,
+            on_signal: OnSignal::Restart,
         };
         let outcome = block_on(on, &mut || {
             if let Found::Stream((at, place)) = self.look_for_one(turn, how.with_twin)? {
