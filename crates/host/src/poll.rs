@@ -32,7 +32,7 @@ pub fn poll(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     if !has_toe(fds) {
-        return sleep(true, || sys::ppoll(fds, timeout, sigmask)).0;
+        return sleep(sigmask, || sys::ppoll(fds, timeout, sigmask)).0;
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();

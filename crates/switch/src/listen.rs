@@ -7,7 +7,7 @@
 //! the engine's listener, too (`adopt.rs`).
 
 use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options};
-use crate::ffi::{fail, last_errno, write_inet};
+use crate::ffi::{fail, last_errno, number, write_inet};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
@@ -319,30 +319,24 @@ pub unsafe fn accept(
     if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
         return fail(Errno::EINVAL);
     }
-    let twin = || listener.has_twin().then(|| sys::borrow(fd));
-    // The kernel's turn came, and then there was nothing: what the engines have counts before it is said that there is none.
-    let mut kernel_had_none = false;
     loop {
         let dont_wait = listener.nonblocking();
         let how = AcceptHow {
             dont_wait,
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
             nonblocking: flags & libc::SOCK_NONBLOCK != 0,
-            twin: twin(),
-            not_kernels_turn: core::mem::take(&mut kernel_had_none),
+            with_twin: listener.has_twin(),
         };
-        let error = match listener.accept(how) {
+        let mut of_kernel = Err(Errno::EAGAIN);
+        let accepted = listener.accept_of_both(how, &mut |twin| {
+            // SAFETY: the caller's promise.
+            of_kernel = unsafe { accept_from_twin(twin, addr, len, flags) };
+            of_kernel != Err(Errno::EAGAIN)
+        });
+        let error = match accepted {
             // SAFETY: the caller's promise.
             Ok(accepted) => return unsafe { give(accepted, addr, len) },
-            Err(AcceptError::KernelReady) => {
-                // SAFETY: the caller's promise.
-                let result = unsafe { accept_from_twin(fd, addr, len, flags) };
-                if result >= 0 || last_errno() != Errno::EAGAIN {
-                    return result;
-                }
-                kernel_had_none = true;
-                continue;
-            }
+            Err(AcceptError::OfKernel) => return number(of_kernel),
             Err(AcceptError::Errno(Errno::EAGAIN)) if !dont_wait => return fail(Errno::EAGAIN),
             Err(AcceptError::Errno(error)) => error,
         };
@@ -351,9 +345,9 @@ pub unsafe fn accept(
             return fail(error);
         }
         // SAFETY: the caller's promise.
-        let result = unsafe { accept_from_twin(fd, addr, len, flags) };
-        if result >= 0 || last_errno() != Errno::EAGAIN || dont_wait {
-            return result;
+        let of_kernel = unsafe { accept_from_twin(fd, addr, len, flags) };
+        if of_kernel != Err(Errno::EAGAIN) || dont_wait {
+            return number(of_kernel);
         }
         if gone && listener.has_engine() {
             // Another one goes on.
@@ -362,7 +356,7 @@ pub unsafe fn accept(
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.
             let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, None, None));
+            let (waited, _) = wait::sleep(None, || sys::ppoll(&mut twin, None, None));
             if let Err(error) = waited {
                 return fail(error);
             }
@@ -379,11 +373,11 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
     if !addr.is_null() {
         // SAFETY: the caller's promise.
         let told = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
-        if told == Err(toe::program_memory::EFAULT) {
-            // Linux, too, has taken the connection when the copy fails, and lets go of it.
+        if let Err(error) = told {
+            // Linux, too, has taken the connection when it cannot tell of its peer, and lets go of it.
             // SAFETY: the call takes a number only.
             unsafe { calls::open::close(accepted.fd) };
-            return fail(toe::program_memory::EFAULT);
+            return fail(error);
         }
     }
     let engine = accepted.socket.engine().index() as u8;
@@ -395,24 +389,30 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
 ///
 /// # Safety
 /// As [`accept`].
-unsafe fn accept_from_twin(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+unsafe fn accept_from_twin(
+    twin: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Result<c_int, Errno> {
     // Linux makes the new socket before it looks whether a connection waits: asking first is much cheaper in vain.
-    let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-    if sys::ppoll(&mut twin, Some(core::time::Duration::ZERO), None) == Ok(0) {
-        return fail(Errno::EAGAIN);
+    let mut polled = [libc::pollfd { fd: twin, events: libc::POLLIN, revents: 0 }];
+    if sys::ppoll(&mut polled, Some(core::time::Duration::ZERO), None) == Ok(0) {
+        return Err(Errno::EAGAIN);
     }
     // SAFETY: the caller's promise; the kernel checks the pointers.
     let new = unsafe {
         crate::ffi::syscall(
             libc::SYS_accept4,
-            [fd as usize, addr.expose_provenance(), len.expose_provenance(), flags as usize],
+            [twin as usize, addr.expose_provenance(), len.expose_provenance(), flags as usize],
         )
     };
-    if new >= 0 {
-        calls::open::is_new(new);
-        why::set_reason(new, On::Kernel, Reason::AcceptedByKernel);
+    if new < 0 {
+        return Err(last_errno());
     }
-    new
+    calls::open::is_new(new);
+    why::set_reason(new, On::Kernel, Reason::AcceptedByKernel);
+    Ok(new)
 }
 
 /// bind of an address that the kernel does not have but an engine has: the twin takes the port all the same.

@@ -8,6 +8,7 @@
 //! reported and come back with the next event, as in Linux; one-shot ones are disarmed; of several exclusive ones one is
 //! woken.
 
+mod ending;
 mod moves;
 mod nested;
 pub mod wait;
@@ -79,6 +80,8 @@ struct Inner {
     nested: Vec<nested::Nested>,
     /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
     kernel: HashMap<RawFd, Registered>,
+    /// The program has closed it; the last thread that sleeps on it ends it. The copy of its descriptor that is kept until then.
+    ending: Option<sys::Fd>,
 }
 
 /// The sockets of one epoll descriptor. Never freed; reused after the descriptor was closed.
@@ -95,6 +98,8 @@ pub struct EpollSet {
     kernel_fds: AtomicBool,
     /// Threads in the plain kernel wait.
     kernel_waiters: AtomicU32,
+    /// Threads in a call that may sleep on it.
+    sleepers: AtomicU32,
     /// Counts waits, for those who have room for one event.
     turn: AtomicU32,
     /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
@@ -139,10 +144,12 @@ fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
 
 /// In the child of a fork: the sets are copies of the parent's; nobody waits; the sockets have forgotten them.
 pub fn after_fork_in_child() {
-    for set in &REGISTRY.lock().all {
+    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+    for set in &sets {
         let mut inner = set.inner.lock();
         inner.waiters.clear();
         set.kernel_waiters.store(0, Ordering::Relaxed);
+        set.sleepers.store(0, Ordering::Relaxed);
         set.idle_listeners.store(true, Ordering::Relaxed);
         set.moved.store(true, Ordering::Relaxed);
         set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
@@ -151,6 +158,8 @@ pub fn after_fork_in_child() {
             interest.socket.add_watcher(Watcher { set, place, exclusive });
         }
     }
+    // Those who waited in them are not here.
+    sets.into_iter().for_each(EpollSet::end_if_due);
 }
 
 /// The program has made an epoll descriptor.
@@ -172,6 +181,7 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
                 sockets: AtomicU32::new(0),
                 kernel_fds: AtomicBool::new(false),
                 kernel_waiters: AtomicU32::new(0),
+                sleepers: AtomicU32::new(0),
                 turn: AtomicU32::new(0),
                 idle_listeners: AtomicBool::new(false),
                 moved: AtomicBool::new(false),
@@ -537,38 +547,6 @@ impl EpollSet {
             // A claim that fails shows as readiness.
             let _ = socket.settle();
         }
-    }
-
-    pub(crate) fn add_reference(&self) {
-        self.references.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
-        if self.references.fetch_sub(1, Ordering::AcqRel) != 1 {
-            let other = moves::descriptor_of(self, fd).unwrap_or(-1);
-            let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
-            return;
-        }
-        let interests: Vec<(Place, Interest)> =
-            self.inner.lock().interests.iter().map(|(place, interest)| (place, *interest)).collect();
-        for (place, interest) in interests {
-            interest.socket.remove_watcher(self, place);
-        }
-        {
-            let mut inner = self.inner.lock();
-            // The slots stay, and what they were used for is told apart from what they will be.
-            let mut interests = std::mem::take(&mut inner.interests);
-            interests.clear();
-            *inner = Inner { interests, ..Inner::default() };
-        }
-        self.has_nested.store(false, Ordering::Release);
-        self.leave_outer_sets();
-        self.sockets.store(0, Ordering::SeqCst);
-        self.kernel_fds.store(false, Ordering::SeqCst);
-        self.idle_listeners.store(false, Ordering::Relaxed);
-        self.moved.store(false, Ordering::Relaxed);
-        self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
-        REGISTRY.lock().free.push(self);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::socket::slices::{Gather, Scatter};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
-use crate::wait::{BlockOn, block_on};
+use crate::wait::{BlockOn, OnSignal, block_on};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
@@ -53,9 +53,8 @@ impl Socket {
             socket: self,
             deadline: timeout.map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
-            twin: None,
             twin_ready: None,
-            restartable: true,
+            on_signal: OnSignal::Restart,
         }
     }
 
@@ -326,7 +325,7 @@ impl Socket {
         };
         let done = || self.with_stream(look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
-        let on = BlockOn { restartable: false, ..self.block(Some(time)) };
+        let on = BlockOn { on_signal: OnSignal::Defer, ..self.block(Some(time)) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }
