@@ -10,11 +10,13 @@
 
 mod moves;
 mod nested;
+mod once;
 pub mod wait;
 
 use moves::Registered;
 pub use moves::{move_back, note_disarmed};
 pub(crate) use nested::Watched;
+pub use once::{KernelOp, kernel_op};
 pub use wait::wait;
 
 use crate::fd_table;
@@ -103,6 +105,8 @@ pub struct EpollSet {
     moved: AtomicBool,
     /// It has other sets in it.
     has_nested: AtomicBool,
+    /// It has, or had, one-shot registrations of listeners, which the kernel may fire, too.
+    fires_once: AtomicBool,
     /// Counts what its sockets have told of.
     events: AtomicU32,
 }
@@ -176,6 +180,7 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
                 idle_listeners: AtomicBool::new(false),
                 moved: AtomicBool::new(false),
                 has_nested: AtomicBool::new(false),
+                fires_once: AtomicBool::new(false),
                 events: AtomicU32::new(0),
             }));
             registry.all.push(set);
@@ -213,13 +218,17 @@ pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), E
         return Err(Errno::EINVAL);
     }
     let set = find_or_make(epfd);
+    if set.holds(fd, socket) {
+        // The kernel's set has not always what this one has (`once`).
+        return Err(crate::errno::EEXIST);
+    }
     if has_twin(socket) {
         sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, Some(event))?;
         set.kernel_fds.store(true, Ordering::SeqCst);
     }
     // A claim that fails shows as readiness.
     let _ = socket.settle();
-    set.add(fd, socket, Registered { events, data: event.u64, armed: true })
+    set.add(fd, socket, Registered { events, data: event.u64, armed: true, absent: false })
 }
 
 /// EPOLL_CTL_MOD for a descriptor on the engine. ENOENT: it is not in.
@@ -230,10 +239,7 @@ pub fn ctl_mod(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), E
         return Err(Errno::EINVAL);
     }
     set.modify(fd, socket, event.events, event.u64)?;
-    if has_twin(socket) {
-        sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, Some(event))?;
-    }
-    Ok(())
+    if has_twin(socket) { once::rearm_twin(epfd, fd, event) } else { Ok(()) }
 }
 
 /// EPOLL_CTL_DEL for a descriptor on the engine. ENOENT: it is not in.
@@ -241,10 +247,7 @@ pub fn ctl_del(epfd: RawFd, fd: RawFd) -> Result<(), Errno> {
     let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
     let set = fd_table::epoll_set(epfd).ok_or(crate::errno::ENOENT)?;
     set.delete(fd, socket)?;
-    if has_twin(socket) {
-        sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, None)?;
-    }
-    Ok(())
+    if has_twin(socket) { once::remove_twin(epfd, fd) } else { Ok(()) }
 }
 
 fn has_twin(socket: &Socket) -> bool {
@@ -259,7 +262,8 @@ pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll
     let mut inner = set.inner.lock();
     match (op, event) {
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
-            inner.kernel.insert(fd, Registered { events: event.events, data: event.u64, armed: true });
+            let (events, data) = (event.events, event.u64);
+            inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
             set.kernel_fds.store(true, Ordering::SeqCst);
             // A thread that is parked now does not look at the kernel's epoll if that was empty.
             inner.waiters.iter().for_each(|waiter| {
@@ -296,7 +300,10 @@ fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
 
 impl EpollSet {
     fn add(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<(), Errno> {
-        let Registered { events, data, armed } = wanted;
+        let Registered { events, data, armed, .. } = wanted;
+        if events & ONE_SHOT != 0 && has_twin(socket) {
+            self.fires_once.store(true, Ordering::Relaxed);
+        }
         let mut inner = self.inner.lock();
         if inner.by_fd.contains_key(&key(fd, socket)) {
             return Err(crate::errno::EEXIST);
@@ -340,6 +347,9 @@ impl EpollSet {
         let place = {
             let mut inner = self.inner.lock();
             let place = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
+            if events & ONE_SHOT != 0 && has_twin(socket) {
+                self.fires_once.store(true, Ordering::Relaxed);
+            }
             if let Some(interest) = inner.interests.get_mut(place) {
                 if interest.events & EXCLUSIVE != 0 {
                     return Err(Errno::EINVAL);
@@ -351,6 +361,10 @@ impl EpollSet {
         socket.homes().for_each(QueueSet::drain);
         self.check(place);
         Ok(())
+    }
+
+    fn holds(&self, fd: RawFd, socket: &Socket) -> bool {
+        self.inner.lock().by_fd.contains_key(&key(fd, socket))
     }
 
     fn delete(&self, fd: RawFd, socket: &Socket) -> Result<(), Errno> {
@@ -406,6 +420,9 @@ impl EpollSet {
             taken += 1;
             if interest.events & ONE_SHOT != 0 {
                 interest.armed = false;
+                if has_twin(interest.socket) {
+                    let _ = once::remove_twin(self.epfd.load(Ordering::Relaxed), interest.fd);
+                }
             } else if interest.events & EDGE == 0 {
                 interest.queued = true;
                 inner.ready.push_back(place);
@@ -562,6 +579,7 @@ impl EpollSet {
             *inner = Inner { interests, ..Inner::default() };
         }
         self.has_nested.store(false, Ordering::Release);
+        self.fires_once.store(false, Ordering::Relaxed);
         self.leave_outer_sets();
         self.sockets.store(0, Ordering::SeqCst);
         self.kernel_fds.store(false, Ordering::SeqCst);

@@ -101,7 +101,9 @@ impl EpollSet {
             return Ok(0);
         }
         let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-        Ok(without_wake(epfd, events, found))
+        let kept = without_wake(epfd, events, found);
+        self.note_fired(epfd, &events[..kept]);
+        Ok(kept)
     }
 
     /// The plain kernel call, for a set without sockets on the engine. `None`: it has got one meanwhile.

@@ -69,3 +69,8 @@ fn a_message_tells_what_waits_behind_it_if_asked() {
 fn a_peer_that_does_not_read_is_sent_what_the_buffers_hold() {
     says_the_same("buffers.py", include_str!("buffers.py"), |_| {});
 }
+
+#[test]
+fn a_one_shot_registration_of_a_listener_fires_once() {
+    says_the_same("one_shot.py", include_str!("one_shot.py"), |_| {});
+}
