@@ -226,6 +226,38 @@ fn wants_nonblocking(fd: c_int) -> bool {
         .is_ok_and(|flags| flags.contains(OFlags::NONBLOCK) && !flags.contains(OURS))
 }
 
+/// Whether a kernel listener is non-blocking only for another process, which has it from this one and listens with it on an
+/// engine, too.
+pub fn is_held_elsewhere(fd: c_int, flags: c_int) -> bool {
+    const LISTEN: u8 = 10;
+    let held = OFlags::NONBLOCK | OURS;
+    OFlags::from_bits_retain(flags as u32).contains(held) && state_now(fd) == LISTEN
+}
+
+/// accept on such a listener: this process's program wants to wait.
+///
+/// # Safety
+/// As [`accept`].
+pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    let limit = rustix::net::sockopt::socket_timeout(sys::borrow(fd), rustix::net::sockopt::Timeout::Recv);
+    let end = limit.ok().flatten().map(|limit| sys::now() + limit);
+    loop {
+        let left = end.map(|end| end.saturating_sub(sys::now()));
+        let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, left, None));
+        match waited {
+            Ok(0) => return fail(Errno::EAGAIN),
+            Err(error) => return fail(error),
+            Ok(_) => {}
+        }
+        // SAFETY: the caller's promise.
+        let new = unsafe { accept_from_twin(fd, addr, len, flags) };
+        if new >= 0 || last_errno() != Errno::EAGAIN {
+            return new;
+        }
+    }
+}
+
 /// Makes a listener's twin non-blocking, and notes on it what the program `wants`.
 pub fn hold_nonblocking(fd: c_int, wants: bool) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(sys::borrow(fd)) {

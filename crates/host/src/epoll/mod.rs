@@ -164,6 +164,15 @@ pub fn created(epfd: RawFd) {
 
 fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
     fd_table::remove(epfd);
+    let set = unused();
+    set.epfd.store(epfd, Ordering::Relaxed);
+    set.kernel_fds.store(kernel_fds, Ordering::Relaxed);
+    fd_table::install_epoll(epfd, set);
+    set
+}
+
+/// An empty set.
+fn unused() -> &'static EpollSet {
     let mut registry = REGISTRY.lock();
     let set = match registry.free.pop() {
         Some(set) => set,
@@ -187,10 +196,6 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
             set
         }
     };
-    drop(registry);
-    set.epfd.store(epfd, Ordering::Relaxed);
-    set.kernel_fds.store(kernel_fds, Ordering::Relaxed);
-    fd_table::install_epoll(epfd, set);
     set
 }
 
@@ -299,7 +304,43 @@ fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
 }
 
 impl EpollSet {
+    /// For a thread of the library's own, which waits by [`EpollSet::wait_for_sockets`].
+    pub(crate) fn without_descriptor() -> &'static EpollSet {
+        unused()
+    }
+
+    /// Registers a socket, edge-triggered, for what happens from now on: with its descriptor as the data. One that is registered
+    /// stays as it is.
+    pub(crate) fn watch_from_now(&'static self, fd: RawFd, socket: &'static Socket, events: u32) {
+        // It may be ready: the first event is the next one.
+        let inserted = self.insert(
+            fd,
+            socket,
+            Registered { events: events | EDGE, data: fd as u64, armed: true, absent: false },
+        );
+        if inserted.is_ok() && socket.kind() == Kind::Listener {
+            self.listener_came();
+        }
+    }
+
+    pub(crate) fn stop_watching(&self, fd: RawFd, socket: &Socket) {
+        let _ = self.delete(fd, socket);
+    }
+
     fn add(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<(), Errno> {
+        let place = self.insert(fd, socket, wanted)?;
+        socket.homes().for_each(QueueSet::drain);
+        self.check(place);
+        if socket.kind() == Kind::Listener {
+            self.listener_came();
+        }
+        if self.kernel_waiters.load(Ordering::SeqCst) > 0 {
+            wait::end_kernel_waits(self.epfd.load(Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    fn insert(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<Place, Errno> {
         let Registered { events, data, armed, .. } = wanted;
         if events & ONE_SHOT != 0 && has_twin(socket) {
             self.fires_once.store(true, Ordering::Relaxed);
@@ -318,15 +359,7 @@ impl EpollSet {
         self.sockets.fetch_add(1, Ordering::SeqCst);
         socket.homes().for_each(|home| self.add_home(home));
         socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
-        socket.homes().for_each(QueueSet::drain);
-        self.check(place);
-        if socket.kind() == Kind::Listener {
-            self.listener_came();
-        }
-        if self.kernel_waiters.load(Ordering::SeqCst) > 0 {
-            wait::end_kernel_waits(self.epfd.load(Ordering::Relaxed));
-        }
-        Ok(())
+        Ok(place)
     }
 
     /// Puts a registration on the ready list if it is ready now.

@@ -133,6 +133,12 @@ impl EpollSet {
         outcome
     }
 
+    /// Waits for sockets of the engine alone, in a set that no descriptor stands for.
+    pub(crate) fn wait_for_sockets(&self, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+        self.take_back_moved();
+        self.wait_in_both(-1, events, None, None)
+    }
+
     fn wait_in_both(
         &self,
         epfd: RawFd,

@@ -216,11 +216,26 @@ pub unsafe extern "C-unwind" fn accept4(
     }
     // SAFETY: the program's arguments, handed on.
     let new = unsafe { real::accept4(fd, addr, len, flags) };
+    if new < 0 && last_errno() == Errno::EAGAIN && is_to_wait(fd) {
+        // SAFETY: as above.
+        return point(-1, || unsafe { listening::accept_held(fd, addr, len, flags) });
+    }
     if new >= 0 {
         is_new(new);
         guarded((), || why::copy(fd, new));
     }
     new
+}
+
+/// The kernel has said EAGAIN of a listener; whether that is not what the program wants. errno stays as it is.
+#[cold]
+fn is_to_wait(fd: c_int) -> bool {
+    let is = guarded(false, || {
+        let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        listening::is_held_elsewhere(fd, flags)
+    });
+    crate::ffi::set_errno(libc::EAGAIN);
+    is
 }
 
 /// # Safety

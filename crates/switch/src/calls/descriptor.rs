@@ -3,14 +3,14 @@
 use super::open::{forget, is_known, is_new};
 use super::{listener, stream};
 use crate::connect::keep_on_kernel;
-use crate::ffi::{fail, guarded};
-use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking};
+use crate::ffi::{fail, guarded, status};
+use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, real};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use toe::stack::Stack;
-use toe::{Errno, fd_table, program_memory, sys};
+use toe::{Errno, Socket, fd_table, program_memory, signal_io, sys};
 
 /// `new` is a copy of `old` that the kernel has just made.
 fn copied(old: c_int, new: c_int) {
@@ -144,7 +144,12 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                     // What the anchor was opened with is not the program's to see.
                     let kept =
                         if stream(fd).is_some() { SOCKET_FLAGS | libc::O_APPEND } else { SOCKET_FLAGS };
-                    libc::O_RDWR | (flags & kept) | nonblocking
+                    let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
+                    libc::O_RDWR | (flags & kept) | nonblocking | signals
+                }
+                // A mark on a kernel listener is another process's (`listen.rs`).
+                None if flags >= 0 && is_held_elsewhere(fd, flags) => {
+                    flags & !(libc::O_NONBLOCK | toe::socket::TWIN_MARK)
                 }
                 _ => flags,
             }
@@ -168,6 +173,10 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                 if is_listener {
                     hold_nonblocking(fd, nonblocking);
                 }
+                let signals = argument & c_long::from(libc::O_ASYNC) != 0;
+                if signals != socket.tells_by_signals() {
+                    return guarded(-1, || status(set_signals(fd, socket, signals)));
+                }
             }
             result
         }
@@ -179,9 +188,13 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             followed(fd, fd);
             result
         }
-        libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
+        _ if signal_io::is_about_owner(command) => {
             guarded((), || keep_on_kernel(fd, Reason::Signals));
-            call(argument)
+            let result = call(argument);
+            match fd_table::get(fd) {
+                Some(socket) if result == 0 => guarded(-1, || status(signal_io::follow(fd, socket))),
+                _ => result,
+            }
         }
         _ => {
             socket_state::touch(fd);
@@ -190,12 +203,17 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
     }
 }
 
-/// linux/fcntl.h; not in the libc crate.
-const F_SETSIG: c_int = 10;
-const F_SETOWN_EX: c_int = 15;
+/// Sets or clears O_ASYNC.
+fn set_signals(fd: c_int, socket: &'static Socket, on: bool) -> Result<(), Errno> {
+    socket.tell_by_signals(on);
+    signal_io::follow(fd, socket).inspect_err(|_| socket.tell_by_signals(false))
+}
+
 /// ioctl's ways to ask for signals (asm-generic).
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
+const FIOGETOWN: c_ulong = 0x8903;
+const SIOCGPGRP: c_ulong = 0x8904;
 
 /// # Safety
 /// As ioctl(2); of the definition itself, as [`fcntl`].
@@ -211,7 +229,18 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::ioctl(fd, request, argument) };
     };
-    let asks = matches!(request, libc::FIONBIO | libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK);
+    let asks = matches!(
+        request,
+        libc::FIONBIO
+            | libc::FIONREAD
+            | libc::TIOCOUTQ
+            | SIOCATMARK
+            | libc::FIOASYNC
+            | FIOSETOWN
+            | SIOCSPGRP
+            | FIOGETOWN
+            | SIOCGPGRP
+    );
     if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {
         return fail(program_memory::EFAULT);
     }
@@ -224,6 +253,21 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
                 Some(_) => sys::set_nonblocking(fd, *on != 0),
                 None => hold_nonblocking(fd, *on != 0),
             });
+            return 0;
+        }
+        (libc::FIOASYNC, Some(on)) => {
+            // SAFETY: the program's arguments, handed on.
+            if stream(fd).is_none() && unsafe { real::ioctl(fd, request, argument) } < 0 {
+                return -1;
+            }
+            return guarded(-1, || status(set_signals(fd, socket, *on != 0)));
+        }
+        (FIOSETOWN | SIOCSPGRP, Some(owner)) => {
+            // SAFETY: none beyond fcntl(2)'s; of any file it is the same.
+            return unsafe { fcntl(fd, libc::F_SETOWN, c_long::from(*owner)) };
+        }
+        (FIOGETOWN | SIOCGPGRP, Some(owner)) => {
+            *owner = signal_io::owner(fd);
             return 0;
         }
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, _) if stream(fd).is_none() => {

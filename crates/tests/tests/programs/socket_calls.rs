@@ -74,3 +74,13 @@ fn a_peer_that_does_not_read_is_sent_what_the_buffers_hold() {
 fn a_one_shot_registration_of_a_listener_fires_once() {
     says_the_same("one_shot.py", include_str!("one_shot.py"), |_| {});
 }
+
+#[test]
+fn who_asks_for_signals_of_a_connection_gets_them() {
+    says_the_same("sigio.py", include_str!("sigio.py"), |_| {});
+}
+
+#[test]
+fn a_listener_of_the_kernels_blocks_as_its_maker_wants() {
+    says_the_same("held.py", include_str!("held.py"), |_| {});
+}
