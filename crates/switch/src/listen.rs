@@ -52,6 +52,11 @@ pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
     sessions.any(|stack| Socket::is_in_use(stack, addr.to_socket_addr(), sys::borrow(fd)) == Ok(true))
 }
 
+/// The same for one that is to listen again at the port that it has.
+pub fn is_taken(fd: c_int) -> bool {
+    twin_address(fd).is_some_and(|local| is_in_use(local, fd))
+}
+
 /// What the policy says of a twin that is about to listen.
 pub fn decide(fd: c_int) -> Decision {
     twin_address(fd).map_or(policy::NOT_SUBJECT, |local| policy::decide(Call::Listen, local))
@@ -323,7 +328,8 @@ pub fn end(listener: &'static Socket) {
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         let family = if listener.is_inet6() { State::INET6 } else { State::default() };
-        socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND).with(family));
+        let known = State::TOUCHED.with(State::BOUND).with(State::WAS_LISTENER).with(family);
+        socket_state::set(fd, State::new_twin().with(known));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
         if is_watched {
             socket_state::add(fd, State::IN_EPOLL);

@@ -44,6 +44,8 @@ impl State {
     pub const SUBJECT: State = State(512);
     /// It was there when the program started: a listener is the engine's only once this program uses it (`adopt.rs`).
     pub const INHERITED: State = State(1 << 31);
+    /// It has been a listener of the engine's: connections that came in by it may still have its port.
+    pub const WAS_LISTENER: State = State(1 << 30);
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
@@ -187,7 +189,7 @@ const FIRST_OF_RARE: Replayed = replayed(libc::SOL_SOCKET, libc::SO_BROADCAST);
 const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
 const FIRST_OF_KEEPALIVE: Replayed = replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
 
-const _: () = assert!(1 << (OPTION_SHIFT + REPLAYED.len()) <= State::INHERITED.0);
+const _: () = assert!(1 << (OPTION_SHIFT + REPLAYED.len()) <= State::WAS_LISTENER.0);
 
 /// What setting an option on a twin means for the choice of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,6 +281,7 @@ pub fn touch(fd: c_int) {
 pub fn decided(fd: c_int) {
     if let Some(word) = word(fd) {
         let kept = State::IN_EPOLL.with(State::REPORTED).with(State::SUBJECT).with(State::INET6);
+        let kept = kept.with(State::WAS_LISTENER);
         word.fetch_and(kept.0, Ordering::Relaxed);
     }
 }

@@ -2,6 +2,7 @@
 //! library, which has not seen whether the kernel has disarmed a one-shot one; /proc shows it. The other way goes a
 //! listener that has ended, whose twin is in the kernel's epoll all the time.
 
+use super::once::remove_twin;
 use super::{EpollSet, ONE_SHOT, REGISTRY, key};
 use crate::fd_table;
 use crate::socket::Socket;
@@ -55,6 +56,10 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
         let mut inner = set.inner.lock();
         if let Some(interest) = inner.interests.get(place).copied() {
             let super::Interest { events, data, armed, .. } = interest;
+            if !armed {
+                // The kernel may have disarmed it by itself, before it came to the engine.
+                let _ = remove_twin(set.epfd.load(std::sync::atomic::Ordering::Relaxed), fd);
+            }
             inner.kernel.insert(fd, Registered { events, data, armed, absent: !armed });
         }
         drop(inner);

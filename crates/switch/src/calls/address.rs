@@ -164,7 +164,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let state = socket_state::get(fd);
     if !state.has(State::TWIN) && !state.has(State::SUBJECT) {
         // SAFETY: as above.
-        return unsafe { real::listen(fd, backlog) };
+        return unsafe { listen_if_free(fd, backlog, state) };
     }
     let decision = guarded(NOT_SUBJECT, || listening::decide(fd));
     match decision.action {
@@ -179,13 +179,30 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
         _ => {}
     }
     // SAFETY: as above.
-    let result = unsafe { real::listen(fd, backlog) };
+    let result = unsafe { listen_if_free(fd, backlog, state) };
     if result != 0 && decision.action == Action::EngineOnly {
         guarded((), || listening::let_kernel_in(fd));
     }
     match state.has(State::TWIN) && result == 0 {
         true => guarded(0, || status(listening::undecided(fd, backlog, decision))),
         false => result,
+    }
+}
+
+/// The kernel's listen; of one that listens anew also the connections count that the engine has at its port. Which port that is
+/// turns out now: the kernel has kept it only for who has bound it by number.
+///
+/// # Safety
+/// None beyond listen(2)'s.
+unsafe fn listen_if_free(fd: c_int, backlog: c_int, state: State) -> c_int {
+    // SAFETY: the calls take numbers only.
+    unsafe {
+        let result = real::listen(fd, backlog);
+        if result == 0 && state.has(State::WAS_LISTENER) && guarded(false, || listening::is_taken(fd)) {
+            real::shutdown(fd, libc::SHUT_RD);
+            return fail(Errno::EADDRINUSE);
+        }
+        result
     }
 }
 

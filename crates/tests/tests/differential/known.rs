@@ -3,8 +3,8 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, ECONNRESET, EINVAL, EPIPE, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLERR, POLLRDHUP,
-    SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
+    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLERR,
+    POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -141,8 +141,12 @@ pub const KNOWN: &[Known] = &[
         title: "The error of a connection that several processes have",
         explains: |case| {
             let closed = case.before.is_some_and(|before| before.state == CLOSE);
-            let told = case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno);
-            case.shares && (closed && told || case.call.is(&["epoll_wait"]) && case.has_more_errors())
+            let told = (case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno))
+                || (case.kernel.errno, case.engine.errno) == (EPIPE, ECONNRESET);
+            let connected =
+                case.call.is(&["connect"]) && (case.kernel.errno, case.engine.result) == (EISCONN, 0);
+            case.shares
+                && (connected || closed && told || case.call.is(&["epoll_wait"]) && case.has_more_errors())
         },
     },
     Known {
@@ -176,6 +180,10 @@ pub const KNOWN: &[Known] = &[
     },
     Known { title: "SO_RCVBUF that is lowered later", explains: |_| false },
     Known { title: "An epoll set that is shared by fork", explains: |_| false },
+    // The calls are not chosen.
+    Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
+    Known { title: "A listener that several processes have, and one ends", explains: |_| false },
+    Known { title: "What is told with SIGIO", explains: |_| false },
     Known { title: "Octets unread after a reset", explains: |_| false },
     Known {
         title: "SIOCOUTQ after the connection's end",
@@ -195,21 +203,26 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         return true;
     }
     let Some(one) = chooser.known(call.number(0)) else { return false };
+    if call.is(&["pass"]) && chooser.world.registered.contains(&one.object) {
+        return true;
+    }
     let all = &chooser.world.known;
     let elsewhere = |one: Descriptor| all.iter().any(|o| o.object == one.object && o.who != one.who);
-    let still_used = |port: i64| all.iter().any(|other| other.is_connected() && other.seen.own_port == port);
     match call.name.as_str() {
-        "connect" => one.is_connected() && call.number(1) == UNSPECIFIED,
+        "connect" => {
+            let ends = one.is_connected() || one.listens() && elsewhere(one);
+            ends && call.number(1) == UNSPECIFIED
+        }
         "bind" => {
             let names_port = call.number(2) != 0;
             let in_use = |other: &Descriptor| other.is_connected() && PORTS.contains(&other.seen.own_port);
             one.is_closed() && one.seen.own_port != 0 || names_port && all.iter().any(in_use)
         }
-        "listen" => one.is_closed() && still_used(one.seen.own_port),
         "epoll_ctl" => {
             let is_edge = call.number(3) & EPOLLET != 0;
             elsewhere(one) || is_edge && chooser.known(call.number(2)).is_some_and(elsewhere)
         }
+        "shutdown" => one.listens() && elsewhere(one),
         "sendfile" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,

@@ -5,6 +5,7 @@ pub const EAGAIN: i64 = 11;
 pub const EINVAL: i64 = 22;
 pub const EPIPE: i64 = 32;
 pub const ECONNRESET: i64 = 104;
+pub const EISCONN: i64 = 106;
 pub const EALREADY: i64 = 114;
 pub const EINPROGRESS: i64 = 115;
 

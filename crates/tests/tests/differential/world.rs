@@ -75,6 +75,8 @@ pub struct World {
     pub kernels: BTreeSet<usize>,
     /// Something is, or once was, registered edge-triggered.
     pub has_edges: bool,
+    /// What has been put into epoll sets.
+    pub registered: BTreeSet<usize>,
     /// All descriptors as they were last seen.
     pub known: Vec<Known>,
 }
@@ -95,6 +97,10 @@ impl World {
             let made = Made { by: call.id, nth };
             let one = self.made_by(call, old, made);
             self.fds.insert((who, fd), one);
+        }
+        if call.is(&["epoll_ctl"]) && answer.result >= 0 {
+            let registered = self.fds.get(&(who, call.number(2))).map(|one| one.object);
+            self.registered.extend(registered);
         }
         self.has_edges |= call.is(&["epoll_ctl"]) && call.number(3) & EPOLLET != 0;
         let asks_for_kernel =
