@@ -230,9 +230,15 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
         ),
         libc::IPPROTO_TCP => matches!(
             name,
-            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MD5SIG | TCP_AO_ADD_KEY | libc::TCP_REPAIR | libc::TCP_ULP
+            TCP_FASTOPEN_NO_COOKIE
+                | libc::TCP_MAXSEG
+                | libc::TCP_WINDOW_CLAMP
+                | libc::TCP_MD5SIG
+                | TCP_AO_ADD_KEY | libc::TCP_REPAIR | libc::TCP_ULP
         ),
-        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS),
+        // What is said in a SYN, or who may send one: by the time there is a connection it is too late.
+        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS | libc::IP_MINTTL),
+        libc::IPPROTO_IPV6 => name == libc::IPV6_MINHOPCOUNT,
         _ => false,
     };
     if kernel_only { OptionKind::KernelOnly } else { OptionKind::Indifferent }
@@ -334,7 +340,15 @@ mod tests {
         }
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
         assert!(matches!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Replay(_)));
-        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);
+        for (level, name) in [
+            (libc::IPPROTO_IP, libc::IP_OPTIONS),
+            (libc::IPPROTO_IP, libc::IP_MINTTL),
+            (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+        ] {
+            assert_eq!(option_kind(level, name), OptionKind::KernelOnly);
+        }
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP), OptionKind::Indifferent);
         let of_ip = option_kind(libc::IPPROTO_IP, libc::IP_TOS);
         assert!(matches!(of_ip, OptionKind::Replay(_)));

@@ -84,3 +84,13 @@ fn who_asks_for_signals_of_a_connection_gets_them() {
 fn a_listener_of_the_kernels_blocks_as_its_maker_wants() {
     says_the_same("held.py", include_str!("held.py"), |_| {});
 }
+
+#[test]
+fn what_a_syn_is_to_say_it_says() {
+    says_the_same("in_syn.py", include_str!("in_syn.py"), |_| {});
+}
+
+#[test]
+fn names_are_as_on_linux_at_each_step() {
+    says_the_same("wildcard.py", include_str!("wildcard.py"), |_| {});
+}
