@@ -234,7 +234,9 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
                 | libc::TCP_MAXSEG
                 | libc::TCP_WINDOW_CLAMP
                 | libc::TCP_MD5SIG
-                | TCP_AO_ADD_KEY | libc::TCP_REPAIR | libc::TCP_ULP
+                | TCP_AO_ADD_KEY
+                | libc::TCP_REPAIR
+                | libc::TCP_ULP
         ),
         // What is said in a SYN, or who may send one: by the time there is a connection it is too late.
         libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS | libc::IP_MINTTL),

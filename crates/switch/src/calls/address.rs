@@ -7,6 +7,7 @@ use crate::connect::{self, Verdict};
 use crate::ffi::{errno, fail, family, guarded, last_errno, read_endpoint, read_inet, status, write_inet};
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
+use crate::twin_name::twin_address;
 use crate::why::{self, Reason};
 use crate::{adopt, listen as listening, real};
 use core::ffi::c_int;
@@ -189,16 +190,20 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     }
 }
 
-/// The kernel's listen; of one that listens anew also the connections count that the engine has at its port. Which port that is
-/// turns out now: the kernel has kept it only for who has bound it by number.
+/// The kernel's listen; of one that listens anew also the connections count that the engine has at its port. The kernel has kept
+/// the port only for who has bound it by number; others get one that is free.
 ///
 /// # Safety
 /// None beyond listen(2)'s.
 unsafe fn listen_if_free(fd: c_int, backlog: c_int, state: State) -> c_int {
     // SAFETY: the calls take numbers only.
     unsafe {
+        if !state.has(State::WAS_LISTENER) {
+            return real::listen(fd, backlog);
+        }
+        let had = guarded(None, || twin_address(fd));
         let result = real::listen(fd, backlog);
-        if result == 0 && state.has(State::WAS_LISTENER) && guarded(false, || listening::is_taken(fd)) {
+        if result == 0 && guarded(false, || had == twin_address(fd) && listening::is_taken(fd)) {
             real::shutdown(fd, libc::SHUT_RD);
             return fail(Errno::EADDRINUSE);
         }

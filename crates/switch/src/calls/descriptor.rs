@@ -38,6 +38,7 @@ fn copied_to(old: c_int, new: c_int) {
     if state.has(State::SUBJECT) {
         socket_state::add(new, state.only(State::SUBJECT.with(State::INET6)));
     }
+    socket_state::add(new, state.only(State::WAS_LISTENER));
     if state.has(State::INHERITED) && state.has(State::TWIN) {
         // They become the engine's together, if they do.
         socket_state::set(new, state.without(State::IN_EPOLL.with(State::REPORTED)));

@@ -49,7 +49,9 @@ impl Chooser<'_> {
         loop {
             let (_, level, options) = self.rng.pick(&LEVELS);
             let option = self.rng.pick(options);
-            if option.compared && other_options::why(option.name).is_none() {
+            // The size of a buffer decides nothing here.
+            let is_size = option.name.contains("BUFFORCE") || option.name == "TCP_WINDOW_CLAMP";
+            if option.compared && !is_size && other_options::why(option.name).is_none() {
                 return (level, option.number);
             }
         }

@@ -182,6 +182,7 @@ pub const KNOWN: &[Known] = &[
     Known { title: "An epoll set that is shared by fork", explains: |_| false },
     // The calls are not chosen.
     Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
+    Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },
     Known { title: "A listener that several processes have, and one ends", explains: |_| false },
     Known { title: "What is told with SIGIO", explains: |_| false },
     Known { title: "Octets unread after a reset", explains: |_| false },
@@ -203,7 +204,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         return true;
     }
     let Some(one) = chooser.known(call.number(0)) else { return false };
-    if call.is(&["pass"]) && chooser.world.registered.contains(&one.object) {
+    if call.is(&["pass"]) && (one.listens() || chooser.world.registered.contains(&one.object)) {
         return true;
     }
     let all = &chooser.world.known;
