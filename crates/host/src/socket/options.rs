@@ -91,6 +91,8 @@ pub struct Settings {
     pub active: bool,
     /// O_ASYNC.
     signals: bool,
+    /// What connections let others have of their name, if their listener has been told after it began to listen.
+    pub(super) shares_name_now: Option<u32>,
     offloaded: [Option<u32>; OFFLOADED.len()],
     remembered: [Option<i32>; REMEMBERED.len()],
     receive_window: Option<u32>,
@@ -149,6 +151,9 @@ impl Settings {
             let offered = window_of(value);
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
             stream.set_window(offered);
+        }
+        if let Some(value) = self.shares_name_now {
+            io.command(Command::SetOption { flow, option: FlowOption::SharesName, value });
         }
         if let Some(number) = self.congestion {
             io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });

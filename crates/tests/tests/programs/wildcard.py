@@ -72,8 +72,10 @@ def listens_in_the_end(one):
     return said
 
 
-for reuse, number, end in itertools.product((0, socket.SO_REUSEADDR), (False, True), ("shutdown", "disconnect")):
-    listener = made(reuse)
+for reuse, late, number, end in itertools.product(
+    (0, socket.SO_REUSEADDR), (False, True), (False, True), ("shutdown", "disconnect")
+):
+    listener = made(0 if late else reuse)
     if number:
         probe = made(0)
         probe.bind(("127.0.0.1", 0))
@@ -81,6 +83,8 @@ for reuse, number, end in itertools.product((0, socket.SO_REUSEADDR), (False, Tr
         probe.close()
         listener.bind(("127.0.0.1", port))
     listener.listen()
+    if late and reuse:
+        listener.setsockopt(SOCKET, reuse, 1)
     port = listener.getsockname()[1]
     client = socket.create_connection(("127.0.0.1", port))
     accepted, _ = listener.accept()
@@ -88,7 +92,7 @@ for reuse, number, end in itertools.product((0, socket.SO_REUSEADDR), (False, Tr
         listener.shutdown(socket.SHUT_RD)
     else:
         LIBC.connect(listener.fileno(), bytes(16), 16)
-    print("anew", reuse, number, end, says(listener.listen), listener.getsockname()[1] == port)
+    print("anew", reuse, late, number, end, says(listener.listen), listener.getsockname()[1] == port)
     # This end goes first.
     client.close()
     print(accepted.recv(1))
