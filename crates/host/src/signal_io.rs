@@ -67,7 +67,7 @@ pub fn follow(fd: RawFd, socket: &'static Socket) -> Result<(), Errno> {
         THREAD_IN.store(0, Ordering::Release);
         return Err(errno);
     }
-    // A claim that fails shows as readiness.
+    // From here on what comes for it comes to this process, until another one makes a call. A claim that fails shows as readiness.
     let _ = socket.settle();
     set.watch_from_now(fd, socket, EVENTS);
     Ok(())

@@ -52,9 +52,29 @@ pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
     sessions.any(|stack| Socket::is_in_use(stack, addr.to_socket_addr(), sys::borrow(fd)) == Ok(true))
 }
 
+/// net/tcp_states.h
+const LISTEN: u8 = 10;
+
 /// The same for one that is to listen again at the port that it has.
 pub fn is_taken(fd: c_int) -> bool {
-    twin_address(fd).is_some_and(|local| is_in_use(local, fd))
+    state_now(fd) != LISTEN && twin_address(fd).is_some_and(|local| is_in_use(local, fd))
+}
+
+/// Whether the kernel keeps the port for it still, whose name it shows either way: nobody else can be bound there.
+pub fn has_its_port(fd: c_int, state: State) -> bool {
+    let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
+    let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let mut len = size_of_val(&name) as socklen_t;
+    let place = name.as_mut_ptr().cast::<sockaddr>();
+    // SAFETY: the name is a local with room for any; the probe's descriptor is nobody else's.
+    unsafe {
+        let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if probe < 0 || real::getsockname(fd, place, &mut len) < 0 {
+            return true;
+        }
+        let probe = sys::Fd::from_raw(probe);
+        real::bind(probe.raw(), place, len) < 0
+    }
 }
 
 /// What the policy says of a twin that is about to listen.
@@ -234,7 +254,6 @@ fn wants_nonblocking(fd: c_int) -> bool {
 /// Whether a kernel listener is non-blocking only for another process, which has it from this one and listens with it on an
 /// engine, too.
 pub fn is_held_elsewhere(fd: c_int, flags: c_int) -> bool {
-    const LISTEN: u8 = 10;
     let held = OFlags::NONBLOCK | OURS;
     OFlags::from_bits_retain(flags as u32).contains(held) && state_now(fd) == LISTEN
 }

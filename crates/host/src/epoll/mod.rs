@@ -46,6 +46,9 @@ const WITH_EXCLUSIVE: u32 =
 /// Tag of the event that gets threads out of a plain kernel wait.
 const WAKE_TAG: u64 = u64::from_le_bytes(*b"toe-wake");
 
+/// The descriptor of a set that has none.
+const NO_DESCRIPTOR: RawFd = -1;
+
 /// Queue sets that the sockets of one set may be served by.
 const HOMES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
 
@@ -60,6 +63,8 @@ struct Interest {
     armed: bool,
     /// On the ready list.
     queued: bool,
+    /// What has come since it was last reported: of a set without a descriptor that is what is told, whatever has become of it.
+    happened: u32,
 }
 
 impl Interest {
@@ -178,7 +183,7 @@ fn unused() -> &'static EpollSet {
         Some(set) => set,
         None => {
             let set: &'static EpollSet = Box::leak(Box::new(EpollSet {
-                epfd: AtomicI32::new(-1),
+                epfd: AtomicI32::new(NO_DESCRIPTOR),
                 references: AtomicU32::new(0),
                 inner: Lock::new(Inner::default()),
                 homes: [const { AtomicPtr::new(std::ptr::null_mut()) }; HOMES_MAX],
@@ -306,7 +311,9 @@ fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
 impl EpollSet {
     /// For a thread of the library's own, which waits by [`EpollSet::wait_for_sockets`].
     pub(crate) fn without_descriptor() -> &'static EpollSet {
-        unused()
+        let set = unused();
+        set.epfd.store(NO_DESCRIPTOR, Ordering::Relaxed);
+        set
     }
 
     /// Registers a socket, edge-triggered, for what happens from now on: with its descriptor as the data. One that is registered
@@ -349,7 +356,7 @@ impl EpollSet {
         if inner.by_fd.contains_key(&key(fd, socket)) {
             return Err(crate::errno::EEXIST);
         }
-        let interest = Interest { fd, socket, events, data, armed, queued: false };
+        let interest = Interest { fd, socket, events, data, armed, queued: false, happened: 0 };
         let place = inner.interests.insert(interest);
         inner.by_fd.insert(key(fd, socket), place);
         // Room for all on the ready list, so that telling the set never allocates.
@@ -426,6 +433,7 @@ impl EpollSet {
         if !interest.armed || key & (interest.events | ALWAYS) == 0 {
             return false;
         }
+        interest.happened |= key;
         if !interest.queued {
             interest.queued = true;
             inner.ready.push_back(place);
@@ -437,6 +445,7 @@ impl EpollSet {
     fn harvest(&self, out: &mut [libc::epoll_event]) -> usize {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        let tells_past = self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR;
         let mut taken = 0;
         for _ in 0..inner.ready.len() {
             if taken == out.len() {
@@ -444,7 +453,8 @@ impl EpollSet {
             }
             let Some(place) = inner.ready.pop_front() else { break };
             let Some(interest) = inner.interests.get_mut(place) else { continue };
-            let due = interest.due();
+            let happened = std::mem::take(&mut interest.happened) & (interest.events | ALWAYS);
+            let due = if tells_past { happened } else { interest.due() };
             interest.queued = false;
             if due == 0 {
                 continue;
@@ -565,6 +575,10 @@ impl EpollSet {
 
     /// A socket in it is not this process's for now.
     pub(crate) fn note_moved(&self) {
+        if self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR {
+            // Who looks on behalf of nobody takes nothing from who makes calls.
+            return;
+        }
         self.moved.store(true, Ordering::Release);
         self.inner.lock().waiters.iter().for_each(|waiter| {
             waiter.kick();

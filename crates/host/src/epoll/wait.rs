@@ -135,8 +135,7 @@ impl EpollSet {
 
     /// Waits for sockets of the engine alone, in a set that no descriptor stands for.
     pub(crate) fn wait_for_sockets(&self, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
-        self.take_back_moved();
-        self.wait_in_both(-1, events, None, None)
+        self.wait_in_both(super::NO_DESCRIPTOR, events, None, None)
     }
 
     fn wait_in_both(

@@ -7,7 +7,6 @@ use crate::connect::{self, Verdict};
 use crate::ffi::{errno, fail, family, guarded, last_errno, read_endpoint, read_inet, status, write_inet};
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
-use crate::twin_name::twin_address;
 use crate::why::{self, Reason};
 use crate::{adopt, listen as listening, real};
 use core::ffi::c_int;
@@ -196,19 +195,13 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// # Safety
 /// None beyond listen(2)'s.
 unsafe fn listen_if_free(fd: c_int, backlog: c_int, state: State) -> c_int {
-    // SAFETY: the calls take numbers only.
-    unsafe {
-        if !state.has(State::WAS_LISTENER) {
-            return real::listen(fd, backlog);
-        }
-        let had = guarded(None, || twin_address(fd));
-        let result = real::listen(fd, backlog);
-        if result == 0 && guarded(false, || had == twin_address(fd) && listening::is_taken(fd)) {
-            real::shutdown(fd, libc::SHUT_RD);
-            return fail(Errno::EADDRINUSE);
-        }
-        result
+    if state.has(State::WAS_LISTENER)
+        && guarded(false, || listening::is_taken(fd) && listening::has_its_port(fd, state))
+    {
+        return fail(Errno::EADDRINUSE);
     }
+    // SAFETY: the call takes numbers only.
+    unsafe { real::listen(fd, backlog) }
 }
 
 /// # Safety

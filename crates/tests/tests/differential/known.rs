@@ -3,8 +3,9 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLERR,
-    POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
+    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, F_SETFL, IPPROTO_TCP, O_APPEND, O_ASYNC,
+    POLLERR, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG,
+    TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -141,12 +142,15 @@ pub const KNOWN: &[Known] = &[
         title: "The error of a connection that several processes have",
         explains: |case| {
             let closed = case.before.is_some_and(|before| before.state == CLOSE);
-            let told = (case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno))
-                || (case.kernel.errno, case.engine.errno) == (EPIPE, ECONNRESET);
+            let told = case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno);
+            let written = (case.kernel.errno, case.engine.errno) == (EPIPE, ECONNRESET);
             let connected =
                 case.call.is(&["connect"]) && (case.kernel.errno, case.engine.result) == (EISCONN, 0);
             case.shares
-                && (connected || closed && told || case.call.is(&["epoll_wait"]) && case.has_more_errors())
+                && (connected
+                    || written
+                    || closed && told
+                    || case.call.is(&["epoll_wait"]) && case.has_more_errors())
         },
     },
     Known {
@@ -204,7 +208,9 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         return true;
     }
     let Some(one) = chooser.known(call.number(0)) else { return false };
-    if call.is(&["pass"]) && (one.listens() || chooser.world.registered.contains(&one.object)) {
+    let has_signals = one.seen.flags & O_ASYNC != 0;
+    if call.is(&["pass"]) && (one.listens() || has_signals || chooser.world.registered.contains(&one.object))
+    {
         return true;
     }
     let all = &chooser.world.known;
@@ -217,11 +223,16 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         "bind" => {
             let names_port = call.number(2) != 0;
             let in_use = |other: &Descriptor| other.is_connected() && PORTS.contains(&other.seen.own_port);
-            one.is_closed() && one.seen.own_port != 0 || names_port && all.iter().any(in_use)
+            let of_kernel = chooser.world.copied.contains(&one.object);
+            one.is_closed() && one.seen.own_port != 0 || names_port && (of_kernel || all.iter().any(in_use))
         }
         "epoll_ctl" => {
             let is_edge = call.number(3) & EPOLLET != 0;
             elsewhere(one) || is_edge && chooser.known(call.number(2)).is_some_and(elsewhere)
+        }
+        "fcntl" => {
+            let sets = call.number(1) == F_SETFL;
+            sets && elsewhere(one) && (has_signals || call.number(2) & O_ASYNC != 0)
         }
         "shutdown" => one.listens() && elsewhere(one),
         "sendfile" => one.seen.flags & O_APPEND != 0,

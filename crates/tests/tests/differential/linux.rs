@@ -74,6 +74,7 @@ pub const SO_DOMAIN: i64 = 39;
 pub const IPPROTO_IP: i64 = 0;
 pub const IP_TOS: i64 = 1;
 pub const IP_TTL: i64 = 2;
+pub const IP_MINTTL: i64 = 21;
 
 pub const IPPROTO_TCP: i64 = 6;
 pub const TCP_NODELAY: i64 = 1;
