@@ -3,7 +3,7 @@
 //! asks for nothing still hears of the end); what the kernel has fired is found out by /proc.
 
 use super::moves::is_disarmed;
-use super::{EpollSet, Interest, ONE_SHOT, has_twin};
+use super::{EXCLUSIVE, EpollSet, Interest, ONE_SHOT, has_twin};
 use crate::errno::{EEXIST, ENOENT};
 use crate::fd_table;
 use crate::slots::Place;
@@ -21,9 +21,9 @@ pub enum KernelOp {
     Answer(Result<(), Errno>),
 }
 
-/// How EPOLL_CTL_ADD, MOD or DEL of a kernel descriptor is asked for: one that has been a listener of the engine may be
-/// registered, and not be in the kernel's set.
-pub fn kernel_op(epfd: RawFd, fd: RawFd, op: i32) -> KernelOp {
+/// How EPOLL_CTL_ADD, MOD or DEL of a kernel descriptor, with these events, is asked for: one that has been a listener of the
+/// engine may be registered, and not be in the kernel's set.
+pub fn kernel_op(epfd: RawFd, fd: RawFd, op: i32, events: u32) -> KernelOp {
     let Some(set) = fd_table::epoll_set(epfd) else { return KernelOp::Ask(op) };
     let mut inner = set.inner.lock();
     if !inner.kernel.get(&fd).is_some_and(|registered| registered.absent) {
@@ -31,6 +31,8 @@ pub fn kernel_op(epfd: RawFd, fd: RawFd, op: i32) -> KernelOp {
     }
     match op {
         libc::EPOLL_CTL_ADD => KernelOp::Answer(Err(EEXIST)),
+        // Of what is registered it cannot be asked for any more.
+        libc::EPOLL_CTL_MOD if events & EXCLUSIVE != 0 => KernelOp::Answer(Err(Errno::EINVAL)),
         libc::EPOLL_CTL_MOD => KernelOp::Ask(libc::EPOLL_CTL_ADD),
         libc::EPOLL_CTL_DEL => {
             inner.kernel.remove(&fd);

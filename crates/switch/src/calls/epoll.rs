@@ -56,7 +56,13 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
         return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));
     }
     let asked = match socket_state::get(fd).has(State::IN_EPOLL) {
-        true => guarded(KernelOp::Ask(op), || epoll::kernel_op(epoll, fd, op)),
+        true => guarded(KernelOp::Ask(op), || {
+            // What is not there the kernel finds out.
+            let is_there = program_memory::check(event, 1).is_ok();
+            // SAFETY: it is there; any bits are events.
+            let events = if is_there { unsafe { event.read_unaligned() }.events } else { 0 };
+            epoll::kernel_op(epoll, fd, op, events)
+        }),
         false => KernelOp::Ask(op),
     };
     let asked = match asked {

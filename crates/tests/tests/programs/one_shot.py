@@ -63,6 +63,9 @@ for end in ("disconnect", "shutdown", "none"):
         inner = select.poll()
         inner.register(epoll.fileno(), select.POLLIN)
         print("the set is ready", inner.poll(0) != [])
+        if end != "none":
+            # Linux: of what is registered it cannot be asked for any more.
+            print("exclusive", fails_with(epoll.modify, listener, IN | select.EPOLLEXCLUSIVE))
         print("armed", fails_with(epoll.modify, listener, IN | OUT | ONE | more), told(epoll))
         if end != "none":
             print("listens", fails_with(listener.listen, 5), fails_with(epoll.modify, listener, IN | ONE))

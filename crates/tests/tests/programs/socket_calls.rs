@@ -94,3 +94,8 @@ fn what_a_syn_is_to_say_it_says() {
 fn names_are_as_on_linux_at_each_step() {
     says_the_same("wildcard.py", include_str!("wildcard.py"), |_| {});
 }
+
+#[test]
+fn a_look_at_more_than_there_is_shows_what_there_is() {
+    says_the_same("peek_all.py", include_str!("peek_all.py"), |_| {});
+}
