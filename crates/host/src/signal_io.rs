@@ -167,13 +167,10 @@ fn band(events: u32) -> i64 {
 fn send_io(fd: RawFd, events: u32) {
     let owner = owner_of(fd);
     let signal = sys::fcntl(fd, F_GETSIG, 0).unwrap_or(0);
-    if signal != 0 {
-        if send(owner, &Info { signal, band: band(events), fd, ..Info::default() }) {
-            return;
-        }
-        // As Linux does when no more of that signal fit.
+    // Plain SIGIO also when no more of the other fit, as Linux does.
+    if signal == 0 || !send(owner, &Info { signal, band: band(events), fd, ..Info::default() }) {
+        send(owner, &Info::default());
     }
-    send(owner, &Info::default());
 }
 
 /// Sends a signal to an owner; to a group of processes without a description.

@@ -179,7 +179,7 @@ fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
 /// An empty set.
 fn unused() -> &'static EpollSet {
     let mut registry = REGISTRY.lock();
-    let set = match registry.free.pop() {
+    match registry.free.pop() {
         Some(set) => set,
         None => {
             let set: &'static EpollSet = Box::leak(Box::new(EpollSet {
@@ -200,8 +200,7 @@ fn unused() -> &'static EpollSet {
             registry.all.push(set);
             set
         }
-    };
-    set
+    }
 }
 
 /// Whether a descriptor that the library does not know is one of an epoll set. EBADF, EINVAL: it is not.
