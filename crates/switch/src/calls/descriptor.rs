@@ -165,21 +165,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                 }
                 return call(argument);
             };
-            let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
-            let is_listener = listener(fd).is_some();
-            let twin = if is_listener { c_long::from(libc::O_NONBLOCK) } else { 0 };
-            let result = call(argument | twin);
-            if result == 0 {
-                socket.set_nonblocking(nonblocking);
-                if is_listener {
-                    hold_nonblocking(fd, nonblocking);
-                }
-                let signals = argument & c_long::from(libc::O_ASYNC) != 0;
-                if signals != socket.tells_by_signals() {
-                    return guarded(-1, || status(set_signals(fd, socket, signals)));
-                }
-            }
-            result
+            set_flags(fd, socket, argument, call)
         }
         // Programs go through all numbers before exec and mark what is open and not to go along: the anchor of a listener does.
         libc::F_GETFD | libc::F_SETFD if Stack::is_internal_fd(fd) => fail(Errno::EBADF),
@@ -204,6 +190,30 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
     }
 }
 
+/// F_SETFL of a socket of the engine.
+fn set_flags(
+    fd: c_int,
+    socket: &'static Socket,
+    argument: c_long,
+    call: impl FnOnce(c_long) -> c_int,
+) -> c_int {
+    let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
+    let is_listener = listener(fd).is_some();
+    let twin = if is_listener { c_long::from(libc::O_NONBLOCK) } else { 0 };
+    let result = call(argument | twin);
+    if result == 0 {
+        socket.set_nonblocking(nonblocking);
+        if is_listener {
+            hold_nonblocking(fd, nonblocking);
+        }
+        let signals = argument & c_long::from(libc::O_ASYNC) != 0;
+        if signals != socket.tells_by_signals() {
+            return guarded(-1, || status(set_signals(fd, socket, signals)));
+        }
+    }
+    result
+}
+
 /// Sets or clears O_ASYNC.
 fn set_signals(fd: c_int, socket: &'static Socket, on: bool) -> Result<(), Errno> {
     socket.tell_by_signals(on);
@@ -215,6 +225,28 @@ const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
 const FIOGETOWN: c_ulong = 0x8903;
 const SIOCGPGRP: c_ulong = 0x8904;
+
+/// ioctl's other ways to what fcntl does, of a socket of the engine.
+///
+/// # Safety
+/// As ioctl(2).
+unsafe fn about_signals(fd: c_int, socket: &'static Socket, request: c_ulong, value: &mut c_int) -> c_int {
+    match request {
+        libc::FIOASYNC => {
+            // SAFETY: the caller's promise.
+            if stream(fd).is_none() && unsafe { real::ioctl(fd, request, (&raw mut *value).cast()) } < 0 {
+                return -1;
+            }
+            status(set_signals(fd, socket, *value != 0))
+        }
+        // SAFETY: none beyond fcntl(2)'s; of any file it is the same.
+        FIOSETOWN | SIOCSPGRP => unsafe { fcntl(fd, libc::F_SETOWN, c_long::from(*value)) },
+        _ => {
+            *value = signal_io::owner(fd);
+            0
+        }
+    }
+}
 
 /// # Safety
 /// As ioctl(2); of the definition itself, as [`fcntl`].
@@ -230,18 +262,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::ioctl(fd, request, argument) };
     };
-    let asks = matches!(
-        request,
-        libc::FIONBIO
-            | libc::FIONREAD
-            | libc::TIOCOUTQ
-            | SIOCATMARK
-            | libc::FIOASYNC
-            | FIOSETOWN
-            | SIOCSPGRP
-            | FIOGETOWN
-            | SIOCGPGRP
-    );
+    let asks = HAVE_AN_INT.contains(&request);
     if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {
         return fail(program_memory::EFAULT);
     }
@@ -256,20 +277,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
             });
             return 0;
         }
-        (libc::FIOASYNC, Some(on)) => {
+        (libc::FIOASYNC | FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP, Some(value)) => {
             // SAFETY: the program's arguments, handed on.
-            if stream(fd).is_none() && unsafe { real::ioctl(fd, request, argument) } < 0 {
-                return -1;
-            }
-            return guarded(-1, || status(set_signals(fd, socket, *on != 0)));
-        }
-        (FIOSETOWN | SIOCSPGRP, Some(owner)) => {
-            // SAFETY: none beyond fcntl(2)'s; of any file it is the same.
-            return unsafe { fcntl(fd, libc::F_SETOWN, c_long::from(*owner)) };
-        }
-        (FIOGETOWN | SIOCGPGRP, Some(owner)) => {
-            *owner = signal_io::owner(fd);
-            return 0;
+            return guarded(-1, || unsafe { about_signals(fd, socket, request, value) });
         }
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, _) if stream(fd).is_none() => {
             return fail(Errno::EINVAL);
@@ -316,6 +326,18 @@ pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
 }
 
 const SIOCATMARK: c_ulong = 0x8905;
+/// Requests with an int that is looked at here.
+const HAVE_AN_INT: [c_ulong; 9] = [
+    libc::FIONBIO,
+    libc::FIONREAD,
+    libc::TIOCOUTQ,
+    SIOCATMARK,
+    libc::FIOASYNC,
+    FIOSETOWN,
+    SIOCSPGRP,
+    FIOGETOWN,
+    SIOCGPGRP,
+];
 const SIOCOUTQNSD: c_ulong = 0x894b;
 /// What any socket answers and an anchor does not: about stamps, owners, interfaces and routes (linux/sockios.h).
 const OF_SOCKETS: core::ops::RangeInclusive<c_ulong> = 0x8900..=0x89ff;
