@@ -27,6 +27,7 @@ pub mod program_memory;
 pub mod queue;
 mod queue_io;
 pub mod send_memory;
+pub mod signal_io;
 pub mod signals;
 mod sleep;
 pub mod slots;

@@ -52,6 +52,31 @@ pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
     sessions.any(|stack| Socket::is_in_use(stack, addr.to_socket_addr(), sys::borrow(fd)) == Ok(true))
 }
 
+/// net/tcp_states.h
+const LISTEN: u8 = 10;
+
+/// The same for one that is to listen again at the port that it has.
+pub fn is_taken(fd: c_int) -> bool {
+    state_now(fd) != LISTEN && twin_address(fd).is_some_and(|local| is_in_use(local, fd))
+}
+
+/// Whether the kernel keeps the port for it still, whose name it shows either way: nobody else can be bound there.
+pub fn has_its_port(fd: c_int, state: State) -> bool {
+    let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
+    let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let mut len = size_of_val(&name) as socklen_t;
+    let place = name.as_mut_ptr().cast::<sockaddr>();
+    // SAFETY: the name is a local with room for any; the probe's descriptor is nobody else's.
+    unsafe {
+        let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if probe < 0 || real::getsockname(fd, place, &mut len) < 0 {
+            return true;
+        }
+        let probe = sys::Fd::from_raw(probe);
+        real::bind(probe.raw(), place, len) < 0
+    }
+}
+
 /// What the policy says of a twin that is about to listen.
 pub fn decide(fd: c_int) -> Decision {
     twin_address(fd).map_or(policy::NOT_SUBJECT, |local| policy::decide(Call::Listen, local))
@@ -226,6 +251,37 @@ fn wants_nonblocking(fd: c_int) -> bool {
         .is_ok_and(|flags| flags.contains(OFlags::NONBLOCK) && !flags.contains(OURS))
 }
 
+/// Whether a kernel listener is non-blocking only for another process, which has it from this one and listens with it on an
+/// engine, too.
+pub fn is_held_elsewhere(fd: c_int, flags: c_int) -> bool {
+    let held = OFlags::NONBLOCK | OURS;
+    OFlags::from_bits_retain(flags as u32).contains(held) && state_now(fd) == LISTEN
+}
+
+/// accept on such a listener: this process's program wants to wait.
+///
+/// # Safety
+/// As [`accept`].
+pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    let limit = rustix::net::sockopt::socket_timeout(sys::borrow(fd), rustix::net::sockopt::Timeout::Recv);
+    let end = limit.ok().flatten().map(|limit| sys::now() + limit);
+    loop {
+        let left = end.map(|end| end.saturating_sub(sys::now()));
+        let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, left, None));
+        match waited {
+            Ok(0) => return fail(Errno::EAGAIN),
+            Err(error) => return fail(error),
+            Ok(_) => {}
+        }
+        // SAFETY: the caller's promise.
+        let new = unsafe { accept_from_twin(fd, addr, len, flags) };
+        if new >= 0 || last_errno() != Errno::EAGAIN {
+            return new;
+        }
+    }
+}
+
 /// Makes a listener's twin non-blocking, and notes on it what the program `wants`.
 pub fn hold_nonblocking(fd: c_int, wants: bool) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(sys::borrow(fd)) {
@@ -291,7 +347,8 @@ pub fn end(listener: &'static Socket) {
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         let family = if listener.is_inet6() { State::INET6 } else { State::default() };
-        socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND).with(family));
+        let known = State::TOUCHED.with(State::BOUND).with(State::WAS_LISTENER).with(family);
+        socket_state::set(fd, State::new_twin().with(known));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
         if is_watched {
             socket_state::add(fd, State::IN_EPOLL);

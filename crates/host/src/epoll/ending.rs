@@ -88,6 +88,7 @@ impl EpollSet {
             *inner = Inner { interests, ..Inner::default() };
         }
         self.has_nested.store(false, Ordering::Release);
+        self.fires_once.store(false, Ordering::Relaxed);
         self.leave_outer_sets();
         self.sockets.store(0, Ordering::SeqCst);
         self.kernel_fds.store(false, Ordering::SeqCst);

@@ -104,7 +104,9 @@ impl EpollSet {
             return Ok(0);
         }
         let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-        Ok(without_wake(epfd, events, found))
+        let kept = without_wake(epfd, events, found);
+        self.note_fired(epfd, &events[..kept]);
+        Ok(kept)
     }
 
     /// The plain kernel call, for a set without sockets on the engine. `None`: it has got one meanwhile.
@@ -133,6 +135,11 @@ impl EpollSet {
         };
         self.kernel_waiters.fetch_sub(1, Ordering::SeqCst);
         outcome
+    }
+
+    /// Waits for sockets of the engine alone, in a set that no descriptor stands for.
+    pub(crate) fn wait_for_sockets(&self, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+        self.wait_in_both(super::NO_DESCRIPTOR, events, None, None)
     }
 
     fn wait_in_both(

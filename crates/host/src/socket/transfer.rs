@@ -121,6 +121,14 @@ impl Socket {
         match outcome {
             Ok(()) => Ok(got),
             Err(_) if got > 0 => Ok(got),
+            // A look that waited for all of it in vain shows what is there.
+            Err(errno @ (Errno::EINTR | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
+                let look = self.with_stream(|io, stream, place| stream.recv(io, place, &mut into, 1, true));
+                match look {
+                    Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
+                    _ => Err(errno),
+                }
+            }
             Err(errno) => Err(errno),
         }
     }

@@ -3,8 +3,9 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, ECONNRESET, EINVAL, EPIPE, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLERR, POLLRDHUP,
-    SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
+    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, F_SETFL, IPPROTO_TCP, O_APPEND, O_ASYNC,
+    POLLERR, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG,
+    TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -142,7 +143,14 @@ pub const KNOWN: &[Known] = &[
         explains: |case| {
             let closed = case.before.is_some_and(|before| before.state == CLOSE);
             let told = case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno);
-            case.shares && (closed && told || case.call.is(&["epoll_wait"]) && case.has_more_errors())
+            let written = (case.kernel.errno, case.engine.errno) == (EPIPE, ECONNRESET);
+            let connected =
+                case.call.is(&["connect"]) && (case.kernel.errno, case.engine.result) == (EISCONN, 0);
+            case.shares
+                && (connected
+                    || written
+                    || closed && told
+                    || case.call.is(&["epoll_wait"]) && case.has_more_errors())
         },
     },
     Known {
@@ -176,6 +184,13 @@ pub const KNOWN: &[Known] = &[
     },
     Known { title: "SO_RCVBUF that is lowered later", explains: |_| false },
     Known { title: "An epoll set that is shared by fork", explains: |_| false },
+    // The calls are not chosen.
+    Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
+    Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },
+    Known { title: "A listener that several processes have, and one ends", explains: |_| false },
+    Known { title: "MSG_EOR", explains: |_| false },
+    Known { title: "aio_read, aio_write and lio_listio of a connection", explains: |_| false },
+    Known { title: "What is told with SIGIO", explains: |_| false },
     Known { title: "Octets unread after a reset", explains: |_| false },
     Known {
         title: "SIOCOUTQ after the connection's end",
@@ -195,21 +210,33 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         return true;
     }
     let Some(one) = chooser.known(call.number(0)) else { return false };
+    let has_signals = one.seen.flags & O_ASYNC != 0;
+    if call.is(&["pass"]) && (one.listens() || has_signals || chooser.world.registered.contains(&one.object))
+    {
+        return true;
+    }
     let all = &chooser.world.known;
     let elsewhere = |one: Descriptor| all.iter().any(|o| o.object == one.object && o.who != one.who);
-    let still_used = |port: i64| all.iter().any(|other| other.is_connected() && other.seen.own_port == port);
     match call.name.as_str() {
-        "connect" => one.is_connected() && call.number(1) == UNSPECIFIED,
+        "connect" => {
+            let ends = one.is_connected() || one.listens() && elsewhere(one);
+            ends && call.number(1) == UNSPECIFIED
+        }
         "bind" => {
             let names_port = call.number(2) != 0;
             let in_use = |other: &Descriptor| other.is_connected() && PORTS.contains(&other.seen.own_port);
-            one.is_closed() && one.seen.own_port != 0 || names_port && all.iter().any(in_use)
+            let of_kernel = chooser.world.copied.contains(&one.object);
+            one.is_closed() && one.seen.own_port != 0 || names_port && (of_kernel || all.iter().any(in_use))
         }
-        "listen" => one.is_closed() && still_used(one.seen.own_port),
         "epoll_ctl" => {
             let is_edge = call.number(3) & EPOLLET != 0;
             elsewhere(one) || is_edge && chooser.known(call.number(2)).is_some_and(elsewhere)
         }
+        "fcntl" => {
+            let sets = call.number(1) == F_SETFL;
+            sets && elsewhere(one) && (has_signals || call.number(2) & O_ASYNC != 0)
+        }
+        "shutdown" => one.listens() && elsewhere(one),
         "sendfile" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
