@@ -19,7 +19,7 @@ use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
 use toe::socket::{AcceptError, AcceptHow, Accepted, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, Errno, epoll, fd_table, sys, wait};
+use toe::{Anchor, Errno, epoll, fd_table, signals, sys, wait};
 use toe_base::{Addr, Endpoint};
 
 /// Whether an engine has an address that the kernel has not.
@@ -268,7 +268,15 @@ pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, f
     loop {
         let left = end.map(|end| end.saturating_sub(sys::now()));
         let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-        let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, left, None));
+        let (waited, is_interrupted) = wait::sleep(None, || sys::ppoll(&mut twin, left, None));
+        if is_interrupted || waited == Err(Errno::EINTR) {
+            if !wait::restarts(end.is_some()) {
+                return fail(Errno::EINTR);
+            }
+            // Nothing is held here that a handler which does not return would leave.
+            signals::let_handlers_run();
+            continue;
+        }
         match waited {
             Ok(0) => return fail(Errno::EAGAIN),
             Err(error) => return fail(error),
@@ -276,8 +284,8 @@ pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, f
         }
         // SAFETY: the caller's promise.
         let new = unsafe { accept_from_twin(fd, addr, len, flags) };
-        if new >= 0 || last_errno() != Errno::EAGAIN {
-            return new;
+        if new != Err(Errno::EAGAIN) {
+            return number(new);
         }
     }
 }
