@@ -54,6 +54,16 @@ impl Case<'_> {
         self.shares && kernel == engine && errors(self.engine) > errors(self.kernel)
     }
 
+    /// The same of poll's.
+    fn has_more_poll_errors(&self) -> bool {
+        let of = |answer: &Answer| -> Vec<i64> {
+            answer.values.iter().map(|(_, value)| value.parse().unwrap_or(0)).collect()
+        };
+        let (kernel, engine) = (of(self.kernel), of(self.engine));
+        let is_told = |(kernel, engine): (&i64, &i64)| engine == kernel || *engine == kernel | POLLERR;
+        self.shares && kernel.len() == engine.len() && kernel.iter().zip(&engine).all(is_told)
+    }
+
     pub fn both_succeed(&self) -> bool {
         self.kernel.result >= 0 && self.engine.result >= 0
     }
@@ -150,7 +160,8 @@ pub const KNOWN: &[Known] = &[
                 && (connected
                     || written
                     || closed && told
-                    || case.call.is(&["epoll_wait"]) && case.has_more_errors())
+                    || case.call.is(&["epoll_wait"]) && case.has_more_errors()
+                    || case.call.is(&["poll"]) && case.has_more_poll_errors())
         },
     },
     Known {
@@ -209,6 +220,9 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
     if call.is(&["fork", "pass"]) && chooser.world.has_edges {
         return true;
     }
+    if ends_in_a_set(call, chooser) {
+        return true;
+    }
     let Some(one) = chooser.known(call.number(0)) else { return false };
     let has_signals = one.seen.flags & O_ASYNC != 0;
     if call.is(&["pass"]) && (one.listens() || has_signals || chooser.world.registered.contains(&one.object))
@@ -241,6 +255,22 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
     }
+}
+
+/// The call closes a descriptor of something that is in an epoll set, and that another process has, too.
+fn ends_in_a_set(call: &Call, chooser: &Chooser<'_>) -> bool {
+    let closed = match call.name.as_str() {
+        "close" => call.number(0)..=call.number(0),
+        "close_range" => call.number(0)..=call.number(1),
+        "dup2" | "dup3" => call.number(1)..=call.number(1),
+        _ => return false,
+    };
+    let world = chooser.world;
+    let ends = |one: Descriptor| {
+        let elsewhere = world.known.iter().any(|o| o.object == one.object && o.who != one.who);
+        elsewhere && world.registered.contains(&one.object)
+    };
+    closed.filter_map(|fd| chooser.known(fd)).any(ends)
 }
 
 /// A descriptor whose connection was reset has octets that Linux would have dropped.
