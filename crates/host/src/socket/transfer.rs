@@ -1,11 +1,13 @@
 //! Moving data: `recv`, `send`, `shutdown` and everything that is one of them under another name.
 
+use crate::errno::ERESTART;
 use crate::socket::arrivals::Closed;
 use crate::socket::slices::{Gather, Scatter};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
 use crate::wait::{BlockOn, OnSignal, block_on};
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
@@ -55,6 +57,7 @@ impl Socket {
             too_late: Errno::EAGAIN,
             twin_ready: None,
             on_signal: OnSignal::Restart,
+            begun: None,
         }
     }
 
@@ -75,6 +78,7 @@ impl Socket {
         let is_empty = into.left() == 0;
         let all = into.left().max(1);
         let mut got = 0;
+        let begun = Cell::new(false);
         let nonblocking = self.nonblocking();
         let mut attempt = || {
             let room = into.left();
@@ -95,6 +99,7 @@ impl Socket {
             match step {
                 Ok(Attempt::Done(n)) => {
                     got += n;
+                    begun.set(true);
                     Ok((n == 0 || flags.peek || got >= at_least).then_some(()))
                 }
                 Ok(Attempt::Wait) => {
@@ -112,9 +117,10 @@ impl Socket {
         let outcome = if flags.dont_wait || nonblocking {
             self.at_once(&mut attempt)
         } else {
-            match block_on(self.block(self.receive_timeout()), &mut attempt) {
+            let on = BlockOn { begun: Some(&begun), ..self.block(self.receive_timeout()) };
+            match block_on(on, &mut attempt) {
                 // Whatever ends the wait, Linux then finds that there is nothing to do.
-                Err(Errno::EINTR | Errno::EAGAIN) if is_empty => Ok(()),
+                Err(Errno::EINTR | ERESTART | Errno::EAGAIN) if is_empty => Ok(()),
                 outcome => outcome,
             }
         };
@@ -122,7 +128,7 @@ impl Socket {
             Ok(()) => Ok(got),
             Err(_) if got > 0 => Ok(got),
             // A look that waited for all of it in vain shows what is there.
-            Err(errno @ (Errno::EINTR | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
+            Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
                 let look = self.with_stream(|io, stream, place| stream.recv(io, place, &mut into, 1, true));
                 match look {
                     Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
@@ -211,6 +217,7 @@ impl Socket {
         let mut from = Gather::new(from);
         let all = from.left();
         let mut sent = 0;
+        let begun = Cell::new(false);
         let mut attempt = || {
             let has = stream::Stream::sends_directly;
             let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent > 0) {
@@ -222,6 +229,7 @@ impl Socket {
             match step.ok_or(Errno::EPIPE)?? {
                 Attempt::Done(n) => {
                     sent += n;
+                    begun.set(true);
                     Ok((n == 0 || sent == all).then_some(()))
                 }
                 Attempt::Wait => {
@@ -233,7 +241,8 @@ impl Socket {
         let outcome = if flags.dont_wait || self.nonblocking() {
             self.at_once(&mut attempt)
         } else {
-            block_on(self.block(self.send_timeout()), &mut attempt)
+            let on = BlockOn { begun: Some(&begun), ..self.block(self.send_timeout()) };
+            block_on(on, &mut attempt)
         };
         match outcome {
             Ok(()) => Ok(sent),
