@@ -385,8 +385,8 @@ pub struct BlockOn<'a> {
     /// The program's descriptor is a listener's twin, which ends a sleep when it is readable: then this is set.
     pub twin_ready: Option<&'a Cell<bool>>,
     pub on_signal: OnSignal,
-    /// The call has moved octets: then Linux does not restart it.
-    pub begun: Option<&'a Cell<bool>>,
+    /// Octets that the call has moved: with any, Linux does not restart it.
+    pub moved: Option<&'a Cell<usize>>,
 }
 
 /// What a signal does to a wait.
@@ -425,8 +425,8 @@ pub fn block_on<T>(
         on.socket.remove_waiter(&me);
         drop(me);
         let is_interrupted = on.on_signal == OnSignal::Restart && matches!(outcome, Err(Errno::EINTR));
-        let has_begun = on.begun.is_some_and(Cell::get);
-        if !is_interrupted || has_begun || !restarts(on.deadline.is_some()) {
+        let has_moved = on.moved.is_some_and(|moved| moved.get() > 0);
+        if !is_interrupted || has_moved || !restarts(on.deadline.is_some()) {
             return outcome;
         }
         if signals::is_in_a_call() {

@@ -183,7 +183,7 @@ impl Socket {
                 too_late: Errno::ENETDOWN,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
-                begun: None,
+                moved: None,
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -236,7 +236,7 @@ impl Socket {
             too_late: Errno::EINPROGRESS,
             twin_ready: None,
             on_signal,
-            begun: None,
+            moved: None,
         };
         block_on(on, &mut attempt)
     }

@@ -1,6 +1,7 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::cancel::point;
+use super::control::put_unread;
 use super::{fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
@@ -11,7 +12,7 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespe
 use std::io::{IoSlice, IoSliceMut};
 use toe::errno::ERESTART;
 use toe::program_memory::{self, check};
-use toe::socket::{RecvFlags, SendFlags, Socket, TCP_INQ};
+use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::{Errno, fd_table, sys};
 
 fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
@@ -382,38 +383,6 @@ unsafe fn receive_message(
         message.msg_flags |= libc::MSG_OOB;
     }
     Ok(len)
-}
-
-/// TCP_CM_INQ, as far as there is `room` for it, as Linux puts it there (put_cmsg).
-fn put_unread(message: &mut msghdr, room: usize, unread: c_int) {
-    const HEADER: usize = size_of::<libc::cmsghdr>();
-    const LEN: usize = HEADER + size_of::<c_int>();
-    if message.msg_control.is_null() || room < HEADER {
-        message.msg_flags |= libc::MSG_CTRUNC;
-        return;
-    }
-    let len = LEN.min(room);
-    if len < LEN {
-        message.msg_flags |= libc::MSG_CTRUNC;
-    }
-    let mut octets = [0u8; LEN];
-    let mut at = 0;
-    for part in [
-        &len.to_ne_bytes()[..],
-        &libc::IPPROTO_TCP.to_ne_bytes(),
-        &TCP_INQ.to_ne_bytes(),
-        &unread.to_ne_bytes(),
-    ] {
-        octets[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    // SAFETY: the program's buffer has that much room; ours does not overlap it.
-    let put = unsafe { program_memory::copy(message.msg_control.cast::<u8>(), octets.as_ptr(), len) };
-    if put.is_ok() {
-        // SAFETY: it takes a number only.
-        let space = unsafe { libc::CMSG_SPACE(size_of::<c_int>() as u32) } as usize;
-        message.msg_controllen = space.min(room);
-    }
 }
 
 /// # Safety
