@@ -198,7 +198,7 @@ impl EpollSet {
                 if found == 0 {
                     found = self.harvest_nested(&[], events);
                 }
-                found > 0
+                found > 0 || moved.is_none() && self.has_moved()
             });
             if found == 0 {
                 found = self.collect(epfd, events)?;
