@@ -183,7 +183,6 @@ impl Socket {
                 too_late: Errno::ENETDOWN,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
-                moved: None,
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -236,7 +235,6 @@ impl Socket {
             too_late: Errno::EINPROGRESS,
             twin_ready: None,
             on_signal,
-            moved: None,
         };
         block_on(on, &mut attempt)
     }

@@ -11,7 +11,7 @@ use crate::{fork, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::{sigaction as Action, sighandler_t, siginfo_t};
-use toe::signals::{self, Came};
+use toe::signals;
 
 /// Signals are numbered from 1 to 64.
 const SIGNALS: usize = 65;
@@ -23,9 +23,7 @@ static HANDLERS: [AtomicU64; SIGNALS] = [const { AtomicU64::new(0) }; SIGNALS];
 const WANTS_INFO: u64 = 1 << 63;
 /// The kernel forgets it when it calls it (SA_RESETHAND): if it were kept back, the signal would not find it again.
 const ONCE: u64 = 1 << 62;
-/// Calls that it ends are restarted (SA_RESTART).
-const RESTARTS: u64 = 1 << 61;
-const FLAGS: u64 = WANTS_INFO | ONCE | RESTARTS;
+const FLAGS: u64 = WANTS_INFO | ONCE;
 
 /// For which signals siginterrupt(3) has asked that calls end with EINTR; signal(2) heeds it.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
@@ -63,11 +61,8 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if word & ONCE == 0 && !is_fault(signal) {
         // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 octets on the thread's stack.
         let info = unsafe { &*info.cast::<signals::Info>() };
-        // SAFETY: the kernel's own.
-        let mask = unsafe { mask_of(context) };
-        let restarts = word & RESTARTS != 0;
-        if signals::held_back(Came { signal: signal as usize, info, restarts, mask }) {
-            // SAFETY: as above.
+        if signals::held_back(signal as usize, info) {
+            // SAFETY: the kernel's own.
             return unsafe { signals::end_sleep(context) };
         }
     }
@@ -75,7 +70,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if handler.is_null() {
         return;
     }
-    let running = signals::Handler::begin(word & RESTARTS != 0);
+    let running = signals::Handler::begin();
     // SAFETY: needed to call what the program has installed: it said itself which of the two forms the function has.
     unsafe {
         if word & WANTS_INFO != 0 {
@@ -85,18 +80,9 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
             type Plain = unsafe extern "C-unwind" fn(c_int);
             core::mem::transmute::<*const c_void, Plain>(handler)(signal);
         }
-        running.end(mask_of(context));
+        running.end();
         signals::end_sleep(context);
     }
-}
-
-/// What will be blocked when the handler is over: the kernel's part of it.
-///
-/// # Safety
-/// `context` is what the kernel gave a handler that still runs.
-unsafe fn mask_of<'a>(context: *mut c_void) -> &'a mut u64 {
-    // SAFETY: needed because the context is given as a pointer; the mask in it begins with the kernel's 64 bits, and is aligned.
-    unsafe { &mut *(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>() }
 }
 
 /// Faults of memory, which may be the library's at what the program pointed to.
@@ -175,11 +161,7 @@ fn address_of_ours() -> sighandler_t {
 
 fn word_of(action: &Action) -> u64 {
     let flag = |set: c_int, word: u64| if action.sa_flags & set != 0 { word } else { 0 };
-    let restarts = flag(libc::SA_RESTART, RESTARTS);
-    action.sa_sigaction as u64
-        | flag(libc::SA_SIGINFO, WANTS_INFO)
-        | flag(libc::SA_RESETHAND, ONCE)
-        | restarts
+    action.sa_sigaction as u64 | flag(libc::SA_SIGINFO, WANTS_INFO) | flag(libc::SA_RESETHAND, ONCE)
 }
 
 /// What the kernel has, as the program had given it.
@@ -322,19 +304,7 @@ pub unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -
         }
     }
     // SAFETY: the call takes numbers only.
-    let result = unsafe { real::siginterrupt(signal, interrupts) };
-    // It has told the kernel past us.
-    if result == 0
-        && let Some(place) = place(signal)
-        && is_function((place.load(Ordering::Acquire) & !FLAGS) as sighandler_t)
-    {
-        if interrupts != 0 {
-            place.fetch_and(!RESTARTS, Ordering::AcqRel);
-        } else {
-            place.fetch_or(RESTARTS, Ordering::AcqRel);
-        }
-    }
-    result
+    unsafe { real::siginterrupt(signal, interrupts) }
 }
 
 #[cfg(test)]
