@@ -161,12 +161,13 @@ pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_
             dont_wait: false,
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
             nonblocking: flags & libc::SOCK_NONBLOCK != 0,
-            with_twin: false,
+            twin: None,
+            not_kernels_turn: false,
         };
         socket.accept(how).map_err(|error| match error {
             AcceptError::Errno(errno) => errno,
             // Only a listener with a twin says so, and native sockets have none.
-            AcceptError::OfKernel => Errno::EAGAIN,
+            AcceptError::KernelReady => Errno::EAGAIN,
         })
     });
     match accepted {

@@ -91,28 +91,23 @@ impl Socket {
     }
 
     fn detail(&'static self) -> FlowDetail {
-        // Another process may have taken it before the engine came to the question.
-        let detail = self.ask_detail().or_else(|| self.ask_detail());
-        self.give_back_carried();
-        detail.unwrap_or(FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() })
-    }
-
-    /// `None`: the engine is gone, or has nothing to say of it.
-    fn ask_detail(&'static self) -> Option<FlowDetail> {
+        let gone = FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() };
         let _ = self.settle();
-        // As it is: what only this process can reach would go back to the engine with any other look, and the flow with it.
-        let flow = self.peek_stream(|stream| stream.flow);
-        let (flow, home) = (flow?, self.home()?);
+        let flow = self.with_stream(|_, stream, _| stream.flow);
+        let (Some(flow), Some(home)) = (flow, self.home()) else { return gone };
         if self.is_disconnected() {
-            return None;
+            return gone;
         }
-        self.command(home, &mut |queue| queue.start_inspect(home, self, flow)).ok()?;
+        if self.command(home, &mut |queue| queue.start_inspect(home, self, flow)).is_err() {
+            // The engine is gone, or has nothing to say of it.
+            return gone;
+        }
         let detail = home.lock().flow_detail(flow);
-        let with_carried = self.peek_stream(|stream| match &mut stream.direct {
+        self.peek_stream(|stream| match &mut stream.direct {
             Some(direct) => direct.add_to(detail, sys::now()),
             None => detail,
-        });
-        Some(with_carried.unwrap_or(detail))
+        })
+        .unwrap_or(detail)
     }
 }
 
