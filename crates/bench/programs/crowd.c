@@ -2,8 +2,8 @@
 #include "load.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -17,8 +17,7 @@ struct told {
 };
 
 static struct shared {
-    atomic_uint arrived;
-    unsigned members;
+    pthread_barrier_t all_are_here;
 } *shared;
 /* Only in a member. */
 static struct told *own;
@@ -39,7 +38,12 @@ static void prepare(unsigned members)
     shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         die_errno("memory for %u programs", members);
-    shared->members = members;
+    pthread_barrierattr_t attributes;
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    errno = pthread_barrier_init(&shared->all_are_here, &attributes, members);
+    if (errno != 0)
+        die_errno("a barrier for %u programs", members);
 }
 
 /* A new process that ends with this one: true in it. */
@@ -58,11 +62,8 @@ static bool new_member(void)
 
 void crowd_gather(void)
 {
-    if (shared == NULL)
-        return;
-    atomic_fetch_add(&shared->arrived, 1);
-    while (atomic_load(&shared->arrived) < shared->members)
-        usleep(1000);
+    if (shared != NULL)
+        pthread_barrier_wait(&shared->all_are_here);
 }
 
 bool crowd_tell(uint64_t began, uint64_t ended, uint64_t user, uint64_t system)

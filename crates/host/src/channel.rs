@@ -224,12 +224,13 @@ impl Queue {
             return;
         }
         // Without the channel everything goes on through the engine.
-        if let Ok(channel) = Channel::open(self.io.stack, id)
-            && !self.distrusted.contains(channel.peer)
-        {
-            self.io.channels.push(Box::new(channel));
-            self.io.command(Command::ChannelReady { channel: id });
+        let Ok(channel) = Channel::open(self.io.stack, id) else { return };
+        if self.distrusted.contains(channel.peer) {
+            self.io.stack.disown_fd(channel.wake_fd);
+            return;
         }
+        self.io.channels.push(Box::new(channel));
+        self.io.command(Command::ChannelReady { channel: id });
     }
 
     /// The other session is gone, and the engine has ended its directions: what waited for its word goes on.
