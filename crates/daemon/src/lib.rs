@@ -35,6 +35,7 @@ pub mod rest;
 pub mod run_loop;
 pub mod runtime;
 pub mod session;
+pub mod slice;
 pub mod sockets;
 pub mod stages;
 pub mod sys;

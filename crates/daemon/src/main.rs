@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use toe_daemon::config::Config;
 use toe_daemon::runtime::{self, EngineName};
-use toe_daemon::{Daemon, confine, log, sys};
+use toe_daemon::{Daemon, confine, log, slice, sys};
 
 fn main() -> ExitCode {
     match start() {
@@ -49,6 +49,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     if let Some(cores) = &config.cores {
         cores.apply()?;
     }
+    slice::ask_for_short_ones();
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;

@@ -19,8 +19,9 @@ const SHORT_SLEEP: u64 = 4;
 const SHARED_US: u64 = 4;
 /// A yield that takes this long has met a thread that uses up its time slice.
 const CROWDED_US: u64 = 2_000;
-/// For how long after that the engine does not yield.
-const CROWDED_FOR_US: u64 = 20_000;
+/// For how long after that the engine does not yield: twice as long each time that it was so again, half as long when not.
+const CROWDED_FOR_MIN_US: u64 = 20_000;
+const CROWDED_FOR_MAX_US: u64 = 640_000;
 /// Yields on a shared core, one after the other, that may find nothing before the engine sleeps.
 const YIELDS_IN_VAIN: u32 = 2;
 
@@ -46,6 +47,8 @@ pub struct Rest {
     /// The last yield let somebody else run.
     is_shared: bool,
     crowded_until: Instant,
+    /// How long the next time will be.
+    crowded_for_us: u64,
 }
 
 impl Rest {
@@ -58,6 +61,7 @@ impl Rest {
             yields: 0,
             is_shared: false,
             crowded_until: Instant::ZERO,
+            crowded_for_us: CROWDED_FOR_MIN_US,
         }
     }
 
@@ -101,7 +105,10 @@ impl Rest {
         self.yields = self.yields.saturating_add(1);
         self.is_shared = took >= SHARED_US;
         if took >= CROWDED_US {
-            self.crowded_until = after.after_us(CROWDED_FOR_US);
+            self.crowded_until = after.after_us(self.crowded_for_us);
+            self.crowded_for_us = (self.crowded_for_us * 2).min(CROWDED_FOR_MAX_US);
+        } else {
+            self.crowded_for_us = (self.crowded_for_us / 2).max(CROWDED_FOR_MIN_US);
         }
     }
 

@@ -8,6 +8,23 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use toe_base::NetNs;
 use zerocopy::{FromBytes, IntoBytes};
 
+/// How the calling thread is scheduled.
+pub(crate) fn scheduling() -> Option<libc::sched_attr> {
+    // SAFETY: needed because neither rustix nor nix has this call. It is plain numbers, of which zero is one.
+    let mut attr: libc::sched_attr = unsafe { core::mem::zeroed() };
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: as above; the kernel writes at most `size` octets of `attr`, which are its own.
+    let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
+    (done == 0).then_some(attr)
+}
+
+/// Changes how the calling thread is scheduled.
+pub(crate) fn set_scheduling(attr: &libc::sched_attr) -> std::io::Result<()> {
+    // SAFETY: needed because neither rustix nor nix has this call. The kernel reads as many octets of `attr` as that says it has.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attr), 0) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 // From asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
 const SO_PEERPIDFD: i32 = 77;

@@ -32,7 +32,7 @@ pub fn poll(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     if !has_toe(fds) {
-        return sleep(true, || sys::ppoll(fds, timeout, sigmask)).0;
+        return sleep(sigmask, || sys::ppoll(fds, timeout, sigmask)).0;
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
@@ -178,7 +178,8 @@ fn parked(
         let mut kernel = for_kernel(fds);
         let on =
             ParkOn { waiter, queues: &queues, fds: &mut kernel, timeout: until, sigmask, cancellable: true };
-        let outcome = park(on, &mut || mark(fds) > 0);
+        let outcome =
+            park(on, &mut || mark(fds) > 0 || moved.is_none() && moved_sockets(fds).next().is_some());
         mark(fds);
         let ready = merge(fds, &kernel);
         if ready > 0 {

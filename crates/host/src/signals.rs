@@ -3,13 +3,16 @@
 //! A handler may call any function that POSIX calls async-signal-safe, `read`, `write` and `connect` of a socket among
 //! them. So no handler may run while its thread holds a lock of the library or is in the middle of an allocation. Whoever
 //! installs the program's handlers (the switch layer) lets [`held_back`] look at each signal first: inside the library it
-//! is kept, and sent again when the thread leaves, or is about to sleep. While a thread sleeps in the kernel handlers run
-//! as ever, and the call then says EINTR.
+//! is kept, and sent again when the thread leaves.
 //!
-//! A thread that leaves the library to sleep looks for what was kept, and then makes its system call. A handler that runs
-//! between the two would be one that the call does not hear of, and the thread would sleep on. So the last look and the system
-//! call are one piece of machine code ([`crate::sleep`]), and a handler that has interrupted that before the call was made lets
-//! it end instead of going on.
+//! So it is with one that comes while a thread sleeps: it ends the sleep, the wait takes back what it has registered, and the
+//! handler runs where nothing of the library's is held, at the end of the call or before the wait begins anew
+//! ([`let_handlers_run`]). A handler need not return: it may leave by siglongjmp(3), or go on with other things for good, and no
+//! frame of the library's that would be missed lies below it.
+//!
+//! A signal may come between a thread's last look at what was kept and its system call, which would not hear of it, and the
+//! thread would sleep on. So the last look and the system call are one piece of machine code ([`crate::sleep`]), and a handler
+//! that has interrupted that before the call was made lets it end instead of going on.
 //!
 //! Called by the switch layer around every call ([`Inside`]) and by [`crate::wait`] around every sleep ([`asleep`]).
 
@@ -50,10 +53,12 @@ pub(crate) struct Kept {
     taken: AtomicU32,
     /// Null until the thread comes inside for the first time, and where there is no memory.
     infos: Cell<*mut Infos>,
-    /// The thread is in [`asleep`].
+    /// The thread is in [`asleep`], and in no handler there.
     sleeping: Cell<bool>,
-    /// Not zero: a handler has run since the thread went to sleep.
+    /// Not zero: a signal has come since the thread went to sleep, or had come before.
     interrupted: AtomicU32,
+    /// What came during a sleep with a mask of its own (ppoll(2)) must be let in by that mask.
+    mask: Cell<Option<u64>>,
 }
 
 impl Kept {
@@ -65,6 +70,7 @@ impl Kept {
             infos: Cell::new(std::ptr::null_mut()),
             sleeping: Cell::new(false),
             interrupted: AtomicU32::new(0),
+            mask: Cell::new(None),
         }
     }
 
@@ -151,18 +157,21 @@ impl Drop for Inside {
     }
 }
 
-/// Runs `sleep`, a system call that waits ([`wait_call`]), as if outside of the library. Also says whether a handler has run
-/// meanwhile: also one that ran before the call began, or after it had ended, counts as in Linux, where the thread would
-/// have been in its system call all the time. A call that has not begun by then does not wait, but ends with EINTR.
-pub fn asleep<R>(sleep: impl FnOnce() -> R) -> (R, bool) {
+/// Runs `sleep`, a system call that waits ([`wait_call`]) with the signal mask `mask` if there is one, and lets a signal end it.
+/// Also says whether one has come meanwhile: also one that came before the call began, or after it had ended, counts as in
+/// Linux, where the thread would have been in its system call all the time. A call that has not begun by then does not
+/// wait, but ends with EINTR. Who called must not sleep again before the handler has run.
+pub fn asleep<R>(mask: Option<u64>, sleep: impl FnOnce() -> R) -> (R, bool) {
     let (depth, sleeping, interrupted) = with_kept(|kept| {
-        let before =
-            (kept.depth.get(), kept.sleeping.replace(true), kept.interrupted.swap(0, Ordering::Relaxed));
+        let interrupted = kept.interrupted.swap(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
+        let before = (kept.depth.get(), kept.sleeping.replace(true), interrupted);
+        compiler_fence(Ordering::SeqCst);
+        // For the handlers that cannot be kept.
         kept.depth.set(0);
         compiler_fence(Ordering::SeqCst);
         if kept.pending.load(Ordering::Relaxed) != 0 {
-            send_again(kept);
+            kept.interrupted.store(1, Ordering::Relaxed);
         }
         before
     });
@@ -171,11 +180,34 @@ pub fn asleep<R>(sleep: impl FnOnce() -> R) -> (R, bool) {
     let was_interrupted = with_kept(|kept| {
         kept.depth.set(depth);
         compiler_fence(Ordering::SeqCst);
-        let was_interrupted = kept.interrupted.swap(interrupted, Ordering::Relaxed) != 0;
         kept.sleeping.set(sleeping);
+        compiler_fence(Ordering::SeqCst);
+        let was_interrupted = kept.interrupted.swap(interrupted, Ordering::Relaxed) != 0;
+        if kept.pending.load(Ordering::Relaxed) != 0 {
+            kept.mask.set(mask);
+            if depth == 0 {
+                // Of a thread that was not inside before: it will not leave either.
+                send_again(kept);
+            }
+        }
         was_interrupted
     });
     (result, was_interrupted)
+}
+
+/// Runs the handlers of what was kept, in the middle of a call. Nothing is registered and no memory held by the frames below
+/// that would be missed if one of them did not return.
+pub fn let_handlers_run() {
+    with_kept(|kept| {
+        if kept.pending.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let depth = kept.depth.replace(0);
+        compiler_fence(Ordering::SeqCst);
+        send_again(kept);
+        compiler_fence(Ordering::SeqCst);
+        kept.depth.set(depth);
+    });
 }
 
 /// A system call that waits, as [`sys::raw`] makes it. In [`asleep`] it is not made any more once a handler has run.
@@ -192,13 +224,28 @@ pub unsafe fn wait_call(number: std::ffi::c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// Called by a handler that is about to run what the program has installed, because [`held_back`] has not kept the signal.
-pub fn note_handler() {
-    with_kept(|kept| {
-        if kept.sleeping.get() {
-            kept.interrupted.store(1, Ordering::Relaxed);
-        }
-    });
+/// A handler that runs while its thread sleeps, as [`held_back`] has not kept the signal, as long as this lives.
+#[derive(Debug)]
+pub struct Handler {
+    was_sleeping: bool,
+}
+
+impl Handler {
+    /// What the program has installed is about to run.
+    pub fn begin() -> Handler {
+        with_kept(|kept| {
+            let was_sleeping = kept.sleeping.replace(false);
+            if was_sleeping {
+                kept.interrupted.store(1, Ordering::Relaxed);
+            }
+            Handler { was_sleeping }
+        })
+    }
+
+    /// It has returned. Not by a drop: one that jumps out of the sleep leaves the thread awake.
+    pub fn end(self) {
+        with_kept(|kept| kept.sleeping.set(self.was_sleeping));
+    }
 }
 
 /// Called by a handler at its end, with the kernel's third argument: a thread that was about to sleep does not.
@@ -210,13 +257,18 @@ pub unsafe fn end_sleep(context: *mut std::ffi::c_void) {
     unsafe { sleep::leave(context) };
 }
 
+/// A bit for each signal that is kept.
+pub fn that_came() -> u64 {
+    with_kept(|kept| kept.pending.load(Ordering::Relaxed))
+}
+
 /// Whether the thread is inside the library.
 pub fn is_inside() -> bool {
     with_kept(|kept| kept.depth.get() > 0)
 }
 
-/// Called by a handler, with what the kernel gave it: `true` when the thread is inside the library, and the signal will
-/// come again.
+/// Called by a handler, with what the kernel gave it: `true` when the thread is inside the library, or sleeps there, and the
+/// signal will come again.
 pub fn held_back(signal: usize, info: &Info) -> bool {
     if !(1..=SIGNALS).contains(&signal) {
         return false;
@@ -224,7 +276,8 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
     with_kept(|kept| {
         let infos = kept.infos.get();
         // Where it could not be sent again it is not kept.
-        if kept.depth.get() == 0 || infos.is_null() || crate::confine::is_filtered() {
+        let is_inside = kept.depth.get() > 0 || kept.sleeping.get();
+        if !is_inside || infos.is_null() || crate::confine::is_filtered() {
             return false;
         }
         let bit = 1 << (signal - 1);
@@ -237,22 +290,39 @@ pub fn held_back(signal: usize, info: &Info) -> bool {
             kept.pending.fetch_or(bit, Ordering::Relaxed);
         } else if signal >= REAL_TIME {
             let place = kept.taken.fetch_add(1, Ordering::Relaxed) as usize;
+            if place >= MORE_MAX && kept.sleeping.get() {
+                // All that came while the thread was not awake come at once; asleep it holds nothing that a handler must not meet.
+                return false;
+            }
             if place < MORE_MAX {
                 // SAFETY: as above; the place is this handler's alone.
                 unsafe { (*infos).more[place] = (signal, *info) };
             }
         }
+        if kept.sleeping.get() {
+            kept.interrupted.store(1, Ordering::Relaxed);
+        }
         true
     })
 }
 
-/// Sends this thread what it has kept. The handlers run before this returns, unless the program has blocked the signal.
+/// Sends this thread what it has kept. The handlers run before this returns, unless the program has blocked the signal. What
+/// they do to errno is undone: of Linux it says what came of the call, after them.
 #[cold]
 fn send_again(kept: &Kept) {
     let infos = kept.infos.get();
     if infos.is_null() {
         return;
     }
+    let errno = sys::last_errno();
+    send_all(kept, infos);
+    if let Some(mask) = kept.mask.take() {
+        sys::let_signals_in(mask);
+    }
+    sys::set_errno(errno);
+}
+
+fn send_all(kept: &Kept, infos: *mut Infos) {
     // SAFETY: the thread is outside, so that no handler writes here; one that runs while this sends may come inside and keep
     // others, hence the copy.
     let mut more = unsafe { (*infos).more };
@@ -304,16 +374,16 @@ mod tests {
     /// A handler that runs after the last look at what was kept, and before the system call.
     #[test]
     fn a_call_that_has_not_begun_when_a_handler_runs_does_not_wait() {
-        let (slept, was_interrupted) = asleep(|| {
-            note_handler();
+        let (slept, was_interrupted) = asleep(None, || {
+            Handler::begin().end();
             sys::ppoll(&mut [], None, None)
         });
         assert_eq!((slept, was_interrupted), (Err(toe_abi::errno::Errno::EINTR), true));
-        let (slept, was_interrupted) = asleep(|| sys::ppoll(&mut [], Some(Duration::ZERO), None));
+        let (slept, was_interrupted) = asleep(None, || sys::ppoll(&mut [], Some(Duration::ZERO), None));
         assert_eq!((slept, was_interrupted), (Ok(0), false));
-        let after = asleep(|| {
+        let after = asleep(None, || {
             let slept = sys::ppoll(&mut [], Some(Duration::ZERO), None);
-            note_handler();
+            Handler::begin().end();
             slept
         });
         assert_eq!(after, (Ok(0), true));
@@ -321,11 +391,12 @@ mod tests {
 
     #[test]
     fn a_sleep_within_a_handler_leaves_the_outer_one_as_it_was() {
-        let (_, was_interrupted) = asleep(|| {
-            note_handler();
+        let (_, was_interrupted) = asleep(None, || {
+            let handler = Handler::begin();
             let inside = Inside::enter();
-            assert_eq!(asleep(|| ()), ((), false));
+            assert_eq!(asleep(None, || ()), ((), false));
             drop(inside);
+            handler.end();
         });
         assert!(was_interrupted);
     }
@@ -346,8 +417,25 @@ mod tests {
         });
         drop(deeper);
         assert!(!held_back(0, &info) && !held_back(65, &info));
-        assert_eq!(asleep(|| held_back(10, &info)), (false, false), "asleep is outside");
-        with_kept(|kept| assert_eq!(kept.depth.get(), 1));
+        assert_eq!(asleep(None, || held_back(10, &info)), (true, true), "it ends the sleep");
+        let slept = asleep(None, || sys::ppoll(&mut [], None, None));
+        assert_eq!(slept, (Err(toe_abi::errno::Errno::EINTR), true), "so does one that was kept before");
+        let real_time = REAL_TIME + 2;
+        let (kept_in_all, _) =
+            asleep(None, || (0..MORE_MAX + 9).filter(|_| held_back(real_time, &info)).count());
+        assert_eq!(kept_in_all, MORE_MAX + 1, "the others run at once");
+        with_kept(|kept| kept.taken.store(0, Ordering::Relaxed));
+        let in_handler = asleep(None, || {
+            let handler = Handler::begin();
+            let is_kept = held_back(10, &info);
+            handler.end();
+            is_kept
+        });
+        assert_eq!(in_handler, (false, true), "a handler that could not wait is outside");
+        with_kept(|kept| {
+            assert_eq!(kept.depth.get(), 1);
+            kept.pending.store(0, Ordering::Relaxed);
+        });
         drop(inside);
         with_kept(|kept| assert_eq!(kept.depth.get(), 0));
     }

@@ -126,6 +126,12 @@ pub fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = i32::from(errno.0) };
 }
 
+/// The C library's `errno`.
+pub fn last_errno() -> Errno {
+    // SAFETY: as above.
+    Errno(unsafe { *libc::__errno_location() } as u16)
+}
+
 fn timespec(timeout: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -279,6 +285,19 @@ pub fn queue_signal(signal: usize, info: &crate::signals::Info) {
     let _ = syscall(libc::SYS_rt_tgsigqueueinfo, [pid() as usize, thread as usize, signal, at, 0, 0]);
 }
 
+/// Runs the handlers of what waits for the calling thread and `mask` lets in.
+pub fn let_signals_in(mask: u64) {
+    let time = timespec(Duration::ZERO);
+    let (time, mask) = (std::ptr::from_ref(&time) as usize, std::ptr::from_ref(&mask) as usize);
+    let _ = syscall(libc::SYS_ppoll, [0, 0, time, mask, SIGSET_LEN, 0]);
+}
+
+/// The kernel's part of a signal mask.
+pub fn mask_of(set: &libc::sigset_t) -> u64 {
+    // SAFETY: needed because the C library's type is opaque. It begins with the kernel's mask of 64 bits.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read_unaligned() }
+}
+
 /// Sends a thread of this process a signal.
 pub fn signal_thread(thread: i32, signal: usize) {
     let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, signal, 0, 0, 0]);
@@ -287,12 +306,13 @@ pub fn signal_thread(thread: i32, signal: usize) {
 /// Whether an interrupted call that Linux restarts under SA_RESTART should go on waiting.
 ///
 /// The kernel restarts `recv`, `send`, `accept` and `connect` after a handler that was installed with SA_RESTART; a
-/// parked wait here is a `ppoll`, which is never restarted and does not tell which signal it was. So: go on only when
-/// *every* handler of the process has SA_RESTART. With one that has not, the call returns EINTR, which programs that
-/// install such handlers expect.
-pub fn should_restart() -> bool {
+/// parked wait here is a `ppoll`, which is never restarted and does not tell which signal it was. `came` has a bit for each
+/// that is known to have come: their handlers count. When none is known it goes on only when *every* handler of the process
+/// has SA_RESTART. With one that has not, the call returns EINTR, which programs that install such handlers expect.
+pub fn should_restart(came: u64) -> bool {
     // Not asked: the faults (7, 8, 11, 4), which do not interrupt a wait, and the C library's own 32 and 33.
     let askable = (1..=64usize).filter(|signal| ![4, 7, 8, 11, 32, 33].contains(signal));
+    let askable = askable.filter(|signal| came == 0 || came & 1 << (signal - 1) != 0);
     askable.into_iter().all(|signal| {
         let mut action = [0u64; 4];
         let at = action.as_mut_ptr() as usize;

@@ -1,9 +1,10 @@
 //! What every call looks at of its own thread, in one place: in a shared library each look-up of a thread-local is a call of
 //! the dynamic linker's, so a call makes one of them ([`crate::signals::Inside`]) and keeps what it found.
 //!
-//! The parts belong to [`crate::signals`] and [`crate::cancel`]. There is nothing to drop, so that it can be reached until
+//! The parts belong to [`crate::signals`], [`crate::cancel`] and [`crate::looking`]. There is nothing to drop, so that it can be reached until
 //! the thread's last instruction; what must be given back when it ends, [`Owner`] gives back.
 
+use crate::looking::Looking;
 use crate::{cancel, signals};
 use std::cell::Cell;
 
@@ -11,11 +12,17 @@ use std::cell::Cell;
 pub(crate) struct Thread {
     pub signals: signals::Kept,
     pub cancel: Cell<cancel::Registered>,
+    pub looking: Cell<Looking>,
 }
 
 thread_local! {
-    static THREAD: Thread =
-        const { Thread { signals: signals::Kept::new(), cancel: Cell::new(cancel::Registered::Not) } };
+    static THREAD: Thread = const {
+        Thread {
+            signals: signals::Kept::new(),
+            cancel: Cell::new(cancel::Registered::Not),
+            looking: Cell::new(Looking::new()),
+        }
+    };
     static OWNER: Owner = const { Owner };
 }
 

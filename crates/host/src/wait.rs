@@ -1,4 +1,4 @@
-//! Waiting: spin a little, yield, park.
+//! Waiting: look again a little ([`crate::looking`]), then park.
 //!
 //! A thread that has nothing to do registers its [`Waiter`] with what it waits for and parks in one `ppoll` on: its
 //! waiter's own eventfd (whoever finds something for it *kicks* it), the interrupts of the queue sets that it leads,
@@ -12,11 +12,12 @@
 
 use crate::attach::is_hangup;
 use crate::lock::Lock;
+use crate::looking::Looking;
 use crate::queue::QueueSet;
 use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
-use crate::{cancel, signals};
+use crate::{cancel, signals, thread};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -24,12 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
-/// How long a wait looks again and again before it parks.
-const SPIN: Duration = Duration::from_micros(20);
-/// After so many spins in a row that found nothing, a thread parks at once…
-const FRUITLESS_MAX: u32 = 8;
-/// …but tries again once in so many waits.
-const SPIN_AGAIN: u32 = 32;
 /// Longest park while something must be retried that no interrupt announces.
 const STUCK: Duration = Duration::from_millis(1);
 
@@ -92,7 +87,6 @@ impl Drop for Mine {
 
 thread_local! {
     static MINE: Mine = const { Mine(Cell::new(None)) };
-    static FRUITLESS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Forgets all waiters: in the child of a fork they are the parent's.
@@ -242,7 +236,7 @@ pub struct ParkOn<'a> {
     pub fds: &'a mut [libc::pollfd],
     pub timeout: Option<Duration>,
     pub sigmask: Option<&'a libc::sigset_t>,
-    /// The call is a point at which the thread may be cancelled: then ECANCELED.
+    /// Signals end the sleep, and it is a point at which the thread may be cancelled: then ECANCELED.
     pub cancellable: bool,
 }
 
@@ -282,7 +276,8 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let (outcome, interrupted) = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
         (Ok(0), false)
     } else {
-        sleep(on.cancellable, || sys::ppoll(&mut polled, timeout, on.sigmask))
+        let mut by = || sys::ppoll(&mut polled, timeout, on.sigmask);
+        if on.cancellable { sleep(on.sigmask, by) } else { (by(), false) }
     };
     me.state.store(RUNNING, Ordering::SeqCst);
     for queue in on.queues {
@@ -308,12 +303,16 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     ended(outcome, interrupted)
 }
 
-/// Sleeps by a system call. Also says whether a handler has run.
-pub fn sleep(cancellable: bool, by: impl FnOnce() -> Result<usize, Errno>) -> (Result<usize, Errno>, bool) {
-    if cancellable { cancel::sleeping(|| signals::asleep(by)) } else { signals::asleep(by) }
+/// Sleeps by a system call that has this mask, at a point of cancellation. Also says whether a signal has come: then its
+/// handler has yet to run, and the thread must not sleep before it has (`signals::let_handlers_run`).
+pub fn sleep(
+    sigmask: Option<&libc::sigset_t>,
+    by: impl FnOnce() -> Result<usize, Errno>,
+) -> (Result<usize, Errno>, bool) {
+    cancel::sleeping(|| signals::asleep(sigmask.map(sys::mask_of), by))
 }
 
-/// What a sleep tells: a handler that ran counts, also when the sleep then ended by something else, which the caller finds.
+/// What a sleep tells: a signal that came counts, also when the sleep then ended by something else, which the caller finds.
 fn ended(outcome: Result<usize, Errno>, interrupted: bool) -> Result<(), Errno> {
     if interrupted { Err(Errno::EINTR) } else { outcome.map(|_| ()) }
 }
@@ -342,7 +341,7 @@ impl Armed<'_> {
         let (outcome, interrupted) = if ready() || self.me.state.load(Ordering::SeqCst) == KICKED {
             (Ok(0), false)
         } else {
-            let by = || match sys::ppoll(&mut polled, self.timeout, self.sigmask) {
+            let mut by = || match sys::ppoll(&mut polled, self.timeout, self.sigmask) {
                 // Not even one descriptor may be polled (RLIMIT_NOFILE is 0); the program has none to wait for, then.
                 Err(Errno::EINVAL) => {
                     let mut event = [libc::epoll_event { events: 0, u64: 0 }];
@@ -352,7 +351,7 @@ impl Armed<'_> {
                 }
                 outcome => outcome,
             };
-            sleep(self.cancellable, by)
+            if self.cancellable { sleep(self.sigmask, by) } else { (by(), false) }
         };
         self.me.state.store(RUNNING, Ordering::SeqCst);
         queues.iter().for_each(|queue| queue.leave(self.me));
@@ -380,13 +379,26 @@ pub struct BlockOn<'a> {
     /// When to give up, on the clock of [`sys::now`], and with which errno.
     pub deadline: Option<Duration>,
     pub too_late: Errno,
-    /// A descriptor that ends the wait when it is readable: a listener's twin.
-    pub twin: Option<libc::pollfd>,
-    /// Set once the twin was seen ready.
+    /// The program's descriptor is a listener's twin, which ends a sleep when it is readable: then this is set.
     pub twin_ready: Option<&'a Cell<bool>>,
-    /// Linux restarts this call after a signal whose handler has SA_RESTART, and it is a point at which the thread may be
-    /// cancelled.
-    pub restartable: bool,
+    pub on_signal: OnSignal,
+}
+
+/// What a signal does to a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnSignal {
+    /// Its handler runs when the call is over; the caller may wait on. No point at which the thread may be cancelled.
+    Defer,
+    /// Its handler runs. If all handlers have SA_RESTART, and there is no time limit, Linux restarts the call, and the wait
+    /// begins anew; else EINTR.
+    Restart,
+    /// EINTR. Whether to restart, and when the handler may run, is for the caller to see ([`restarts`]).
+    Tell,
+}
+
+/// Whether a wait that a signal has ended is to be begun anew.
+pub fn restarts(has_time_limit: bool) -> bool {
+    !has_time_limit && sys::should_restart(signals::that_came())
 }
 
 /// Tries until there is an outcome. `attempt` drains by itself; `None` means nothing yet.
@@ -400,12 +412,26 @@ pub fn block_on<T>(
     if let Some(outcome) = spin(attempt)? {
         return Ok(outcome);
     }
-    let me = Waiter::take();
     let generation = on.socket.generation();
-    on.socket.add_waiter(&me);
-    let outcome = parked(&on, &me, generation, attempt);
-    on.socket.remove_waiter(&me);
-    outcome
+    loop {
+        let me = Waiter::take();
+        on.socket.add_waiter(&me);
+        let outcome = parked(&on, &me, generation, attempt);
+        on.socket.remove_waiter(&me);
+        drop(me);
+        let is_interrupted = on.on_signal == OnSignal::Restart && matches!(outcome, Err(Errno::EINTR));
+        if !is_interrupted || !restarts(on.deadline.is_some()) {
+            return outcome;
+        }
+        // It may not return, so nothing of this wait is left. In Linux, too, the call finds its descriptor anew then.
+        signals::let_handlers_run();
+        if on.socket.generation() != generation {
+            return Err(Errno::EBADF);
+        }
+        if let Some(outcome) = attempt()? {
+            return Ok(outcome);
+        }
+    }
 }
 
 fn parked<T>(
@@ -422,7 +448,9 @@ fn parked<T>(
         let moved = on.socket.is_moved();
         let live: Vec<&'static QueueSet> = on.socket.homes().filter(|home| !home.is_dead()).collect();
         let mut outcome = None;
-        let mut twin = on.twin;
+        // Looked for each time: when another thread closes the program's, a copy takes its place.
+        let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut twin = on.twin_ready.and_then(|_| on.socket.descriptor()).map(pollfd);
         let result = park(
             ParkOn {
                 waiter,
@@ -431,11 +459,12 @@ fn parked<T>(
                 // Another process has the flow now: give it some time before taking it back.
                 timeout: if moved { Some(left.map_or(STUCK, |left| left.min(STUCK))) } else { left },
                 sigmask: None,
-                cancellable: on.restartable,
+                cancellable: on.on_signal != OnSignal::Defer,
             },
             &mut || {
                 outcome = attempt().transpose();
-                outcome.is_some()
+                // Given back since this looked, before a fork by another thread: of that a kick has told, which was before the sleep.
+                outcome.is_some() || !moved && on.socket.is_moved()
             },
         );
         if let (Some(twin), Some(ready)) = (twin, on.twin_ready) {
@@ -453,11 +482,7 @@ fn parked<T>(
         if let Some(outcome) = attempt()? {
             return Ok(outcome);
         }
-        match result {
-            Err(Errno::EINTR) if on.restartable && on.deadline.is_none() && sys::should_restart() => {}
-            Err(errno) => return Err(errno),
-            Ok(()) => {}
-        }
+        result?;
     }
 }
 
@@ -471,26 +496,37 @@ pub fn yield_no_more() {
 
 /// Looks again for a short time, giving the processor away in between.
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
-    let fruitless = FRUITLESS.try_with(Cell::get).unwrap_or(FRUITLESS_MAX);
-    if fruitless >= FRUITLESS_MAX && !fruitless.is_multiple_of(SPIN_AGAIN) {
-        let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
-        return Ok(None);
-    }
-    let end = sys::now() + SPIN;
+    let mut before = sys::now();
+    let Some(end) = with_looking(|looking| looking.begin(before)) else { return Ok(None) };
     loop {
         if YIELDS.load(Ordering::Relaxed) {
             rustix::thread::sched_yield();
         }
         std::hint::spin_loop();
-        if let Some(outcome) = attempt()? {
-            let _ = FRUITLESS.try_with(|f| f.set(0));
-            return Ok(Some(outcome));
+        let outcome = attempt()?;
+        let after = sys::now();
+        with_looking(|looking| {
+            looking.let_run(before, after);
+            match outcome {
+                Some(_) => looking.found(),
+                None if after >= end => looking.found_nothing(),
+                None => {}
+            }
+        });
+        if outcome.is_some() || after >= end {
+            return Ok(outcome);
         }
-        if sys::now() >= end {
-            let _ = FRUITLESS.try_with(|f| f.set(fruitless.wrapping_add(1)));
-            return Ok(None);
-        }
+        before = after;
     }
+}
+
+fn with_looking<R>(f: impl FnOnce(&mut Looking) -> R) -> R {
+    thread::with(|thread| {
+        let mut looking = thread.looking.get();
+        let done = f(&mut looking);
+        thread.looking.set(looking);
+        done
+    })
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use zerocopy::FromBytes;
 
-const NOW: AcceptHow<'static> =
-    AcceptHow { dont_wait: true, cloexec: true, nonblocking: true, twin: None, not_kernels_turn: false };
+const NOW: AcceptHow = AcceptHow { dont_wait: true, cloexec: true, nonblocking: true, with_twin: false };
 
 fn close(fd: i32) {
     fd_table::remove(fd);
@@ -140,20 +139,24 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
     let hidden = engine.opened(handle).expect("the anchor is open");
     assert!(socket.has_twin() && Stack::is_internal_fd(hidden));
 
-    let how = AcceptHow { twin: Some(toe::sys::borrow(fd)), cloexec: true, ..AcceptHow::default() };
+    let how = AcceptHow { with_twin: true, cloexec: true, ..AcceptHow::default() };
+    let of_both = || {
+        let accepted = socket.accept_of_both(how, &mut |listener| listener == fd);
+        accepted.map(|accepted| accepted.fd)
+    };
     std::thread::scope(|scope| {
         let acceptor = scope.spawn(|| socket.accept(how).map(|accepted| accepted.fd));
         let (queue_set, ..) = engine.command();
         engine.post(queue_set, Completion::Accepted { listener: id, flow: engine.new_flow() });
         close(acceptor.join().expect("no panic").expect("the engine's connection"));
-        let acceptor = scope.spawn(|| socket.accept(how).map(|accepted| accepted.fd));
+        let acceptor = scope.spawn(of_both);
         let client = std::net::TcpStream::connect(local).expect("the kernel listens");
-        assert_eq!(acceptor.join().expect("no panic"), Err(AcceptError::KernelReady));
+        assert_eq!(acceptor.join().expect("no panic"), Err(AcceptError::OfKernel));
         drop((client, twin.accept().expect("the kernel's connection")));
         engine.kill();
-        let acceptor = scope.spawn(|| socket.accept(how).map(|accepted| accepted.fd));
+        let acceptor = scope.spawn(of_both);
         let _client = std::net::TcpStream::connect(local).expect("the kernel listens");
-        assert_eq!(acceptor.join().expect("no panic"), Err(AcceptError::KernelReady));
+        assert_eq!(acceptor.join().expect("no panic"), Err(AcceptError::OfKernel));
     });
     fd_table::remove(fd);
     assert_eq!(engine.opened(handle), None, "the hidden anchor was closed with the listener");

@@ -6,6 +6,7 @@ use fake::{Connection, Engine, until};
 use std::time::Duration;
 use toe::socket::{FastOpen, RecvFlags, Shutdown};
 use toe::{Stack, fd_table};
+use toe_abi::attach::Reply;
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit};
 use toe_abi::errno::Errno;
 use toe_abi::tcp_info::FlowDetail;
@@ -600,4 +601,23 @@ fn a_socket_that_another_process_took_is_closed_in_silence() {
     let d = engine.connected();
     engine.post(queue_set, Completion::Reset { flow, errno: Errno::ECONNRESET });
     assert_eq!(d.ready(), OUT);
+}
+
+/// Another process has it for now, or the memory that it would need is on its way back to the system.
+#[test]
+fn a_claim_that_cannot_be_now_is_tried_again() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let not_now = || Reply::Refused { errno: Errno::EAGAIN.0, version: 0 };
+    let (flow, anchor, unread) = (engine.new_flow(), 0, 0);
+    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    let claimed = Reply::ClaimedFlow { flow: flow.raw(), anchor, unread };
+    engine.answer_claims_with(vec![not_now(), not_now(), claimed]);
+    engine.post(c.queue_set, Completion::Moved { flow: c.flow });
+    c.ready();
+    assert!(c.socket.is_moved());
+    c.ready();
+    assert!(!c.socket.is_moved());
+    engine.data(c.queue_set, flow, b"mine again");
+    assert_eq!(c.recv(99), Ok(b"mine again".to_vec()));
 }

@@ -415,7 +415,7 @@ fn by_engine(
     let nonblocking = sys::is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
-    let twin = match take_over(fd, copy, anchor, socket, (state, on)) {
+    let mut twin = match take_over(fd, copy, anchor, socket, (state, on)) {
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
@@ -423,7 +423,7 @@ fn by_engine(
     let result = match manner.fast {
         // The octets that it waits for come with this call, and then it is waited for.
         FastOpen::Message if socket.waits_for_octets() => Ok(()),
-        _ => socket.wait_connected(nonblocking || manner.dont_wait),
+        _ => hidden_twin::wait_connected(fd, socket, &mut twin.socket, nonblocking || manner.dont_wait),
     };
     if !is_still(fd, socket) {
         // Another thread has closed the descriptor.
@@ -452,7 +452,7 @@ fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
     remote.addr.is_loopback() && local.is_none_or(|local| is_own(local.addr))
 }
 
-fn is_still(fd: c_int, socket: &'static Socket) -> bool {
+pub fn is_still(fd: c_int, socket: &'static Socket) -> bool {
     fd_table::get(fd).is_some_and(|now| core::ptr::eq(now, socket))
 }
 

@@ -3,10 +3,14 @@
 //!
 //! Kept by the program's descriptor. When that is closed while copies of it are open, one of them takes over.
 
+use crate::connect::is_still;
 use crate::socket_state::{self, State};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
-use toe::{fd_table, sys};
+use toe::signals::let_handlers_run;
+use toe::socket::Socket;
+use toe::wait::{OnSignal, restarts};
+use toe::{Errno, fd_table, sys};
 
 /// Descriptors that can keep a twin; with one beyond, the port is free again after connect.
 const KEEPERS: usize = 1 << 16;
@@ -25,6 +29,38 @@ pub fn keep(fd: c_int, twin: sys::Fd) {
         place.store(number + 1, Ordering::Relaxed);
         socket_state::add(fd, State::KEEPS_TWIN);
     }
+}
+
+/// As [`Socket::wait_connected`], of a connection whose `twin` nobody else knows of yet. A signal's handler may not return, so
+/// that is kept by the descriptor meanwhile.
+pub fn wait_connected(
+    fd: c_int,
+    socket: &'static Socket,
+    twin: &mut Option<sys::Fd>,
+    nonblocking: bool,
+) -> Result<(), Errno> {
+    loop {
+        let result = socket.wait_connected_until(nonblocking, OnSignal::Tell);
+        if result != Err(Errno::EINTR) || !restarts(socket.send_timeout().is_some()) {
+            return result;
+        }
+        twin.take().into_iter().for_each(|twin| keep(fd, twin));
+        let_handlers_run();
+        if !is_still(fd, socket) {
+            return Err(Errno::EBADF);
+        }
+        *twin = take_back(fd);
+    }
+}
+
+/// What [`keep`] has kept for `fd`, if it is there still.
+fn take_back(fd: c_int) -> Option<sys::Fd> {
+    let number = place(fd)?.swap(0, Ordering::Relaxed) - 1;
+    (number >= 0).then(|| {
+        socket_state::set(fd, socket_state::get(fd).without(State::KEEPS_TWIN));
+        fd_table::forget_internal(number);
+        sys::Fd::from_raw(number)
+    })
 }
 
 /// `fd` is about to leave the tables.
@@ -57,5 +93,10 @@ mod tests {
         assert!(!fd_table::is_internal(number));
         assert!(rustix::io::fcntl_getfd(sys::borrow(number)).is_err());
         release(fd);
+        let twin = sys::dup_to_high(&open).unwrap();
+        let number = twin.raw();
+        keep(fd, twin);
+        assert_eq!(take_back(fd).map(|twin| twin.raw()), Some(number));
+        assert!(take_back(fd).is_none() && !socket_state::get(fd).has(State::KEEPS_TWIN));
     }
 }

@@ -7,7 +7,7 @@
 //! the engine's listener, too (`adopt.rs`).
 
 use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options};
-use crate::ffi::{fail, last_errno, write_inet};
+use crate::ffi::{fail, last_errno, number, write_inet};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::socket_state::{self, State};
@@ -19,7 +19,7 @@ use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
 use toe::socket::{AcceptError, AcceptHow, Accepted, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, Errno, epoll, fd_table, sys, wait};
+use toe::{Anchor, Errno, epoll, fd_table, signals, sys, wait};
 use toe_base::{Addr, Endpoint};
 
 /// Whether an engine has an address that the kernel has not.
@@ -50,6 +50,31 @@ pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
     let stacks = policy::all_engines();
     let mut sessions = stacks.engines().filter_map(|index| engine(index).ok());
     sessions.any(|stack| Socket::is_in_use(stack, addr.to_socket_addr(), sys::borrow(fd)) == Ok(true))
+}
+
+/// net/tcp_states.h
+const LISTEN: u8 = 10;
+
+/// The same for one that is to listen again at the port that it has.
+pub fn is_taken(fd: c_int) -> bool {
+    state_now(fd) != LISTEN && twin_address(fd).is_some_and(|local| is_in_use(local, fd))
+}
+
+/// Whether the kernel keeps the port for it still, whose name it shows either way: nobody else can be bound there.
+pub fn has_its_port(fd: c_int, state: State) -> bool {
+    let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
+    let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let mut len = size_of_val(&name) as socklen_t;
+    let place = name.as_mut_ptr().cast::<sockaddr>();
+    // SAFETY: the name is a local with room for any; the probe's descriptor is nobody else's.
+    unsafe {
+        let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if probe < 0 || real::getsockname(fd, place, &mut len) < 0 {
+            return true;
+        }
+        let probe = sys::Fd::from_raw(probe);
+        real::bind(probe.raw(), place, len) < 0
+    }
 }
 
 /// What the policy says of a twin that is about to listen.
@@ -226,6 +251,45 @@ fn wants_nonblocking(fd: c_int) -> bool {
         .is_ok_and(|flags| flags.contains(OFlags::NONBLOCK) && !flags.contains(OURS))
 }
 
+/// Whether a kernel listener is non-blocking only for another process, which has it from this one and listens with it on an
+/// engine, too.
+pub fn is_held_elsewhere(fd: c_int, flags: c_int) -> bool {
+    let held = OFlags::NONBLOCK | OURS;
+    OFlags::from_bits_retain(flags as u32).contains(held) && state_now(fd) == LISTEN
+}
+
+/// accept on such a listener: this process's program wants to wait.
+///
+/// # Safety
+/// As [`accept`].
+pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    let limit = rustix::net::sockopt::socket_timeout(sys::borrow(fd), rustix::net::sockopt::Timeout::Recv);
+    let end = limit.ok().flatten().map(|limit| sys::now() + limit);
+    loop {
+        let left = end.map(|end| end.saturating_sub(sys::now()));
+        let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        let (waited, is_interrupted) = wait::sleep(None, || sys::ppoll(&mut twin, left, None));
+        if is_interrupted || waited == Err(Errno::EINTR) {
+            if !wait::restarts(end.is_some()) {
+                return fail(Errno::EINTR);
+            }
+            // Nothing is held here that a handler which does not return would leave.
+            signals::let_handlers_run();
+            continue;
+        }
+        match waited {
+            Ok(0) => return fail(Errno::EAGAIN),
+            Err(error) => return fail(error),
+            Ok(_) => {}
+        }
+        // SAFETY: the caller's promise.
+        let new = unsafe { accept_from_twin(fd, addr, len, flags) };
+        if new != Err(Errno::EAGAIN) {
+            return number(new);
+        }
+    }
+}
+
 /// Makes a listener's twin non-blocking, and notes on it what the program `wants`.
 pub fn hold_nonblocking(fd: c_int, wants: bool) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(sys::borrow(fd)) {
@@ -291,7 +355,8 @@ pub fn end(listener: &'static Socket) {
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         let family = if listener.is_inet6() { State::INET6 } else { State::default() };
-        socket_state::set(fd, State::new_twin().with(State::TOUCHED).with(State::BOUND).with(family));
+        let known = State::TOUCHED.with(State::BOUND).with(State::WAS_LISTENER).with(family);
+        socket_state::set(fd, State::new_twin().with(known));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
         if is_watched {
             socket_state::add(fd, State::IN_EPOLL);
@@ -319,30 +384,24 @@ pub unsafe fn accept(
     if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
         return fail(Errno::EINVAL);
     }
-    let twin = || listener.has_twin().then(|| sys::borrow(fd));
-    // The kernel's turn came, and then there was nothing: what the engines have counts before it is said that there is none.
-    let mut kernel_had_none = false;
     loop {
         let dont_wait = listener.nonblocking();
         let how = AcceptHow {
             dont_wait,
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
             nonblocking: flags & libc::SOCK_NONBLOCK != 0,
-            twin: twin(),
-            not_kernels_turn: core::mem::take(&mut kernel_had_none),
+            with_twin: listener.has_twin(),
         };
-        let error = match listener.accept(how) {
+        let mut of_kernel = Err(Errno::EAGAIN);
+        let accepted = listener.accept_of_both(how, &mut |twin| {
+            // SAFETY: the caller's promise.
+            of_kernel = unsafe { accept_from_twin(twin, addr, len, flags) };
+            of_kernel != Err(Errno::EAGAIN)
+        });
+        let error = match accepted {
             // SAFETY: the caller's promise.
             Ok(accepted) => return unsafe { give(accepted, addr, len) },
-            Err(AcceptError::KernelReady) => {
-                // SAFETY: the caller's promise.
-                let result = unsafe { accept_from_twin(fd, addr, len, flags) };
-                if result >= 0 || last_errno() != Errno::EAGAIN {
-                    return result;
-                }
-                kernel_had_none = true;
-                continue;
-            }
+            Err(AcceptError::OfKernel) => return number(of_kernel),
             Err(AcceptError::Errno(Errno::EAGAIN)) if !dont_wait => return fail(Errno::EAGAIN),
             Err(AcceptError::Errno(error)) => error,
         };
@@ -351,9 +410,9 @@ pub unsafe fn accept(
             return fail(error);
         }
         // SAFETY: the caller's promise.
-        let result = unsafe { accept_from_twin(fd, addr, len, flags) };
-        if result >= 0 || last_errno() != Errno::EAGAIN || dont_wait {
-            return result;
+        let of_kernel = unsafe { accept_from_twin(fd, addr, len, flags) };
+        if of_kernel != Err(Errno::EAGAIN) || dont_wait {
+            return number(of_kernel);
         }
         if gone && listener.has_engine() {
             // Another one goes on.
@@ -362,7 +421,7 @@ pub unsafe fn accept(
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.
             let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            let (waited, _) = wait::sleep(true, || sys::ppoll(&mut twin, None, None));
+            let (waited, _) = wait::sleep(None, || sys::ppoll(&mut twin, None, None));
             if let Err(error) = waited {
                 return fail(error);
             }
@@ -379,11 +438,11 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
     if !addr.is_null() {
         // SAFETY: the caller's promise.
         let told = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
-        if told == Err(toe::program_memory::EFAULT) {
-            // Linux, too, has taken the connection when the copy fails, and lets go of it.
+        if let Err(error) = told {
+            // Linux, too, has taken the connection when it cannot tell of its peer, and lets go of it.
             // SAFETY: the call takes a number only.
             unsafe { calls::open::close(accepted.fd) };
-            return fail(toe::program_memory::EFAULT);
+            return fail(error);
         }
     }
     let engine = accepted.socket.engine().index() as u8;
@@ -395,24 +454,30 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
 ///
 /// # Safety
 /// As [`accept`].
-unsafe fn accept_from_twin(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+unsafe fn accept_from_twin(
+    twin: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Result<c_int, Errno> {
     // Linux makes the new socket before it looks whether a connection waits: asking first is much cheaper in vain.
-    let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-    if sys::ppoll(&mut twin, Some(core::time::Duration::ZERO), None) == Ok(0) {
-        return fail(Errno::EAGAIN);
+    let mut polled = [libc::pollfd { fd: twin, events: libc::POLLIN, revents: 0 }];
+    if sys::ppoll(&mut polled, Some(core::time::Duration::ZERO), None) == Ok(0) {
+        return Err(Errno::EAGAIN);
     }
     // SAFETY: the caller's promise; the kernel checks the pointers.
     let new = unsafe {
         crate::ffi::syscall(
             libc::SYS_accept4,
-            [fd as usize, addr.expose_provenance(), len.expose_provenance(), flags as usize],
+            [twin as usize, addr.expose_provenance(), len.expose_provenance(), flags as usize],
         )
     };
-    if new >= 0 {
-        calls::open::is_new(new);
-        why::set_reason(new, On::Kernel, Reason::AcceptedByKernel);
+    if new < 0 {
+        return Err(last_errno());
     }
-    new
+    calls::open::is_new(new);
+    why::set_reason(new, On::Kernel, Reason::AcceptedByKernel);
+    Ok(new)
 }
 
 /// bind of an address that the kernel does not have but an engine has: the twin takes the port all the same.

@@ -44,6 +44,8 @@ impl State {
     pub const SUBJECT: State = State(512);
     /// It was there when the program started: a listener is the engine's only once this program uses it (`adopt.rs`).
     pub const INHERITED: State = State(1 << 31);
+    /// It has been a listener of the engine's: connections that came in by it may still have its port.
+    pub const WAS_LISTENER: State = State(1 << 30);
     /// TCP_NODELAY and SO_KEEPALIVE are among the options that were set.
     pub const NO_DELAY: State = State::of_option(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     pub const KEEP_ALIVE: State = State::of_option(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
@@ -187,7 +189,7 @@ const FIRST_OF_RARE: Replayed = replayed(libc::SOL_SOCKET, libc::SO_BROADCAST);
 const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
 const FIRST_OF_KEEPALIVE: Replayed = replayed(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
 
-const _: () = assert!(1 << (OPTION_SHIFT + REPLAYED.len()) <= State::INHERITED.0);
+const _: () = assert!(1 << (OPTION_SHIFT + REPLAYED.len()) <= State::WAS_LISTENER.0);
 
 /// What setting an option on a twin means for the choice of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,9 +230,17 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
         ),
         libc::IPPROTO_TCP => matches!(
             name,
-            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MD5SIG | TCP_AO_ADD_KEY | libc::TCP_REPAIR | libc::TCP_ULP
+            TCP_FASTOPEN_NO_COOKIE
+                | libc::TCP_MAXSEG
+                | libc::TCP_WINDOW_CLAMP
+                | libc::TCP_MD5SIG
+                | TCP_AO_ADD_KEY
+                | libc::TCP_REPAIR
+                | libc::TCP_ULP
         ),
-        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS),
+        // What is said in a SYN, or who may send one: by the time there is a connection it is too late.
+        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS | libc::IP_MINTTL),
+        libc::IPPROTO_IPV6 => name == libc::IPV6_MINHOPCOUNT,
         _ => false,
     };
     if kernel_only { OptionKind::KernelOnly } else { OptionKind::Indifferent }
@@ -279,6 +289,7 @@ pub fn touch(fd: c_int) {
 pub fn decided(fd: c_int) {
     if let Some(word) = word(fd) {
         let kept = State::IN_EPOLL.with(State::REPORTED).with(State::SUBJECT).with(State::INET6);
+        let kept = kept.with(State::WAS_LISTENER);
         word.fetch_and(kept.0, Ordering::Relaxed);
     }
 }
@@ -331,7 +342,15 @@ mod tests {
         }
         assert_eq!(option_kind(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), OptionKind::KernelOnly);
         assert!(matches!(option_kind(libc::SOL_SOCKET, libc::SO_MARK), OptionKind::Replay(_)));
-        assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_OPTIONS), OptionKind::KernelOnly);
+        for (level, name) in [
+            (libc::IPPROTO_IP, libc::IP_OPTIONS),
+            (libc::IPPROTO_IP, libc::IP_MINTTL),
+            (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+        ] {
+            assert_eq!(option_kind(level, name), OptionKind::KernelOnly);
+        }
         assert_eq!(option_kind(libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP), OptionKind::Indifferent);
         let of_ip = option_kind(libc::IPPROTO_IP, libc::IP_TOS);
         assert!(matches!(of_ip, OptionKind::Replay(_)));

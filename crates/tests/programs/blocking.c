@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +14,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +62,7 @@ static void until_asleep(pid_t thread)
 {
 	for (int quiet = 0; quiet < 20;) {
 		char path[64], text[512] = "";
-		snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+		snprintf(path, sizeof path, "/proc/%d/stat", thread);
 		int file = open(path, O_RDONLY);
 		ssize_t n = read(file, text, sizeof text - 1);
 		close(file);
@@ -77,9 +79,11 @@ struct call {
 	ssize_t result;
 	int error;
 	int cleaned;
+	/* What POLL, SELECT and EPOLL_OF were told. */
+	unsigned told;
 };
 
-enum { READ, WRITE, RECVMSG, ACCEPT, POLL, SELECT, EPOLL, KINDS };
+enum { READ, WRITE, RECVMSG, ACCEPT, POLL, SELECT, EPOLL, KINDS, EPOLL_OF = KINDS, CONNECT, SPLICE };
 
 static char big[1 << 20];
 
@@ -88,9 +92,9 @@ static void clean(void *of)
 	((struct call *)of)->cleaned = 1;
 }
 
-static void *make(void *of)
+/* Makes the call, which waits; of EPOLL_OF `call->fd` is the set, of EPOLL `epoll`. */
+static void wait_in(struct call *call, int epoll)
 {
-	struct call *call = of;
 	struct pollfd polled = {call->fd, POLLIN, 0};
 	struct iovec one = {big, 1};
 	struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1};
@@ -98,13 +102,7 @@ static void *make(void *of)
 	fd_set set;
 	FD_ZERO(&set);
 	FD_SET(call->fd, &set);
-	int epoll = -1;
-	if (call->kind == EPOLL) {
-		epoll = epoll_create1(0);
-		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, call->fd, &event) == 0);
-	}
 	call->thread = gettid();
-	pthread_cleanup_push(clean, call);
 	switch (call->kind) {
 	case READ:
 		call->result = read(call->fd, big, 100);
@@ -121,17 +119,35 @@ static void *make(void *of)
 		break;
 	case POLL:
 		call->result = poll(&polled, 1, -1);
+		call->told = (unsigned)polled.revents;
 		break;
 	case SELECT:
 		call->result = select(call->fd + 1, &set, NULL, NULL, NULL);
+		call->told = FD_ISSET(call->fd, &set) != 0;
 		break;
 	case EPOLL:
+	case EPOLL_OF:
 		call->result = epoll_wait(epoll, &event, 1, -1);
+		call->told = event.data.u32;
 		break;
 	}
 	call->error = errno;
+}
+
+static void *make(void *of)
+{
+	struct call *call = of;
+	int epoll = call->kind == EPOLL_OF ? call->fd : -1;
+	if (call->kind == EPOLL) {
+		struct epoll_event event = {.events = EPOLLIN};
+		epoll = epoll_create1(0);
+		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, call->fd, &event) == 0);
+	}
+	pthread_cleanup_push(clean, call);
+	wait_in(call, epoll);
 	pthread_cleanup_pop(0);
-	close(epoll);
+	if (call->kind == EPOLL)
+		close(epoll);
 	return NULL;
 }
 
@@ -234,24 +250,189 @@ static void closed_while_another_waits(void)
 	close(ends[1]);
 }
 
-static void a_listener_closed_while_another_accepts(void)
+/* A listener of its own. */
+static int listen_at(struct sockaddr_in *own, int backlog)
 {
-	struct sockaddr_in own = place;
-	socklen_t len = sizeof own;
-	own.sin_port = 0;
-	int other = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(bind(other, (struct sockaddr *)&own, sizeof own) == 0 && listen(other, 5) == 0);
-	MUST(getsockname(other, (struct sockaddr *)&own, &len) == 0);
-	struct call call;
-	pthread_t thread = begin(&call, other, ACCEPT);
-	MUST(close(other) == 0);
-	int end = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(connect(end, (struct sockaddr *)&own, sizeof own) == 0);
+	socklen_t len = sizeof *own;
+	*own = place;
+	own->sin_port = 0;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(bind(fd, (struct sockaddr *)own, sizeof *own) == 0 && listen(fd, backlog) == 0);
+	MUST(getsockname(fd, (struct sockaddr *)own, &len) == 0);
+	return fd;
+}
+
+/* Takes the number from the descriptor, in one of two ways. */
+static void take_away(int fd, int by_dup)
+{
+	if (!by_dup) {
+		MUST(close(fd) == 0);
+		return;
+	}
+	int other = open("/dev/null", O_RDONLY);
+	MUST(dup2(other, fd) == fd);
+	close(other);
+}
+
+static void a_listener_closed_while_others_accept(void)
+{
+	for (int by_dup = 0; by_dup < 2; by_dup++) {
+		enum { THREADS = 3 };
+		struct sockaddr_in own;
+		struct call calls[THREADS];
+		pthread_t threads[THREADS];
+		int ends[THREADS];
+		int other = listen_at(&own, 5);
+		for (int n = 0; n < THREADS; n++)
+			threads[n] = begin(&calls[n], other, ACCEPT);
+		take_away(other, by_dup);
+		for (int n = 0; n < THREADS; n++) {
+			ends[n] = socket(AF_INET, SOCK_STREAM, 0);
+			MUST(connect(ends[n], (struct sockaddr *)&own, sizeof own) == 0);
+			MUST(write(ends[n], "through", 7) == 7);
+		}
+		for (int n = 0; n < THREADS; n++) {
+			pthread_join(threads[n], NULL);
+			errno = calls[n].error;
+			MUST(calls[n].result >= 0);
+			MUST(read((int)calls[n].result, big, 100) == 7);
+			close((int)calls[n].result);
+		}
+		/* With the last of them it has ended. */
+		int late = socket(AF_INET, SOCK_STREAM, 0);
+		MUST(connect(late, (struct sockaddr *)&own, sizeof own) == -1 && errno == ECONNREFUSED);
+		close(late);
+		for (int n = 0; n < THREADS; n++)
+			close(ends[n]);
+		if (by_dup)
+			close(other);
+	}
+}
+
+/* dup2 takes the number away from two threads that wait. */
+static void taken_away_while_another_reads(void)
+{
+	int ends[2];
+	struct call call, second;
+	join(ends);
+	pthread_t thread = begin(&call, ends[0], READ);
+	pthread_t other = begin(&second, ends[0], READ);
+	take_away(ends[0], 1);
+	MUST(write(ends[1], "still", 5) == 5);
+	/* Which of the two gets it is the stack's to say. */
+	while (call.result + second.result == 0)
+		usleep(200);
+	MUST(write(ends[1], "there", 5) == 5);
 	pthread_join(thread, NULL);
-	MUST(call.result >= 0);
-	MUST(write(end, "through", 7) == 7 && read(call.result, big, 100) == 7);
-	close(end);
-	close(call.result);
+	pthread_join(other, NULL);
+	MUST(call.result == 5 && second.result == 5);
+	char octet;
+	MUST(read(ends[1], &octet, 1) == 0);
+	part(ends);
+}
+
+/* What poll and select have begun to wait for wakes them, and then the number is looked at. */
+static void closed_while_another_polls(void)
+{
+	for (int kind = POLL; kind <= SELECT; kind++) {
+		int ends[2];
+		struct call call;
+		join(ends);
+		pthread_t thread = begin(&call, ends[0], kind);
+		take_away(ends[0], 0);
+		until_asleep(call.thread);
+		MUST(write(ends[1], "x", 1) == 1);
+		pthread_join(thread, NULL);
+		errno = call.error;
+		MUST(call.result == 1);
+		MUST(call.told == (kind == POLL ? POLLNVAL : 1));
+		close(ends[1]);
+	}
+}
+
+/* The set has a socket, or a pipe alone; other threads wait in it, too. */
+static void an_epoll_set_taken_away_while_others_wait(void)
+{
+	for (int manner = 0; manner < 4; manner++) {
+		int by_dup = manner & 1, with_pipe = manner & 2;
+		int ends[2], pipes[2];
+		struct call call, second;
+		struct epoll_event event = {.events = EPOLLIN, .data.u32 = 77};
+		join(ends);
+		MUST(pipe(pipes) == 0);
+		int epoll = epoll_create1(0);
+		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, with_pipe ? pipes[0] : ends[0], &event) == 0);
+		pthread_t thread = begin(&call, epoll, EPOLL_OF);
+		pthread_t other = begin(&second, epoll, EPOLL_OF);
+		take_away(epoll, by_dup);
+		/* Another set may be where that one was. */
+		int next = epoll_create1(0);
+		MUST(write(with_pipe ? pipes[1] : ends[1], "x", 1) == 1);
+		pthread_join(thread, NULL);
+		pthread_join(other, NULL);
+		errno = call.error;
+		MUST(call.result == 1 && call.told == 77);
+		errno = second.error;
+		MUST(second.result == 1 && second.told == 77);
+		MUST(epoll_wait(next, &event, 1, 0) == 0);
+		close(next);
+		if (by_dup)
+			close(epoll);
+		part(ends);
+		part(pipes);
+	}
+}
+
+/* What accept tells of the peer, and what becomes of the connection when it cannot. */
+static void addresses_of_accept(void)
+{
+	const struct {
+		int has_room, has_len, len, error;
+	} tries[] = {
+	    {1, 1, sizeof(struct sockaddr_in), 0},
+	    {1, 1, 100, 0},
+	    {1, 1, 4, 0},
+	    {1, 1, 0, 0},
+	    {0, 1, 100, 0},
+	    {0, 1, -1, 0},
+	    {0, 0, 0, 0},
+	    {1, 0, 0, EFAULT},
+	    {1, 1, -1, EINVAL},
+	    {1, 1, INT_MIN, EINVAL},
+	    {2, 1, 16, EFAULT},
+	    {2, 1, 0, 0},
+	};
+	void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(nowhere != MAP_FAILED);
+	for (size_t n = 0; n < sizeof tries / sizeof *tries; n++) {
+		unsigned char room[128];
+		memset(room, 0xee, sizeof room);
+		socklen_t len = (socklen_t)tries[n].len;
+		void *addr = tries[n].has_room == 2 ? nowhere : tries[n].has_room ? room : NULL;
+		int end = socket(AF_INET, SOCK_STREAM, 0);
+		MUST(connect(end, (struct sockaddr *)&place, sizeof place) == 0);
+		int got = accept(listener, addr, tries[n].has_len ? &len : NULL);
+		char octet;
+		if (tries[n].error) {
+			MUST(got == -1 && errno == tries[n].error);
+			/* It was taken all the same, and is over. */
+			MUST(read(end, &octet, 1) == 0);
+			close(end);
+			continue;
+		}
+		MUST(got >= 0);
+		int told = addr ? (int)sizeof(struct sockaddr_in) : tries[n].len;
+		MUST((int)len == told);
+		int copied = tries[n].len < told ? tries[n].len : told;
+		if (addr == room) {
+			MUST(copied == 0 || room[0] == AF_INET);
+			MUST(room[copied] == 0xee);
+		}
+		MUST(write(end, "x", 1) == 1 && read(got, &octet, 1) == 1);
+		close(got);
+		close(end);
+	}
+	munmap(nowhere, 4096);
 }
 
 static sem_t handled;
@@ -292,6 +473,310 @@ static void a_handler_in_splice(void)
 	MUST(fds[2] == 7 && recv(ends[1], room, 7, MSG_WAITALL) == 7 && memcmp(room, "through", 7) == 0);
 	part(ends);
 	part(pipes);
+}
+
+/* All that the process has open, also what a library keeps from the program. */
+static int open_files(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	int count = 0;
+	MUST(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+static __thread sigjmp_buf before;
+
+static void on_jump(int number)
+{
+	(void)number;
+	siglongjmp(before, 1);
+}
+
+enum { JUMPS = 12 };
+
+struct jumper {
+	struct call call;
+	struct sockaddr_in to;
+	int pipe;
+	sem_t about, landed, go;
+	int open_files;
+};
+
+/* Is thrown out of its call again and again; then it goes on with something else until it may go. */
+static void *jump(void *of)
+{
+	struct jumper *jumper = of;
+	jumper->call.thread = gettid();
+	for (volatile int n = 0; n < JUMPS; n++) {
+		volatile int fd = -1;
+		if (sigsetjmp(before, 1) == 0) {
+			sem_post(&jumper->about);
+			if (jumper->call.kind == CONNECT) {
+				fd = socket(AF_INET, SOCK_STREAM, 0);
+				connect(fd, (struct sockaddr *)&jumper->to, sizeof jumper->to);
+			} else if (jumper->call.kind == SPLICE) {
+				splice(jumper->pipe, NULL, jumper->call.fd, NULL, 100, 0);
+			} else {
+				wait_in(&jumper->call, jumper->call.fd);
+			}
+			MUST(!"it came back");
+		}
+		close(fd);
+		/* The first one may open what the thread keeps; with the last one there is another thread. */
+		if (n == 0)
+			jumper->open_files = open_files();
+		if (n == JUMPS - 2)
+			MUST(open_files() == jumper->open_files);
+		sem_post(&jumper->landed);
+	}
+	sem_wait(&jumper->go);
+	return NULL;
+}
+
+/* Connections that nobody accepts, until there is no room for more. */
+static void fill(struct sockaddr_in *to, int ends[], int count)
+{
+	for (int n = 0; n < count; n++) {
+		ends[n] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		MUST(connect(ends[n], (struct sockaddr *)to, sizeof *to) == 0 || errno == EINPROGRESS);
+	}
+}
+
+static void jumped_out_of(int kind, int flags)
+{
+	enum { FILL = 8 };
+	int ends[2], others[2], pipes[2], full[FILL];
+	struct jumper jumper = {.call = {.kind = kind}};
+	struct call beside;
+	pthread_t thread;
+	struct sigaction action = {.sa_handler = on_jump, .sa_flags = flags};
+	struct epoll_event event = {.events = EPOLLIN};
+	sigaction(SIGUSR2, &action, NULL);
+	sem_init(&jumper.about, 0, 0);
+	sem_init(&jumper.landed, 0, 0);
+	sem_init(&jumper.go, 0, 0);
+	join(ends);
+	join(others);
+	MUST(pipe(pipes) == 0);
+	jumper.pipe = pipes[0];
+	int fd = ends[0];
+	if (kind == ACCEPT)
+		fd = listen_at(&jumper.to, 5);
+	if (kind == EPOLL_OF) {
+		fd = epoll_create1(0);
+		MUST(epoll_ctl(fd, EPOLL_CTL_ADD, ends[0], &event) == 0);
+	}
+	if (kind == CONNECT) {
+		fd = listen_at(&jumper.to, 0);
+		fill(&jumper.to, full, FILL);
+	}
+	jumper.call.fd = fd;
+	MUST(pthread_create(&thread, NULL, jump, &jumper) == 0);
+	pthread_t other = 0;
+	for (int n = 0; n < JUMPS; n++) {
+		sem_wait(&jumper.about);
+		until_asleep(jumper.call.thread);
+		if (n == JUMPS - 1)
+			other = begin(&beside, others[0], READ);
+		MUST(pthread_kill(thread, SIGUSR2) == 0);
+		sem_wait(&jumper.landed);
+	}
+	/* The thread waits for nothing now, but this one does. */
+	MUST(write(others[1], "beside", 6) == 6);
+	pthread_join(other, NULL);
+	MUST(beside.result == 6);
+	part(others);
+	part(pipes);
+	if (fd != ends[0])
+		close(fd);
+	if (kind == CONNECT)
+		for (int n = 0; n < FILL; n++)
+			close(full[n]);
+	/* Nobody is left in a call on it: this is its end, with a FIN. */
+	if (kind != WRITE) {
+		MUST(write(ends[1], "x", 1) == 1 && read(ends[0], big, 1) == 1);
+		MUST(close(ends[0]) == 0);
+		MUST(read(ends[1], big, 1) == 0);
+	} else {
+		close(ends[0]);
+		while (read(ends[1], big, sizeof big) > 0)
+			;
+	}
+	close(ends[1]);
+	sem_post(&jumper.go);
+	pthread_join(thread, NULL);
+}
+
+static void jumped_out_of_calls(void)
+{
+	static const int kinds[] = {READ, WRITE, RECVMSG, ACCEPT, POLL, SELECT, EPOLL_OF, CONNECT, SPLICE};
+	for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
+		jumped_out_of(kinds[n], 0);
+		jumped_out_of(kinds[n], SA_RESTART);
+	}
+}
+
+static int writes_to = -1;
+
+/* Does what the call waits for, and with errno what a careless one does. */
+static void on_write(int number)
+{
+	(void)number;
+	MUST(write(writes_to, "by a handler", 12) == 12);
+	errno = ECHILD;
+}
+
+static void handlers_before_the_call_returns(void)
+{
+	for (int flags = 0; flags <= SA_RESTART; flags += SA_RESTART) {
+		int ends[2];
+		struct call call;
+		join(ends);
+		struct sigaction action = {.sa_handler = on_write, .sa_flags = flags};
+		sigaction(SIGUSR2, &action, NULL);
+		writes_to = ends[1];
+		pthread_t thread = begin(&call, ends[0], READ);
+		pthread_kill(thread, SIGUSR2);
+		pthread_join(thread, NULL);
+		if (flags & SA_RESTART)
+			MUST(call.result == 12);
+		else
+			MUST(call.result == -1 && call.error == EINTR && read(ends[0], big, 100) == 12);
+		part(ends);
+	}
+}
+
+/* Only the handler of the signal that came counts. */
+static void restarted_beside_a_handler_that_does_not(void)
+{
+	int ends[2];
+	struct call call;
+	join(ends);
+	sem_init(&handled, 0, 0);
+	struct sigaction action = {.sa_handler = on_signal};
+	sigaction(SIGUSR2, &action, NULL);
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGUSR1, &action, NULL);
+	pthread_t thread = begin(&call, ends[0], READ);
+	pthread_kill(thread, SIGUSR1);
+	sem_wait(&handled);
+	until_asleep(call.thread);
+	MUST(write(ends[1], "x", 1) == 1);
+	pthread_join(thread, NULL);
+	MUST(call.result == 1);
+	part(ends);
+}
+
+enum { PPOLL, PSELECT, EPOLL_PWAIT };
+
+struct masked {
+	int kind, fd, epoll, result, error;
+	_Atomic pid_t thread;
+	int was_handled;
+};
+
+static _Atomic int masked_handled, masked_blocks;
+
+static void on_masked(int number)
+{
+	sigset_t blocked;
+	(void)number;
+	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+	masked_blocks = sigismember(&blocked, SIGUSR1);
+	masked_handled++;
+}
+
+/* The signal is blocked but for the length of the call. */
+static void *make_masked(void *of)
+{
+	struct masked *masked = of;
+	sigset_t blocked, open, after;
+	fd_set set;
+	FD_ZERO(&set);
+	FD_SET(masked->fd, &set);
+	struct pollfd polled = {masked->fd, POLLIN, 0};
+	struct epoll_event event;
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &blocked, &open);
+	sigdelset(&open, SIGUSR2);
+	sigaddset(&open, SIGUSR1);
+	masked->thread = gettid();
+	if (masked->kind == PPOLL)
+		masked->result = ppoll(&polled, 1, NULL, &open);
+	else if (masked->kind == PSELECT)
+		masked->result = pselect(masked->fd + 1, &set, NULL, NULL, NULL, &open);
+	else
+		masked->result = epoll_pwait(masked->epoll, &event, 1, -1, &open);
+	masked->error = errno;
+	masked->was_handled = masked_handled;
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	MUST(sigismember(&after, SIGUSR2) && !sigismember(&after, SIGUSR1));
+	return NULL;
+}
+
+static void let_in_by_the_calls_mask(void)
+{
+	struct sigaction action = {.sa_handler = on_masked};
+	sigaction(SIGUSR2, &action, NULL);
+	for (int kind = PPOLL; kind <= EPOLL_PWAIT; kind++) {
+		int ends[2];
+		pthread_t thread;
+		struct epoll_event event = {.events = EPOLLIN};
+		join(ends);
+		struct masked masked = {.kind = kind, .fd = ends[0], .epoll = epoll_create1(0)};
+		MUST(epoll_ctl(masked.epoll, EPOLL_CTL_ADD, ends[0], &event) == 0);
+		masked_handled = masked_blocks = 0;
+		MUST(pthread_create(&thread, NULL, make_masked, &masked) == 0);
+		while (!masked.thread)
+			usleep(100);
+		until_asleep(masked.thread);
+		pthread_kill(thread, SIGUSR2);
+		pthread_join(thread, NULL);
+		MUST(masked.result == -1 && masked.error == EINTR);
+		MUST(masked.was_handled == 1 && masked_blocks);
+		close(masked.epoll);
+		part(ends);
+	}
+}
+
+enum { MANY = 200 };
+
+static void on_many(int number)
+{
+	static int handled_so_far;
+	(void)number;
+	if (++handled_so_far == MANY)
+		MUST(write(writes_to, "x", 1) == 1);
+}
+
+/* Real-time signals are counted, also those that come all at once: of a process that was stopped. */
+static void many_at_once(void)
+{
+	struct sigaction action = {.sa_handler = on_many, .sa_flags = SA_RESTART};
+	int ready[2], status;
+	MUST(pipe(ready) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		int ends[2];
+		alarm(20);
+		join(ends);
+		writes_to = ends[1];
+		sigaction(SIGRTMIN, &action, NULL);
+		MUST(write(ready[1], "x", 1) == 1);
+		_exit(read(ends[0], big, 1) != 1);
+	}
+	MUST(read(ready[0], big, 1) == 1);
+	until_asleep(child);
+	MUST(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+	for (int n = 0; n < MANY; n++)
+		MUST(kill(child, SIGRTMIN) == 0);
+	MUST(kill(child, SIGCONT) == 0);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+	part(ready);
 }
 
 static void thrown_away(void)
@@ -429,7 +914,16 @@ int main(int count, char **words)
 	    {"not cancelled", not_cancelled_while_it_does_not_let_itself},
 	    {"shut", shut_while_another_waits},
 	    {"closed", closed_while_another_waits},
-	    {"closed in accept", a_listener_closed_while_another_accepts},
+	    {"taken away", taken_away_while_another_reads},
+	    {"closed in accept", a_listener_closed_while_others_accept},
+	    {"closed in poll", closed_while_another_polls},
+	    {"set taken away", an_epoll_set_taken_away_while_others_wait},
+	    {"addresses", addresses_of_accept},
+	    {"jumped", jumped_out_of_calls},
+	    {"handlers", handlers_before_the_call_returns},
+	    {"restarted", restarted_beside_a_handler_that_does_not},
+	    {"many", many_at_once},
+	    {"masks", let_in_by_the_calls_mask},
 	    {"splice", a_handler_in_splice},
 	    {"thrown away", thrown_away},
 	    {"bound", bound_by_the_c_library},

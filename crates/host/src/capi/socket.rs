@@ -161,13 +161,12 @@ pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_
             dont_wait: false,
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
             nonblocking: flags & libc::SOCK_NONBLOCK != 0,
-            twin: None,
-            not_kernels_turn: false,
+            with_twin: false,
         };
         socket.accept(how).map_err(|error| match error {
             AcceptError::Errno(errno) => errno,
             // Only a listener with a twin says so, and native sockets have none.
-            AcceptError::KernelReady => Errno::EAGAIN,
+            AcceptError::OfKernel => Errno::EAGAIN,
         })
     });
     match accepted {

@@ -8,13 +8,18 @@
 //! reported and come back with the next event, as in Linux; one-shot ones are disarmed; of several exclusive ones one is
 //! woken.
 
+mod control;
+mod ending;
 mod moves;
 mod nested;
+mod once;
 pub mod wait;
 
+pub use control::{check, ctl_add, ctl_del, ctl_mod};
 use moves::Registered;
 pub use moves::{move_back, note_disarmed};
 pub(crate) use nested::Watched;
+pub use once::{KernelOp, kernel_op};
 pub use wait::wait;
 
 use crate::fd_table;
@@ -23,7 +28,6 @@ use crate::queue::QueueSet;
 use crate::slots::{Place, Slots};
 use crate::socket::{Kind, Socket, Watcher, stream};
 use crate::stack::ENGINES_MAX;
-use crate::sys;
 use crate::wait::Waiter;
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
@@ -44,6 +48,9 @@ const WITH_EXCLUSIVE: u32 =
 /// Tag of the event that gets threads out of a plain kernel wait.
 const WAKE_TAG: u64 = u64::from_le_bytes(*b"toe-wake");
 
+/// The descriptor of a set that has none.
+const NO_DESCRIPTOR: RawFd = -1;
+
 /// Queue sets that the sockets of one set may be served by.
 const HOMES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
 
@@ -58,6 +65,8 @@ struct Interest {
     armed: bool,
     /// On the ready list.
     queued: bool,
+    /// What has come since it was last reported: of a set without a descriptor that is what is told, whatever has become of it.
+    happened: u32,
 }
 
 impl Interest {
@@ -79,6 +88,8 @@ struct Inner {
     nested: Vec<nested::Nested>,
     /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
     kernel: HashMap<RawFd, Registered>,
+    /// The program has closed it; the last thread that sleeps on it ends it. The copy of its descriptor that is kept until then.
+    ending: Option<crate::sys::Fd>,
 }
 
 /// The sockets of one epoll descriptor. Never freed; reused after the descriptor was closed.
@@ -95,6 +106,8 @@ pub struct EpollSet {
     kernel_fds: AtomicBool,
     /// Threads in the plain kernel wait.
     kernel_waiters: AtomicU32,
+    /// Threads in a call that may sleep on it.
+    sleepers: AtomicU32,
     /// Counts waits, for those who have room for one event.
     turn: AtomicU32,
     /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
@@ -103,6 +116,8 @@ pub struct EpollSet {
     moved: AtomicBool,
     /// It has other sets in it.
     has_nested: AtomicBool,
+    /// It has, or had, one-shot registrations of listeners, which the kernel may fire, too.
+    fires_once: AtomicBool,
     /// Counts what its sockets have told of.
     events: AtomicU32,
 }
@@ -139,10 +154,12 @@ fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
 
 /// In the child of a fork: the sets are copies of the parent's; nobody waits; the sockets have forgotten them.
 pub fn after_fork_in_child() {
-    for set in &REGISTRY.lock().all {
+    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+    for set in &sets {
         let mut inner = set.inner.lock();
         inner.waiters.clear();
         set.kernel_waiters.store(0, Ordering::Relaxed);
+        set.sleepers.store(0, Ordering::Relaxed);
         set.idle_listeners.store(true, Ordering::Relaxed);
         set.moved.store(true, Ordering::Relaxed);
         set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
@@ -151,6 +168,8 @@ pub fn after_fork_in_child() {
             interest.socket.add_watcher(Watcher { set, place, exclusive });
         }
     }
+    // Those who waited in them are not here.
+    sets.into_iter().for_each(EpollSet::end_if_due);
 }
 
 /// The program has made an epoll descriptor.
@@ -160,91 +179,44 @@ pub fn created(epfd: RawFd) {
 
 fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
     fd_table::remove(epfd);
-    let mut registry = REGISTRY.lock();
-    let set = match registry.free.pop() {
-        Some(set) => set,
-        None => {
-            let set: &'static EpollSet = Box::leak(Box::new(EpollSet {
-                epfd: AtomicI32::new(-1),
-                references: AtomicU32::new(0),
-                inner: Lock::new(Inner::default()),
-                homes: [const { AtomicPtr::new(std::ptr::null_mut()) }; HOMES_MAX],
-                sockets: AtomicU32::new(0),
-                kernel_fds: AtomicBool::new(false),
-                kernel_waiters: AtomicU32::new(0),
-                turn: AtomicU32::new(0),
-                idle_listeners: AtomicBool::new(false),
-                moved: AtomicBool::new(false),
-                has_nested: AtomicBool::new(false),
-                events: AtomicU32::new(0),
-            }));
-            registry.all.push(set);
-            set
-        }
-    };
-    drop(registry);
+    let set = unused();
     set.epfd.store(epfd, Ordering::Relaxed);
     set.kernel_fds.store(kernel_fds, Ordering::Relaxed);
     fd_table::install_epoll(epfd, set);
     set
 }
 
-/// Whether a descriptor that the library does not know is one of an epoll set. EBADF, EINVAL: it is not.
-pub fn check(epfd: RawFd) -> Result<(), Errno> {
-    rustix::io::fcntl_getfd(sys::borrow(epfd)).map_err(crate::errno::from_os)?;
-    let name = rustix::fs::readlink(format!("/proc/self/fd/{epfd}"), Vec::new());
-    // Without /proc it gets the benefit of the doubt.
-    let is_other = name.is_ok_and(|name| name.as_bytes() != b"anon_inode:[eventpoll]");
-    if is_other { Err(Errno::EINVAL) } else { Ok(()) }
+/// An empty set.
+fn unused() -> &'static EpollSet {
+    let mut registry = REGISTRY.lock();
+    match registry.free.pop() {
+        Some(set) => set,
+        None => {
+            let set: &'static EpollSet = Box::leak(Box::new(EpollSet {
+                epfd: AtomicI32::new(NO_DESCRIPTOR),
+                references: AtomicU32::new(0),
+                inner: Lock::new(Inner::default()),
+                homes: [const { AtomicPtr::new(std::ptr::null_mut()) }; HOMES_MAX],
+                sockets: AtomicU32::new(0),
+                kernel_fds: AtomicBool::new(false),
+                kernel_waiters: AtomicU32::new(0),
+                sleepers: AtomicU32::new(0),
+                turn: AtomicU32::new(0),
+                idle_listeners: AtomicBool::new(false),
+                moved: AtomicBool::new(false),
+                has_nested: AtomicBool::new(false),
+                fires_once: AtomicBool::new(false),
+                events: AtomicU32::new(0),
+            }));
+            registry.all.push(set);
+            set
+        }
+    }
 }
 
 /// The set of `epfd`, made now if the descriptor came from elsewhere (over exec), with who knows what in it.
 fn find_or_make(epfd: RawFd) -> &'static EpollSet {
     fd_table::epoll_set(epfd).unwrap_or_else(|| make(epfd, true))
-}
-
-/// EPOLL_CTL_ADD for a descriptor on the engine. EEXIST: it is in already. A listener begins to take connections with the
-/// first wait, so that a process which only prepares the set for its children is handed none; its twin goes into the
-/// kernel's epoll as well.
-pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
-    let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
-    let events = event.events;
-    if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let set = find_or_make(epfd);
-    if has_twin(socket) {
-        sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, Some(event))?;
-        set.kernel_fds.store(true, Ordering::SeqCst);
-    }
-    // A claim that fails shows as readiness.
-    let _ = socket.settle();
-    set.add(fd, socket, Registered { events, data: event.u64, armed: true })
-}
-
-/// EPOLL_CTL_MOD for a descriptor on the engine. ENOENT: it is not in.
-pub fn ctl_mod(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
-    let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
-    let set = fd_table::epoll_set(epfd).ok_or(crate::errno::ENOENT)?;
-    if event.events & EXCLUSIVE != 0 {
-        return Err(Errno::EINVAL);
-    }
-    set.modify(fd, socket, event.events, event.u64)?;
-    if has_twin(socket) {
-        sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, Some(event))?;
-    }
-    Ok(())
-}
-
-/// EPOLL_CTL_DEL for a descriptor on the engine. ENOENT: it is not in.
-pub fn ctl_del(epfd: RawFd, fd: RawFd) -> Result<(), Errno> {
-    let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;
-    let set = fd_table::epoll_set(epfd).ok_or(crate::errno::ENOENT)?;
-    set.delete(fd, socket)?;
-    if has_twin(socket) {
-        sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, None)?;
-    }
-    Ok(())
 }
 
 fn has_twin(socket: &Socket) -> bool {
@@ -259,7 +231,8 @@ pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll
     let mut inner = set.inner.lock();
     match (op, event) {
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
-            inner.kernel.insert(fd, Registered { events: event.events, data: event.u64, armed: true });
+            let (events, data) = (event.events, event.u64);
+            inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
             set.kernel_fds.store(true, Ordering::SeqCst);
             // A thread that is parked now does not look at the kernel's epoll if that was empty.
             inner.waiters.iter().for_each(|waiter| {
@@ -295,22 +268,33 @@ fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
 }
 
 impl EpollSet {
-    fn add(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<(), Errno> {
-        let Registered { events, data, armed } = wanted;
-        let mut inner = self.inner.lock();
-        if inner.by_fd.contains_key(&key(fd, socket)) {
-            return Err(crate::errno::EEXIST);
+    /// For a thread of the library's own, which waits by [`EpollSet::wait_for_sockets`].
+    pub(crate) fn without_descriptor() -> &'static EpollSet {
+        let set = unused();
+        set.epfd.store(NO_DESCRIPTOR, Ordering::Relaxed);
+        set
+    }
+
+    /// Registers a socket, edge-triggered, for what happens from now on: with its descriptor as the data. One that is registered
+    /// stays as it is.
+    pub(crate) fn watch_from_now(&'static self, fd: RawFd, socket: &'static Socket, events: u32) {
+        // It may be ready: the first event is the next one.
+        let inserted = self.insert(
+            fd,
+            socket,
+            Registered { events: events | EDGE, data: fd as u64, armed: true, absent: false },
+        );
+        if inserted.is_ok() && socket.kind() == Kind::Listener {
+            self.listener_came();
         }
-        let interest = Interest { fd, socket, events, data, armed, queued: false };
-        let place = inner.interests.insert(interest);
-        inner.by_fd.insert(key(fd, socket), place);
-        // Room for all on the ready list, so that telling the set never allocates.
-        let (len, count) = (inner.ready.len(), inner.interests.capacity());
-        inner.ready.reserve(count - len.min(count));
-        drop(inner);
-        self.sockets.fetch_add(1, Ordering::SeqCst);
-        socket.homes().for_each(|home| self.add_home(home));
-        socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
+    }
+
+    pub(crate) fn stop_watching(&self, fd: RawFd, socket: &Socket) {
+        let _ = self.delete(fd, socket);
+    }
+
+    fn add(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<(), Errno> {
+        let place = self.insert(fd, socket, wanted)?;
         socket.homes().for_each(QueueSet::drain);
         self.check(place);
         if socket.kind() == Kind::Listener {
@@ -320,6 +304,28 @@ impl EpollSet {
             wait::end_kernel_waits(self.epfd.load(Ordering::Relaxed));
         }
         Ok(())
+    }
+
+    fn insert(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<Place, Errno> {
+        let Registered { events, data, armed, .. } = wanted;
+        if events & ONE_SHOT != 0 && has_twin(socket) {
+            self.fires_once.store(true, Ordering::Relaxed);
+        }
+        let mut inner = self.inner.lock();
+        if inner.by_fd.contains_key(&key(fd, socket)) {
+            return Err(crate::errno::EEXIST);
+        }
+        let interest = Interest { fd, socket, events, data, armed, queued: false, happened: 0 };
+        let place = inner.interests.insert(interest);
+        inner.by_fd.insert(key(fd, socket), place);
+        // Room for all on the ready list, so that telling the set never allocates.
+        let (len, count) = (inner.ready.len(), inner.interests.capacity());
+        inner.ready.reserve(count - len.min(count));
+        drop(inner);
+        self.sockets.fetch_add(1, Ordering::SeqCst);
+        socket.homes().for_each(|home| self.add_home(home));
+        socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
+        Ok(place)
     }
 
     /// Puts a registration on the ready list if it is ready now.
@@ -340,6 +346,9 @@ impl EpollSet {
         let place = {
             let mut inner = self.inner.lock();
             let place = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
+            if events & ONE_SHOT != 0 && has_twin(socket) {
+                self.fires_once.store(true, Ordering::Relaxed);
+            }
             if let Some(interest) = inner.interests.get_mut(place) {
                 if interest.events & EXCLUSIVE != 0 {
                     return Err(Errno::EINVAL);
@@ -351,6 +360,10 @@ impl EpollSet {
         socket.homes().for_each(QueueSet::drain);
         self.check(place);
         Ok(())
+    }
+
+    fn holds(&self, fd: RawFd, socket: &Socket) -> bool {
+        self.inner.lock().by_fd.contains_key(&key(fd, socket))
     }
 
     fn delete(&self, fd: RawFd, socket: &Socket) -> Result<(), Errno> {
@@ -379,6 +392,7 @@ impl EpollSet {
         if !interest.armed || key & (interest.events | ALWAYS) == 0 {
             return false;
         }
+        interest.happened |= key;
         if !interest.queued {
             interest.queued = true;
             inner.ready.push_back(place);
@@ -390,6 +404,7 @@ impl EpollSet {
     fn harvest(&self, out: &mut [libc::epoll_event]) -> usize {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        let tells_past = self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR;
         let mut taken = 0;
         for _ in 0..inner.ready.len() {
             if taken == out.len() {
@@ -397,7 +412,8 @@ impl EpollSet {
             }
             let Some(place) = inner.ready.pop_front() else { break };
             let Some(interest) = inner.interests.get_mut(place) else { continue };
-            let due = interest.due();
+            let happened = std::mem::take(&mut interest.happened) & (interest.events | ALWAYS);
+            let due = if tells_past { happened } else { interest.due() };
             interest.queued = false;
             if due == 0 {
                 continue;
@@ -406,6 +422,9 @@ impl EpollSet {
             taken += 1;
             if interest.events & ONE_SHOT != 0 {
                 interest.armed = false;
+                if has_twin(interest.socket) {
+                    let _ = once::remove_twin(self.epfd.load(Ordering::Relaxed), interest.fd);
+                }
             } else if interest.events & EDGE == 0 {
                 interest.queued = true;
                 inner.ready.push_back(place);
@@ -515,6 +534,10 @@ impl EpollSet {
 
     /// A socket in it is not this process's for now.
     pub(crate) fn note_moved(&self) {
+        if self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR {
+            // Who looks on behalf of nobody takes nothing from who makes calls.
+            return;
+        }
         self.moved.store(true, Ordering::Release);
         self.inner.lock().waiters.iter().for_each(|waiter| {
             waiter.kick();
@@ -537,38 +560,6 @@ impl EpollSet {
             // A claim that fails shows as readiness.
             let _ = socket.settle();
         }
-    }
-
-    pub(crate) fn add_reference(&self) {
-        self.references.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
-        if self.references.fetch_sub(1, Ordering::AcqRel) != 1 {
-            let other = moves::descriptor_of(self, fd).unwrap_or(-1);
-            let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
-            return;
-        }
-        let interests: Vec<(Place, Interest)> =
-            self.inner.lock().interests.iter().map(|(place, interest)| (place, *interest)).collect();
-        for (place, interest) in interests {
-            interest.socket.remove_watcher(self, place);
-        }
-        {
-            let mut inner = self.inner.lock();
-            // The slots stay, and what they were used for is told apart from what they will be.
-            let mut interests = std::mem::take(&mut inner.interests);
-            interests.clear();
-            *inner = Inner { interests, ..Inner::default() };
-        }
-        self.has_nested.store(false, Ordering::Release);
-        self.leave_outer_sets();
-        self.sockets.store(0, Ordering::SeqCst);
-        self.kernel_fds.store(false, Ordering::SeqCst);
-        self.idle_listeners.store(false, Ordering::Relaxed);
-        self.moved.store(false, Ordering::Relaxed);
-        self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
-        REGISTRY.lock().free.push(self);
     }
 }
 

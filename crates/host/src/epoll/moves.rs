@@ -2,6 +2,7 @@
 //! library, which has not seen whether the kernel has disarmed a one-shot one; /proc shows it. The other way goes a
 //! listener that has ended, whose twin is in the kernel's epoll all the time.
 
+use super::once::remove_twin;
 use super::{EpollSet, ONE_SHOT, REGISTRY, key};
 use crate::fd_table;
 use crate::socket::Socket;
@@ -15,6 +16,8 @@ pub(super) struct Registered {
     pub data: u64,
     /// Not disarmed by one-shot.
     pub armed: bool,
+    /// Of a kernel descriptor: not in the kernel's set, because the engine has disarmed it (`once`).
+    pub absent: bool,
 }
 
 /// What is left of a disarmed registration's events (Linux: EP_PRIVATE_BITS).
@@ -28,10 +31,18 @@ pub fn note_disarmed(fd: RawFd) {
         let Some(registered) = inner.kernel.get_mut(&fd).filter(|found| found.events & ONE_SHOT != 0) else {
             continue;
         };
-        let left = shown(epfd).ok().and_then(|text| events_of(&text, fd));
+        if registered.absent {
+            continue;
+        }
         // Without /proc it gets the benefit of the doubt.
-        registered.armed = left.is_none_or(|events| events & !PRIVATE != 0);
+        registered.armed = !is_disarmed(epfd, fd).unwrap_or(false);
     }
+}
+
+/// Whether the kernel has disarmed a registration. `None`: it does not say.
+pub(super) fn is_disarmed(epfd: RawFd, fd: RawFd) -> Option<bool> {
+    let left = shown(epfd).ok().and_then(|text| events_of(&text, fd))?;
+    Some(left & !PRIVATE == 0)
 }
 
 /// `fd` is about to be the kernel's again. Whether it is in any set.
@@ -45,7 +56,11 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
         let mut inner = set.inner.lock();
         if let Some(interest) = inner.interests.get(place).copied() {
             let super::Interest { events, data, armed, .. } = interest;
-            inner.kernel.insert(fd, Registered { events, data, armed });
+            if !armed {
+                // The kernel may have disarmed it by itself, before it came to the engine.
+                let _ = remove_twin(set.epfd.load(std::sync::atomic::Ordering::Relaxed), fd);
+            }
+            inner.kernel.insert(fd, Registered { events, data, armed, absent: !armed });
         }
         drop(inner);
         listener.remove_watcher(set, place);

@@ -28,7 +28,7 @@ pub fn wait(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let Some(set) = fd_table::epoll_set(epfd) else {
-        return sleep(true, || sys::epoll_pwait(epfd, events, timeout, sigmask)).0;
+        return sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask)).0;
     };
     if events.is_empty() {
         return Err(Errno::EINVAL);
@@ -47,8 +47,10 @@ fn wait_in(
 ) -> Result<usize, Errno> {
     let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
     let left = || deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+    let mut sleeper = None;
     loop {
         if !set.has_sockets() {
+            sleeper.get_or_insert_with(|| set.sleep_on());
             match set.wait_in_kernel(epfd, events, left(), sigmask)? {
                 Some(found) => return Ok(found),
                 None => continue,
@@ -66,6 +68,7 @@ fn wait_in(
         if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Ok(found);
         }
+        sleeper.get_or_insert_with(|| set.sleep_on());
         return set.wait_in_both(epfd, events, deadline, sigmask);
     }
 }
@@ -101,7 +104,9 @@ impl EpollSet {
             return Ok(0);
         }
         let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-        Ok(without_wake(epfd, events, found))
+        let kept = without_wake(epfd, events, found);
+        self.note_fired(epfd, &events[..kept]);
+        Ok(kept)
     }
 
     /// The plain kernel call, for a set without sockets on the engine. `None`: it has got one meanwhile.
@@ -112,11 +117,12 @@ impl EpollSet {
         timeout: Option<Duration>,
         sigmask: Option<&libc::sigset_t>,
     ) -> Result<Option<usize>, Errno> {
+        let epfd = self.descriptor(epfd);
         self.kernel_waiters.fetch_add(1, Ordering::SeqCst);
         let outcome = if self.has_sockets() {
             Ok(None)
         } else {
-            let (waited, interrupted) = sleep(true, || sys::epoll_pwait(epfd, events, timeout, sigmask));
+            let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
                 let kept = without_wake(epfd, events, found);
                 self.note_told(&events[..kept]);
@@ -129,6 +135,11 @@ impl EpollSet {
         };
         self.kernel_waiters.fetch_sub(1, Ordering::SeqCst);
         outcome
+    }
+
+    /// Waits for sockets of the engine alone, in a set that no descriptor stands for.
+    pub(crate) fn wait_for_sockets(&self, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+        self.wait_in_both(super::NO_DESCRIPTOR, events, None, None)
     }
 
     fn wait_in_both(
@@ -163,6 +174,7 @@ impl EpollSet {
     ) -> Result<usize, Errno> {
         let mut inner = Watched::new(waiter);
         loop {
+            let epfd = self.descriptor(epfd);
             // Which sets are in this one may have changed, of which a kick tells, too.
             inner.follow(self.all_nested());
             // Listed as a waiter by now: of a listener that is added from here on it is told by a kick.
@@ -186,7 +198,7 @@ impl EpollSet {
                 if found == 0 {
                     found = self.harvest_nested(&[], events);
                 }
-                found > 0
+                found > 0 || moved.is_none() && self.has_moved()
             });
             if found == 0 {
                 found = self.collect(epfd, events)?;

@@ -6,7 +6,7 @@ use crate::socket::stream::{self, ConnectTold, Link};
 use crate::socket::{Kind, NO_PLACE, Socket, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
-use crate::wait::{BlockOn, block_on};
+use crate::wait::{BlockOn, OnSignal, block_on};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -181,9 +181,8 @@ impl Socket {
                 socket: self,
                 deadline: Some(deadline),
                 too_late: Errno::ENETDOWN,
-                twin: None,
                 twin_ready: None,
-                restartable: false,
+                on_signal: OnSignal::Defer,
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -200,6 +199,11 @@ impl Socket {
     /// EINPROGRESS the first time, then EALREADY, until there is a result: success or the error, once; then EISCONN
     /// or ECONNABORTED.
     pub fn wait_connected(&'static self, nonblocking: bool) -> Result<(), Errno> {
+        self.wait_connected_until(nonblocking, OnSignal::Restart)
+    }
+
+    /// The same, with what a signal does to it.
+    pub fn wait_connected_until(&'static self, nonblocking: bool, on_signal: OnSignal) -> Result<(), Errno> {
         self.settle()?;
         let mut attempt = || {
             let result =
@@ -229,9 +233,8 @@ impl Socket {
             socket: self,
             deadline: self.send_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EINPROGRESS,
-            twin: None,
             twin_ready: None,
-            restartable: true,
+            on_signal,
         };
         block_on(on, &mut attempt)
     }

@@ -1,7 +1,7 @@
 //! Options that neither the engine nor this library knows: the program has set them, with success, and may ask for them again;
 //! and connections inherit them from their listener.
 
-use crate::socket::Socket;
+use crate::socket::{Kind, Socket};
 use toe_abi::command::{SHARES_REUSE_ADDR, SHARES_REUSE_PORT};
 use toe_abi::entry::FlowOption;
 use toe_abi::errno::Errno;
@@ -95,7 +95,12 @@ impl Socket {
     pub fn keep_option(&self, level: i32, name: i32, value: &[u8]) {
         self.settings.lock().kept.set(level, name, value);
         if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
-            self.tell_engine(level, FlowOption::SharesName, self.shares_name());
+            let value = self.shares_name();
+            self.tell_engine(level, FlowOption::SharesName, value);
+            if self.kind() == Kind::Listener && self.descriptor().is_some() {
+                // What it had when it began to listen the engine has seen on its twin.
+                self.settings.lock().shares_name_now = Some(value);
+            }
         }
     }
 

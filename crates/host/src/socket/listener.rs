@@ -10,9 +10,9 @@ use crate::slots::Place;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Found, Listener};
 use crate::socket::{Kind, NO_FD, Socket, twin};
 use crate::stack::{EngineIdx, Stack};
-use crate::wait::{BlockOn, block_on};
+use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, sys};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,17 +32,15 @@ const KERNEL_EVERY: u32 = 8;
 
 /// How to accept.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AcceptHow<'a> {
+pub struct AcceptHow {
     /// Do not wait, whatever the listener's own flag says.
     pub dont_wait: bool,
     /// Close the new descriptor on exec.
     pub cloexec: bool,
     /// The new socket is non-blocking.
     pub nonblocking: bool,
-    /// The kernel's listener on the same port: the program's descriptor.
-    pub twin: Option<BorrowedFd<'a>>,
-    /// It has just been asked, and had none: this time the engines come first.
-    pub not_kernels_turn: bool,
+    /// The program's descriptor is the kernel's listener on the same port, of which connections are taken, too.
+    pub with_twin: bool,
 }
 
 /// A connection taken.
@@ -57,8 +55,8 @@ pub struct Accepted {
 /// Why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptError {
-    /// The kernel has one: accept it there.
-    KernelReady,
+    /// The kernel had one, and who was asked for it has it ([`Socket::accept_of_both`]).
+    OfKernel,
     Errno(Errno),
 }
 
@@ -271,13 +269,24 @@ impl Socket {
         queue.listener(place, self).map(|(io, listener)| f(io, listener))
     }
 
-    /// Takes a connection. Waits for one unless non-blocking; with a twin it waits for the kernel's, too.
+    /// Takes a connection of an engine's. Waits for one unless non-blocking.
     ///
     /// EAGAIN: none now (or SO_RCVTIMEO is over). EINVAL: not listening (any more). EMFILE, ENFILE: no descriptor is
     /// free; the connection waits on.
-    pub fn accept(&'static self, how: AcceptHow<'_>) -> Result<Accepted, AcceptError> {
+    pub fn accept(&'static self, how: AcceptHow) -> Result<Accepted, AcceptError> {
+        self.accept_of_both(how, &mut |_| false)
+    }
+
+    /// The same, or of the kernel's when `how` says so: `of_kernel` is asked when it seems to have one, with a descriptor of
+    /// its listener, and says whether there was one, or an error instead. It is asked while the wait goes on: another
+    /// thread may close the program's descriptor, and what is left of the listener may end with the wait.
+    pub fn accept_of_both(
+        &'static self,
+        how: AcceptHow,
+        of_kernel: &mut dyn FnMut(RawFd) -> bool,
+    ) -> Result<Accepted, AcceptError> {
         loop {
-            match self.accept_one(how) {
+            match self.accept_one(how, of_kernel) {
                 // It went back to the engine while this thread was about to take it, for a child to take.
                 Err(AcceptError::Errno(Errno::ECONNABORTED)) => {}
                 other => return other,
@@ -285,29 +294,31 @@ impl Socket {
         }
     }
 
-    fn accept_one(&'static self, how: AcceptHow<'_>) -> Result<Accepted, AcceptError> {
+    fn accept_one(
+        &'static self,
+        how: AcceptHow,
+        of_kernel: &mut dyn FnMut(RawFd) -> bool,
+    ) -> Result<Accepted, AcceptError> {
         if self.kind() != Kind::Listener {
             return Err(Errno::EINVAL.into());
         }
         // An engine that is gone leaves the twin; its errors are found below.
         let settled = self.activate_all();
-        let polled =
-            how.twin.map(|twin| libc::pollfd { fd: twin.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let turn = ACCEPTS.fetch_add(1, Ordering::Relaxed);
-        if let (Some(twin), 0, false) = (polled, turn % KERNEL_EVERY, how.not_kernels_turn)
-            && sys::ppoll(&mut [twin], Some(Duration::ZERO), None) == Ok(1)
+        if let (true, 0) = (how.with_twin, turn % KERNEL_EVERY)
+            && self.descriptor().is_some_and(&mut *of_kernel)
         {
-            return Err(AcceptError::KernelReady);
+            return Err(AcceptError::OfKernel);
         }
         if how.dont_wait || self.nonblocking() {
             settled?;
-            return match self.look_for_one(turn, how.twin.is_some())? {
+            return match self.look_for_one(turn, how.with_twin)? {
                 Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
                 Found::Asked => Ok(self.wait_for_answer(turn, how)?),
                 Found::Nothing => Err(Errno::EAGAIN.into()),
             };
         }
-        self.wait_for_connection(turn, polled, how)
+        self.wait_for_connection(turn, how, of_kernel)
     }
 
     /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
@@ -360,18 +371,17 @@ impl Socket {
     }
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
-    fn wait_for_answer(&'static self, turn: u32, how: AcceptHow<'_>) -> Result<Accepted, Errno> {
+    fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
         let deadline = sys::now() + ANSWER;
         loop {
             let on = BlockOn {
                 socket: self,
                 deadline: Some(deadline),
                 too_late: Errno::EAGAIN,
-                twin: None,
                 twin_ready: None,
-                restartable: false,
+                on_signal: OnSignal::Defer,
             };
-            let outcome = block_on(on, &mut || match self.look_for_one(turn, how.twin.is_some())? {
+            let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
                 Found::Stream((at, place)) => at.take_in(self, place, how).map(Some),
                 Found::Asked => Ok(None),
@@ -387,27 +397,26 @@ impl Socket {
     fn wait_for_connection(
         &'static self,
         turn: u32,
-        twin: Option<libc::pollfd>,
-        how: AcceptHow<'_>,
+        how: AcceptHow,
+        of_kernel: &mut dyn FnMut(RawFd) -> bool,
     ) -> Result<Accepted, AcceptError> {
-        let has_twin = twin.is_some();
         let seen = std::cell::Cell::new(false);
         let on = BlockOn {
             socket: self,
             deadline: self.accept_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
-            twin,
-            twin_ready: Some(&seen),
-            restartable: true,
+            twin_ready: how.with_twin.then_some(&seen),
+            on_signal: OnSignal::Restart,
         };
         let outcome = block_on(on, &mut || {
-            if let Found::Stream((at, place)) = self.look_for_one(turn, has_twin)? {
+            if let Found::Stream((at, place)) = self.look_for_one(turn, how.with_twin)? {
                 // As above.
                 return Ok(Some(Some(at.take_in(self, place, how)?)));
             }
-            Ok(seen.get().then_some(None))
+            let is_kernels = seen.take() && self.descriptor().is_some_and(&mut *of_kernel);
+            Ok(is_kernels.then_some(None))
         })?;
-        outcome.ok_or(AcceptError::KernelReady)
+        outcome.ok_or(AcceptError::OfKernel)
     }
 
     /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it.
@@ -427,7 +436,7 @@ impl Socket {
         &'static self,
         head: &'static Socket,
         place: Place,
-        how: AcceptHow<'_>,
+        how: AcceptHow,
     ) -> Result<Accepted, Errno> {
         let home = self.home().ok_or(Errno::EINVAL)?;
         let (anchor, fd) = match Anchor::take_open(home.stack, how.cloexec, how.nonblocking) {

@@ -89,6 +89,10 @@ pub struct Settings {
     pub has_twin: bool,
     /// Accept credit was posted.
     pub active: bool,
+    /// O_ASYNC.
+    signals: bool,
+    /// What connections let others have of their name, if their listener has been told after it began to listen.
+    pub(super) shares_name_now: Option<u32>,
     offloaded: [Option<u32>; OFFLOADED.len()],
     remembered: [Option<i32>; REMEMBERED.len()],
     receive_window: Option<u32>,
@@ -104,8 +108,14 @@ pub struct Settings {
 impl Settings {
     /// What an accepted connection takes over from its listener.
     pub fn for_accepted(&self) -> Settings {
-        let mut settings =
-            Settings { local: None, backlog: 0, has_twin: false, active: false, ..self.clone() };
+        let mut settings = Settings {
+            local: None,
+            backlog: 0,
+            has_twin: false,
+            active: false,
+            signals: false,
+            ..self.clone()
+        };
         // Linux gives every connection its own.
         settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
         settings
@@ -141,6 +151,9 @@ impl Settings {
             let offered = window_of(value);
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
             stream.set_window(offered);
+        }
+        if let Some(value) = self.shares_name_now {
+            io.command(Command::SetOption { flow, option: FlowOption::SharesName, value });
         }
         if let Some(number) = self.congestion {
             io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });
@@ -457,6 +470,20 @@ impl Socket {
             return put(out, &rate.to_ne_bytes());
         }
         put(out, &u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes())
+    }
+
+    /// O_ASYNC: the owner of the descriptor is told of input and output by signals ([`crate::signal_io`]).
+    pub fn tell_by_signals(&self, on: bool) {
+        self.settings.lock().signals = on;
+    }
+
+    pub fn tells_by_signals(&self) -> bool {
+        self.settings.lock().signals
+    }
+
+    /// Where the urgent octet is, if there is one that has not been read past.
+    pub(crate) fn urgent_at(&self) -> Option<u64> {
+        self.peek_stream(|stream| stream.urgent.place_in_stream()).flatten()
     }
 
     /// Whether both directions are open: TCP_ESTABLISHED.

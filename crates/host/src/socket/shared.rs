@@ -146,9 +146,9 @@ impl Socket {
         }
     }
 
-    /// One of its descriptors, for telling the user.
+    /// One of its descriptors: the program's, or the copy that is kept for a wait which outlives the last of those.
     pub fn descriptor(&self) -> Option<RawFd> {
-        Some(self.fd.load(Ordering::Relaxed)).filter(|fd| *fd != super::NO_FD)
+        Some(self.fd.load(Ordering::Acquire)).filter(|fd| *fd != super::NO_FD)
     }
 
     fn shared_nonblocking(&self) -> bool {

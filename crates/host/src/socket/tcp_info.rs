@@ -91,23 +91,28 @@ impl Socket {
     }
 
     fn detail(&'static self) -> FlowDetail {
-        let gone = FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() };
+        // Another process may have taken it before the engine came to the question.
+        let detail = self.ask_detail().or_else(|| self.ask_detail());
+        self.give_back_carried();
+        detail.unwrap_or(FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() })
+    }
+
+    /// `None`: the engine is gone, or has nothing to say of it.
+    fn ask_detail(&'static self) -> Option<FlowDetail> {
         let _ = self.settle();
-        let flow = self.with_stream(|_, stream, _| stream.flow);
-        let (Some(flow), Some(home)) = (flow, self.home()) else { return gone };
+        // As it is: what only this process can reach would go back to the engine with any other look, and the flow with it.
+        let flow = self.peek_stream(|stream| stream.flow);
+        let (flow, home) = (flow?, self.home()?);
         if self.is_disconnected() {
-            return gone;
+            return None;
         }
-        if self.command(home, &mut |queue| queue.start_inspect(home, self, flow)).is_err() {
-            // The engine is gone, or has nothing to say of it.
-            return gone;
-        }
+        self.command(home, &mut |queue| queue.start_inspect(home, self, flow)).ok()?;
         let detail = home.lock().flow_detail(flow);
-        self.peek_stream(|stream| match &mut stream.direct {
+        let with_carried = self.peek_stream(|stream| match &mut stream.direct {
             Some(direct) => direct.add_to(detail, sys::now()),
             None => detail,
-        })
-        .unwrap_or(detail)
+        });
+        Some(with_carried.unwrap_or(detail))
     }
 }
 

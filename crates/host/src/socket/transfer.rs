@@ -5,7 +5,7 @@ use crate::socket::slices::{Gather, Scatter};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
-use crate::wait::{BlockOn, block_on};
+use crate::wait::{BlockOn, OnSignal, block_on};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
@@ -53,9 +53,8 @@ impl Socket {
             socket: self,
             deadline: timeout.map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
-            twin: None,
             twin_ready: None,
-            restartable: true,
+            on_signal: OnSignal::Restart,
         }
     }
 
@@ -122,6 +121,14 @@ impl Socket {
         match outcome {
             Ok(()) => Ok(got),
             Err(_) if got > 0 => Ok(got),
+            // A look that waited for all of it in vain shows what is there.
+            Err(errno @ (Errno::EINTR | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
+                let look = self.with_stream(|io, stream, place| stream.recv(io, place, &mut into, 1, true));
+                match look {
+                    Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
+                    _ => Err(errno),
+                }
+            }
             Err(errno) => Err(errno),
         }
     }
@@ -326,7 +333,7 @@ impl Socket {
         };
         let done = || self.with_stream(look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
-        let on = BlockOn { restartable: false, ..self.block(Some(time)) };
+        let on = BlockOn { on_signal: OnSignal::Defer, ..self.block(Some(time)) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

@@ -11,6 +11,8 @@ pub struct Urgent {
     at: Option<u64>,
     /// It has been read by MSG_OOB.
     taken: bool,
+    /// Where an earlier one is that was next when this one was announced: it is left out all the same (`tcp_check_urg`).
+    earlier: Option<u64>,
     /// SO_OOBINLINE.
     pub inline: bool,
 }
@@ -28,7 +30,10 @@ pub enum Plan {
 
 impl Urgent {
     /// The peer has told of an urgent octet.
-    pub fn announce(&mut self, at: u64) {
+    pub fn announce(&mut self, at: u64, read: u64) {
+        if self.at == Some(read) && at != read && !self.inline {
+            self.earlier = self.at;
+        }
         self.at = Some(at);
         self.taken = false;
     }
@@ -41,10 +46,14 @@ impl Urgent {
     /// The program has read up to `read`.
     pub fn on_read(&mut self, read: u64) {
         self.at = self.at.filter(|at| *at >= read);
+        self.earlier = self.earlier.filter(|at| *at >= read);
     }
 
     /// How a read of the `unread` octets that are there is to go.
     pub fn plan(&self, read: u64, unread: usize) -> Plan {
+        if self.earlier == Some(read) && unread > 0 {
+            return Plan::Skip;
+        }
         match self.ahead(read) {
             Some(0) if !self.inline && unread > 0 => Plan::Skip,
             Some(ahead) if ahead > 0 && ahead <= unread as u64 => Plan::Before(ahead as usize),
@@ -52,12 +61,21 @@ impl Urgent {
         }
     }
 
+    /// How far a look may go that begins with an octet that is left out: to the mark, if that is not the octet itself.
+    pub fn most_behind(&self, read: u64, unread: usize) -> usize {
+        match self.ahead(read) {
+            Some(ahead) if ahead > 0 && ahead <= unread as u64 => ahead as usize,
+            _ => usize::MAX,
+        }
+    }
+
     /// What FIONREAD says of `unread` octets.
     pub fn countable(&self, read: u64, unread: usize) -> usize {
-        match self.ahead(read) {
+        let before = match self.ahead(read) {
             Some(ahead) if !self.inline && ahead < unread as u64 => ahead as usize,
             _ => unread,
-        }
+        };
+        before.saturating_sub(usize::from(self.earlier == Some(read)))
     }
 
     /// SIOCATMARK.
@@ -80,6 +98,11 @@ impl Urgent {
         self.ahead(read).filter(|ahead| *ahead < unread as u64).map(|ahead| ahead as usize)
     }
 
+    /// Where it is, counted from the first octet of all.
+    pub fn place_in_stream(&self) -> Option<u64> {
+        self.at
+    }
+
     /// MSG_OOB has read it.
     pub fn take(&mut self) {
         self.taken = true;
@@ -94,7 +117,7 @@ mod tests {
     fn a_read_stops_at_the_mark_and_then_leaves_it_out() {
         let mut urgent = Urgent::default();
         assert_eq!(urgent.plan(0, 10), Plan::Free);
-        urgent.announce(3);
+        urgent.announce(3, 0);
         assert_eq!(urgent.plan(0, 2), Plan::Free, "not there yet");
         assert_eq!(urgent.plan(0, 10), Plan::Before(3));
         assert_eq!((urgent.countable(0, 10), urgent.is_at_mark(0), urgent.is_here(0, 10)), (3, false, true));
@@ -107,9 +130,25 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_next_is_left_out_also_when_another_one_is_announced() {
+        let mut urgent = Urgent::default();
+        urgent.announce(3, 0);
+        urgent.announce(5, 3);
+        assert_eq!((urgent.plan(3, 7), urgent.countable(3, 7)), (Plan::Skip, 1));
+        assert_eq!(urgent.most_behind(3, 7), 2);
+        urgent.on_read(4);
+        assert_eq!((urgent.plan(4, 6), urgent.countable(4, 6)), (Plan::Before(1), 1));
+        // Of one that was not next an octet like the others is left.
+        let mut urgent = Urgent::default();
+        urgent.announce(3, 0);
+        urgent.announce(5, 2);
+        assert_eq!((urgent.plan(2, 8), urgent.plan(3, 7)), (Plan::Before(3), Plan::Before(2)));
+    }
+
+    #[test]
     fn inline_it_is_read_like_the_others_but_reads_stop_before_it() {
         let mut urgent = Urgent { inline: true, ..Urgent::default() };
-        urgent.announce(3);
+        urgent.announce(3, 0);
         assert_eq!(urgent.plan(0, 10), Plan::Before(3));
         assert_eq!(urgent.plan(3, 7), Plan::Free);
         assert_eq!((urgent.countable(0, 10), urgent.may_take()), (10, false));

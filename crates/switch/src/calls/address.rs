@@ -164,7 +164,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let state = socket_state::get(fd);
     if !state.has(State::TWIN) && !state.has(State::SUBJECT) {
         // SAFETY: as above.
-        return unsafe { real::listen(fd, backlog) };
+        return unsafe { listen_if_free(fd, backlog, state) };
     }
     let decision = guarded(NOT_SUBJECT, || listening::decide(fd));
     match decision.action {
@@ -179,7 +179,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
         _ => {}
     }
     // SAFETY: as above.
-    let result = unsafe { real::listen(fd, backlog) };
+    let result = unsafe { listen_if_free(fd, backlog, state) };
     if result != 0 && decision.action == Action::EngineOnly {
         guarded((), || listening::let_kernel_in(fd));
     }
@@ -187,6 +187,21 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
         true => guarded(0, || status(listening::undecided(fd, backlog, decision))),
         false => result,
     }
+}
+
+/// The kernel's listen; of one that listens anew also the connections count that the engine has at its port. The kernel has kept
+/// the port only for who has bound it by number; others get one that is free.
+///
+/// # Safety
+/// None beyond listen(2)'s.
+unsafe fn listen_if_free(fd: c_int, backlog: c_int, state: State) -> c_int {
+    if state.has(State::WAS_LISTENER)
+        && guarded(false, || listening::is_taken(fd) && listening::has_its_port(fd, state))
+    {
+        return fail(Errno::EADDRINUSE);
+    }
+    // SAFETY: the call takes numbers only.
+    unsafe { real::listen(fd, backlog) }
 }
 
 /// # Safety
@@ -216,11 +231,26 @@ pub unsafe extern "C-unwind" fn accept4(
     }
     // SAFETY: the program's arguments, handed on.
     let new = unsafe { real::accept4(fd, addr, len, flags) };
+    if new < 0 && last_errno() == Errno::EAGAIN && is_to_wait(fd) {
+        // SAFETY: as above.
+        return point(-1, || unsafe { listening::accept_held(fd, addr, len, flags) });
+    }
     if new >= 0 {
         is_new(new);
         guarded((), || why::copy(fd, new));
     }
     new
+}
+
+/// The kernel has said EAGAIN of a listener; whether that is not what the program wants. errno stays as it is.
+#[cold]
+fn is_to_wait(fd: c_int) -> bool {
+    let is = guarded(false, || {
+        let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        listening::is_held_elsewhere(fd, flags)
+    });
+    crate::ffi::set_errno(libc::EAGAIN);
+    is
 }
 
 /// # Safety

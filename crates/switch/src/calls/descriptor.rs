@@ -3,14 +3,14 @@
 use super::open::{forget, is_known, is_new};
 use super::{listener, stream};
 use crate::connect::keep_on_kernel;
-use crate::ffi::{fail, guarded};
-use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking};
+use crate::ffi::{fail, guarded, status};
+use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, real};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use toe::stack::Stack;
-use toe::{Errno, fd_table, program_memory, sys};
+use toe::{Errno, Socket, fd_table, program_memory, signal_io, sys};
 
 /// `new` is a copy of `old` that the kernel has just made.
 fn copied(old: c_int, new: c_int) {
@@ -38,6 +38,7 @@ fn copied_to(old: c_int, new: c_int) {
     if state.has(State::SUBJECT) {
         socket_state::add(new, state.only(State::SUBJECT.with(State::INET6)));
     }
+    socket_state::add(new, state.only(State::WAS_LISTENER));
     if state.has(State::INHERITED) && state.has(State::TWIN) {
         // They become the engine's together, if they do.
         socket_state::set(new, state.without(State::IN_EPOLL.with(State::REPORTED)));
@@ -144,7 +145,12 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                     // What the anchor was opened with is not the program's to see.
                     let kept =
                         if stream(fd).is_some() { SOCKET_FLAGS | libc::O_APPEND } else { SOCKET_FLAGS };
-                    libc::O_RDWR | (flags & kept) | nonblocking
+                    let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
+                    libc::O_RDWR | (flags & kept) | nonblocking | signals
+                }
+                // A mark on a kernel listener is another process's (`listen.rs`).
+                None if flags >= 0 && is_held_elsewhere(fd, flags) => {
+                    flags & !(libc::O_NONBLOCK | toe::socket::TWIN_MARK)
                 }
                 _ => flags,
             }
@@ -159,17 +165,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                 }
                 return call(argument);
             };
-            let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
-            let is_listener = listener(fd).is_some();
-            let twin = if is_listener { c_long::from(libc::O_NONBLOCK) } else { 0 };
-            let result = call(argument | twin);
-            if result == 0 {
-                socket.set_nonblocking(nonblocking);
-                if is_listener {
-                    hold_nonblocking(fd, nonblocking);
-                }
-            }
-            result
+            set_flags(fd, socket, argument, call)
         }
         // Programs go through all numbers before exec and mark what is open and not to go along: the anchor of a listener does.
         libc::F_GETFD | libc::F_SETFD if Stack::is_internal_fd(fd) => fail(Errno::EBADF),
@@ -179,9 +175,13 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
             followed(fd, fd);
             result
         }
-        libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
+        _ if signal_io::is_about_owner(command) => {
             guarded((), || keep_on_kernel(fd, Reason::Signals));
-            call(argument)
+            let result = call(argument);
+            match fd_table::get(fd) {
+                Some(socket) if result == 0 => guarded(-1, || status(signal_io::follow(fd, socket))),
+                _ => result,
+            }
         }
         _ => {
             socket_state::touch(fd);
@@ -190,12 +190,63 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
     }
 }
 
-/// linux/fcntl.h; not in the libc crate.
-const F_SETSIG: c_int = 10;
-const F_SETOWN_EX: c_int = 15;
+/// F_SETFL of a socket of the engine.
+fn set_flags(
+    fd: c_int,
+    socket: &'static Socket,
+    argument: c_long,
+    call: impl FnOnce(c_long) -> c_int,
+) -> c_int {
+    let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
+    let is_listener = listener(fd).is_some();
+    let twin = if is_listener { c_long::from(libc::O_NONBLOCK) } else { 0 };
+    let result = call(argument | twin);
+    if result == 0 {
+        socket.set_nonblocking(nonblocking);
+        if is_listener {
+            hold_nonblocking(fd, nonblocking);
+        }
+        let signals = argument & c_long::from(libc::O_ASYNC) != 0;
+        if signals != socket.tells_by_signals() {
+            return guarded(-1, || status(set_signals(fd, socket, signals)));
+        }
+    }
+    result
+}
+
+/// Sets or clears O_ASYNC.
+fn set_signals(fd: c_int, socket: &'static Socket, on: bool) -> Result<(), Errno> {
+    socket.tell_by_signals(on);
+    signal_io::follow(fd, socket).inspect_err(|_| socket.tell_by_signals(false))
+}
+
 /// ioctl's ways to ask for signals (asm-generic).
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
+const FIOGETOWN: c_ulong = 0x8903;
+const SIOCGPGRP: c_ulong = 0x8904;
+
+/// ioctl's other ways to what fcntl does, of a socket of the engine.
+///
+/// # Safety
+/// As ioctl(2).
+unsafe fn about_signals(fd: c_int, socket: &'static Socket, request: c_ulong, value: &mut c_int) -> c_int {
+    match request {
+        libc::FIOASYNC => {
+            // SAFETY: the caller's promise.
+            if stream(fd).is_none() && unsafe { real::ioctl(fd, request, (&raw mut *value).cast()) } < 0 {
+                return -1;
+            }
+            status(set_signals(fd, socket, *value != 0))
+        }
+        // SAFETY: none beyond fcntl(2)'s; of any file it is the same.
+        FIOSETOWN | SIOCSPGRP => unsafe { fcntl(fd, libc::F_SETOWN, c_long::from(*value)) },
+        _ => {
+            *value = signal_io::owner(fd);
+            0
+        }
+    }
+}
 
 /// # Safety
 /// As ioctl(2); of the definition itself, as [`fcntl`].
@@ -211,7 +262,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::ioctl(fd, request, argument) };
     };
-    let asks = matches!(request, libc::FIONBIO | libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK);
+    let asks = HAVE_AN_INT.contains(&request);
     if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {
         return fail(program_memory::EFAULT);
     }
@@ -225,6 +276,10 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
                 None => hold_nonblocking(fd, *on != 0),
             });
             return 0;
+        }
+        (libc::FIOASYNC | FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP, Some(value)) => {
+            // SAFETY: the program's arguments, handed on.
+            return guarded(-1, || unsafe { about_signals(fd, socket, request, value) });
         }
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, _) if stream(fd).is_none() => {
             return fail(Errno::EINVAL);
@@ -271,6 +326,18 @@ pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
 }
 
 const SIOCATMARK: c_ulong = 0x8905;
+/// Requests with an int that is looked at here.
+const HAVE_AN_INT: [c_ulong; 9] = [
+    libc::FIONBIO,
+    libc::FIONREAD,
+    libc::TIOCOUTQ,
+    SIOCATMARK,
+    libc::FIOASYNC,
+    FIOSETOWN,
+    SIOCSPGRP,
+    FIOGETOWN,
+    SIOCGPGRP,
+];
 const SIOCOUTQNSD: c_ulong = 0x894b;
 /// What any socket answers and an anchor does not: about stamps, owners, interfaces and routes (linux/sockios.h).
 const OF_SOCKETS: core::ops::RangeInclusive<c_ulong> = 0x8900..=0x89ff;

@@ -12,6 +12,7 @@ use crate::{adopt, fork, init, real};
 use core::ffi::c_int;
 use core::time::Duration;
 use libc::{epoll_event, sigset_t, timespec};
+use toe::epoll::KernelOp;
 use toe::{Errno, epoll, fd_table, program_memory};
 
 /// # Safety
@@ -54,8 +55,22 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));
     }
+    let asked = match socket_state::get(fd).has(State::IN_EPOLL) {
+        true => guarded(KernelOp::Ask(op), || {
+            // What is not there the kernel finds out.
+            let is_there = program_memory::check(event, 1).is_ok();
+            // SAFETY: it is there; any bits are events.
+            let events = if is_there { unsafe { event.read_unaligned() }.events } else { 0 };
+            epoll::kernel_op(epoll, fd, op, events)
+        }),
+        false => KernelOp::Ask(op),
+    };
+    let asked = match asked {
+        KernelOp::Ask(asked) => asked,
+        KernelOp::Answer(result) => return status(result),
+    };
     // SAFETY: the program's arguments, handed on.
-    let result = unsafe { real::epoll_ctl(epoll, op, fd, event) };
+    let result = unsafe { real::epoll_ctl(epoll, asked, fd, event) };
     if result == 0 && !init::disabled() {
         guarded((), || {
             // SAFETY: the kernel has read the event without a fault, when the operation has one.

@@ -7,7 +7,7 @@ use crate::{adopt, real};
 use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use toe::{Errno, program_memory, sys};
+use toe::{Errno, fd_table, program_memory, sys};
 
 /// A timeout of poll and epoll_wait: negative is none.
 pub fn timeout_ms(timeout: c_int) -> Option<Duration> {
@@ -185,9 +185,15 @@ impl Sets {
                 false
             });
         }
+        let was_ours: Vec<bool> = fds.iter().map(|e| fd_table::get(e.fd).is_some()).collect();
         wait(&mut fds, timeout, mask)?;
-        if fds.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
-            return Err(Errno::EBADF);
+        for (entry, was_ours) in fds.iter_mut().zip(was_ours).filter(|(e, _)| e.revents & libc::POLLNVAL != 0)
+        {
+            if !was_ours {
+                return Err(Errno::EBADF);
+            }
+            // Closed by another thread meanwhile: of Linux it is ready for all that was asked.
+            entry.revents = libc::POLLIN | libc::POLLOUT | libc::POLLPRI;
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { self.answer(&fds) })

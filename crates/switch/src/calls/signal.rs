@@ -1,5 +1,5 @@
 //! sigaction, signal and their relatives: the program's handlers run only while their thread is outside of this library
-//! (`toe::signals`), as they may use its sockets themselves.
+//! (`toe::signals`), as they may use its sockets themselves, and need not return.
 //!
 //! The kernel is given [`on_signal`] for each function that the program installs; which that is stands in a table. What
 //! the program asks for it gets back. Of SIGSEGV and SIGBUS the kernel is given it always: a
@@ -62,14 +62,15 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
         // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 octets on the thread's stack.
         let info = unsafe { &*info.cast::<signals::Info>() };
         if signals::held_back(signal as usize, info) {
-            return;
+            // SAFETY: the kernel's own.
+            return unsafe { signals::end_sleep(context) };
         }
     }
     let handler = core::ptr::with_exposed_provenance::<c_void>((word & !FLAGS) as usize);
     if handler.is_null() {
         return;
     }
-    signals::note_handler();
+    let running = signals::Handler::begin();
     // SAFETY: needed to call what the program has installed: it said itself which of the two forms the function has.
     unsafe {
         if word & WANTS_INFO != 0 {
@@ -79,6 +80,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
             type Plain = unsafe extern "C-unwind" fn(c_int);
             core::mem::transmute::<*const c_void, Plain>(handler)(signal);
         }
+        running.end();
         signals::end_sleep(context);
     }
 }

@@ -17,8 +17,9 @@ use rustix::io::ReadWriteFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
+use toe::signals::let_handlers_run;
 use toe::socket::Socket;
-use toe::wait::sleep;
+use toe::wait::{restarts, sleep};
 use toe::{Errno, sys};
 
 /// Octets moved at a time, as many as a pipe holds by default.
@@ -139,16 +140,13 @@ fn has_readers(pipe: BorrowedFd<'_>) -> Result<bool, Errno> {
 fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
     let timeout = (!wait).then_some(Duration::ZERO);
-    sleep(true, || sys::ppoll(&mut polled, timeout, None)).0.map(|n| n > 0)
+    sleep(None, || sys::ppoll(&mut polled, timeout, None)).0.map(|n| n > 0)
 }
 
 /// Waits until there is something in the pipe, or will never be, or it is time to look again. EINTR: a signal came meanwhile.
 fn wait_for_octets(pipe: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    match sleep(true, || sys::ppoll(&mut polled, None, None)) {
-        (Err(Errno::EINTR), _) if sys::should_restart() => Ok(()),
-        (outcome, _) => outcome.map(|_| ()),
-    }
+    sleep(None, || sys::ppoll(&mut polled, None, None)).0.map(|_| ())
 }
 
 /// Doubles what is in `pipe` into `to`. It waits asleep and not in tee(2): there a thread would run no handler.
@@ -163,6 +161,18 @@ fn double(pipe: BorrowedFd<'_>, to: &sys::Fd, len: usize, flags: c_uint) -> Resu
     }
 }
 
+/// What is in the pipe, up to `len` octets, which stay there.
+fn copy_of(pipe: BorrowedFd<'_>, len: usize, flags: c_uint) -> Result<Vec<u8>, Errno> {
+    let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
+    let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));
+    let mut chunk = vec![0; double(pipe, &writes, len, flags)?];
+    let mut got = 0;
+    while got < chunk.len() {
+        got += rustix::io::read(&reads, &mut chunk[got..]).map_err(toe::errno::from_os)?;
+    }
+    Ok(chunk)
+}
+
 /// Hands what is in the pipe to `put`, and takes out as much as that took.
 fn into(
     pipe: c_int,
@@ -171,16 +181,15 @@ fn into(
     put: impl FnOnce(&[u8]) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     let pipe = sys::borrow(pipe);
-    let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
-    let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));
-    let there = double(pipe, &writes, len.min(CHUNK), flags)?;
-    if there == 0 {
+    let mut chunk = loop {
+        match copy_of(pipe, len.min(CHUNK), flags) {
+            // Its handler may not return, so our own pipe is closed by now.
+            Err(Errno::EINTR) if restarts(false) => let_handlers_run(),
+            copied => break copied?,
+        }
+    };
+    if chunk.is_empty() {
         return Ok(0);
-    }
-    let mut chunk = vec![0; there];
-    let mut got = 0;
-    while got < there {
-        got += rustix::io::read(&reads, &mut chunk[got..]).map_err(toe::errno::from_os)?;
     }
     let sent = put(&chunk)?;
     let mut taken = 0;

@@ -33,7 +33,7 @@ pub fn by(who: usize, name: &str, args: &[i64]) -> Option<Call> {
 }
 
 /// What may be chosen, and how likely it is.
-fn choices<'a>() -> [(usize, Choice<'a>); 25] {
+fn choices<'a>() -> [(usize, Choice<'a>); 26] {
     [
         (9, Chooser::socket),
         (6, Chooser::bind),
@@ -60,6 +60,7 @@ fn choices<'a>() -> [(usize, Choice<'a>); 25] {
         (2, Chooser::process),
         (2, Chooser::pass),
         (1, Chooser::other_descriptor),
+        (2, Chooser::end_listener),
     ]
 }
 
@@ -77,7 +78,7 @@ impl Chooser<'_> {
                 found
             });
             if let Some(mut call) = choice.and_then(|(_, choose)| choose(self)) {
-                if crate::unfixed::shows(&call, self) || crate::known::leaves_out(&call, self) {
+                if crate::known::leaves_out(&call, self) {
                     continue;
                 }
                 call.name_descriptors(|fd| self.known(fd).map(|known| known.made));
@@ -235,6 +236,17 @@ impl Chooser<'_> {
             return None;
         }
         by(self.who, "close", &[fd])
+    }
+
+    /// The ends that a listener can come to, and what keeps it from that.
+    fn end_listener(&mut self) -> Option<Call> {
+        let fd = self.one(Known::listens)?.fd;
+        match self.rng.below(6) {
+            0 => by(self.who, "close", &[fd]),
+            1 | 2 => by(self.who, "shutdown", &[fd, self.rng.below(4) as i64]),
+            3 | 4 => by(self.who, "connect", &[fd, 5, 0]),
+            _ => by(self.who, "dup", &[fd]),
+        }
     }
 
     fn copy(&mut self) -> Option<Call> {

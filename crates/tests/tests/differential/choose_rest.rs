@@ -3,6 +3,8 @@
 use crate::call::Call;
 use crate::choose::{Chooser, by};
 use crate::linux::*;
+use crate::names::LEVELS;
+use crate::other_options;
 use crate::world::Kind;
 
 /// Options with an int for a value.
@@ -37,7 +39,24 @@ const OPTIONS: &[(i64, i64)] = &[
     (77, 1),
 ];
 
+/// Values of any option: good ones, such as are at the bounds of some, and bad ones.
+const NUMBERS: &[i64] =
+    &[0, 1, 1, 2, 3, 5, 64, 100, 127, 128, 255, 256, 1000, 32767, 65535, 65536, 90_000, -1, i32::MAX as i64];
+
 impl Chooser<'_> {
+    /// An option of the whole table of options, of those that the engine answers as Linux does.
+    fn any_option(&mut self) -> (i64, i64) {
+        loop {
+            let (_, level, options) = self.rng.pick(&LEVELS);
+            let option = self.rng.pick(options);
+            // The size of a buffer decides nothing here.
+            let is_size = option.name.contains("BUFFORCE") || option.name == "TCP_WINDOW_CLAMP";
+            if option.compared && !is_size && other_options::why(option.name).is_none() {
+                return (level, option.number);
+            }
+        }
+    }
+
     pub fn fcntl(&mut self) -> Option<Call> {
         let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
         match self.rng.below(10) {
@@ -84,6 +103,10 @@ impl Chooser<'_> {
             5..=7 => by(self.who, "getopt", &[fd, SOL_SOCKET, SO_ERROR, 4]),
             8 => by(self.who, "getopt", &[fd, SOL_SOCKET, SO_REUSEPORT, 4]),
             9 => by(self.who, "getopt", &[fd, IPPROTO_TCP, TCP_MAXSEG, 4]),
+            10..=14 => {
+                let (level, name) = self.any_option();
+                by(self.who, "getopt", &[fd, level, name, room])
+            }
             _ => {
                 let (level, name) = self.rng.pick(OPTIONS);
                 by(self.who, "getopt", &[fd, level, name, room])
@@ -99,7 +122,13 @@ impl Chooser<'_> {
         }
         let length = self.rng.pick(&[4, 4, 4, 4, 4, 8, 1, 0, -1]);
         let number = self.rng.pick(&[0, 1, 1, 2, 5, 100, -1]);
-        match self.rng.below(12) {
+        match self.rng.below(16) {
+            12.. => {
+                let (level, name) = self.any_option();
+                let number = self.rng.pick(NUMBERS);
+                let number = if name == TCP_DEFER_ACCEPT && level == IPPROTO_TCP { 0 } else { number };
+                by(self.who, "setopt", &[fd, level, name, length, number])
+            }
             0 => by(self.who, "setopt", &[fd, SOL_SOCKET, SO_LINGER, 8, number & 1, number]),
             1 => {
                 let name = self.rng.pick(&[SO_RCVTIMEO, SO_SNDTIMEO]);

@@ -3,8 +3,9 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, ECONNRESET, EINVAL, EPIPE, EPOLLET, ESTABLISHED, IPPROTO_TCP, O_APPEND, POLLERR, POLLRDHUP,
-    SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG, TCP_QUICKACK,
+    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, F_SETFL, IPPROTO_TCP, O_APPEND, O_ASYNC,
+    POLLERR, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG,
+    TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -51,6 +52,16 @@ impl Case<'_> {
         let (kernel, engine): (Vec<_>, Vec<_>) = (of(self.kernel, POLLERR), of(self.engine, POLLERR));
         let errors = |answer: &Answer| answer.events().filter(|event| event.1 & POLLERR != 0).count();
         self.shares && kernel == engine && errors(self.engine) > errors(self.kernel)
+    }
+
+    /// The same of poll's.
+    fn has_more_poll_errors(&self) -> bool {
+        let of = |answer: &Answer| -> Vec<i64> {
+            answer.values.iter().map(|(_, value)| value.parse().unwrap_or(0)).collect()
+        };
+        let (kernel, engine) = (of(self.kernel), of(self.engine));
+        let is_told = |(kernel, engine): (&i64, &i64)| engine == kernel || *engine == kernel | POLLERR;
+        self.shares && kernel.len() == engine.len() && kernel.iter().zip(&engine).all(is_told)
     }
 
     pub fn both_succeed(&self) -> bool {
@@ -142,7 +153,15 @@ pub const KNOWN: &[Known] = &[
         explains: |case| {
             let closed = case.before.is_some_and(|before| before.state == CLOSE);
             let told = case.kernel.result >= 0 && [EPIPE, ECONNRESET].contains(&case.engine.errno);
-            case.shares && (closed && told || case.call.is(&["epoll_wait"]) && case.has_more_errors())
+            let written = (case.kernel.errno, case.engine.errno) == (EPIPE, ECONNRESET);
+            let connected =
+                case.call.is(&["connect"]) && (case.kernel.errno, case.engine.result) == (EISCONN, 0);
+            case.shares
+                && (connected
+                    || written
+                    || closed && told
+                    || case.call.is(&["epoll_wait"]) && case.has_more_errors()
+                    || case.call.is(&["poll"]) && case.has_more_poll_errors())
         },
     },
     Known {
@@ -176,6 +195,13 @@ pub const KNOWN: &[Known] = &[
     },
     Known { title: "SO_RCVBUF that is lowered later", explains: |_| false },
     Known { title: "An epoll set that is shared by fork", explains: |_| false },
+    // The calls are not chosen.
+    Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
+    Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },
+    Known { title: "A listener that several processes have, and one ends", explains: |_| false },
+    Known { title: "MSG_EOR", explains: |_| false },
+    Known { title: "aio_read, aio_write and lio_listio of a connection", explains: |_| false },
+    Known { title: "What is told with SIGIO", explains: |_| false },
     Known { title: "Octets unread after a reset", explains: |_| false },
     Known {
         title: "SIOCOUTQ after the connection's end",
@@ -194,26 +220,57 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
     if call.is(&["fork", "pass"]) && chooser.world.has_edges {
         return true;
     }
+    if ends_in_a_set(call, chooser) {
+        return true;
+    }
     let Some(one) = chooser.known(call.number(0)) else { return false };
+    let has_signals = one.seen.flags & O_ASYNC != 0;
+    if call.is(&["pass"]) && (one.listens() || has_signals || chooser.world.registered.contains(&one.object))
+    {
+        return true;
+    }
     let all = &chooser.world.known;
     let elsewhere = |one: Descriptor| all.iter().any(|o| o.object == one.object && o.who != one.who);
-    let still_used = |port: i64| all.iter().any(|other| other.is_connected() && other.seen.own_port == port);
     match call.name.as_str() {
-        "connect" => one.is_connected() && call.number(1) == UNSPECIFIED,
+        "connect" => {
+            let ends = one.is_connected() || one.listens() && elsewhere(one);
+            ends && call.number(1) == UNSPECIFIED
+        }
         "bind" => {
             let names_port = call.number(2) != 0;
             let in_use = |other: &Descriptor| other.is_connected() && PORTS.contains(&other.seen.own_port);
-            one.is_closed() && one.seen.own_port != 0 || names_port && all.iter().any(in_use)
+            let of_kernel = chooser.world.copied.contains(&one.object);
+            one.is_closed() && one.seen.own_port != 0 || names_port && (of_kernel || all.iter().any(in_use))
         }
-        "listen" => one.is_closed() && still_used(one.seen.own_port),
         "epoll_ctl" => {
             let is_edge = call.number(3) & EPOLLET != 0;
             elsewhere(one) || is_edge && chooser.known(call.number(2)).is_some_and(elsewhere)
         }
+        "fcntl" => {
+            let sets = call.number(1) == F_SETFL;
+            sets && elsewhere(one) && (has_signals || call.number(2) & O_ASYNC != 0)
+        }
+        "shutdown" => one.listens() && elsewhere(one),
         "sendfile" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
     }
+}
+
+/// The call closes a descriptor of something that is in an epoll set, and that another process has, too.
+fn ends_in_a_set(call: &Call, chooser: &Chooser<'_>) -> bool {
+    let closed = match call.name.as_str() {
+        "close" => call.number(0)..=call.number(0),
+        "close_range" => call.number(0)..=call.number(1),
+        "dup2" | "dup3" => call.number(1)..=call.number(1),
+        _ => return false,
+    };
+    let world = chooser.world;
+    let ends = |one: Descriptor| {
+        let elsewhere = world.known.iter().any(|o| o.object == one.object && o.who != one.who);
+        elsewhere && world.registered.contains(&one.object)
+    };
+    closed.filter_map(|fd| chooser.known(fd)).any(ends)
 }
 
 /// A descriptor whose connection was reset has octets that Linux would have dropped.

@@ -5,6 +5,7 @@ pub const EAGAIN: i64 = 11;
 pub const EINVAL: i64 = 22;
 pub const EPIPE: i64 = 32;
 pub const ECONNRESET: i64 = 104;
+pub const EISCONN: i64 = 106;
 pub const EALREADY: i64 = 114;
 pub const EINPROGRESS: i64 = 115;
 
@@ -73,6 +74,7 @@ pub const SO_DOMAIN: i64 = 39;
 pub const IPPROTO_IP: i64 = 0;
 pub const IP_TOS: i64 = 1;
 pub const IP_TTL: i64 = 2;
+pub const IP_MINTTL: i64 = 21;
 
 pub const IPPROTO_TCP: i64 = 6;
 pub const TCP_NODELAY: i64 = 1;

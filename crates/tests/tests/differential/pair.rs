@@ -8,6 +8,7 @@ use crate::call::Call;
 use crate::known;
 use crate::linux::{EAGAIN, EALREADY, EINPROGRESS, EINTR, FIONBIO, SO_ERROR, SOL_SOCKET};
 use crate::stack::{Answer, Seen, Stack, WORKERS};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use toe_tests::engine::Engine;
@@ -44,6 +45,8 @@ pub struct Pair {
     pub asked_again: u64,
     /// How long a difference may last here.
     pub patience: Duration,
+    /// The kernel's ports of connections that two workers have, or had.
+    shared: BTreeSet<i64>,
 }
 
 impl Pair {
@@ -56,6 +59,7 @@ impl Pair {
             edges: known::Edges::default(),
             asked_again: 0,
             patience: PATIENCE,
+            shared: BTreeSet::new(),
         }
     }
 
@@ -152,6 +156,7 @@ impl Pair {
             self.kernel.look().map_err(|why| format!("on the kernel: {why}"))?;
             self.engine.look().map_err(|why| format!("on the engine: {why}"))?;
             self.edges.see(&self.kernel.view);
+            self.note_shared();
             let Some(difference) = self.seen_differently() else { return Ok(()) };
             if start.elapsed() > self.patience {
                 return Err(difference);
@@ -163,14 +168,22 @@ impl Pair {
         }
     }
 
+    fn note_shared(&mut self) {
+        let view = &self.kernel.view;
+        let has_another =
+            |who: usize, port: i64| view.iter().any(|((w, _), s)| *w != who && s.own_port == port);
+        let shared = view.iter().filter(|((who, _), seen)| has_another(*who, seen.own_port));
+        let ports: Vec<i64> = shared.map(|(_, seen)| seen.own_port).filter(|port| *port != 0).collect();
+        self.shared.extend(ports);
+    }
+
     fn seen_differently(&self) -> Option<String> {
         let (kernel, engine) = (&self.kernel.view, &self.engine.view);
         for (&(who, fd), k) in kernel {
             let Some(e) = engine.get(&(who, fd)) else {
                 return Some(format!("seen p{who} {fd}: not open on the engine;not open on the engine"));
             };
-            let is_shared =
-                kernel.iter().any(|((other, _), seen)| *other != who && seen.own_port == k.own_port);
+            let is_shared = self.shared.contains(&k.own_port);
             let is_known = self.edges.explain(k, e) || is_shared && known::seen_of_shared(k, e);
             if let Some(what) = field_that_differs(k, e).filter(|_| !is_known) {
                 return Some(format!("seen p{who} {fd}: kernel {k:?}\n    engine {e:?};{what}"));

@@ -2,7 +2,10 @@
 //! something, and none that would block for ever.
 
 use crate::call::{Call, Made};
-use crate::linux::{AF_INET, CLOSE, EPOLLET, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN};
+use crate::linux::{
+    AF_INET, CLOSE, EPOLLET, IP_MINTTL, IPPROTO_IP, IPPROTO_TCP, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN,
+    TCP_MAXSEG,
+};
 use crate::stack::{Answer, Seen, View, WORKERS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,6 +78,8 @@ pub struct World {
     pub kernels: BTreeSet<usize>,
     /// Something is, or once was, registered edge-triggered.
     pub has_edges: bool,
+    /// What has been put into epoll sets.
+    pub registered: BTreeSet<usize>,
     /// All descriptors as they were last seen.
     pub known: Vec<Known>,
 }
@@ -96,10 +101,16 @@ impl World {
             let one = self.made_by(call, old, made);
             self.fds.insert((who, fd), one);
         }
+        if call.is(&["epoll_ctl"]) && answer.result >= 0 {
+            let registered = self.fds.get(&(who, call.number(2))).map(|one| one.object);
+            self.registered.extend(registered);
+        }
         self.has_edges |= call.is(&["epoll_ctl"]) && call.number(3) & EPOLLET != 0;
         let asks_for_kernel =
             call.is(&["shutdown"]) || call.is(&["fcntl"]) && call.number(2) & (O_APPEND | O_ASYNC) != 0;
-        if asks_for_kernel {
+        let in_syn = [(IPPROTO_TCP, TCP_MAXSEG), (IPPROTO_IP, IP_MINTTL)];
+        let by_option = call.is(&["setopt"]) && in_syn.contains(&(call.number(1), call.number(2)));
+        if asks_for_kernel || by_option {
             self.kernels.extend(old.map(|old| old.object));
         }
         match call.name.as_str() {

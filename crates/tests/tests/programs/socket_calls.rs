@@ -69,3 +69,33 @@ fn a_message_tells_what_waits_behind_it_if_asked() {
 fn a_peer_that_does_not_read_is_sent_what_the_buffers_hold() {
     says_the_same("buffers.py", include_str!("buffers.py"), |_| {});
 }
+
+#[test]
+fn a_one_shot_registration_of_a_listener_fires_once() {
+    says_the_same("one_shot.py", include_str!("one_shot.py"), |_| {});
+}
+
+#[test]
+fn who_asks_for_signals_of_a_connection_gets_them() {
+    says_the_same("sigio.py", include_str!("sigio.py"), |_| {});
+}
+
+#[test]
+fn a_listener_of_the_kernels_blocks_as_its_maker_wants() {
+    says_the_same("held.py", include_str!("held.py"), |_| {});
+}
+
+#[test]
+fn what_a_syn_is_to_say_it_says() {
+    says_the_same("in_syn.py", include_str!("in_syn.py"), |_| {});
+}
+
+#[test]
+fn names_are_as_on_linux_at_each_step() {
+    says_the_same("wildcard.py", include_str!("wildcard.py"), |_| {});
+}
+
+#[test]
+fn a_look_at_more_than_there_is_shows_what_there_is() {
+    says_the_same("peek_all.py", include_str!("peek_all.py"), |_| {});
+}

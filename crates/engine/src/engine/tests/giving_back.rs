@@ -1,8 +1,11 @@
 //! Pages that go back to the system by the driver, which takes its time: what is theirs is nobody's until it says so.
 
+use super::sessions::second_session;
 use super::world::{A, B, LAYOUT, World, pattern};
+use crate::Claimed;
 use crate::hostif::users::{Resource, UserIdx};
-use toe_base::{Cred, SessionId};
+use toe_abi::errno::Errno;
+use toe_base::{Cred, QueueSetId, SessionId};
 
 const MIB: usize = 1 << 20;
 
@@ -123,4 +126,36 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     report_all(&mut world, true);
     assert_eq!(charged(&world), before - u64::from(len));
     world.sides[B].engine.audit_users().expect("sound");
+}
+
+#[test]
+fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.sides[B].reads = false;
+    let now = world.now;
+    world.sides[A].send(now, a, b"not read");
+    world.run_ms(10);
+    let child = second_session(&mut world);
+    world.sides[B].memory.gives_back_later = true;
+    let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
+    let large = arena.alloc(4 << 20).expect("room");
+    arena.free(large);
+    let (session, offset, len) = trim(&mut world);
+    assert_eq!(session, child);
+    let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
+    let held: Vec<_> = std::iter::from_fn(|| arena.alloc(4096)).collect();
+    assert!(held.iter().all(|block| block.offset < offset), "the rest is out of reach");
+    let claim = |world: &mut World| {
+        let side = &mut world.sides[B];
+        let anchor = side.conns[b].anchor;
+        side.engine.claim(world.now, child, QueueSetId(0), 9, anchor, &mut side.memory)
+    };
+    assert_eq!(claim(&mut world).err(), Some(Errno::EAGAIN));
+    world.sides[B].memory.going_back.clear();
+    world.sides[B].engine.handle_given_back(child, offset, len, true);
+    assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_))));
+    let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
+    held.into_iter().for_each(|block| arena.free(block));
+    world.sides[B].engine.audit_memory().expect("sound");
 }

@@ -197,7 +197,7 @@ impl Stream {
         stream.told = ConnectTold::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // octets that came before it.
-        stream.write_shut = matches!(info.state, 4 | 5 | 6 | 9 | 11);
+        stream.write_shut = matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11);
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;

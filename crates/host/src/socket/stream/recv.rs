@@ -59,7 +59,7 @@ impl Stream {
         match self.urgent.plan(self.received.read(), self.received.len()) {
             Plan::Free => Ok((usize::MAX, 0)),
             Plan::Before(most) => Ok((most, 0)),
-            Plan::Skip if peek => Ok((usize::MAX, 1)),
+            Plan::Skip if peek => Ok((self.urgent.most_behind(self.received.read(), self.received.len()), 1)),
             Plan::Skip => {
                 let mut octet = [0];
                 let mut slices = [IoSliceMut::new(&mut octet)];
@@ -68,7 +68,7 @@ impl Stream {
                 self.settle_read(io, place, &copied);
                 self.urgent.on_read(self.received.read());
                 self.publish(0);
-                Ok((usize::MAX, 0))
+                self.heed_mark(io, place, peek)
             }
         }
     }
@@ -94,7 +94,7 @@ impl Stream {
 
     /// The engine tells of an urgent octet, `ahead` octets after those that it has brought.
     pub fn on_urgent(&mut self, ahead: u32) {
-        self.urgent.announce(self.received.total() + u64::from(ahead));
+        self.urgent.announce(self.received.total() + u64::from(ahead), self.received.read());
         self.publish(PRI);
     }
 
@@ -102,7 +102,7 @@ impl Stream {
     pub fn on_direct_urgent(&mut self) {
         let held = self.direct.as_ref().map_or(0, |direct| direct.octets_ahead(self.engine_arrived));
         if let Some(at) = (self.received.total() + held).checked_sub(1) {
-            self.urgent.announce(at);
+            self.urgent.announce(at, self.received.read());
             self.publish(PRI | IN);
         }
     }

@@ -1,0 +1,36 @@
+//! How long the engine's thread runs at a stretch where others want its core. Called by `main`, once.
+
+use crate::sys;
+
+/// The shortest slice that Linux gives (from 6.12 on; older kernels take no notice).
+const SLICE_NS: u64 = 100_000;
+
+/// Asks for short slices. It takes no time from anybody: the thread has its share as before, in smaller pieces. But one with
+/// short slices that wakes comes before one that is in the middle of a long one (EEVDF's PREEMPT_SHORT), and the programs that
+/// wait for the engine wait only for what it does and not for the slices of strangers. A thread to which somebody has given another
+/// policy keeps what it has.
+pub fn ask_for_short_ones() {
+    let Some(mut attr) = sys::scheduling() else { return };
+    if attr.sched_policy == nix::libc::SCHED_OTHER as u32 {
+        attr.sched_runtime = SLICE_NS;
+        // A kernel that refuses leaves it as it was.
+        let _ = sys::set_scheduling(&attr);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_share_stays_as_it_is() {
+        std::thread::spawn(|| {
+            let before = sys::scheduling().expect("Linux says");
+            ask_for_short_ones();
+            let after = sys::scheduling().expect("Linux says");
+            assert_eq!((before.sched_policy, before.sched_nice), (after.sched_policy, after.sched_nice));
+        })
+        .join()
+        .expect("the thread");
+    }
+}
