@@ -2,6 +2,8 @@
 //! knows. A handler that finds that it has interrupted it before the call was made moves the thread to its end, as if the
 //! call had been interrupted. Between look and call nothing can be lost then, wherever the signal comes.
 //!
+//! Likewise the call in which the handlers of what was kept run: a thread that ends in one of them is unwound through it.
+//!
 //! Used by [`crate::signals`] alone.
 
 use std::ffi::{c_long, c_void};
@@ -37,6 +39,24 @@ std::arch::global_asm!(
     "ret",
     ".cfi_endproc",
     ".size toe_sleep, . - toe_sleep",
+    ".hidden toe_let_in",
+    ".globl toe_let_in",
+    ".type toe_let_in, @function",
+    // toe_let_in(number, args)
+    "toe_let_in:",
+    ".cfi_startproc",
+    "mov rax, rdi",
+    "mov rcx, rsi",
+    "mov rdi, [rcx]",
+    "mov rsi, [rcx + 8]",
+    "mov rdx, [rcx + 16]",
+    "mov r10, [rcx + 24]",
+    "mov r8, [rcx + 32]",
+    "mov r9, [rcx + 40]",
+    "syscall",
+    "ret",
+    ".cfi_endproc",
+    ".size toe_let_in, . - toe_let_in",
     ".popsection",
 );
 
@@ -65,8 +85,26 @@ std::arch::global_asm!(
     "ret",
     ".cfi_endproc",
     ".size toe_sleep, . - toe_sleep",
+    ".hidden toe_let_in",
+    ".globl toe_let_in",
+    ".type toe_let_in, @function",
+    "toe_let_in:",
+    ".cfi_startproc",
+    "mov x8, x0",
+    "mov x10, x1",
+    "ldp x0, x1, [x10]",
+    "ldp x2, x3, [x10, #16]",
+    "ldp x4, x5, [x10, #32]",
+    "svc 0",
+    "ret",
+    ".cfi_endproc",
+    ".size toe_let_in, . - toe_let_in",
     ".popsection",
 );
+
+unsafe extern "C-unwind" {
+    fn toe_let_in(number: c_long, args: *const usize) -> isize;
+}
 
 unsafe extern "C" {
     fn toe_sleep(flag: *const u32, number: c_long, args: *const usize) -> isize;
@@ -83,6 +121,17 @@ pub unsafe fn call(flag: *const u32, number: c_long, args: &[usize; 6]) -> isize
     // SAFETY: needed because the code is assembly. It reads the flag and the six arguments and makes the call, for whose
     // arguments the caller vouches.
     unsafe { toe_sleep(flag, number, args.as_ptr()) }
+}
+
+/// Makes a system call in which handlers run that may end their thread (pthread_exit(3)). The C library unwinds the stack then, and
+/// a frame of Rust's that was interrupted anywhere but in a call would end the process; this is such a call, and the
+/// routine's frame has nothing to clean up.
+///
+/// # Safety
+/// As the call asks of its arguments.
+pub unsafe fn let_in(number: c_long, args: &[usize; 6]) -> isize {
+    // SAFETY: as above.
+    unsafe { toe_let_in(number, args.as_ptr()) }
 }
 
 /// Called by a signal's handler: if it has interrupted [`call`] before the system call was made, that ends.

@@ -285,11 +285,28 @@ pub fn queue_signal(signal: usize, info: &crate::signals::Info) {
     let _ = syscall(libc::SYS_rt_tgsigqueueinfo, [pid() as usize, thread as usize, signal, at, 0, 0]);
 }
 
-/// Runs the handlers of what waits for the calling thread and `mask` lets in.
+/// Runs the handlers of what waits for the calling thread and `mask` lets in. They may end the thread.
 pub fn let_signals_in(mask: u64) {
     let time = timespec(Duration::ZERO);
     let (time, mask) = (std::ptr::from_ref(&time) as usize, std::ptr::from_ref(&mask) as usize);
-    let _ = syscall(libc::SYS_ppoll, [0, 0, time, mask, SIGSET_LEN, 0]);
+    // SAFETY: two locals.
+    let _ = unsafe { crate::sleep::let_in(libc::SYS_ppoll, &[0, 0, time, mask, SIGSET_LEN, 0]) };
+}
+
+/// Blocks all signals of the calling thread; those that were before.
+pub fn block_signals() -> u64 {
+    let (all, mut before) = (!0u64, 0u64);
+    let (all, at) = (std::ptr::from_ref(&all) as usize, std::ptr::from_mut(&mut before) as usize);
+    let _ = syscall(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, all, at, SIGSET_LEN, 0, 0]);
+    before
+}
+
+/// Blocks these signals of the calling thread, and no others. The handlers of what waits run, and may end the thread.
+pub fn set_signal_mask(mask: u64) {
+    let at = std::ptr::from_ref(&mask) as usize;
+    let args = [libc::SIG_SETMASK as usize, at, 0, SIGSET_LEN, 0, 0];
+    // SAFETY: a local.
+    let _ = unsafe { crate::sleep::let_in(libc::SYS_rt_sigprocmask, &args) };
 }
 
 /// The kernel's part of a signal mask.
@@ -303,17 +320,16 @@ pub fn signal_thread(thread: i32, signal: usize) {
     let _ = syscall(libc::SYS_tgkill, [pid() as usize, thread as usize, signal, 0, 0, 0]);
 }
 
-/// Whether an interrupted call that Linux restarts under SA_RESTART should go on waiting.
+/// Whether an interrupted call that Linux restarts under SA_RESTART should go on waiting, when nobody was told which signal it
+/// was ([`crate::signals::all_restart`]).
 ///
 /// The kernel restarts `recv`, `send`, `accept` and `connect` after a handler that was installed with SA_RESTART; a
-/// parked wait here is a `ppoll`, which is never restarted and does not tell which signal it was. `came` has a bit for each
-/// that is known to have come: their handlers count. When none is known it goes on only when *every* handler of the process
+/// parked wait here is a `ppoll`, which is never restarted. It goes on only when *every* handler of the process
 /// has SA_RESTART. With one that has not, the call returns EINTR, which programs that install such handlers expect.
-pub fn should_restart(came: u64) -> bool {
+pub fn should_restart() -> bool {
     // Not asked: the faults (7, 8, 11, 4), which do not interrupt a wait, and the C library's own 32 and 33.
-    let askable = (1..=64usize).filter(|signal| ![4, 7, 8, 11, 32, 33].contains(signal));
-    let askable = askable.filter(|signal| came == 0 || came & 1 << (signal - 1) != 0);
-    askable.into_iter().all(|signal| {
+    let mut askable = (1..=64usize).filter(|signal| ![4, 7, 8, 11, 32, 33].contains(signal));
+    askable.all(|signal| {
         let mut action = [0u64; 4];
         let at = action.as_mut_ptr() as usize;
         // The kernel's own layout: handler, flags, restorer, mask. Numbers that cannot be asked about have none.

@@ -11,6 +11,7 @@
 //! Used by the socket operations through [`block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
 
 use crate::attach::is_hangup;
+use crate::errno::ERESTART;
 use crate::lock::Lock;
 use crate::looking::Looking;
 use crate::queue::QueueSet;
@@ -382,6 +383,8 @@ pub struct BlockOn<'a> {
     /// The program's descriptor is a listener's twin, which ends a sleep when it is readable: then this is set.
     pub twin_ready: Option<&'a Cell<bool>>,
     pub on_signal: OnSignal,
+    /// Octets that the call has moved: with any, Linux does not restart it.
+    pub moved: Option<&'a Cell<usize>>,
 }
 
 /// What a signal does to a wait.
@@ -389,8 +392,8 @@ pub struct BlockOn<'a> {
 pub enum OnSignal {
     /// Its handler runs when the call is over; the caller may wait on. No point at which the thread may be cancelled.
     Defer,
-    /// Its handler runs. If all handlers have SA_RESTART, and there is no time limit, Linux restarts the call, and the wait
-    /// begins anew; else EINTR.
+    /// Its handler runs. If all of them have SA_RESTART, and there is no time limit, Linux restarts the call: ERESTART, or, where
+    /// no switch layer stands around it, the wait begins anew; else EINTR.
     Restart,
     /// EINTR. Whether to restart, and when the handler may run, is for the caller to see ([`restarts`]).
     Tell,
@@ -398,7 +401,7 @@ pub enum OnSignal {
 
 /// Whether a wait that a signal has ended is to be begun anew.
 pub fn restarts(has_time_limit: bool) -> bool {
-    !has_time_limit && sys::should_restart(signals::that_came())
+    !has_time_limit && signals::all_restart().unwrap_or_else(sys::should_restart)
 }
 
 /// Tries until there is an outcome. `attempt` drains by itself; `None` means nothing yet.
@@ -420,10 +423,14 @@ pub fn block_on<T>(
         on.socket.remove_waiter(&me);
         drop(me);
         let is_interrupted = on.on_signal == OnSignal::Restart && matches!(outcome, Err(Errno::EINTR));
-        if !is_interrupted || !restarts(on.deadline.is_some()) {
+        let has_moved = on.moved.is_some_and(|moved| moved.get() > 0);
+        if !is_interrupted || has_moved || !restarts(on.deadline.is_some()) {
             return outcome;
         }
-        // It may not return, so nothing of this wait is left. In Linux, too, the call finds its descriptor anew then.
+        if signals::is_in_a_call() {
+            // The handler may not return, and the call finds its descriptor anew: all of it begins again.
+            return Err(ERESTART);
+        }
         signals::let_handlers_run();
         if on.socket.generation() != generation {
             return Err(Errno::EBADF);

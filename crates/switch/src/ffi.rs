@@ -6,6 +6,7 @@ use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t, ssize_t};
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 use toe::Errno;
+use toe::errno::ERESTART;
 use toe::program_memory::{self, check};
 use toe::signals::Inside;
 use toe_base::{Addr, Endpoint};
@@ -36,6 +37,18 @@ pub fn guarded_in<T>(_inside: Inside, failed: T, call: impl FnOnce() -> T) -> T 
         Err(_) => {
             set_errno(libc::EIO);
             failed
+        }
+    }
+}
+
+/// Makes a call, and makes it anew, from its beginning, when a signal has ended it whose handler has SA_RESTART (ERESTART): as in
+/// Linux, the handler has run by then with nothing of the call on the stack, and the descriptor may be another's.
+#[inline]
+pub fn restarted<T: Copy + PartialEq + From<i8>>(mut call: impl FnMut() -> T) -> T {
+    loop {
+        let result = call();
+        if result != T::from(-1) || last_errno() != ERESTART {
+            return result;
         }
     }
 }

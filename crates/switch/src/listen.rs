@@ -17,9 +17,10 @@ use crate::{calls, fork, real};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
+use toe::errno::ERESTART;
 use toe::socket::{AcceptError, AcceptHow, Accepted, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, Errno, epoll, fd_table, signals, sys, wait};
+use toe::{Anchor, Errno, epoll, fd_table, sys, wait};
 use toe_base::{Addr, Endpoint};
 
 /// Whether an engine has an address that the kernel has not.
@@ -270,12 +271,7 @@ pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, f
         let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
         let (waited, is_interrupted) = wait::sleep(None, || sys::ppoll(&mut twin, left, None));
         if is_interrupted || waited == Err(Errno::EINTR) {
-            if !wait::restarts(end.is_some()) {
-                return fail(Errno::EINTR);
-            }
-            // Nothing is held here that a handler which does not return would leave.
-            signals::let_handlers_run();
-            continue;
+            return fail(if wait::restarts(end.is_some()) { ERESTART } else { Errno::EINTR });
         }
         match waited {
             Ok(0) => return fail(Errno::EAGAIN),

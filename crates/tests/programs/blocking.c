@@ -22,6 +22,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -743,20 +744,171 @@ static void let_in_by_the_calls_mask(void)
 	}
 }
 
-enum { MANY = 200 };
-
-static void on_many(int number)
+/* A handler that is to be called once ends the call as any other does. */
+static void ended_by_a_handler_that_is_forgotten(void)
 {
-	static int handled_so_far;
-	(void)number;
-	if (++handled_so_far == MANY)
-		MUST(write(writes_to, "x", 1) == 1);
+	int ends[2];
+	struct call call;
+	join(ends);
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+	sigaction(SIGUSR2, &action, NULL);
+	sem_init(&handled, 0, 0);
+	pthread_t thread = begin(&call, ends[0], READ);
+	pthread_kill(thread, SIGUSR2);
+	sem_wait(&handled);
+	pthread_join(thread, NULL);
+	errno = call.error;
+	MUST(call.result == -1 && errno == EINTR);
+	MUST(sigaction(SIGUSR2, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+	part(ends);
 }
 
-/* Real-time signals are counted, also those that come all at once: of a process that was stopped. */
-static void many_at_once(void)
+enum { SEND, SENDFILE, WAITALL, PEEK_ALL, MOVES };
+
+static void *move(void *of)
 {
-	struct sigaction action = {.sa_handler = on_many, .sa_flags = SA_RESTART};
+	struct call *call = of;
+	int file = memfd_create("much", 0);
+	static char much[64 << 20];
+	MUST(ftruncate(file, sizeof much) == 0);
+	call->thread = gettid();
+	if (call->kind == SEND)
+		call->result = send(call->fd, much, sizeof much, 0);
+	else if (call->kind == SENDFILE)
+		call->result = sendfile(call->fd, file, NULL, sizeof much);
+	else
+		call->result = recv(call->fd, much, 8, MSG_WAITALL | (call->kind == PEEK_ALL ? MSG_PEEK : 0));
+	call->error = errno;
+	close(file);
+	return NULL;
+}
+
+/* Linux restarts only what has moved nothing, SA_RESTART or not. */
+static void not_restarted_when_octets_were_moved(void)
+{
+	for (int kind = SEND; kind < MOVES; kind++) {
+		int ends[2];
+		pthread_t thread;
+		join(ends);
+		struct call call = {.fd = ends[0], .kind = kind};
+		struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+		sigaction(SIGUSR2, &action, NULL);
+		sem_init(&handled, 0, 0);
+		MUST(write(ends[1], "abc", 3) == 3);
+		MUST(pthread_create(&thread, NULL, move, &call) == 0);
+		while (!call.thread)
+			usleep(100);
+		until_asleep(call.thread);
+		pthread_kill(thread, SIGUSR2);
+		sem_wait(&handled);
+		pthread_join(thread, NULL);
+		errno = call.error;
+		if (kind == SEND || kind == SENDFILE)
+			MUST(call.result > 0 && call.result < 64 << 20);
+		else
+			MUST(call.result == 3);
+		part(ends);
+	}
+}
+
+static void on_exit_of_thread(int number)
+{
+	(void)number;
+	pthread_exit((void *)7);
+}
+
+/* A handler may end its thread, in the middle of the call. */
+static void ended_in_a_handler(void)
+{
+	for (int flags = 0; flags <= SA_RESTART; flags += SA_RESTART) {
+		for (int kind = READ; kind < KINDS; kind++) {
+			int ends[2];
+			struct call call;
+			void *left;
+			join(ends);
+			struct sigaction action = {.sa_handler = on_exit_of_thread, .sa_flags = flags};
+			sigaction(SIGUSR2, &action, NULL);
+			pthread_t thread = begin(&call, kind == ACCEPT ? listener : ends[0], kind);
+			pthread_kill(thread, SIGUSR2);
+			MUST(pthread_join(thread, &left) == 0);
+			MUST(left == (void *)7 && call.cleaned);
+			if (kind == READ) {
+				thread = begin(&call, ends[0], READ);
+				MUST(write(ends[1], "x", 1) == 1);
+				pthread_join(thread, NULL);
+				MUST(call.result == 1);
+			}
+			part(ends);
+		}
+	}
+}
+
+static int put_over[2];
+
+static void on_dup(int number)
+{
+	(void)number;
+	MUST(dup2(put_over[0], put_over[1]) == put_over[1]);
+}
+
+/* The call finds its descriptor anew. */
+static void restarted_at_another_connection(void)
+{
+	int ends[2], others[2];
+	struct call call;
+	join(ends);
+	join(others);
+	struct sigaction action = {.sa_handler = on_dup, .sa_flags = SA_RESTART};
+	sigaction(SIGUSR2, &action, NULL);
+	put_over[0] = others[0];
+	put_over[1] = ends[0];
+	MUST(write(others[1], "another", 7) == 7);
+	pthread_t thread = begin(&call, ends[0], READ);
+	pthread_kill(thread, SIGUSR2);
+	pthread_join(thread, NULL);
+	errno = call.error;
+	MUST(call.result == 7);
+	MUST(read(ends[1], big, 1) == 0);
+	part(ends);
+	part(others);
+}
+
+enum { MANY = 200 };
+
+static int counted, in_order;
+static enum { RETURN, JUMP, FORK } then;
+
+static void on_many(int number, siginfo_t *info, void *context)
+{
+	(void)number;
+	(void)context;
+	in_order += info->si_value.sival_int == counted;
+	if (++counted == MANY)
+		MUST(write(writes_to, "x", 1) == 1);
+	if (then == JUMP)
+		siglongjmp(before, 1);
+	if (then == FORK && counted == 1) {
+		int status;
+		pid_t child = fork();
+		if (child == 0) {
+			sigset_t set;
+			/* What waited was the parent's, and nothing is blocked but what this handler blocks. */
+			MUST(sigpending(&set) == 0 && !sigismember(&set, number));
+			sigprocmask(SIG_SETMASK, NULL, &set);
+			MUST(sigismember(&set, number));
+			sigemptyset(&set);
+			sigprocmask(SIG_SETMASK, &set, NULL);
+			(void)!read(-1, big, 1);
+			_exit(counted != 1);
+		}
+		MUST(waitpid(child, &status, 0) == child && status == 0);
+	}
+}
+
+/* Real-time signals are counted and keep their order, also those that come all at once: of a process that was stopped. */
+static void many_at(int flags)
+{
+	struct sigaction action = {.sa_sigaction = on_many, .sa_flags = flags | SA_SIGINFO};
 	int ready[2], status;
 	MUST(pipe(ready) == 0);
 	pid_t child = fork();
@@ -765,18 +917,34 @@ static void many_at_once(void)
 		alarm(20);
 		join(ends);
 		writes_to = ends[1];
-		sigaction(SIGRTMIN, &action, NULL);
+		counted = in_order = 0;
+		sigaction(SIGRTMIN + 1, &action, NULL);
 		MUST(write(ready[1], "x", 1) == 1);
-		_exit(read(ends[0], big, 1) != 1);
+		sigsetjmp(before, 1);
+		ssize_t n;
+		do
+			n = read(ends[0], big, 1);
+		while (n < 0 && errno == EINTR);
+		MUST(n == 1);
+		MUST(in_order == MANY);
+		_exit(0);
 	}
 	MUST(read(ready[0], big, 1) == 1);
 	until_asleep(child);
 	MUST(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
 	for (int n = 0; n < MANY; n++)
-		MUST(kill(child, SIGRTMIN) == 0);
+		MUST(sigqueue(child, SIGRTMIN + 1, (union sigval){.sival_int = n}) == 0);
 	MUST(kill(child, SIGCONT) == 0);
 	MUST(waitpid(child, &status, 0) == child && status == 0);
 	part(ready);
+}
+
+static void many_at_once(void)
+{
+	for (then = RETURN; then <= FORK; then++) {
+		many_at(0);
+		many_at(SA_RESTART);
+	}
 }
 
 static void thrown_away(void)
@@ -922,6 +1090,10 @@ int main(int count, char **words)
 	    {"jumped", jumped_out_of_calls},
 	    {"handlers", handlers_before_the_call_returns},
 	    {"restarted", restarted_beside_a_handler_that_does_not},
+	    {"forgotten", ended_by_a_handler_that_is_forgotten},
+	    {"moved", not_restarted_when_octets_were_moved},
+	    {"ended", ended_in_a_handler},
+	    {"another", restarted_at_another_connection},
 	    {"many", many_at_once},
 	    {"masks", let_in_by_the_calls_mask},
 	    {"splice", a_handler_in_splice},

@@ -183,6 +183,7 @@ impl Socket {
                 too_late: Errno::ENETDOWN,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
+                moved: None,
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -235,6 +236,7 @@ impl Socket {
             too_late: Errno::EINPROGRESS,
             twin_ready: None,
             on_signal,
+            moved: None,
         };
         block_on(on, &mut attempt)
     }

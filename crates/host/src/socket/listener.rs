@@ -380,6 +380,7 @@ impl Socket {
                 too_late: Errno::EAGAIN,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
+                moved: None,
             };
             let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
@@ -407,6 +408,7 @@ impl Socket {
             too_late: Errno::EAGAIN,
             twin_ready: how.with_twin.then_some(&seen),
             on_signal: OnSignal::Restart,
+            moved: None,
         };
         let outcome = block_on(on, &mut || {
             if let Found::Stream((at, place)) = self.look_for_one(turn, how.with_twin)? {

@@ -1,11 +1,13 @@
 //! Moving data: `recv`, `send`, `shutdown` and everything that is one of them under another name.
 
+use crate::errno::ERESTART;
 use crate::socket::arrivals::Closed;
 use crate::socket::slices::{Gather, Scatter};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
 use crate::wait::{BlockOn, OnSignal, block_on};
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
@@ -48,13 +50,14 @@ pub enum Shutdown {
 }
 
 impl Socket {
-    fn block<'a>(&'static self, timeout: Option<Duration>) -> BlockOn<'a> {
+    fn block<'a>(&'static self, timeout: Option<Duration>, moved: Option<&'a Cell<usize>>) -> BlockOn<'a> {
         BlockOn {
             socket: self,
             deadline: timeout.map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
             twin_ready: None,
             on_signal: OnSignal::Restart,
+            moved,
         }
     }
 
@@ -74,7 +77,7 @@ impl Socket {
         // Of no octets it waits as of one: what counts is whether there is something.
         let is_empty = into.left() == 0;
         let all = into.left().max(1);
-        let mut got = 0;
+        let got = Cell::new(0);
         let nonblocking = self.nonblocking();
         let mut attempt = || {
             let room = into.left();
@@ -94,15 +97,15 @@ impl Socket {
             let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
             match step {
                 Ok(Attempt::Done(n)) => {
-                    got += n;
-                    Ok((n == 0 || flags.peek || got >= at_least).then_some(()))
+                    got.set(got.get() + n);
+                    Ok((n == 0 || flags.peek || got.get() >= at_least).then_some(()))
                 }
                 Ok(Attempt::Wait) => {
                     self.look_at_engine();
                     Ok(None)
                 }
                 // Linux: what was copied comes first, the error with the next call. It was taken, so it is put back.
-                Err(errno) if got > 0 => {
+                Err(errno) if got.get() > 0 => {
                     self.peek_stream(|stream| stream.put_error(errno));
                     Ok(Some(()))
                 }
@@ -112,17 +115,17 @@ impl Socket {
         let outcome = if flags.dont_wait || nonblocking {
             self.at_once(&mut attempt)
         } else {
-            match block_on(self.block(self.receive_timeout()), &mut attempt) {
+            match block_on(self.block(self.receive_timeout(), Some(&got)), &mut attempt) {
                 // Whatever ends the wait, Linux then finds that there is nothing to do.
-                Err(Errno::EINTR | Errno::EAGAIN) if is_empty => Ok(()),
+                Err(Errno::EINTR | ERESTART | Errno::EAGAIN) if is_empty => Ok(()),
                 outcome => outcome,
             }
         };
         match outcome {
-            Ok(()) => Ok(got),
-            Err(_) if got > 0 => Ok(got),
+            Ok(()) => Ok(got.get()),
+            Err(_) if got.get() > 0 => Ok(got.get()),
             // A look that waited for all of it in vain shows what is there.
-            Err(errno @ (Errno::EINTR | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
+            Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
                 let look = self.with_stream(|io, stream, place| stream.recv(io, place, &mut into, 1, true));
                 match look {
                     Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
@@ -210,10 +213,10 @@ impl Socket {
         self.settle()?;
         let mut from = Gather::new(from);
         let all = from.left();
-        let mut sent = 0;
+        let sent = Cell::new(0);
         let mut attempt = || {
             let has = stream::Stream::sends_directly;
-            let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent > 0) {
+            let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent.get() > 0) {
                 Ok(true) => stream.send(io, &mut from, flags.more, flags.urgent),
                 // Something went out before: the error is for the next call.
                 Ok(false) => Ok(Attempt::Done(0)),
@@ -221,8 +224,8 @@ impl Socket {
             });
             match step.ok_or(Errno::EPIPE)?? {
                 Attempt::Done(n) => {
-                    sent += n;
-                    Ok((n == 0 || sent == all).then_some(()))
+                    sent.set(sent.get() + n);
+                    Ok((n == 0 || sent.get() == all).then_some(()))
                 }
                 Attempt::Wait => {
                     self.look_at_engine();
@@ -233,11 +236,11 @@ impl Socket {
         let outcome = if flags.dont_wait || self.nonblocking() {
             self.at_once(&mut attempt)
         } else {
-            block_on(self.block(self.send_timeout()), &mut attempt)
+            block_on(self.block(self.send_timeout(), Some(&sent)), &mut attempt)
         };
         match outcome {
-            Ok(()) => Ok(sent),
-            Err(_) if sent > 0 => Ok(sent),
+            Ok(()) => Ok(sent.get()),
+            Err(_) if sent.get() > 0 => Ok(sent.get()),
             Err(errno) => Err(errno),
         }
     }
@@ -333,7 +336,7 @@ impl Socket {
         };
         let done = || self.with_stream(look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
-        let on = BlockOn { on_signal: OnSignal::Defer, ..self.block(Some(time)) };
+        let on = BlockOn { on_signal: OnSignal::Defer, ..self.block(Some(time), None) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

@@ -4,7 +4,9 @@ use super::cancel::point;
 use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
-use crate::ffi::{errno, fail, family, guarded, last_errno, read_endpoint, read_inet, status, write_inet};
+use crate::ffi::{
+    errno, fail, family, guarded, last_errno, read_endpoint, read_inet, restarted, status, write_inet,
+};
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
@@ -121,29 +123,33 @@ unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_
 /// As connect(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    let failed = Verdict::Done(-1);
-    let verdict = match fd_table::get(fd) {
-        None if !socket_state::get(fd).has(State::TWIN) => match socket_state::get(fd).has(State::SUBJECT) {
+    restarted(|| {
+        let failed = Verdict::Done(-1);
+        let verdict = match fd_table::get(fd) {
+            None if !socket_state::get(fd).has(State::TWIN) => {
+                match socket_state::get(fd).has(State::SUBJECT) {
+                    // SAFETY: the program's arguments, handed on.
+                    true => guarded(failed, || unsafe { connect::of_kernel(fd, addr, len) }),
+                    false => Verdict::Pass,
+                }
+            }
             // SAFETY: the program's arguments, handed on.
-            true => guarded(failed, || unsafe { connect::of_kernel(fd, addr, len) }),
-            false => Verdict::Pass,
-        },
-        // SAFETY: the program's arguments, handed on.
-        None => point(failed, || unsafe { connect::undecided(fd, addr, len) }),
-        // SAFETY: as above.
-        Some(socket) => point(failed, || unsafe { connect::again(fd, socket, addr, len) }),
-    };
-    match verdict {
-        Verdict::Done(result) => result,
-        // SAFETY: as above.
-        Verdict::Pass => unsafe { real::connect(fd, addr, len) },
-        Verdict::Kernel(why) => {
+            None => point(failed, || unsafe { connect::undecided(fd, addr, len) }),
             // SAFETY: as above.
-            let result = unsafe { real::connect(fd, addr, len) };
-            guarded((), || connect::kernel_answered(fd, result, why));
-            result
+            Some(socket) => point(failed, || unsafe { connect::again(fd, socket, addr, len) }),
+        };
+        match verdict {
+            Verdict::Done(result) => result,
+            // SAFETY: as above.
+            Verdict::Pass => unsafe { real::connect(fd, addr, len) },
+            Verdict::Kernel(why) => {
+                // SAFETY: as above.
+                let result = unsafe { real::connect(fd, addr, len) };
+                guarded((), || connect::kernel_answered(fd, result, why));
+                result
+            }
         }
-    }
+    })
 }
 
 /// # Safety
@@ -221,25 +227,27 @@ pub unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    adopt::on_use(fd);
-    if let Some(socket) = listener(fd) {
+    restarted(|| {
+        adopt::on_use(fd);
+        if let Some(socket) = listener(fd) {
+            // SAFETY: the program's arguments, handed on.
+            return point(-1, || unsafe { listening::accept(fd, socket, addr, len, flags) });
+        }
+        if stream(fd).is_some() {
+            return fail(Errno::EINVAL);
+        }
         // SAFETY: the program's arguments, handed on.
-        return point(-1, || unsafe { listening::accept(fd, socket, addr, len, flags) });
-    }
-    if stream(fd).is_some() {
-        return fail(Errno::EINVAL);
-    }
-    // SAFETY: the program's arguments, handed on.
-    let new = unsafe { real::accept4(fd, addr, len, flags) };
-    if new < 0 && last_errno() == Errno::EAGAIN && is_to_wait(fd) {
-        // SAFETY: as above.
-        return point(-1, || unsafe { listening::accept_held(fd, addr, len, flags) });
-    }
-    if new >= 0 {
-        is_new(new);
-        guarded((), || why::copy(fd, new));
-    }
-    new
+        let new = unsafe { real::accept4(fd, addr, len, flags) };
+        if new < 0 && last_errno() == Errno::EAGAIN && is_to_wait(fd) {
+            // SAFETY: as above.
+            return point(-1, || unsafe { listening::accept_held(fd, addr, len, flags) });
+        }
+        if new >= 0 {
+            is_new(new);
+            guarded((), || why::copy(fd, new));
+        }
+        new
+    })
 }
 
 /// The kernel has said EAGAIN of a listener; whether that is not what the program wants. errno stays as it is.

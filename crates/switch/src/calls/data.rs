@@ -1,16 +1,18 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::cancel::point;
+use super::control::put_unread;
 use super::{fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
-use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, slice, slice_mut};
+use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
 use crate::why::{self, Decided, Reason};
 use crate::{adopt, real, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
+use toe::errno::ERESTART;
 use toe::program_memory::{self, check};
-use toe::socket::{RecvFlags, SendFlags, Socket, TCP_INQ};
+use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::{Errno, fd_table, sys};
 
 fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
@@ -113,60 +115,68 @@ unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t,
 /// As read(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
-    match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe {
-            match real::read(fd, buf, len) {
-                ..0 if came_meanwhile(fd) => read(fd, buf, len),
-                got => got,
-            }
-        },
-        // A read of nothing is answered at once.
-        Some(_) if len == 0 => 0,
-        // SAFETY: as above.
-        Some(socket) => unsafe { receive_one(socket, buf, len, 0) },
-    }
+    restarted(|| {
+        match stream(fd) {
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe {
+                match real::read(fd, buf, len) {
+                    ..0 if came_meanwhile(fd) => read(fd, buf, len),
+                    got => got,
+                }
+            },
+            // A read of nothing is answered at once.
+            Some(_) if len == 0 => 0,
+            // SAFETY: as above.
+            Some(socket) => unsafe { receive_one(socket, buf, len, 0) },
+        }
+    })
 }
 
 /// # Safety
 /// As write(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
-    match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::write(fd, buf, len) },
-        // SAFETY: as above.
-        Some(socket) => unsafe { transmit_one(socket, buf, len, 0) },
-    }
+    restarted(|| {
+        match stream(fd) {
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe { real::write(fd, buf, len) },
+            // SAFETY: as above.
+            Some(socket) => unsafe { transmit_one(socket, buf, len, 0) },
+        }
+    })
 }
 
 /// # Safety
 /// As recv(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe {
-            match real::recv(fd, buf, len, flags) {
-                ..0 if came_meanwhile(fd) => recv(fd, buf, len, flags),
-                got => got,
-            }
-        },
-        // SAFETY: as above.
-        Some(socket) => unsafe { receive_one(socket, buf, len, flags) },
-    }
+    restarted(|| {
+        match stream(fd) {
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe {
+                match real::recv(fd, buf, len, flags) {
+                    ..0 if came_meanwhile(fd) => recv(fd, buf, len, flags),
+                    got => got,
+                }
+            },
+            // SAFETY: as above.
+            Some(socket) => unsafe { receive_one(socket, buf, len, flags) },
+        }
+    })
 }
 
 /// # Safety
 /// As send(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::send(fd, buf, len, flags) },
-        // SAFETY: as above.
-        Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
-    }
+    restarted(|| {
+        match stream(fd) {
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe { real::send(fd, buf, len, flags) },
+            // SAFETY: as above.
+            Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
+        }
+    })
 }
 
 /// TCP gives no address; as Linux does, its length is set to 0.
@@ -182,24 +192,26 @@ pub unsafe extern "C-unwind" fn recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> ssize_t {
-    let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on.
-        return unsafe {
-            match real::recvfrom(fd, buf, len, flags, addr, addr_len) {
-                ..0 if came_meanwhile(fd) => recvfrom(fd, buf, len, flags, addr, addr_len),
-                got => got,
-            }
+    restarted(|| {
+        let Some(socket) = stream(fd) else {
+            // SAFETY: the program's arguments, handed on.
+            return unsafe {
+                match real::recvfrom(fd, buf, len, flags, addr, addr_len) {
+                    ..0 if came_meanwhile(fd) => recvfrom(fd, buf, len, flags, addr, addr_len),
+                    got => got,
+                }
+            };
         };
-    };
-    // SAFETY: as above.
-    let result = unsafe { receive_one(socket, buf, len, flags) };
-    if result >= 0 && !addr.is_null() && !addr_len.is_null() {
-        // SAFETY: as recvfrom(2) asks.
-        if let Err(error) = unsafe { program_memory::write(addr_len, 0) } {
-            return fail(error) as ssize_t;
+        // SAFETY: as above.
+        let result = unsafe { receive_one(socket, buf, len, flags) };
+        if result >= 0 && !addr.is_null() && !addr_len.is_null() {
+            // SAFETY: as recvfrom(2) asks.
+            if let Err(error) = unsafe { program_memory::write(addr_len, 0) } {
+                return fail(error) as ssize_t;
+            }
         }
-    }
-    result
+        result
+    })
 }
 
 /// On a connected TCP socket the address is ignored, as Linux does.
@@ -215,51 +227,57 @@ pub unsafe extern "C-unwind" fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> ssize_t {
-    match stream(fd) {
-        None if fast_open::is_asked(fd, flags) => {
-            // SAFETY: the program's arguments, handed on.
-            let kernel = || unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) };
-            // SAFETY: as above.
-            unsafe {
-                fast_open::connect_sending(fd, (addr, addr_len), flags, kernel, |socket, flags| {
-                    transmit_one(socket, buf, len, flags)
-                })
+    restarted(|| {
+        match stream(fd) {
+            None if fast_open::is_asked(fd, flags) => {
+                // SAFETY: the program's arguments, handed on.
+                let kernel = || unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) };
+                // SAFETY: as above.
+                unsafe {
+                    fast_open::connect_sending(fd, (addr, addr_len), flags, kernel, |socket, flags| {
+                        transmit_one(socket, buf, len, flags)
+                    })
+                }
             }
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) },
+            // SAFETY: as above.
+            Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
         }
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) },
-        // SAFETY: as above.
-        Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
-    }
+    })
 }
 
 /// # Safety
 /// As readv(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe {
-            match real::readv(fd, iov, count) {
-                ..0 if came_meanwhile(fd) => readv(fd, iov, count),
-                got => got,
-            }
-        },
-        // SAFETY: as above.
-        Some(socket) => point(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
-    }
+    restarted(|| {
+        match stream(fd) {
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe {
+                match real::readv(fd, iov, count) {
+                    ..0 if came_meanwhile(fd) => readv(fd, iov, count),
+                    got => got,
+                }
+            },
+            // SAFETY: as above.
+            Some(socket) => point(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
+        }
+    })
 }
 
 /// # Safety
 /// As writev(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::writev(fd, iov, count) },
-        // SAFETY: as above.
-        Some(socket) => point(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
-    }
+    restarted(|| {
+        match stream(fd) {
+            // SAFETY: the program's arguments, handed on.
+            None => unsafe { real::writev(fd, iov, count) },
+            // SAFETY: as above.
+            Some(socket) => point(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
+        }
+    })
 }
 
 /// A read of nothing is answered at once.
@@ -314,18 +332,20 @@ unsafe fn transmit_vectors(
 /// As recvmsg(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
-        unsafe {
-            let result = real::recvmsg(fd, message, flags);
-            if result >= 0 {
-                note_received(message);
+    restarted(|| {
+        let Some(socket) = stream(fd) else {
+            // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
+            unsafe {
+                let result = real::recvmsg(fd, message, flags);
+                if result >= 0 {
+                    note_received(message);
+                }
+                return result;
             }
-            return result;
-        }
-    };
-    // SAFETY: the program's arguments, handed on.
-    point(-1, || length(unsafe { receive_message(socket, message, flags) }))
+        };
+        // SAFETY: the program's arguments, handed on.
+        point(-1, || length(unsafe { receive_message(socket, message, flags) }))
+    })
 }
 
 /// The descriptors that came with a message may be an engine's.
@@ -365,63 +385,33 @@ unsafe fn receive_message(
     Ok(len)
 }
 
-/// TCP_CM_INQ, as far as there is `room` for it, as Linux puts it there (put_cmsg).
-fn put_unread(message: &mut msghdr, room: usize, unread: c_int) {
-    const HEADER: usize = size_of::<libc::cmsghdr>();
-    const LEN: usize = HEADER + size_of::<c_int>();
-    if message.msg_control.is_null() || room < HEADER {
-        message.msg_flags |= libc::MSG_CTRUNC;
-        return;
-    }
-    let len = LEN.min(room);
-    if len < LEN {
-        message.msg_flags |= libc::MSG_CTRUNC;
-    }
-    let mut octets = [0u8; LEN];
-    let mut at = 0;
-    for part in [
-        &len.to_ne_bytes()[..],
-        &libc::IPPROTO_TCP.to_ne_bytes(),
-        &TCP_INQ.to_ne_bytes(),
-        &unread.to_ne_bytes(),
-    ] {
-        octets[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    // SAFETY: the program's buffer has that much room; ours does not overlap it.
-    let put = unsafe { program_memory::copy(message.msg_control.cast::<u8>(), octets.as_ptr(), len) };
-    if put.is_ok() {
-        // SAFETY: it takes a number only.
-        let space = unsafe { libc::CMSG_SPACE(size_of::<c_int>() as u32) } as usize;
-        message.msg_controllen = space.min(room);
-    }
-}
-
 /// # Safety
 /// As sendmsg(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
-        unsafe {
-            note_passed(message);
-            if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
-                return real::sendmsg(fd, message, flags);
+    restarted(|| {
+        let Some(socket) = stream(fd) else {
+            // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
+            unsafe {
+                note_passed(message);
+                if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
+                    return real::sendmsg(fd, message, flags);
+                }
+                let to = ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen);
+                let (iov, count) = ((*message).msg_iov, (*message).msg_iovlen);
+                let kernel = || real::sendmsg(fd, message, flags);
+                return fast_open::connect_sending(fd, to, flags, kernel, |socket, flags| {
+                    point(-1, || length(transmit_vectors(socket, iov, count, flags)))
+                });
             }
-            let to = ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen);
-            let (iov, count) = ((*message).msg_iov, (*message).msg_iovlen);
-            let kernel = || real::sendmsg(fd, message, flags);
-            return fast_open::connect_sending(fd, to, flags, kernel, |socket, flags| {
-                point(-1, || length(transmit_vectors(socket, iov, count, flags)))
-            });
+        };
+        if let Err(error) = check(message, 1) {
+            return fail(error) as ssize_t;
         }
-    };
-    if let Err(error) = check(message, 1) {
-        return fail(error) as ssize_t;
-    }
-    // SAFETY: the program's arguments, handed on; it is there.
-    point(-1, || unsafe {
-        length(transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags))
+        // SAFETY: the program's arguments, handed on; it is there.
+        point(-1, || unsafe {
+            length(transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags))
+        })
     })
 }
 
@@ -484,48 +474,50 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on; messages that the kernel says to have filled are valid.
-        return unsafe {
-            let came = real::recvmmsg(fd, messages, count, flags, timeout);
-            for n in 0..usize::try_from(came).unwrap_or(0) {
-                note_received(&raw const (*messages.add(n)).msg_hdr);
-            }
-            came
+    restarted(|| {
+        let Some(socket) = stream(fd) else {
+            // SAFETY: the program's arguments, handed on; messages that the kernel says to have filled are valid.
+            return unsafe {
+                let came = real::recvmmsg(fd, messages, count, flags, timeout);
+                for n in 0..usize::try_from(came).unwrap_or(0) {
+                    note_received(&raw const (*messages.add(n)).msg_hdr);
+                }
+                came
+            };
         };
-    };
-    point(-1, || {
-        let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
-        let mut flags = flags & !libc::MSG_WAITFORONE;
-        // SAFETY: as the kernel reads it.
-        let time = match unsafe { super::poll::timeout_of(timeout) } {
-            Ok(time) => time,
-            Err(error) => return fail(error),
-        };
-        let deadline = time.map(|time| sys::now() + time);
-        // Linux tells an error that waits before anything else, and one that comes later with the next call.
-        let waits = if flags & libc::MSG_ERRQUEUE == 0 { socket.take_error() } else { Errno::OK };
-        if !waits.is_ok() {
-            return fail(waits);
-        }
-        let (mut first, mut last) = (true, Errno::OK);
-        let done = each_message(messages, count, |message| {
-            // Linux looks at the time after each message.
-            if !core::mem::take(&mut first) && deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                return Err(Errno::EAGAIN);
+        point(-1, || {
+            let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
+            let mut flags = flags & !libc::MSG_WAITFORONE;
+            // SAFETY: as the kernel reads it.
+            let time = match unsafe { super::poll::timeout_of(timeout) } {
+                Ok(time) => time,
+                Err(error) => return fail(error),
+            };
+            let deadline = time.map(|time| sys::now() + time);
+            // Linux tells an error that waits before anything else, and one that comes later with the next call.
+            let waits = if flags & libc::MSG_ERRQUEUE == 0 { socket.take_error() } else { Errno::OK };
+            if !waits.is_ok() {
+                return fail(waits);
             }
-            // SAFETY: the program's arguments, handed on.
-            let len =
-                unsafe { receive_message(socket, message, flags) }.inspect_err(|error| last = *error)?;
-            if one_is_enough {
-                flags |= libc::MSG_DONTWAIT;
+            let (mut first, mut last) = (true, Errno::OK);
+            let done = each_message(messages, count, |message| {
+                // Linux looks at the time after each message.
+                if !core::mem::take(&mut first) && deadline.is_some_and(|deadline| sys::now() >= deadline) {
+                    return Err(Errno::EAGAIN);
+                }
+                // SAFETY: the program's arguments, handed on.
+                let len =
+                    unsafe { receive_message(socket, message, flags) }.inspect_err(|error| last = *error)?;
+                if one_is_enough {
+                    flags |= libc::MSG_DONTWAIT;
+                }
+                Ok(len)
+            });
+            if done > 0 && !matches!(last, Errno::OK | Errno::EAGAIN | ERESTART) {
+                socket.put_error(last);
             }
-            Ok(len)
-        });
-        if done > 0 && !matches!(last, Errno::OK | Errno::EAGAIN) {
-            socket.put_error(last);
-        }
-        done
+            done
+        })
     })
 }
 
@@ -538,24 +530,26 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let Some(socket) = stream(fd) else {
-        // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
-        return unsafe {
-            (0..(count as usize).min(crate::ffi::IOV_MAX))
-                .take_while(|n| check(messages.add(*n), 1).is_ok())
-                .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
-            let sent = real::sendmmsg(fd, messages, count, flags);
-            if sent > 0 && fast_open::is_asked(fd, flags) {
-                // The first of them has connected it.
-                guarded((), || keep_on_kernel(fd, Reason::FastOpen));
-            }
-            sent
+    restarted(|| {
+        let Some(socket) = stream(fd) else {
+            // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
+            return unsafe {
+                (0..(count as usize).min(crate::ffi::IOV_MAX))
+                    .take_while(|n| check(messages.add(*n), 1).is_ok())
+                    .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
+                let sent = real::sendmmsg(fd, messages, count, flags);
+                if sent > 0 && fast_open::is_asked(fd, flags) {
+                    // The first of them has connected it.
+                    guarded((), || keep_on_kernel(fd, Reason::FastOpen));
+                }
+                sent
+            };
         };
-    };
-    point(-1, || {
-        each_message(messages, count, |message| {
-            // SAFETY: the program's arguments, handed on.
-            unsafe { transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags) }
+        point(-1, || {
+            each_message(messages, count, |message| {
+                // SAFETY: the program's arguments, handed on.
+                unsafe { transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags) }
+            })
         })
     })
 }

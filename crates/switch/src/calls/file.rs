@@ -3,7 +3,7 @@
 
 use super::data::transmit;
 use super::{listener, splice, stream};
-use crate::ffi::{errno, guarded, last_errno, length};
+use crate::ffi::{errno, guarded, last_errno, length, restarted};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -24,26 +24,30 @@ pub unsafe extern "C-unwind" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: the program's arguments.
-    let place = || unsafe { offset.as_mut() };
-    if !offset.is_null() && stream(out).is_some() && program_memory::check(offset, 1).is_err() {
-        return length(Err(program_memory::EFAULT));
-    }
-    match (stream(out), stream(from)) {
-        (_, Some(socket)) => guarded(-1, || length(from_connection(socket, out, !offset.is_null(), count))),
-        (Some(socket), None) => guarded(-1, || {
-            let put = |part: &[u8], more| {
-                transmit(socket, &[IoSlice::new(part)], if more { libc::MSG_MORE } else { 0 })
-            };
-            length(send_file(from, place(), count, put))
-        }),
-        // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
-        (None, None) if listener(out).is_some() => {
-            guarded(-1, || length(send_file(from, place(), count, |part, _| to_listener(out, part))))
+    restarted(|| {
+        // SAFETY: the program's arguments.
+        let place = || unsafe { offset.as_mut() };
+        if !offset.is_null() && stream(out).is_some() && program_memory::check(offset, 1).is_err() {
+            return length(Err(program_memory::EFAULT));
         }
-        // SAFETY: the program's arguments, handed on.
-        (None, None) => unsafe { real::sendfile(out, from, offset, count) },
-    }
+        match (stream(out), stream(from)) {
+            (_, Some(socket)) => {
+                guarded(-1, || length(from_connection(socket, out, !offset.is_null(), count)))
+            }
+            (Some(socket), None) => guarded(-1, || {
+                let put = |part: &[u8], more| {
+                    transmit(socket, &[IoSlice::new(part)], if more { libc::MSG_MORE } else { 0 })
+                };
+                length(send_file(from, place(), count, put))
+            }),
+            // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
+            (None, None) if listener(out).is_some() => {
+                guarded(-1, || length(send_file(from, place(), count, |part, _| to_listener(out, part))))
+            }
+            // SAFETY: the program's arguments, handed on.
+            (None, None) => unsafe { real::sendfile(out, from, offset, count) },
+        }
+    })
 }
 
 /// Of a socket there is nothing to copy from or to: programs that try it first go on otherwise.

@@ -9,6 +9,7 @@ pub mod address;
 pub mod alias;
 pub mod cancel;
 pub mod confine;
+pub mod control;
 pub mod data;
 pub mod descriptor;
 pub mod epoll;

@@ -11,7 +11,7 @@ use crate::{fork, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::{sigaction as Action, sighandler_t, siginfo_t};
-use toe::signals;
+use toe::signals::{self, Came};
 
 /// Signals are numbered from 1 to 64.
 const SIGNALS: usize = 65;
@@ -23,7 +23,9 @@ static HANDLERS: [AtomicU64; SIGNALS] = [const { AtomicU64::new(0) }; SIGNALS];
 const WANTS_INFO: u64 = 1 << 63;
 /// The kernel forgets it when it calls it (SA_RESETHAND): if it were kept back, the signal would not find it again.
 const ONCE: u64 = 1 << 62;
-const FLAGS: u64 = WANTS_INFO | ONCE;
+/// Calls that it ends are restarted (SA_RESTART).
+const RESTARTS: u64 = 1 << 61;
+const FLAGS: u64 = WANTS_INFO | ONCE | RESTARTS;
 
 /// For which signals siginterrupt(3) has asked that calls end with EINTR; signal(2) heeds it.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
@@ -61,8 +63,11 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if word & ONCE == 0 && !is_fault(signal) {
         // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 octets on the thread's stack.
         let info = unsafe { &*info.cast::<signals::Info>() };
-        if signals::held_back(signal as usize, info) {
-            // SAFETY: the kernel's own.
+        // SAFETY: the kernel's own.
+        let mask = unsafe { mask_of(context) };
+        let restarts = word & RESTARTS != 0;
+        if signals::held_back(Came { signal: signal as usize, info, restarts, mask }) {
+            // SAFETY: as above.
             return unsafe { signals::end_sleep(context) };
         }
     }
@@ -70,7 +75,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if handler.is_null() {
         return;
     }
-    let running = signals::Handler::begin();
+    let running = signals::Handler::begin(word & RESTARTS != 0);
     // SAFETY: needed to call what the program has installed: it said itself which of the two forms the function has.
     unsafe {
         if word & WANTS_INFO != 0 {
@@ -80,9 +85,18 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
             type Plain = unsafe extern "C-unwind" fn(c_int);
             core::mem::transmute::<*const c_void, Plain>(handler)(signal);
         }
-        running.end();
+        running.end(mask_of(context));
         signals::end_sleep(context);
     }
+}
+
+/// What will be blocked when the handler is over: the kernel's part of it.
+///
+/// # Safety
+/// `context` is what the kernel gave a handler that still runs.
+unsafe fn mask_of<'a>(context: *mut c_void) -> &'a mut u64 {
+    // SAFETY: needed because the context is given as a pointer; the mask in it begins with the kernel's 64 bits, and is aligned.
+    unsafe { &mut *(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>() }
 }
 
 /// Faults of memory, which may be the library's at what the program pointed to.
@@ -161,7 +175,11 @@ fn address_of_ours() -> sighandler_t {
 
 fn word_of(action: &Action) -> u64 {
     let flag = |set: c_int, word: u64| if action.sa_flags & set != 0 { word } else { 0 };
-    action.sa_sigaction as u64 | flag(libc::SA_SIGINFO, WANTS_INFO) | flag(libc::SA_RESETHAND, ONCE)
+    let restarts = flag(libc::SA_RESTART, RESTARTS);
+    action.sa_sigaction as u64
+        | flag(libc::SA_SIGINFO, WANTS_INFO)
+        | flag(libc::SA_RESETHAND, ONCE)
+        | restarts
 }
 
 /// What the kernel has, as the program had given it.
@@ -304,7 +322,19 @@ pub unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -
         }
     }
     // SAFETY: the call takes numbers only.
-    unsafe { real::siginterrupt(signal, interrupts) }
+    let result = unsafe { real::siginterrupt(signal, interrupts) };
+    // It has told the kernel past us.
+    if result == 0
+        && let Some(place) = place(signal)
+        && is_function((place.load(Ordering::Acquire) & !FLAGS) as sighandler_t)
+    {
+        if interrupts != 0 {
+            place.fetch_and(!RESTARTS, Ordering::AcqRel);
+        } else {
+            place.fetch_or(RESTARTS, Ordering::AcqRel);
+        }
+    }
+    result
 }
 
 #[cfg(test)]

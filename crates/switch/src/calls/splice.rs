@@ -7,7 +7,7 @@ use super::cancel::point;
 use super::data::{receive, transmit};
 use super::file::to_listener;
 use super::{listener, stream};
-use crate::ffi::{errno, length};
+use crate::ffi::{errno, length, restarted};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -17,7 +17,7 @@ use rustix::io::ReadWriteFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
-use toe::signals::let_handlers_run;
+use toe::errno::ERESTART;
 use toe::socket::Socket;
 use toe::wait::{restarts, sleep};
 use toe::{Errno, sys};
@@ -39,34 +39,37 @@ pub unsafe extern "C-unwind" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let with_offset = |offset: *mut off_t| !offset.is_null();
-    match (stream(from), stream(to)) {
-        (None, None) if listener(to).is_none() || len == 0 => {
-            // SAFETY: the program's arguments, handed on.
-            unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
+    restarted(|| {
+        let with_offset = |offset: *mut off_t| !offset.is_null();
+        match (stream(from), stream(to)) {
+            (None, None) if listener(to).is_none() || len == 0 => {
+                // SAFETY: the program's arguments, handed on.
+                unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
+            }
+            _ if len == 0 => 0,
+            _ if flags & !FLAGS != 0 => length(Err(Errno::EINVAL)),
+            (Some(_), Some(_)) => length(Err(Errno::EINVAL)),
+            (Some(socket), None) => point(-1, || {
+                let checked = check(to, OFlags::RDONLY, with_offset(to_offset), with_offset(from_offset));
+                length(checked.and_then(|()| out_of(socket, to, len, flags)))
+            }),
+            (None, Some(socket)) => point(-1, || {
+                let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
+                // Linux splices to nothing that is to be appended to, whatever that means of a socket.
+                let appends =
+                    rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
+                let checked = if appends { checked.and(Err(Errno::EINVAL)) } else { checked };
+                let more = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
+                let put = |octets: &[u8]| transmit(socket, &[IoSlice::new(octets)], more);
+                length(checked.and_then(|()| into(from, len, flags, put)))
+            }),
+            // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
+            (None, None) => point(-1, || {
+                let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
+                length(checked.and_then(|()| into(from, len, flags, |octets| to_listener(to, octets))))
+            }),
         }
-        _ if len == 0 => 0,
-        _ if flags & !FLAGS != 0 => length(Err(Errno::EINVAL)),
-        (Some(_), Some(_)) => length(Err(Errno::EINVAL)),
-        (Some(socket), None) => point(-1, || {
-            let checked = check(to, OFlags::RDONLY, with_offset(to_offset), with_offset(from_offset));
-            length(checked.and_then(|()| out_of(socket, to, len, flags)))
-        }),
-        (None, Some(socket)) => point(-1, || {
-            let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
-            // Linux splices to nothing that is to be appended to, whatever that means of a socket.
-            let appends = rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
-            let checked = if appends { checked.and(Err(Errno::EINVAL)) } else { checked };
-            let more = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
-            let put = |octets: &[u8]| transmit(socket, &[IoSlice::new(octets)], more);
-            length(checked.and_then(|()| into(from, len, flags, put)))
-        }),
-        // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
-        (None, None) => point(-1, || {
-            let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
-            length(checked.and_then(|()| into(from, len, flags, |octets| to_listener(to, octets))))
-        }),
-    }
+    })
 }
 
 /// The other descriptor is a pipe, of which it is not the end that is only for `wrong`, and neither it nor the connection is
@@ -136,17 +139,23 @@ fn has_readers(pipe: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(polled[0].revents & libc::POLLERR == 0)
 }
 
-/// Whether the pipe has room, or an error to tell. EINTR: a signal came while it was waited for.
+/// Whether the pipe has room, or an error to tell. EINTR, ERESTART: a signal came while it was waited for.
 fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
     let timeout = (!wait).then_some(Duration::ZERO);
-    sleep(None, || sys::ppoll(&mut polled, timeout, None)).0.map(|n| n > 0)
+    slept(sleep(None, || sys::ppoll(&mut polled, timeout, None)).0).map(|n| n > 0)
 }
 
-/// Waits until there is something in the pipe, or will never be, or it is time to look again. EINTR: a signal came meanwhile.
+/// Waits until there is something in the pipe, or will never be, or it is time to look again. EINTR, ERESTART: a signal came
+/// meanwhile.
 fn wait_for_octets(pipe: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    sleep(None, || sys::ppoll(&mut polled, None, None)).0.map(|_| ())
+    slept(sleep(None, || sys::ppoll(&mut polled, None, None)).0).map(|_| ())
+}
+
+/// Nothing has been moved yet: what a signal ends begins anew if its handler has SA_RESTART.
+fn slept(outcome: Result<usize, Errno>) -> Result<usize, Errno> {
+    if outcome == Err(Errno::EINTR) && restarts(false) { Err(ERESTART) } else { outcome }
 }
 
 /// Doubles what is in `pipe` into `to`. It waits asleep and not in tee(2): there a thread would run no handler.
@@ -181,13 +190,7 @@ fn into(
     put: impl FnOnce(&[u8]) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     let pipe = sys::borrow(pipe);
-    let mut chunk = loop {
-        match copy_of(pipe, len.min(CHUNK), flags) {
-            // Its handler may not return, so our own pipe is closed by now.
-            Err(Errno::EINTR) if restarts(false) => let_handlers_run(),
-            copied => break copied?,
-        }
-    };
+    let mut chunk = copy_of(pipe, len.min(CHUNK), flags)?;
     if chunk.is_empty() {
         return Ok(0);
     }
