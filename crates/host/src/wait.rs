@@ -60,9 +60,7 @@ impl std::ops::Deref for Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        if self.0.was_heir.swap(false, Ordering::SeqCst) {
-            Stack::all_attached().flat_map(Stack::queue_sets).for_each(|queue| queue.decline(self.0));
-        }
+        decline_others(self.0, &[]);
         let kept = MINE.try_with(|mine| mine.0.replace(Some(self.0)));
         match kept {
             Ok(None) => {}
@@ -216,15 +214,36 @@ impl Parking {
     }
 }
 
+/// The wait of `me` is over. Who led takes the interrupt that came (`quiet`) before anybody else can lead: what came for the next one
+/// is the next one's, as this thread may have all that it wants and not look at the queue set again.
+fn leave(parking: &Lock<Parking>, me: &'static Waiter, quiet: impl FnOnce()) {
+    quiet();
+    let heir = parking.lock().leave(me);
+    heir.inspect(|heir| _ = heir.kick());
+}
+
 impl QueueSet {
-    fn leave(&self, me: &'static Waiter) {
-        let heir = self.parking.lock().leave(me);
-        heir.inspect(|heir| _ = heir.kick());
+    /// `came`: `me` leads, and the interrupt came.
+    fn leave(&self, me: &'static Waiter, came: bool) {
+        leave(&self.parking, me, || {
+            if came {
+                self.quiet();
+            }
+        });
     }
 
     fn decline(&self, me: &'static Waiter) {
         let heir = self.parking.lock().decline(me);
         heir.inspect(|heir| _ = heir.kick());
+    }
+}
+
+/// `me` leads none of the queue sets whose heir it is but those of `queues`: its socket may have another home since it was woken.
+fn decline_others(me: &'static Waiter, queues: &[&'static QueueSet]) {
+    if me.was_heir.swap(false, Ordering::SeqCst) {
+        let parks_on = |queue: &QueueSet| queues.iter().any(|q| std::ptr::eq(*q, queue) && !q.is_dead());
+        let others = Stack::all_attached().flat_map(Stack::queue_sets).filter(|queue| !parks_on(queue));
+        others.for_each(|queue| queue.decline(me));
     }
 }
 
@@ -246,6 +265,7 @@ pub struct ParkOn<'a> {
 /// looks again.
 pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno> {
     let me = on.waiter;
+    decline_others(me, on.queues);
     me.state.store(PARKED, Ordering::SeqCst);
     let mut polled = Vec::with_capacity(on.queues.len() * 2 + 2 + on.fds.len());
     let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
@@ -281,18 +301,15 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         if on.cancellable { sleep(on.sigmask, by) } else { (by(), false) }
     };
     me.state.store(RUNNING, Ordering::SeqCst);
+    let any = outcome.is_ok_and(|n| n > 0);
+    let signalled = |at: usize| any && polled.get(at).is_some_and(|p: &libc::pollfd| p.revents != 0);
     for queue in on.queues {
-        queue.leave(me);
+        let leads_at = led.iter().position(|led| std::ptr::eq(*led, *queue));
+        queue.leave(me, leads_at.is_some_and(|at| signalled(1 + at)));
     }
-    if outcome.is_ok_and(|n| n > 0) {
-        let signalled = |at: usize| polled.get(at).is_some_and(|p: &libc::pollfd| p.revents != 0);
+    if any {
         if signalled(0) {
             me.quiet();
-        }
-        for (i, queue) in led.iter().enumerate() {
-            if signalled(1 + i) {
-                queue.quiet();
-            }
         }
         for (i, stack) in stacks.iter().enumerate() {
             if is_hangup(polled[1 + led.len() + i].revents) {
@@ -355,10 +372,12 @@ impl Armed<'_> {
             if self.cancellable { sleep(self.sigmask, by) } else { (by(), false) }
         };
         self.me.state.store(RUNNING, Ordering::SeqCst);
-        queues.iter().for_each(|queue| queue.leave(self.me));
-        if polled[0].revents != 0 {
+        let came = polled[0].revents != 0;
+        for queue in queues {
+            queue.leave(self.me, came && led.iter().any(|led| std::ptr::eq(*led, *queue)));
+        }
+        if came {
             self.me.quiet();
-            led.iter().for_each(|queue| queue.quiet());
             for stack in stacks {
                 let mut gone = [libc::pollfd { fd: stack.control_fd(), events: libc::POLLRDHUP, revents: 0 }];
                 if sys::ppoll(&mut gone, Some(Duration::ZERO), None).is_ok() && is_hangup(gone[0].revents) {
@@ -580,6 +599,19 @@ mod tests {
         assert!(parking.enter(third));
         assert!(parking.leave(heir).is_none() && parking.decline(heir).is_none());
         assert!(!parking.enter(heir));
+    }
+
+    /// Found by hostile tests beside busy loops: the thread of a connection that ended took the interrupt of the one that led after it,
+    /// and all slept.
+    #[test]
+    fn a_leader_takes_its_interrupt_before_another_can_lead() {
+        let [leads, comes] = [1, 2].map(of_thread);
+        let parking = Lock::new(Parking::default());
+        assert!(parking.lock().enter(leads));
+        leave(&parking, leads, || {
+            assert!(!parking.lock().enter(comes), "the interrupt of the next one is taken")
+        });
+        assert!(comes.was_heir.load(Ordering::SeqCst), "it is told to look, and to lead");
     }
 
     #[test]

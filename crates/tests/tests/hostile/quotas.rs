@@ -36,7 +36,9 @@ pub fn newcomer(scene: &Scene, beside: &Program) {
     let held = beside.output();
     let (said, _) = toe_tests::wait::until("the newcomer's answer", SOON * 2, || {
         let output = newcomer.output();
-        let line = output.lines().find(|line| line.contains("reached")).map(str::to_owned);
+        // A line that is still being written is none yet.
+        let whole = output.rfind('\n').map_or("", |end| &output[..end]);
+        let line = whole.lines().find(|line| line.contains("reached")).map(str::to_owned);
         line.or_else(|| (!newcomer.is_running()).then_some(output))
     });
     println!("{}; the newcomer: {}", held.trim(), said.trim());
