@@ -29,6 +29,7 @@ mod connect;
 mod debug;
 mod ffi;
 mod fork;
+mod free_port;
 mod hidden_twin;
 mod init;
 mod listen;

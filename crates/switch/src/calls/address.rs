@@ -10,11 +10,12 @@ use crate::ffi::{
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
-use crate::{adopt, listen as listening, real};
+use crate::{adopt, free_port, listen as listening, real};
 use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use toe::socket::Shutdown;
 use toe::{Errno, fd_table, sys};
+use toe_base::Endpoint;
 
 /// # Safety
 /// As bind(2).
@@ -32,16 +33,25 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
             None => fail(Errno::EINVAL),
         };
     }
-    let is_twin = socket_state::get(fd).has(State::TWIN);
+    let state = socket_state::get(fd);
+    if !state.has(State::TWIN) {
+        // SAFETY: the program's arguments, handed on.
+        return unsafe { real::bind(fd, addr, len) };
+    }
     // SAFETY: as bind(2) asks of its arguments.
-    if is_twin && guarded(false, || unsafe { is_an_engines(fd, addr, len) }) {
+    let wanted = guarded(None, || unsafe { read_endpoint(addr, len, state.has(State::INET6)) });
+    let wanted = wanted.filter(|_| !state.has(State::BOUND));
+    // SAFETY: as above.
+    if wanted.is_some_and(|wanted| guarded(false, || unsafe { is_an_engines(fd, wanted, addr, len) })) {
         return fail(Errno::EADDRINUSE);
     }
-    // SAFETY: the program's arguments, handed on.
-    let result = unsafe { real::bind(fd, addr, len) };
-    if !is_twin {
-        return result;
-    }
+    // SAFETY: the program's arguments, handed on; an address that says any port has been read.
+    let result = unsafe {
+        match wanted {
+            Some(Endpoint { port: 0, .. }) => guarded(-1, || free_port::bind(fd, addr, len)),
+            _ => real::bind(fd, addr, len),
+        }
+    };
     if result == 0 {
         socket_state::add(fd, State::BOUND);
     } else if last_errno() == Errno::EADDRNOTAVAIL {
@@ -55,15 +65,12 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
 ///
 /// # Safety
 /// As bind(2).
-unsafe fn is_an_engines(fd: c_int, addr: *const sockaddr, len: socklen_t) -> bool {
-    let state = socket_state::get(fd);
-    // SAFETY: the caller's promise.
-    let Some(wanted) = (unsafe { read_endpoint(addr, len, state.has(State::INET6)) }) else { return false };
-    if wanted.port == 0 || state.has(State::BOUND) || !listening::is_in_use(wanted, fd) {
+unsafe fn is_an_engines(fd: c_int, wanted: Endpoint, addr: *const sockaddr, len: socklen_t) -> bool {
+    if wanted.port == 0 || !listening::is_in_use(wanted, fd) {
         return false;
     }
     // Whether the address is this host's and the port the program's to have comes first.
-    let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
+    let family = if socket_state::get(fd).has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
     let on: c_int = 1;
     let on_len = size_of::<c_int>() as socklen_t;
     // SAFETY: the option's value is a local; the address is the caller's promise; the probe's descriptor is nobody else's.

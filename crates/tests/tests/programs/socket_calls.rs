@@ -49,6 +49,14 @@ fn connections_to_one_place_end_where_the_ports_do() {
     });
 }
 
+/// Found by another test, once in some runs: a free port was one that an engine's connection had.
+#[test]
+fn a_free_port_is_free() {
+    says_the_same("free_port.py", include_str!("free_port.py"), |lab| {
+        must(lab.set_kernel(Side::Server, "net/ipv4/ip_local_port_range", "40000 40299"));
+    });
+}
+
 /// Also: a listener lets in one more than are to wait, and no more.
 #[test]
 fn a_socket_that_connects_is_disconnected_by_shutdown() {
