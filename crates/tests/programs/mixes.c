@@ -60,6 +60,8 @@ static int passing[2];
 static pthread_t marks[ACCEPTORS + CLIENTS];
 static atomic_int mark_state[ACCEPTORS + CLIENTS];
 static const char *side = "both";
+/* What this thread's connection is for. */
+static __thread int wanted = -1;
 
 static void fault(const char *format, ...)
 {
@@ -69,7 +71,7 @@ static void fault(const char *format, ...)
 	va_start(arguments, format);
 	int n = vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
-	n += snprintf(text + n, sizeof text - n, " (%s, pid %d: %s)\n", side, getpid(), strerror(error));
+	n += snprintf(text + n, sizeof text - n, " (%s, pid %d, want %d: %s)\n", side, getpid(), wanted, strerror(error));
 	if (write(1, text, n) != n)
 		_exit(4);
 	_exit(3);
@@ -217,6 +219,7 @@ static void serve(int fd, const struct head *head, uint32_t *dice)
 	unsigned char *room = malloc(OCTETS_MAX);
 	uint32_t at = 0;
 	int may_end = head->want == KILL;
+	wanted = (int)head->want;
 	while (at < head->octets) {
 		ssize_t n = get(fd, room, 1 + below(dice, 40000), dice, may_end);
 		if (n <= 0 && may_end)
@@ -406,6 +409,7 @@ static int ask(uint32_t *dice, uint32_t want, uint32_t octets)
 {
 	struct head head = {next(dice), octets, want, 0};
 	head.check = head.seed ^ head.octets ^ head.want;
+	wanted = (int)want;
 	int fd = reach(dice);
 	int may_end = want == KILL;
 	put(fd, (unsigned char *)&head, sizeof head, dice, 0);

@@ -323,8 +323,12 @@ impl EpollSet {
         inner.ready.reserve(count - len.min(count));
         drop(inner);
         self.sockets.fetch_add(1, Ordering::SeqCst);
-        socket.homes().for_each(|home| self.add_home(home));
+        // First of all: where it goes from here on this set is told, and where it went before is looked at.
         socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
+        socket.homes().for_each(|home| self.add_home(home));
+        if socket.is_moved() {
+            self.note_moved();
+        }
         Ok(place)
     }
 
