@@ -178,8 +178,7 @@ fn parked(
         let mut kernel = for_kernel(fds);
         let on =
             ParkOn { waiter, queues: &queues, fds: &mut kernel, timeout: until, sigmask, cancellable: true };
-        let outcome =
-            park(on, &mut || mark(fds) > 0 || moved.is_none() && moved_sockets(fds).next().is_some());
+        let outcome = park(on, &mut || mark(fds) > 0);
         mark(fds);
         let ready = merge(fds, &kernel);
         if ready > 0 {

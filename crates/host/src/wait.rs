@@ -266,7 +266,9 @@ pub struct ParkOn<'a> {
 pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno> {
     let me = on.waiter;
     decline_others(me, on.queues);
-    me.state.store(PARKED, Ordering::SeqCst);
+    // One that was kicked since its last look stays so, and does not sleep: what it was told of may be nothing that `ready` asks
+    // for, such as that another thread has given its connection away, or has taken it into a queue set that is not in `queues`.
+    let _ = me.state.compare_exchange(RUNNING, PARKED, Ordering::SeqCst, Ordering::SeqCst);
     let mut polled = Vec::with_capacity(on.queues.len() * 2 + 2 + on.fds.len());
     let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
     polled.push(entry(me.fd(), libc::POLLIN));
@@ -489,8 +491,7 @@ fn parked<T>(
             },
             &mut || {
                 outcome = attempt().transpose();
-                // Given back since this looked, before a fork by another thread: of that a kick has told, which was before the sleep.
-                outcome.is_some() || !moved && on.socket.is_moved()
+                outcome.is_some()
             },
         );
         if let (Some(twin), Some(ready)) = (twin, on.twin_ready) {
@@ -577,6 +578,28 @@ mod tests {
         assert!(parking.leave(heir).is_none(), "it is awake, and looks at its socket");
         assert!(parking.decline(heir).is_some_and(|next| is(next, second)), "it has what it waited for");
         assert!(parking.enter(second), "and leads");
+    }
+
+    /// Found by `make stress`: a thread in recv slept for ever although its connection had been given back before a fork.
+    #[test]
+    fn who_is_kicked_before_he_parks_does_not_sleep() {
+        let (done, slept) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let me = Waiter::take();
+            me.kick();
+            let on = ParkOn {
+                waiter: &me,
+                queues: &[],
+                fds: &mut [],
+                timeout: None,
+                sigmask: None,
+                cancellable: false,
+            };
+            let outcome = park(on, &mut || false);
+            assert!(!me.kick(), "it is awake");
+            done.send(outcome).expect("who waits for it");
+        });
+        assert_eq!(slept.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
     }
 
     #[test]

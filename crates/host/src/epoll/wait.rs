@@ -198,7 +198,7 @@ impl EpollSet {
                 if found == 0 {
                     found = self.harvest_nested(&[], events);
                 }
-                found > 0 || moved.is_none() && self.has_moved()
+                found > 0
             });
             if found == 0 {
                 found = self.collect(epfd, events)?;
