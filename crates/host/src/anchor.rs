@@ -9,7 +9,7 @@ use crate::fd_table;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
 use crate::socket::Socket;
-use crate::stack::Stack;
+use crate::stack::{OwnCopy, Stack};
 use crate::sys::{self, Fd};
 use rustix::fd::{IntoRawFd, RawFd};
 use rustix::fs::{Mode, OFlags};
@@ -31,7 +31,7 @@ pub struct Stock {
     /// To be opened and closed, once there is a descriptor for it; see [`Anchor`].
     spoiled: Vec<AnchorHandle>,
     /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
-    opened: Vec<(AnchorHandle, RawFd)>,
+    opened: Vec<(AnchorHandle, OwnCopy)>,
 }
 
 /// An anchor for one use. It is opened once, after the engine has been told what it is for, and then belongs to whoever
@@ -115,14 +115,10 @@ impl Anchor {
             };
         };
         let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
-        let copy = sys::fcntl(kept, libc::F_SETFL, flags.into())
-            .and_then(|_| sys::dup_lowest(sys::borrow(kept), cloexec));
+        let copy = sys::fcntl(kept.raw(), libc::F_SETFL, flags.into())
+            .and_then(|_| sys::dup_lowest(sys::borrow(kept.raw()), cloexec));
         match copy {
-            Ok(fd) => {
-                stack.disown_fd(kept);
-                let _ = sys::close(kept);
-                Ok((Anchor { handle, stack }, fd))
-            }
+            Ok(fd) => Ok((Anchor { handle, stack }, fd)),
             Err(errno) => {
                 stack.anchors().stock.lock().opened.push((handle, kept));
                 Err(errno)
@@ -133,8 +129,7 @@ impl Anchor {
     /// It was opened as `fd`, and is not needed after all. It stays open for the next use: the engine might hear of a close only
     /// after it has heard of that.
     pub(crate) fn keep_open(self, fd: RawFd) {
-        if let Ok(high) = sys::dup_to_high(sys::borrow(fd)) {
-            let kept = self.stack.own_fd(high).into_raw_fd();
+        if let Ok(kept) = self.stack.copy_of(fd) {
             self.stack.anchors().stock.lock().opened.push((self.handle, kept));
         }
         let _ = sys::close(fd);
@@ -173,23 +168,23 @@ impl Anchor {
         std::mem::forget(self);
     }
 
-    /// Opens it in the place of the descriptor `fd`, whatever that was before.
-    pub fn open_as(self, fd: RawFd, cloexec: bool, nonblocking: bool) -> Result<(), Errno> {
-        let opened = self.open(true, nonblocking)?;
-        self.put_over(opened, fd, cloexec)
-    }
-
-    /// It was `opened`, and is to be in the place of the descriptor `fd` only.
-    pub fn put_over(self, opened: RawFd, fd: RawFd, cloexec: bool) -> Result<(), Errno> {
+    /// Opens it in the place of the descriptor `fd`, whatever that was before. With an error it may come back: it was not opened.
+    pub fn open_as(self, fd: RawFd, cloexec: bool, nonblocking: bool) -> Result<(), (Errno, Option<Anchor>)> {
+        // For a moment it is open twice, of which the program knows once.
+        let _forks = self.stack.hold_forks();
+        let opened = match self.open(true, nonblocking) {
+            Ok(opened) => Fd::from_raw(opened),
+            Err(errno) => return Err((errno, Some(self))),
+        };
         self.opened();
-        sys::dup_onto(Fd::from_raw(opened), fd, cloexec)
+        sys::dup_onto(opened, fd, cloexec).map_err(|errno| (errno, None))
     }
 
     /// Opens it in the place of a native socket's descriptor, and of the copies that the program has made of that: the
     /// connection lives until the last of them is closed.
     pub(crate) fn open_in_place_of(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
         let cloexec = |fd| Ok(sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0);
-        self.open_as(fd, cloexec(fd)?, socket.nonblocking())?;
+        self.open_as(fd, cloexec(fd)?, socket.nonblocking()).map_err(|(errno, _)| errno)?;
         let mut outcome = Ok(());
         fd_table::for_each(0, RawFd::MAX, |copy| {
             if copy != fd && fd_table::get(copy).is_some_and(|other| std::ptr::eq(other, socket)) {

@@ -84,13 +84,14 @@ pub fn is_internal(fd: RawFd) -> bool {
 
 /// Makes `fd` a descriptor of `socket`: one more reference.
 pub fn install(fd: RawFd, socket: &'static Socket) {
-    socket.add_reference(fd);
-    put_socket(fd, socket);
+    socket.add_reference();
+    put_counted(fd, socket);
 }
 
 /// Makes `fd` a descriptor of `socket`, which counts it already.
-pub(crate) fn put_socket(fd: RawFd, socket: &'static Socket) {
+pub(crate) fn put_counted(fd: RawFd, socket: &'static Socket) {
     put(fd, std::ptr::from_ref(socket).expose_provenance());
+    socket.has_descriptor(fd);
 }
 
 /// Makes `fd` a descriptor of `set`: one more reference.

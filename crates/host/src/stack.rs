@@ -289,20 +289,30 @@ impl Stack {
 
     /// Keeps a descriptor from the program: it is the library's own until [`Stack::disown_fd`].
     pub fn own_fd(&self, fd: Fd) -> OwnedFd {
-        self.note_own(fd.raw());
+        fd_table::mark_internal(fd.raw());
+        self.own_fds.lock().push(fd.raw());
         into_std(fd)
-    }
-
-    /// The same for a descriptor that somebody else closes.
-    pub fn note_own(&self, fd: RawFd) {
-        fd_table::mark_internal(fd);
-        self.own_fds.lock().push(fd);
     }
 
     /// The library is about to close a descriptor that it kept.
     pub fn disown_fd(&self, fd: RawFd) {
         self.own_fds.lock().retain(|own| *own != fd);
         fd_table::forget_internal(fd);
+    }
+
+    /// A copy of a descriptor of the program's, for as long as the library needs one.
+    pub fn copy_of(&'static self, fd: RawFd) -> Result<OwnCopy, Errno> {
+        let mut own = self.own_fds.lock();
+        let copy = sys::dup_to_high(sys::borrow(fd))?;
+        fd_table::mark_internal(copy.raw());
+        own.push(copy.raw());
+        Ok(OwnCopy { stack: self, copy: Some(copy) })
+    }
+
+    /// No fork happens until what this returns is dropped: for a descriptor of an anchor that must not be in a child that does not
+    /// know of it, and would keep the connection from ending.
+    pub fn hold_forks(&self) -> impl Drop + use<'_> {
+        self.own_fds.lock()
     }
 
     /// The queue sets that are open.
@@ -400,6 +410,30 @@ impl Stack {
         }
         // SAFETY: as above.
         unsafe { self.region.abandon() };
+    }
+}
+
+/// A copy of a descriptor that the library keeps. It is made and closed while no fork can happen: the child of one closes it with
+/// the session's other descriptors, or does not have it.
+#[derive(Debug)]
+pub struct OwnCopy {
+    stack: &'static Stack,
+    copy: Option<Fd>,
+}
+
+impl OwnCopy {
+    pub fn raw(&self) -> RawFd {
+        self.copy.as_ref().map_or(-1, Fd::raw)
+    }
+}
+
+impl Drop for OwnCopy {
+    fn drop(&mut self) {
+        let mut own = self.stack.own_fds.lock();
+        let Some(copy) = self.copy.take() else { return };
+        own.retain(|fd| *fd != copy.raw());
+        fd_table::forget_internal(copy.raw());
+        drop(copy);
     }
 }
 

@@ -4,6 +4,7 @@ mod fake;
 
 use fake::peer::{CHANNEL, GENERATION, Peer, SLOT};
 use fake::{Engine, until};
+use std::os::fd::AsRawFd;
 use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
@@ -268,4 +269,19 @@ fn a_peer_that_never_stores_its_last_entry_loses_all_connections_at_once() {
     late.ready();
     let after: Vec<_> = std::iter::from_fn(|| engine.try_command(0)).map(|(_, command, _)| command).collect();
     assert!(after.contains(&Command::Close { flow, abort: true }), "{after:?}");
+}
+
+/// What the child of a fork closes with the session's other descriptors.
+#[test]
+fn a_copy_of_a_descriptor_is_the_librarys_own_until_it_is_let_go() {
+    let _engine = Engine::attached();
+    let stack = toe::stack::Stack::attached(toe::stack::EngineIdx::FIRST).expect("a session");
+    let of_the_program = std::fs::File::open("/").expect("a directory");
+    let copy = stack.copy_of(of_the_program.as_raw_fd()).expect("a copy");
+    let number = copy.raw();
+    assert!(toe::fd_table::is_internal(number));
+    assert!(stack.own_fds_lock().lock().contains(&number));
+    drop(copy);
+    assert!(!toe::fd_table::is_internal(number));
+    assert!(!stack.own_fds_lock().lock().contains(&number));
 }

@@ -487,11 +487,14 @@ fn take_over(
         state: socket_state::get(fd).without(State::CONNECTING),
         nonblocking: socket.nonblocking(),
     };
-    let mut opened = anchor.open(true, socket.nonblocking());
-    if opened.is_err() && twin.socket.take().is_some() {
-        opened = anchor.open(true, socket.nonblocking());
-    }
-    if let Err(error) = opened.and_then(|opened| anchor.put_over(opened, fd, cloexec)) {
+    let outcome = match anchor.open_as(fd, cloexec, socket.nonblocking()) {
+        // There may be room now.
+        Err((_, Some(anchor))) if twin.socket.take().is_some() => {
+            anchor.open_as(fd, cloexec, socket.nonblocking())
+        }
+        outcome => outcome,
+    };
+    if let Err((error, _)) = outcome {
         socket.abandon();
         return Err(error);
     }

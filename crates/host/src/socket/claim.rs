@@ -46,7 +46,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
         return Ok(());
     }
     let outcome = Stack::get_or_why(socket.engine())
-        .and_then(|stack| socket.anchor().map(|anchor| (stack, anchor)).ok_or(Errno::EBADF))
+        .and_then(|stack| socket.anchor(stack).map(|anchor| (stack, anchor)).ok_or(Errno::EBADF))
         .and_then(|(stack, (anchor, _copy))| take_over(stack, socket, anchor));
     if outcome.is_err() {
         socket.publish(if socket.has_twin() { 0 } else { stream::ALL }, stream::ALL);

@@ -24,16 +24,18 @@ impl Socket {
         let ended = if watch.waiters.is_empty() { watch.ending.take() } else { None };
         drop(watch);
         if let Some(kept) = ended {
-            let home = self.home();
             self.release();
-            fd_table::forget_internal(kept.raw());
-            home.inspect(|home| home.stack.disown_fd(kept.raw()));
+            drop(kept);
         }
     }
 
-    pub(crate) fn add_reference(&self, fd: RawFd) {
+    pub(crate) fn add_reference(&self) {
         self.references.fetch_add(1, Ordering::AcqRel);
-        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// `fd`, which is in the descriptor table as one of its descriptors, is the one that it knows of, if it knows of none.
+    pub(crate) fn has_descriptor(&self, fd: RawFd) {
+        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The program lets go of `fd`; with the last one the socket ends, unless a thread waits in a call on it: then when that is
@@ -44,7 +46,12 @@ impl Socket {
                 self.release();
             }
         } else if self.fd.load(Ordering::Relaxed) == fd {
-            self.fd.store(fd_table::find(self, fd).unwrap_or(NO_FD), Ordering::Relaxed);
+            let other = fd_table::find(self, fd);
+            self.fd.store(other.unwrap_or(NO_FD), Ordering::SeqCst);
+            if other.is_none() {
+                // One that is counted and came into the table since then found that another was known.
+                fd_table::find(self, fd).into_iter().for_each(|late| self.has_descriptor(late));
+            }
         }
     }
 
@@ -55,13 +62,11 @@ impl Socket {
         if watch.waiters.is_empty() {
             return false;
         }
-        let Ok(kept) = crate::sys::dup_to_high(crate::sys::borrow(fd)) else { return false };
+        let Some(Ok(kept)) = self.home().map(|home| home.stack.copy_of(fd)) else { return false };
         self.fd.store(kept.raw(), Ordering::Release);
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
         self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
-        // Before a thread that waits can see it, and close it.
-        self.home().inspect(|home| home.stack.note_own(kept.raw()));
         watch.ending = Some(kept);
         drop(watch);
         sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));

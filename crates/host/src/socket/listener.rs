@@ -9,7 +9,7 @@ use crate::queue::QueueIo;
 use crate::slots::Place;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Found, Listener};
 use crate::socket::{Kind, NO_FD, Socket, twin};
-use crate::stack::{EngineIdx, Stack};
+use crate::stack::{EngineIdx, OwnCopy, Stack};
 use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, sys};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
@@ -545,10 +545,13 @@ impl Socket {
     ///
     /// A copy, if there is room for one, because another thread may close that one meanwhile, and the number be another
     /// connection's.
-    pub(super) fn anchor(&self) -> Option<(RawFd, Option<sys::Fd>)> {
+    pub(super) fn anchor(&self, stack: &'static Stack) -> Option<(RawFd, Option<OwnCopy>)> {
         let hidden = self.hidden_anchor.load(Ordering::Acquire);
-        let copied = |fd| (fd, sys::dup_to_high(sys::borrow(fd)).ok());
-        let (fd, copy) = if hidden == NO_FD { self.of_descriptor(copied) } else { copied(hidden) };
-        (fd != NO_FD).then_some((copy.as_ref().map_or(fd, sys::Fd::raw), copy))
+        let copied = |fd| (fd, stack.copy_of(fd).ok());
+        let known = || Some(self.of_descriptor(copied)).filter(|(fd, _)| *fd != NO_FD);
+        // None is known for a moment while one is closed and another has just been made.
+        let any = || fd_table::find(self, NO_FD).map(copied);
+        let (fd, copy) = if hidden == NO_FD { known().or_else(any)? } else { copied(hidden) };
+        Some((copy.as_ref().map_or(fd, OwnCopy::raw), copy))
     }
 }

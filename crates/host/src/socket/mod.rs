@@ -35,7 +35,7 @@ use crate::epoll::EpollSet;
 use crate::lock::{Guard, Lock};
 use crate::queue::{Queue, QueueIo, QueueSet};
 use crate::slots::Place;
-use crate::stack::EngineIdx;
+use crate::stack::{EngineIdx, OwnCopy};
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
 use options::Settings;
@@ -73,7 +73,7 @@ pub struct Watch {
     /// Threads inside a call on this socket.
     waiters: Vec<&'static Waiter>,
     /// The program has closed it; the last of those threads ends it. The copy of its descriptor that is kept until then.
-    ending: Option<crate::sys::Fd>,
+    ending: Option<OwnCopy>,
 }
 
 /// A registration of a socket in an epoll set.
@@ -227,7 +227,6 @@ impl Socket {
         self.needs_claim.store(false, Ordering::Relaxed);
         self.shared.store(false, Ordering::Relaxed);
         self.carries.store(false, Ordering::Relaxed);
-        self.inode.store(0, Ordering::Relaxed);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
@@ -242,7 +241,10 @@ impl Socket {
             fd_table::forget_internal(hidden);
             let _ = crate::sys::close(hidden);
         }
-        REGISTRY.lock().free.push(self);
+        let mut registry = REGISTRY.lock();
+        // With the lock, or whoever notes it at this moment (`install_shared`) would note it of the socket's next connection.
+        self.inode.store(0, Ordering::Relaxed);
+        registry.free.push(self);
     }
 
     pub fn kind(&self) -> Kind {

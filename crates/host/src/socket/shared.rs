@@ -10,6 +10,12 @@ use crate::{fd_table, fork};
 use rustix::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Device and inode of the open file behind a descriptor.
+fn file_of(fd: RawFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(crate::sys::borrow(fd)).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
 /// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
 const LOCAL: u8 = 255;
 
@@ -24,9 +30,16 @@ impl Socket {
     /// Its descriptor `fd` went to another process, or came from one.
     pub fn mark_shared(&self, fd: RawFd) {
         self.shared.store(true, Ordering::Relaxed);
-        if let Ok(stat) = rustix::fs::fstat(crate::sys::borrow(fd)) {
-            self.device.store(stat.st_dev, Ordering::Relaxed);
-            self.inode.store(stat.st_ino, Ordering::Relaxed);
+        let file = file_of(fd);
+        let _registry = REGISTRY.lock();
+        self.note_as(file);
+    }
+
+    /// Only with the registry's lock: without it the socket could be another connection's by now.
+    fn note_as(&self, file: Option<(u64, u64)>) {
+        if let Some((device, inode)) = file {
+            self.device.store(device, Ordering::Relaxed);
+            self.inode.store(inode, Ordering::Relaxed);
         }
     }
 
@@ -93,12 +106,17 @@ impl Socket {
         }
     }
 
-    /// Which open file it is, if others may have that and it has not been noted.
+    /// Which open file it is, if others may have that and it has not been noted. Only with the registry's lock.
     fn note_file(&self) {
-        let fd = self.fd.load(Ordering::Relaxed);
-        if fd != super::NO_FD && self.inode.load(Ordering::Relaxed) == 0 && self.is_shared() {
-            self.mark_shared(fd);
+        if self.inode.load(Ordering::Relaxed) == 0 && self.is_shared() {
+            self.note_as(self.of_descriptor(file_of));
         }
+    }
+
+    /// Whether it is that open file. What was noted is asked again: an anchor is another connection's once it has been closed.
+    fn is_file(&self, file: (u64, u64)) -> bool {
+        let noted = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
+        noted == file && self.of_descriptor(file_of) == Some(file)
     }
 
     /// The socket of this process whose descriptor has gone to another one, or come from one, as the open file `inode` of
@@ -108,16 +126,11 @@ impl Socket {
         let registry = REGISTRY.lock();
         // What was there at a fork is shared without a word; another socket for it would be two in one process.
         registry.all.iter().for_each(|socket| socket.note_file());
-        let same = |socket: &&&Socket| {
-            socket.inode.load(Ordering::Relaxed) == inode && socket.device.load(Ordering::Relaxed) == device
-        };
-        let found = registry.all.iter().filter(|_| inode != 0).find(same).copied()?;
-        let joined = found
-            .references
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 0).then_some(count + 1));
+        let found = registry.all.iter().find(|socket| socket.is_file((device, inode))).copied()?;
+        let join = |count| (count > 0).then_some(count + 1);
         // One whose last descriptor has gone is about to be another socket.
-        joined.ok()?;
-        fd_table::put_socket(fd, found);
+        found.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, join).ok()?;
+        fd_table::put_counted(fd, found);
         Some(found)
     }
 
@@ -156,5 +169,50 @@ impl Socket {
         // A twin is non-blocking for the library's sake when it is marked so.
         let for_library = self.kind() == Kind::Listener && flags & TWIN_MARK != 0;
         flags & libc::O_NONBLOCK != 0 && !for_library
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    fn a_file() -> File {
+        let made = rustix::fs::memfd_create("another", rustix::fs::MemfdFlags::CLOEXEC);
+        File::from(made.expect("a file of its own"))
+    }
+
+    /// Found by the stress of threads that do everything at once: who was passed a descriptor read another connection's octets.
+    /// The number of a descriptor was another file's by the time that its inode was noted.
+    #[test]
+    fn what_was_noted_of_a_descriptor_is_not_believed() {
+        let (mine, others, passed) = (a_file(), a_file(), a_file());
+        let socket = Socket::allocate();
+        fd_table::install(mine.as_raw_fd(), socket);
+        let of = |file: &File| file_of(file.as_raw_fd()).expect("it is open");
+        socket.note_as(Some(of(&others)));
+        let (device, inode) = of(&others);
+        assert!(Socket::install_shared(device, inode, passed.as_raw_fd()).is_none());
+        socket.note_as(Some(of(&mine)));
+        let (device, inode) = of(&mine);
+        let found = Socket::install_shared(device, inode, passed.as_raw_fd()).expect("it is that file");
+        assert!(std::ptr::eq(found, socket));
+        for file in [&mine, &passed] {
+            fd_table::remove(file.as_raw_fd());
+        }
+    }
+
+    #[test]
+    fn a_socket_knows_of_a_descriptor_that_came_while_another_was_closed() {
+        let (first, second) = (a_file(), a_file());
+        let socket = Socket::allocate();
+        fd_table::install(first.as_raw_fd(), socket);
+        // Half of what another thread does that makes `second`.
+        socket.add_reference();
+        fd_table::remove(first.as_raw_fd());
+        fd_table::put_counted(second.as_raw_fd(), socket);
+        assert_eq!(socket.descriptor(), Some(second.as_raw_fd()));
+        fd_table::remove(second.as_raw_fd());
     }
 }
