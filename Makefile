@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm stress coverage smoke clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm stress again coverage smoke clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -112,6 +112,14 @@ stress: ## SECONDS=60 of threads that accept, connect, fork, spawn, pass descrip
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory programs
 	TOE_STRESS_SECONDS=$(SECONDS) cargo test --locked -p toe-tests --test programs mixes::threads -- --nocapture --test-threads=1
+
+SUITE ?= programs
+TEST ?=
+TIMES ?= 1000
+again: ## TEST=name TIMES=1000 [SUITE=programs]: such tests of crates/tests again and again, until one fails (root)
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory programs
+	@scripts/again.sh "$(SUITE)" "$(TIMES)" $(TEST)
 
 clean: ## remove what was built
 	cargo clean

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 bin=${TOE_BIN_DIR:-${CARGO_TARGET_DIR:-target}/release}
 table=() failed=0
 # What scripts/setup.sh installs for a target beyond a compiler.
-declare -A setup=([demo]=demo [bench]=bench [fuzz]=fuzz [compat]=compat [interop]=interop [hostile]=test [storm]=test [stress]=test [acceptance]=test)
+declare -A setup=([demo]=demo [bench]=bench [fuzz]=fuzz [compat]=compat [interop]=interop [hostile]=test [storm]=test [stress]=test [again]=test [acceptance]=test)
 
 # run TARGET COMMAND...
 run() {
@@ -45,6 +45,7 @@ run interop interop
 run hostile make hostile SECONDS=1 ATTACKS=spin
 run storm make storm STORM_SECONDS=5
 run stress make stress SECONDS=5
+run again make again TEST=descriptor::calls TIMES=2
 run acceptance make acceptance PARTS=transfers ACCEPTANCE_FILE_MIB=16
 
 echo
