@@ -4,7 +4,7 @@
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
 //! sockets), [`channel`] and [`leaving`] (octets from
 //! another session), [`slots`], [`send_memory`], [`socket`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`],
-//! [`signals`], [`cancel`], [`confine`], [`admit`], [`program_memory`], and [`capi`] (the `toe_` functions of `include/toe.h`).
+//! [`signals`], [`cancel`], [`helper`], [`confine`], [`admit`], [`program_memory`], and [`capi`] (the `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
@@ -19,6 +19,7 @@ pub mod epoll;
 pub mod errno;
 pub mod fd_table;
 pub mod fork;
+pub mod helper;
 mod leaving;
 pub mod lock;
 mod looking;

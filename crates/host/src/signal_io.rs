@@ -7,7 +7,7 @@
 
 use crate::epoll::EpollSet;
 use crate::socket::{Socket, stream};
-use crate::{fd_table, signals, sys};
+use crate::{fd_table, helper, signals, sys};
 use rustix::fd::RawFd;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -17,8 +17,6 @@ use toe_abi::errno::Errno;
 /// What is looked for. A program that is told of room for more is told of it once it has filled what there was.
 const EVENTS: u32 = stream::IN | stream::OUT | stream::PRI | stream::RDHUP;
 const EVENTS_AT_ONCE: usize = 64;
-/// All that the thread needs, with the C library's own.
-const STACK: usize = 256 << 10;
 
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
@@ -62,31 +60,15 @@ pub fn follow(fd: RawFd, socket: &'static Socket) -> Result<(), Errno> {
     let set = *SET.get_or_init(EpollSet::without_descriptor);
     let me = sys::pid();
     if THREAD_IN.swap(me, Ordering::AcqRel) != me
-        && let Err(errno) = start(set)
+        && helper::start("toe-signals", &[], move || tell(set)).is_err()
     {
         THREAD_IN.store(0, Ordering::Release);
-        return Err(errno);
+        return Err(Errno::ENOMEM);
     }
     // From here on what comes for it comes to this process, until another one makes a call. A claim that fails shows as readiness.
     let _ = socket.settle();
     set.watch_from_now(fd, socket, EVENTS);
     Ok(())
-}
-
-/// The thread has all signals blocked: they are for the program's own.
-fn start(set: &'static EpollSet) -> Result<(), Errno> {
-    // SAFETY: needed because a thread has the mask of the one that makes it. All are locals; all ones and all zeros are sets.
-    let before = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        before
-    };
-    let builder = std::thread::Builder::new().name("toe-signals".to_owned()).stack_size(STACK);
-    let started = builder.spawn(move || tell(set));
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    started.map(|_| ()).map_err(|_| Errno::ENOMEM)
 }
 
 fn tell(set: &'static EpollSet) {

@@ -9,6 +9,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -152,6 +153,14 @@ pub fn ppoll(
     let time = time.as_mut().map_or(0, |t| std::ptr::from_mut(t) as usize);
     let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
     waiting_syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, mask, SIGSET_LEN, 0])
+}
+
+/// Sleeps as long as `word` is `value` (`futex(2)`). ETIMEDOUT: for this long.
+pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> Result<usize, Errno> {
+    let time = timeout.map(timespec);
+    let time = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as usize);
+    let operation = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
+    waiting_syscall(libc::SYS_futex, [word.as_ptr() as usize, operation, value as usize, time, 0, 0])
 }
 
 /// `epoll_pwait2(2)`, or `epoll_pwait(2)` where the kernel has no such call.

@@ -14,6 +14,7 @@
 //! | [`proto_stacks`], [`socket_state`] | which stacks to try (Table 1 of the paper); what is known of an undecided socket |
 //! | [`connect`], [`listen`] | the decisions themselves |
 //! | [`adopt`] | descriptors that came over exec or in a message |
+//! | [`aio`] | requests of POSIX AIO, and the threads that run them |
 //! | [`twin_name`] | where a twin is bound |
 //! | [`hidden_twin`] | the kernel socket that keeps a bound port taken |
 //! | [`own_calls`] | programs that make system calls past the C library |
@@ -24,6 +25,7 @@
 //! calls go through rustix, `toe::sys` or [`real`].
 
 mod adopt;
+mod aio;
 pub mod calls;
 mod connect;
 mod debug;

@@ -6,9 +6,9 @@
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
-    FILE, epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, sigaction as Action, sigset_t, size_t,
-    sockaddr, socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
+    FILE, aiocb, epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, sigaction as Action, sigevent, sigset_t,
+    size_t, sockaddr, socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
 };
 
 /// One looked-up symbol.
@@ -211,6 +211,13 @@ next_definitions! {
     c"fexecve" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     c"sigaction" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
     c"siginterrupt" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    c"aio_read" fn aio_read(block: *mut aiocb) -> c_int;
+    c"aio_write" fn aio_write(block: *mut aiocb) -> c_int;
+    c"aio_fsync" fn aio_fsync(how: c_int, block: *mut aiocb) -> c_int;
+    c"aio_error" fn aio_error(block: *const aiocb) -> c_int;
+    c"aio_suspend" fn aio_suspend(list: *const *const aiocb, count: c_int, timeout: *const timespec) -> c_int;
+    c"aio_cancel" fn aio_cancel(fd: c_int, block: *mut aiocb) -> c_int;
+    c"lio_listio" fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
     c"fsync" fn fsync(fd: c_int) -> c_int;
     c"fdatasync" fn fdatasync(fd: c_int) -> c_int;
     c"fclose" fn fclose(stream: *mut FILE) -> c_int;

@@ -6,6 +6,7 @@
 //! O_ASYNC gives no SIGIO, and urgent data no SIGURG.
 
 pub mod address;
+pub mod aio;
 pub mod alias;
 pub mod cancel;
 pub mod confine;
