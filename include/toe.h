@@ -123,7 +123,7 @@ int toe_connect(int fd,
                 const struct sockaddr *addr,
                 socklen_t len);
 
-// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE.
+// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR.
 //
 // Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
 // SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.

@@ -323,21 +323,26 @@ pub struct Send {
     pub more: bool,
     /// The last octet is urgent (MSG_OOB).
     pub urgent: bool,
+    /// The last octet ends a record (MSG_EOR): no later octet goes out in one segment with it.
+    pub end_of_record: bool,
 }
 
 const SND_DATA: u8 = 0x21;
 const FLAG_MORE: u8 = 1;
 const FLAG_URGENT: u8 = 2;
+const FLAG_END_OF_RECORD: u8 = 4;
 
 impl Send {
+    /// Octets of which nothing particular is said.
+    pub const fn new(flow: FlowId, data: MemRange) -> Send {
+        Send { flow, data, more: false, urgent: false, end_of_record: false }
+    }
+
     pub const fn encode(self) -> RawEntry {
-        RawEntry::new(
-            SND_DATA,
-            if self.more { FLAG_MORE } else { 0 } | if self.urgent { FLAG_URGENT } else { 0 },
-            0,
-            self.flow.raw(),
-            self.data.to_word(),
-        )
+        let flags = if self.more { FLAG_MORE } else { 0 }
+            | if self.urgent { FLAG_URGENT } else { 0 }
+            | if self.end_of_record { FLAG_END_OF_RECORD } else { 0 };
+        RawEntry::new(SND_DATA, flags, 0, self.flow.raw(), self.data.to_word())
     }
 
     pub const fn decode(raw: RawEntry) -> Result<Send, BadEntry> {
@@ -347,6 +352,7 @@ impl Send {
                 data: MemRange::from_word(raw.word1),
                 more: raw.flags() & FLAG_MORE != 0,
                 urgent: raw.flags() & FLAG_URGENT != 0,
+                end_of_record: raw.flags() & FLAG_END_OF_RECORD != 0,
             }),
             other => Err(BadEntry::UnknownType(other)),
         }

@@ -195,7 +195,7 @@ impl World {
         let Some(flow) = self.program.flow else { return };
         while self.queued - self.program.taken_back < LAYOUT.send_len - u64::from(UNIT) {
             let offset = LAYOUT.send_offset() + self.queued % LAYOUT.send_len;
-            let send = Send { flow, data: MemRange { offset, len: UNIT }, more: false, urgent: false };
+            let send = Send::new(flow, MemRange { offset, len: UNIT });
             if self.engine.handle_send(self.now, self.session, send).is_err() {
                 break;
             }

@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{Connection, Engine, until};
 use std::time::Duration;
-use toe::socket::{FastOpen, RecvFlags, Shutdown};
+use toe::socket::{FastOpen, RecvFlags, SendFlags, Shutdown};
 use toe::{Stack, fd_table};
 use toe_abi::attach::Reply;
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit};
@@ -104,6 +104,26 @@ fn octets_go_out_in_order_and_their_memory_comes_back() {
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 150_000 });
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 50_000 });
     assert_eq!(c.socket.unsent(), 0);
+}
+
+/// MSG_EOR.
+#[test]
+fn a_record_ends_with_the_last_octet_of_what_is_taken_whole() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let ends = SendFlags { end_of_record: true, ..SendFlags::default() };
+    assert_eq!(c.send_with(&vec![1; 200_000], ends), Ok(200_000));
+    let marks: Vec<bool> = engine.sends().iter().map(|send| send.end_of_record).collect();
+    let (last, others) = marks.split_last().expect("some entries");
+    assert!(*last && !others.is_empty() && !others.contains(&true), "{marks:?}");
+    let room = c.send_with(&vec![2; 4 << 20], ends).expect("room");
+    assert!(room < 4 << 20);
+    assert!(engine.sends().iter().all(|send| !send.end_of_record), "the record goes on");
+    engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 200_000 + room as u32 });
+    assert_eq!(c.send(b"x"), Ok(1));
+    assert_eq!(c.send_with(b"y", ends), Ok(1));
+    let marks: Vec<bool> = engine.sends().iter().map(|send| send.end_of_record).collect();
+    assert_eq!(marks, [false, true]);
 }
 
 #[test]

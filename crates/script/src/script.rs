@@ -330,6 +330,8 @@ pub enum Call {
         len: u32,
         more: bool,
         urgent: bool,
+        /// MSG_EOR.
+        end_of_record: bool,
         gives: Gives,
     },
     Read {

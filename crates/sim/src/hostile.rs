@@ -164,7 +164,8 @@ impl Session {
             _ => layout.send_offset() + u64::from(cx.random.below(room)),
         };
         let (more, urgent) = (cx.random.one_in(4), cx.random.one_in(9));
-        let send = Send { flow: self.some_name(cx.random), data: MemRange { offset, len }, more, urgent };
+        let (data, end_of_record) = (MemRange { offset, len }, len.is_multiple_of(5));
+        let send = Send { flow: self.some_name(cx.random), data, more, urgent, end_of_record };
         cx.event(self, None, "harm", format_args!("{send:?}"));
         cx.engine.handle_send(cx.clock, self.id, send)
     }

@@ -27,6 +27,8 @@ pub enum Draws {
     LinuxFastOpen,
     /// When memory that was given back is gone.
     GivingBack,
+    /// As [`Draws::Wider`]: what programs keep apart.
+    Records,
 }
 
 /// One stream of numbers.

@@ -26,6 +26,7 @@ toe_base::counters! {
         EmptyConnections = "nothing sent",
         SlowReaders = "slow readers",
         Urgent = "urgent octets sent",
+        Records = "records ended",
         UrgentTold = "urgent octets told of",
         ConnectStorms = "connect storms",
         ManyFlows = "worlds of 100 connections or more",

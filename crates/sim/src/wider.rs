@@ -1,6 +1,6 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
-//! hands, registers that make no sense, Fast Open; and those from [`SHARING_FROM`] on, descriptors that several processes
-//! have. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
+//! hands, registers that make no sense, Fast Open; those from [`SHARING_FROM`] on, descriptors that several processes
+//! have; and those from [`RECORDS_FROM`] on, records (MSG_EOR). All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
 //! this.
 
 use crate::random::{Draws, Random};
@@ -16,6 +16,9 @@ pub const WIDER_FROM: u64 = 100_000;
 /// The first seed that may have [`Fault::Shares`], too.
 pub const SHARING_FROM: u64 = 1_000_000;
 
+/// The first seed whose programs may end records.
+pub const RECORDS_FROM: u64 = 3_000_000;
+
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wider {
@@ -28,6 +31,8 @@ pub struct Wider {
     pub bad_registers: bool,
     /// So many in a hundred connects whose programs have octets at once use Fast Open.
     pub fast_open_percent: u32,
+    /// So many of a million writes end a record.
+    pub record_ppm: u32,
 }
 
 /// The least that a link must carry for IPv6 (RFC 8200 section 5).
@@ -59,6 +64,7 @@ impl Wider {
             choose_congestion: random.one_in(3),
             bad_registers: random.one_in(2),
             fast_open_percent: 0,
+            record_ppm: 0,
         };
         for engine in &mut swarm.engines {
             engine.tcp.ecn =
@@ -73,6 +79,7 @@ impl Wider {
         swarm.driver.passes = if on(Fault::Passes) { passes } else { 0 };
         choose_fast_open(seed, &mut swarm);
         choose_sharing(seed, only, &mut swarm);
+        choose_records(seed, &mut swarm);
         swarm
     }
 }
@@ -107,6 +114,12 @@ fn choose_sharing(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
     swarm.driver.kills = swarm.driver.kills.max(random.below(3));
     for engine in &mut swarm.engines {
         engine.sessions = engine.sessions.max(2);
+    }
+}
+
+fn choose_records(seed: u64, swarm: &mut Swarm) {
+    if seed >= RECORDS_FROM {
+        swarm.wider.record_ppm = Random::new(seed, Draws::Records).pick(&[0, 100_000, 500_000, 1_000_000]);
     }
 }
 

@@ -404,6 +404,7 @@ impl World {
         for plan in &mut conn.plans {
             let number = random.between(1, toe_abi::congestion::NAMES.len() as u32);
             plan.congestion = self.swarm.wider.choose_congestion.then_some(number);
+            plan.record_ppm = self.swarm.wider.record_ppm;
         }
     }
 }

@@ -8,7 +8,7 @@ use toe_sim::fuzz;
 use toe_sim::scenes;
 use toe_sim::tally::Tallies;
 use toe_sim::trace::Trace;
-use toe_sim::wider::{SHARING_FROM, WIDER_FROM};
+use toe_sim::wider::{RECORDS_FROM, SHARING_FROM, WIDER_FROM};
 use toe_sim::{Fault, Runner, run};
 
 /// Seeds of each kind; in a debug build a few seconds.
@@ -41,7 +41,7 @@ fn seeds(total: &mut Tallies) {
         assert_eq!(outcome.failure, None, "toe-sim --seed {seed} --trace, only {only:?}");
         total.merge(&outcome.tallies);
     };
-    for first in [0, WIDER_FROM, SHARING_FROM] {
+    for first in [0, WIDER_FROM, SHARING_FROM, RECORDS_FROM] {
         (first..first + SEEDS).for_each(|seed| go(seed, None));
     }
     for (fault, count) in ALONE {

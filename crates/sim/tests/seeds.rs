@@ -1,7 +1,7 @@
 //! Seeds, run as `toe-sim` runs them: a fixed set, those that failed once, and whether a run is the same twice.
 
 use toe_sim::trace::Trace;
-use toe_sim::wider::{SHARING_FROM, WIDER_FROM};
+use toe_sim::wider::{RECORDS_FROM, SHARING_FROM, WIDER_FROM};
 use toe_sim::{Checker, Failure, Fault, Runner, Sabotage, Tallies, Tally, run};
 
 /// So many seeds are run by every test run; a debug build does them in a few seconds.
@@ -20,7 +20,7 @@ fn a_fixed_set_of_seeds() {
     let (mut memories, mut total) = (Vec::new(), Tallies::default());
     // A link that narrows under a busy connection is rare among all faults; alone it is not.
     let narrow = Runner { only: Some(Fault::Mtu), ..Runner::default() };
-    let all = [0, WIDER_FROM, SHARING_FROM].into_iter().flat_map(|first| first..first + SEEDS);
+    let all = [0, WIDER_FROM, SHARING_FROM, RECORDS_FROM].into_iter().flat_map(|first| first..first + SEEDS);
     let all = all.map(|seed| (seed, Runner::default()));
     for (seed, runner) in all.chain((0..100).map(|seed| (seed, narrow))) {
         let outcome = run(seed, runner, &mut memories, Trace::Off);

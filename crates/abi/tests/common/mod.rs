@@ -60,8 +60,13 @@ pub fn commands() -> Vec<Command> {
 }
 
 pub fn sends() -> Vec<Send> {
-    let send = |more, urgent| Send { flow: FLOW, data: RANGE, more, urgent };
-    vec![send(false, false), send(true, false), send(false, true)]
+    let plain = Send::new(FLOW, RANGE);
+    vec![
+        plain,
+        Send { more: true, ..plain },
+        Send { urgent: true, ..plain },
+        Send { end_of_record: true, ..plain },
+    ]
 }
 
 pub fn credits() -> Vec<ReceiveCredit> {

@@ -324,7 +324,7 @@ impl FakeHost {
         }
         self.region.write(self.send_at, octets).expect("in the region");
         let data = MemRange { offset: self.send_at, len: octets.len() as u32 };
-        self.queue.push_send(Send { flow, data, more: false, urgent: false }).expect("room");
+        self.queue.push_send(Send::new(flow, data)).expect("room");
         self.send_at += octets.len() as u64;
         self.doorbell.ring_if_wanted().expect("rung");
     }

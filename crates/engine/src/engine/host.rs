@@ -123,6 +123,10 @@ impl Engine {
             if send.urgent {
                 flow.snd.up = Some(flow.queue_end());
             }
+            if send.end_of_record {
+                let end = flow.queue_end();
+                flow.record_ends.push(&mut self.record_ends, end);
+            }
         }
         self.after(idx);
         Ok(())

@@ -154,6 +154,7 @@ impl Engine {
             flow.report.sent = flow.report.sent.saturating_add(returned);
         }
         flow.send_queue.clear();
+        flow.record_ends.clear(&mut self.record_ends);
         flow.board.clear(&mut self.sent);
         flow.report.return_late_octets(&flow.send_queue);
         if flow.conn.indexed {
@@ -280,6 +281,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
         flow.send_queue.clear();
+        flow.record_ends.clear(&mut self.record_ends);
         flow.board.clear(&mut self.sent);
         flow.held.clear(&mut self.held);
         flow.conn.app_closed = true;

@@ -56,6 +56,7 @@ use crate::flow::limit::RateLimit;
 use crate::flow::lists::FlowLists;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
+use crate::flow::record_ends::RecordEndPool;
 use crate::flow::scoreboard::SentPool;
 use crate::flow::table::FlowTable;
 use crate::flow::tcp::congestion::AlgorithmName;
@@ -163,9 +164,10 @@ struct Port {
 pub struct Engine {
     config: EngineConfig,
     flows: FlowTable,
-    /// What flows have on their way, and what came to them out of order.
+    /// What flows have on their way, what came to them out of order, and where the records end that they send.
     sent: SentPool,
     held: HeldPool,
+    record_ends: RecordEndPool,
     index: FlowIndex,
     wheel: TimerWheel,
     ports: Vec<Port>,
@@ -216,6 +218,7 @@ impl Engine {
             flows: FlowTable::new(config.flows_max),
             sent: SentPool::new(config.flows_max),
             held: HeldPool::new(config.flows_max),
+            record_ends: RecordEndPool::new(config.flows_max),
             index: FlowIndex::new(&config.secret, 1024),
             wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),

@@ -222,6 +222,7 @@ impl Engine {
             arena: self.sessions.arena(flow.receive.session, flow.conn.user),
             sent: &mut self.sent,
             held: &mut self.held,
+            record_ends: &mut self.record_ends,
             ecn: self.config.tcp.ecn,
             rfc1337: self.config.tcp.rfc1337,
             host,

@@ -13,7 +13,7 @@ use crate::flow::record::Flow;
 use crate::flow::tcp::ecn;
 use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams, SynCookies};
-use crate::flow::tcp::output::{self, Pools, TxContext};
+use crate::flow::tcp::output::{self, Pools};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
@@ -301,7 +301,7 @@ impl Engine {
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        let cx = TxContext { now, sent: &self.sent, held: &self.held, ecn: self.config.tcp.ecn };
+        let cx = self.tx_context(now);
         let Some(tx) = output::prepare(flow, &cx, self.send_limits(flow)) else { return };
         let flow = self.flows.get_mut(idx);
         let pools = Pools { sent: &mut self.sent, held: &self.held };

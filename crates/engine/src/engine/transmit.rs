@@ -141,8 +141,18 @@ impl Engine {
 
     fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
         let flow = self.flows.get(idx);
-        let cx = TxContext { now, sent: &self.sent, held: &self.held, ecn: self.config.tcp.ecn };
+        let cx = self.tx_context(now);
         output::prepare(flow, &cx, self.send_limits(flow))
+    }
+
+    pub(super) fn tx_context(&self, now: Instant) -> TxContext<'_> {
+        TxContext {
+            now,
+            sent: &self.sent,
+            held: &self.held,
+            record_ends: &self.record_ends,
+            ecn: self.config.tcp.ecn,
+        }
     }
 
     /// The flow sent all that it could: the timers that follow from that.

@@ -10,6 +10,7 @@ pub mod pressure;
 pub mod reassembly;
 pub mod receive_buffer;
 pub mod record;
+pub mod record_ends;
 pub mod scoreboard;
 pub mod send_queue;
 mod stretches;

@@ -202,7 +202,7 @@ pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     }))
 }
 
-/// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE.
+/// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR.
 ///
 /// Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
 /// SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.
@@ -212,7 +212,7 @@ pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 /// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t {
-    const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+    const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
     if flags & !KNOWN != 0 {
         return fail(Errno::EOPNOTSUPP) as ssize_t;
     }
@@ -237,6 +237,7 @@ fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         more: flags & libc::MSG_MORE != 0,
         urgent: flags & libc::MSG_OOB != 0,
+        end_of_record: flags & libc::MSG_EOR != 0,
     };
     let result = find(fd).and_then(|socket| {
         let iov = buffers_of(iov, buffers)?;

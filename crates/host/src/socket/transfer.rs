@@ -39,6 +39,8 @@ pub struct SendFlags {
     pub more: bool,
     /// MSG_OOB: the last octet is urgent.
     pub urgent: bool,
+    /// MSG_EOR: the last octet ends a record, which no later octet joins in a segment.
+    pub end_of_record: bool,
 }
 
 /// Which direction ends.
@@ -217,7 +219,7 @@ impl Socket {
         let mut attempt = || {
             let has = stream::Stream::sends_directly;
             let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent.get() > 0) {
-                Ok(true) => stream.send(io, &mut from, flags.more, flags.urgent),
+                Ok(true) => stream.send(io, &mut from, flags),
                 // Something went out before: the error is for the next call.
                 Ok(false) => Ok(Attempt::Done(0)),
                 Err(errno) => Err(errno),

@@ -446,7 +446,11 @@ impl Connection {
     }
 
     pub fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
-        self.socket.send(&[std::io::IoSlice::new(octets)], toe::socket::SendFlags::default())
+        self.send_with(octets, toe::socket::SendFlags::default())
+    }
+
+    pub fn send_with(&self, octets: &[u8], flags: toe::socket::SendFlags) -> Result<usize, Errno> {
+        self.socket.send(&[std::io::IoSlice::new(octets)], flags)
     }
 
     /// The bits of poll that this interface and old programs know.

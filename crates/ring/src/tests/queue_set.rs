@@ -65,6 +65,7 @@ fn data_and_credit_and_completions_go_round() {
             data: MemRange { offset: u64::from(n), len: 1 },
             more: n % 2 == 0,
             urgent: n % 3 == 0,
+            end_of_record: n % 5 == 0,
         };
         host.push_send(send).unwrap();
         host.push_credit(ReceiveCredit { flow: FLOW, len: n }).unwrap();

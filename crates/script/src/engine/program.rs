@@ -189,7 +189,10 @@ impl Program {
             Call::Connect { from, fast: Some(_) } => self.connect_sending(cx, conn, *from, octets)?,
             Call::Connected(_) => self.connected(at),
             Call::Accept(_) => self.accept(cx, at)?,
-            Call::Send { more, urgent, .. } => self.send(cx, at, octets, *more, *urgent)?,
+            Call::Send { more, urgent, end_of_record, .. } => {
+                let (more, urgent, end_of_record) = (*more, *urgent, *end_of_record);
+                self.send(cx, at, octets, |send| Send { more, urgent, end_of_record, ..send })?
+            }
             Call::Read { len, .. } => self.read(cx, at, *len)?,
             Call::Shutdown { read, .. } => self.shutdown(cx, at, *read)?,
             Call::Close => self.close(cx, at, false)?,
@@ -263,7 +266,7 @@ impl Program {
             return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
         }
         let room = info.map_or(0, |info| usize::from(info.mss)).min(octets.len());
-        self.send(cx, at, &octets[..room], false, false)?;
+        self.send(cx, at, &octets[..room], |send| send)?;
         Ok(Outcome::Number(room as i64))
     }
 
@@ -325,8 +328,7 @@ impl Program {
         cx: &mut Cx<'_>,
         at: usize,
         octets: &[u8],
-        more: bool,
-        urgent: bool,
+        with_flags: impl FnOnce(Send) -> Send,
     ) -> Result<Outcome, StackError> {
         let flow = self.flow(at)?;
         let socket = &mut self.sockets[at];
@@ -342,7 +344,7 @@ impl Program {
         cx.memory.write(self.session, offset, octets);
         let data = MemRange { offset, len: octets.len() as u32 };
         cx.engine
-            .handle_send(cx.now, self.session, Send { flow, data, more, urgent })
+            .handle_send(cx.now, self.session, with_flags(Send::new(flow, data)))
             .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))?;
         Ok(Outcome::Done)
     }

@@ -65,10 +65,11 @@ impl Program {
             Call::Connect { from, fast } => self.connect(conn, *from, fast.map(|_| octets))?,
             Call::Connected(_) => self.connected(at)?,
             Call::Accept(_) => self.accept(conn)?,
-            Call::Send { more, urgent, .. } => {
+            Call::Send { more, urgent, end_of_record, .. } => {
                 let more = if *more { SendFlags::MORE } else { SendFlags::empty() };
                 let urgent = if *urgent { SendFlags::OOB } else { SendFlags::empty() };
-                self.send(at, octets, more | urgent | SendFlags::NOSIGNAL)?
+                let end_of_record = if *end_of_record { SendFlags::EOR } else { SendFlags::empty() };
+                self.send(at, octets, more | urgent | end_of_record | SendFlags::NOSIGNAL)?
             }
             Call::Read { len, .. } => self.read(at, *len as usize)?,
             Call::Shutdown { read, .. } => {

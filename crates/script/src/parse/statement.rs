@@ -180,7 +180,8 @@ fn call(verb: &str, words: &mut Words<'_>) -> Result<Option<Call>, Wrong> {
         "send" => {
             let len = words.number("how many octets to send")?;
             let (more, urgent) = (words.take("more"), words.take("urgent"));
-            Call::Send { len, more, urgent, gives: gives(words)? }
+            let end_of_record = words.take("eor");
+            Call::Send { len, more, urgent, end_of_record, gives: gives(words)? }
         }
         "read" if words.peek() == Some("gives") => Call::Read { len: 1, gives: gives(words)? },
         "read" => {

@@ -89,8 +89,9 @@ def call(words):
         socks[conn], _ = listener.accept()
         socks[conn].setblocking(False)
     elif verb == "send":
-        flags = (socket.MSG_MORE if words[2] == "1" else 0) | (socket.MSG_OOB if words[3] == "1" else 0)
-        octets = binascii.unhexlify(words[4])
+        known = (socket.MSG_MORE, socket.MSG_OOB, socket.MSG_EOR)
+        flags = sum(flag for flag, is_set in zip(known, words[2:5]) if is_set == "1")
+        octets = binascii.unhexlify(words[5])
         sent = socks[conn].send(octets, flags)
         if sent != len(octets):
             return "trouble only %d octets found room" % sent

@@ -74,9 +74,10 @@ fn line_of(conn: ConnName, call: &Call, octets: &[u8]) -> Result<String, StackEr
         }
         Call::Connected(_) => format!("connected {name}\n"),
         Call::Accept(_) => format!("accept {name}\n"),
-        Call::Send { more, urgent, .. } => {
+        Call::Send { more, urgent, end_of_record, .. } => {
             let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
-            format!("send {name} {} {} {hex}\n", u8::from(*more), u8::from(*urgent))
+            let flags = [more, urgent, end_of_record].map(|flag| u8::from(*flag).to_string()).join(" ");
+            format!("send {name} {flags} {hex}\n")
         }
         Call::Read { len, .. } => format!("read {name} {len}\n"),
         Call::Shutdown { read, .. } => format!("shutdown {name} {}\n", u8::from(*read)),

@@ -475,7 +475,7 @@ fn octets_are_right(stream: Option<StreamId>, at: u64, octets: &[u8], streams: &
     if at + octets.len() as u64 > streams.get(id).handed {
         return Err(format!("octets of {id:?} that no program has sent"));
     }
-    Ok(())
+    streams.is_of_one_record(id, at, at + octets.len() as u64)
 }
 
 /// One frame fits the link, or says how it is to be cut so that its pieces do.

@@ -8,6 +8,8 @@ use crate::pattern::StreamId;
 pub struct Stream {
     /// Octets that the sending program gave to its engine.
     pub handed: u64,
+    /// Where its records end that are to stay apart.
+    pub record_ends: Vec<u64>,
     /// It will give no more: shutdown, close, or its process ended.
     pub ended: bool,
     /// Octets that the receiving program has read.
@@ -42,6 +44,23 @@ impl Streams {
 
     pub fn handed(&mut self, id: StreamId, len: u32) {
         self.get_mut(id).handed += u64::from(len);
+    }
+
+    /// What was handed last ends a record.
+    pub fn record_ended(&mut self, id: StreamId) {
+        let stream = self.get_mut(id);
+        stream.record_ends.push(stream.handed);
+    }
+
+    /// Octets from `at` to `end` are in one segment: no record may end between them.
+    pub fn is_of_one_record(&self, id: StreamId, at: u64, end: u64) -> Result<(), String> {
+        let ends = &self.get(id).record_ends;
+        match ends.get(ends.partition_point(|record_end| *record_end <= at)) {
+            Some(within) if *within < end => {
+                Err(format!("{id:?}: a record that ends at {within} and the next one"))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn ended(&mut self, id: StreamId) {

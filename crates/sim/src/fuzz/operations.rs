@@ -149,6 +149,7 @@ fn send(world: &mut World, which: Which, len: u32, what: u8) {
             chunk_max: 16_384,
             more_ppm: if what & 0x10 != 0 { 1_000_000 } else { 0 },
             urgent_ppm: if what & 0x20 != 0 { 1_000_000 } else { 0 },
+            record_ppm: if len & 3 == 3 { 1_000_000 } else { 0 },
             ..BY_HAND
         };
         session.send(cx, at, &plan);

@@ -50,6 +50,8 @@ pub struct Plan {
     pub congestion: Option<u32>,
     pub urgent_ppm: u32,
     pub more_ppm: u32,
+    /// MSG_EOR.
+    pub record_ppm: u32,
     /// Nothing is done but what a fuzzer says.
     pub by_hand: bool,
 }
@@ -249,6 +251,7 @@ pub const PLAIN: Plan = Plan {
     congestion: None,
     urgent_ppm: 0,
     more_ppm: 0,
+    record_ppm: 0,
     by_hand: false,
 };
 

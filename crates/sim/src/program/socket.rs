@@ -360,7 +360,12 @@ impl Session {
             id.fill(socket.handed, cx.memory.program_view(self.id, block.offset, len));
             socket.handed += u64::from(len);
             socket.blocks.push_back((block, len));
+            let end_of_record = cx.random.ppm(plan.record_ppm);
             cx.streams.handed(id, len);
+            if end_of_record {
+                cx.tallies.add(Tally::Records);
+                cx.streams.record_ended(id);
+            }
             if socket.is_early {
                 cx.tallies.add(Tally::FastOpens);
             }
@@ -370,9 +375,15 @@ impl Session {
             }
             let more = cx.random.ppm(plan.more_ppm);
             let data = MemRange { offset: block.offset, len };
-            let result = cx.engine.handle_send(cx.clock, self.id, Send { flow, data, more, urgent });
+            let entry = Send { flow, data, more, urgent, end_of_record };
+            let result = cx.engine.handle_send(cx.clock, self.id, entry);
             cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
-            cx.event(self, Some(id.conn), "send", format_args!("{len} more {more} urgent {urgent}"));
+            cx.event(
+                self,
+                Some(id.conn),
+                "send",
+                format_args!("{len} more {more} urgent {urgent} eor {end_of_record}"),
+            );
         }
     }
 
@@ -443,8 +454,7 @@ impl Session {
         let Some(block) = self.send_arena.alloc(len) else { return };
         self.sockets[at].blocks.push_back((block, len));
         let data = MemRange { offset: block.offset, len };
-        let result =
-            cx.engine.handle_send(cx.clock, self.id, Send { flow, data, more: false, urgent: false });
+        let result = cx.engine.handle_send(cx.clock, self.id, Send::new(flow, data));
         cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
     }
 

@@ -32,6 +32,7 @@ fn send_flags(flags: c_int) -> Result<SendFlags, Errno> {
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         more: flags & libc::MSG_MORE != 0,
         urgent: flags & libc::MSG_OOB != 0,
+        end_of_record: flags & libc::MSG_EOR != 0,
     })
 }
 
@@ -592,6 +593,7 @@ mod tests {
         assert_eq!(recv_flags(libc::MSG_ERRQUEUE).err(), Some(Errno::EAGAIN));
         assert!(send_flags(libc::MSG_MORE).unwrap().more);
         assert!(send_flags(libc::MSG_OOB).unwrap().urgent);
+        assert!(send_flags(libc::MSG_EOR).unwrap().end_of_record);
     }
 
     #[test]

@@ -97,6 +97,9 @@ impl Chooser<'_> {
         if self.rng.chance(4) {
             flags |= MSG_MORE;
         }
+        if self.rng.chance(6) {
+            flags |= MSG_EOR;
+        }
         match self.rng.below(9) {
             0 | 1 => by(self.who, "write", &[fd, length, seed]),
             2 => {

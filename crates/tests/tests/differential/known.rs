@@ -199,7 +199,6 @@ pub const KNOWN: &[Known] = &[
     Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
     Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },
     Known { title: "A listener that several processes have, and one ends", explains: |_| false },
-    Known { title: "MSG_EOR", explains: |_| false },
     Known { title: "What is told with SIGIO", explains: |_| false },
     Known { title: "Octets unread after a reset", explains: |_| false },
     Known {

@@ -34,6 +34,7 @@ pub const MSG_OOB: i64 = 0x1;
 pub const MSG_PEEK: i64 = 0x2;
 pub const MSG_TRUNC: i64 = 0x20;
 pub const MSG_DONTWAIT: i64 = 0x40;
+pub const MSG_EOR: i64 = 0x80;
 pub const MSG_WAITALL: i64 = 0x100;
 pub const MSG_NOSIGNAL: i64 = 0x4000;
 pub const MSG_MORE: i64 = 0x8000;

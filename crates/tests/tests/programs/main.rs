@@ -17,6 +17,7 @@ mod load;
 mod local;
 mod mixes;
 mod quiet;
+mod records;
 mod rights;
 mod shared;
 mod socket_calls;

@@ -187,12 +187,7 @@ impl Path {
         let side = &mut self.sides[A];
         let offset = LAYOUT.send_offset() + part + side.conns[conn].sent % PART;
         side.conns[conn].sent += u64::from(CHUNK);
-        let send = Send {
-            flow: side.conns[conn].id,
-            data: MemRange { offset, len: CHUNK },
-            more: false,
-            urgent: false,
-        };
+        let send = Send::new(side.conns[conn].id, MemRange { offset, len: CHUNK });
         side.engine.handle_send(self.now, side.session, send).expect("in range");
     }
 

@@ -194,9 +194,7 @@ impl Machine {
     /// Sends a little through the engine; whoever gets it has read it at once.
     fn message(&mut self, from: (SessionId, FlowId), to: (SessionId, FlowId)) {
         let data = MemRange { offset: LAYOUT.send_offset(), len: 100 };
-        self.engine
-            .handle_send(self.now, from.0, Send { flow: from.1, data, more: false, urgent: false })
-            .expect("fits");
+        self.engine.handle_send(self.now, from.0, Send::new(from.1, data)).expect("fits");
         self.settle();
         self.engine
             .handle_credit(self.now, to.0, ReceiveCredit { flow: to.1, len: 100 })
@@ -472,14 +470,10 @@ fn what_was_given_to_the_engine_before_survives_a_relinquish() {
     let (ends, _) = m.direct_connection(client);
     // Octets that came by way of the engine and are announced, not read.
     let data = MemRange { offset: LAYOUT.send_offset(), len: 500 };
-    m.engine
-        .handle_send(m.now, ends[1].0, Send { flow: ends[1].1, data, more: false, urgent: false })
-        .expect("fits");
+    m.engine.handle_send(m.now, ends[1].0, Send::new(ends[1].1, data)).expect("fits");
     let told = m.told(client);
     assert!(matches!(told[..], [Completion::Data { data: MemRange { len: 500, .. }, .. }]), "{told:?}");
-    m.engine
-        .handle_send(m.now, client, Send { flow: ends[0].1, data, more: false, urgent: false })
-        .expect("fits");
+    m.engine.handle_send(m.now, client, Send::new(ends[0].1, data)).expect("fits");
     let anchor = m.engine.relinquish(client, ends[0].1, false, &mut m.hosts).expect("its flow");
     let told = m.told(client);
     let sent = |c: &Completion| *c == Completion::Sent { flow: ends[0].1, len: 500 };

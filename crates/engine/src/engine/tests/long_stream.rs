@@ -117,9 +117,7 @@ fn nine_gigabytes_go_through_one_connection() {
     while got < total {
         while sent - acked < 2 * u64::from(unit) {
             let data = MemRange { offset: LAYOUT.send_offset() + sent % (16 << 20), len: unit };
-            ends.engine
-                .handle_send(ends.now, ends.session, Send { flow: client, data, more: false, urgent: false })
-                .expect("fits");
+            ends.engine.handle_send(ends.now, ends.session, Send::new(client, data)).expect("fits");
             sent += u64::from(unit);
         }
         ends.now = ends.now.after_us(100);

@@ -19,6 +19,7 @@ mod path_mtu;
 mod pieces;
 mod pressure;
 mod quota;
+mod record_ends;
 mod recovery;
 mod sessions;
 mod shared;

@@ -54,10 +54,7 @@ fn a_claimed_flow_moves_with_its_unread_data() {
     side.engine.close_session(world.now, session, &mut side.memory);
     let bytes = MemRange { offset: LAYOUT.send_offset(), len: 5 };
     world.sides[B].memory.write(child, bytes.offset, b"child");
-    world.sides[B]
-        .engine
-        .handle_send(world.now, child, Send { flow: id, data: bytes, more: false, urgent: false })
-        .expect("fits");
+    world.sides[B].engine.handle_send(world.now, child, Send::new(id, bytes)).expect("fits");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].received == b"child"));
 }
 
@@ -120,7 +117,7 @@ fn a_bad_entry_fences_its_session_and_no_other() {
     let bad = second_session(&mut world);
     let flow = FlowId::new(0, 0);
     let side = &mut world.sides[B];
-    let wild = Send { flow, data: MemRange { offset: 5, len: 5 }, more: false, urgent: false };
+    let wild = Send::new(flow, MemRange { offset: 5, len: 5 });
     assert_eq!(side.engine.handle_send(world.now, bad, wild), Err(FenceReason::BadSendRange));
     let accept = Command::Accept { flow, anchor: side.conns[conns.1].anchor, fd: 1 };
     let result =
@@ -200,9 +197,7 @@ fn send_as(world: &mut World, session: SessionId, flow: FlowId, bytes: &[u8]) {
     let side = &mut world.sides[B];
     let data = MemRange { offset: LAYOUT.send_offset(), len: bytes.len() as u32 };
     side.memory.write(session, data.offset, bytes);
-    side.engine
-        .handle_send(world.now, session, Send { flow, data, more: false, urgent: false })
-        .expect("fits");
+    side.engine.handle_send(world.now, session, Send::new(flow, data)).expect("fits");
 }
 
 fn claim_as(world: &mut World, session: SessionId, conn: usize) -> FlowId {

@@ -325,6 +325,15 @@ impl Side {
     }
 
     pub(super) fn send(&mut self, now: Instant, conn: usize, bytes: &[u8]) {
+        self.send_flagged(now, conn, bytes, |send| send);
+    }
+
+    /// The same as a record (MSG_EOR).
+    pub(super) fn send_record(&mut self, now: Instant, conn: usize, bytes: &[u8]) {
+        self.send_flagged(now, conn, bytes, |send| Send { end_of_record: true, ..send });
+    }
+
+    fn send_flagged(&mut self, now: Instant, conn: usize, bytes: &[u8], flagged: impl FnOnce(Send) -> Send) {
         let part = LAYOUT.send_len;
         if self.send_at + bytes.len() as u64 > part {
             self.send_at = 0;
@@ -335,9 +344,7 @@ impl Side {
         let data = MemRange { offset, len: bytes.len() as u32 };
         let flow = self.conns[conn].id;
         self.conns[conn].sent += bytes.len() as u64;
-        self.engine
-            .handle_send(now, self.session, Send { flow, data, more: false, urgent: false })
-            .expect("in range");
+        self.engine.handle_send(now, self.session, flagged(Send::new(flow, data))).expect("in range");
     }
 
     /// Reads everything that was announced.

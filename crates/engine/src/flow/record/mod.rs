@@ -18,6 +18,7 @@ use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
 use crate::flow::reassembly::{Reassembly, SeqRange};
 use crate::flow::receive_buffer::ReceiveBuffer;
+use crate::flow::record_ends::RecordEnds;
 use crate::flow::scoreboard::Scoreboard;
 use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::soft_error::{Hears, Noted};
@@ -52,6 +53,8 @@ pub struct Flow {
     pub options: Options,
     pub report: Report,
     pub send_queue: SendQueue,
+    /// Where what is in the send queue must not meet in a segment.
+    pub record_ends: RecordEnds,
     pub receive: ReceiveBuffer,
     pub held: Reassembly,
 }
@@ -488,6 +491,7 @@ impl Flow {
             options: Options::default(),
             report: Report::default(),
             send_queue: SendQueue::default(),
+            record_ends: RecordEnds::default(),
             receive: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
             held: Reassembly::default(),
         }

@@ -41,6 +41,7 @@ use crate::flow::limit::RateLimit;
 use crate::flow::pressure::Pressure;
 use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
+use crate::flow::record_ends::RecordEndPool;
 use crate::flow::scoreboard::SentPool;
 use ecn::EcnMode;
 
@@ -56,6 +57,8 @@ pub struct RxContext<'a, H> {
     pub sent: &'a mut SentPool,
     /// What came out of order, of all flows.
     pub held: &'a mut HeldPool,
+    /// Where the records end that all flows have in their send queues.
+    pub record_ends: &'a mut RecordEndPool,
     pub ecn: EcnMode,
     /// A reset does not end TIME_WAIT.
     pub rfc1337: bool,

@@ -5,6 +5,7 @@
 
 use crate::flow::reassembly::{HeldPool, SeqRange};
 use crate::flow::record::{Flow, Frto, Phase, Wait};
+use crate::flow::record_ends::{self, RecordEndPool};
 use crate::flow::scoreboard::{Resent, SentPool, SentRange};
 use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
@@ -47,20 +48,27 @@ pub fn prepare(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
 
 /// What all segments with data have in common now.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct Shape<'a> {
     now: Instant,
     /// RFC 2018 section 4: all ACKs tell of what came out of order.
     sack: SackBlocks,
     /// Octets of data that fit beside that.
     mss: u32,
+    /// No segment spans one of these.
+    record_ends: &'a [SeqNum],
 }
 
-impl Shape {
-    fn of(flow: &Flow, cx: &TxContext<'_>) -> Shape {
+impl<'a> Shape<'a> {
+    fn of(flow: &Flow, cx: &TxContext<'a>) -> Shape<'a> {
         let sack = sack_blocks(flow, cx.held);
         // Any segment has room for all options and some data (`open::MSS_MIN`).
         let mss = u32::from(flow.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
-        Shape { now: cx.now, sack, mss }
+        Shape { now: cx.now, sack, mss, record_ends: flow.record_ends.ends(cx.record_ends) }
+    }
+
+    /// Octets from `seq` on that are of one record.
+    fn record_from(&self, seq: SeqNum) -> u32 {
+        record_ends::room_from(self.record_ends, seq)
     }
 }
 
@@ -70,6 +78,7 @@ pub struct TxContext<'a> {
     pub now: Instant,
     pub sent: &'a SentPool,
     pub held: &'a HeldPool,
+    pub record_ends: &'a RecordEndPool,
     pub ecn: EcnMode,
 }
 
@@ -111,14 +120,20 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
         segment.fast_open = flow.fast_open.option;
-        segment.len = if answers { 0 } else { fast_open::syn_len(flow) };
+        let of_record = || record_ends::room_from(flow.record_ends.ends(cx.record_ends), flow.data_una());
+        segment.len = if answers { 0 } else { fast_open::syn_len(flow).min(of_record()) };
     }
     Some(unit(flow, segment, 0, was_sent))
 }
 
 /// The first stretch that is lost again, as far as the windows let it. After a time-out that may be spurious it is the
 /// segment at `snd.una` alone, and nothing once that has gone (RFC 5682 section 2.1).
-fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &Shape) -> Option<TxSegment> {
+fn prepare_resend(
+    flow: &Flow,
+    cx: &TxContext<'_>,
+    limits: SendLimits,
+    shape: &Shape<'_>,
+) -> Option<TxSegment> {
     let range = flow.board.first_lost(cx.sent)?;
     let mss = shape.mss;
     let only_head = match flow.cc.frto {
@@ -130,6 +145,7 @@ fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &S
     let window_end = flow.snd.una.plus(flow.snd.wnd.octets());
     let fin_alone = range.start == flow.queue_end();
     let data_end = range.end.earlier(flow.queue_end());
+    let data_len = data_end.distance_from(range.start).min(shape.record_from(range.start));
     let offered = window_end.distance_from(range.start);
     let path_left = path_left(flow, cx.now);
     if path_left == 0 || offered == 0 && !fin_alone {
@@ -137,10 +153,10 @@ fn prepare_resend(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &S
     }
     let whole_units = (path_left.min(limits.unit_max) / mss * mss).max(mss);
     let most = if only_head || flow.snd.up.is_some() { mss } else { whole_units };
-    let wanted = data_end.distance_from(range.start).min(most);
+    let wanted = data_len.min(most);
     let len = if offered < wanted && offered > mss { offered / mss * mss } else { offered.min(wanted) };
     // What is not the first must be worth a segment, or the window's edge would be crept up to.
-    if !is_head && len < mss.min(data_end.distance_from(range.start)) {
+    if !is_head && len < mss.min(data_len) {
         return None;
     }
     Some(data_segment(flow, shape, range.start, len, true))
@@ -159,26 +175,29 @@ fn path_left(flow: &Flow, now: Instant) -> u32 {
 
 /// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
 /// window does not hold it back: it is one segment, after nothing was heard for two round trips.
-fn prepare_tail_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
+fn prepare_tail_probe(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
     if !flow.snd.tail_probe {
         return None;
     }
     let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
     let unsent = flow.queue_end().distance_from(flow.snd.nxt);
-    let fresh = unsent.min(shape.mss);
+    let fresh = unsent.min(shape.mss).min(shape.record_from(flow.snd.nxt));
     if fresh > 0 && fresh <= room {
         return Some(data_segment(flow, shape, flow.snd.nxt, fresh, false));
     }
-    let (seq, len) = rack::tail(flow, shape.mss);
-    Some(data_segment(flow, shape, seq, len, true))
+    let (start, len) = rack::tail(flow, shape.mss);
+    let end = start.plus(len);
+    let start = record_ends::start_of_last(shape.record_ends, start, end);
+    Some(data_segment(flow, shape, start, end.distance_from(start), true))
 }
 
-fn prepare_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
+fn prepare_probe(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
     if flow.snd.probe {
         let again = flow.snd.nxt != flow.snd.una;
         // One octet into a closed window; into one that silly window avoidance did not use, what fits.
         let room = flow.snd.wnd.octets().min(shape.mss).max(1);
-        return Some(data_segment(flow, shape, flow.snd.una, flow.send_queue.len().min(room), again));
+        let len = flow.send_queue.len().min(room).min(shape.record_from(flow.snd.una));
+        return Some(data_segment(flow, shape, flow.snd.una, len, again));
     }
     if flow.snd.keepalive_probe {
         return Some(unit(flow, header(flow, shape.now, flow.snd.una.minus(1)), 0, false));
@@ -186,15 +205,18 @@ fn prepare_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
     None
 }
 
-/// One segment larger than those that get through for sure.
-fn prepare_mtu_probe(flow: &Flow, shape: &Shape) -> Option<TxSegment> {
+/// One segment larger than those that get through for sure, where what is sent next is no smaller.
+fn prepare_mtu_probe(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
     let size = path_mtu::next_probe(flow, shape.now)?;
+    if shape.record_from(flow.snd.nxt) < u32::from(size) {
+        return None;
+    }
     let bare = Shape { sack: SackBlocks::NONE, ..*shape };
     let probe = data_segment(flow, &bare, flow.snd.nxt, u32::from(size), false);
     Some(TxSegment { mss: size, ..probe })
 }
 
-fn prepare_new(flow: &Flow, limits: SendLimits, shape: &Shape) -> Option<TxSegment> {
+fn prepare_new(flow: &Flow, limits: SendLimits, shape: &Shape<'_>) -> Option<TxSegment> {
     let len = new_data_len(flow, limits.unit_max, shape);
     let fin_due = flow.snd.fin_queued && flow.snd.nxt.plus(len) == flow.queue_end() && !flow.snd.fin_acked;
     if len == 0 && !fin_due {
@@ -292,15 +314,16 @@ pub fn is_sent(flow: &Flow, seq: SeqNum) -> bool {
 }
 
 /// Octets of queued data that may go now from `snd.nxt` on.
-fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
+fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape<'_>) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = flow.snd.up.is_some_and(|up| flow.snd.nxt.before(up));
     let queued = flow.queue_end().distance_from(flow.snd.nxt);
+    let ready = queued.min(shape.record_from(flow.snd.nxt));
     let outstanding = flow.outstanding();
     let window_left = flow.snd.wnd.octets().saturating_sub(outstanding);
     let path_left = path_left(flow, shape.now);
-    let may_go = queued.min(window_left).min(path_left);
+    let may_go = ready.min(window_left).min(path_left);
     let len = if may_go < mss {
         may_go
     } else if is_urgent && !flow.is_local() {
@@ -313,10 +336,13 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape) -> u32 {
     if len == 0 || tail == 0 {
         return len;
     }
-    let hold_tail = if len < queued {
+    let hold_tail = if len < ready {
         // Silly window avoidance (RFC 9293 section 3.8.6.2.1): more is queued than fits; whole segments only, or
         // half of what the peer can ever take.
         len < mss && len < flow.snd.max_wnd.octets() / 2 || len > mss
+    } else if ready < queued {
+        // A record's end: nothing that could be waited for can join it (Linux: tcp_nagle_test, for what is not the last).
+        false
     } else {
         let corked = (flow.options.cork || flow.snd.more) && !flow.snd.uncork;
         // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4).
@@ -332,13 +358,14 @@ fn whole_unit(flow: &Flow, unit_max: u32, mss: u32) -> u32 {
     unit_max.min((segments * mss).max(mss))
 }
 
-fn data_segment(flow: &Flow, shape: &Shape, seq: SeqNum, len: u32, again: bool) -> TxSegment {
+fn data_segment(flow: &Flow, shape: &Shape<'_>, seq: SeqNum, len: u32, again: bool) -> TxSegment {
     let end = seq.plus(len);
     let mut segment = header(flow, shape.now, seq);
     segment.sack = shape.sack;
     segment.len = len;
     segment.fin = flow.snd.fin_queued && end == flow.queue_end();
-    segment.psh = len > 0 && end == flow.queue_end();
+    // Of a record it is set as the program's write would have set it, had it gone out at once.
+    segment.psh = len > 0 && (end == flow.queue_end() || record_ends::is_end(shape.record_ends, end));
     segment.cwr = flow.ecn.tell_reduced && !again && len > 0;
     let unit = unit(flow, segment, seq.distance_from(flow.data_una()), again);
     TxSegment { mss: shape.mss as u16, ..unit }

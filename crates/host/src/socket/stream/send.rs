@@ -3,6 +3,7 @@
 use super::{Attempt, Link, SEND_CHUNK, Stream};
 use crate::queue::QueueIo;
 use crate::socket::slices::Gather;
+use crate::socket::transfer::SendFlags;
 use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
@@ -13,14 +14,13 @@ impl Stream {
         &mut self,
         io: &mut QueueIo,
         from: &mut Gather<'_, '_>,
-        more: bool,
-        urgent: bool,
+        flags: SendFlags,
     ) -> Result<Attempt, Errno> {
         if self.link != Link::Open && !self.waits_for_octets() {
             return Ok(Attempt::Wait);
         }
         let chunk = if self.waits_for_octets() { self.syn_room } else { SEND_CHUNK };
-        let mut sent = self.send_direct(io, from, urgent)?;
+        let mut sent = self.send_direct(io, from, flags.urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 {
             if io.ring.send_room() == 0 {
@@ -46,9 +46,12 @@ impl Stream {
             // octets take up.
             let follows = match from.left() {
                 1.. if self.syn_room == 0 => self.send.has_room_behind(len),
-                _ => more,
+                _ => flags.more,
             };
-            if !io.send(Send { flow: self.flow, data, more: follows, urgent: urgent && from.left() == 0 }) {
+            // A call that only a part is taken of has not come to its last octet.
+            let is_last = from.left() == 0;
+            let (urgent, end_of_record) = (flags.urgent && is_last, flags.end_of_record && is_last);
+            if !io.send(Send { flow: self.flow, data, more: follows, urgent, end_of_record }) {
                 self.starved = true;
                 break;
             }
@@ -65,7 +68,8 @@ impl Stream {
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
     }
 
-    /// Sends through the channel while that is open: as much as there is room for.
+    /// Sends through the channel while that is open: as much as there is room for. Records need no end there, as there are no
+    /// segments.
     fn send_direct(
         &mut self,
         io: &mut QueueIo,

@@ -81,7 +81,7 @@ fn acknowledge<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment,
     let (probing, backoff) = (!flow.timers.persist.is_far_future(), flow.rtt.backoff);
     let mut news = sack::take(flow, cx.sent, cx.now, segment, ack);
     news.is_duplicate = is_duplicate;
-    let fin_acked = news.acked > 0 && advance(flow, ack, cx.now);
+    let fin_acked = news.acked > 0 && advance(flow, cx, ack);
     recovery::on_ack(flow, cx.sent, cx.now, &news, cx.counters);
     rearm(flow, cx.now, &news);
     update_window(flow, cx, segment, ack, news.acked > 0);
@@ -103,7 +103,7 @@ fn is_duplicate(flow: &Flow, segment: &Segment, ack: SeqNum) -> bool {
 }
 
 /// `ack` acknowledges something new. Returns whether that is our FIN.
-pub(super) fn advance(flow: &mut Flow, ack: SeqNum, now: Instant) -> bool {
+pub(super) fn advance<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, ack: SeqNum) -> bool {
     let mut octets = ack.distance_from(flow.snd.una);
     if !flow.snd.syn_acked {
         flow.snd.syn_acked = true;
@@ -125,8 +125,9 @@ pub(super) fn advance(flow: &mut Flow, ack: SeqNum, now: Instant) -> bool {
     }
     flow.snd.una = ack;
     flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
+    flow.record_ends.acknowledge(cx.record_ends, ack);
     flow.rtt.timeouts = 0;
-    flow.traffic.time_outs.overcome(now);
+    flow.traffic.time_outs.overcome(cx.now);
     flow.snd.fin_acked |= fin_acked;
     fin_acked
 }

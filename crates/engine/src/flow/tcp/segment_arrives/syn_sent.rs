@@ -46,7 +46,7 @@ pub(super) fn process<H: HostSide>(
     flow.ecn.on = ecn::accepted(cx.ecn, &segment);
     let timed_out = flow.rtt.timeouts > 0;
     let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
-    ack::advance(flow, ack, cx.now);
+    ack::advance(flow, cx, ack);
     flow.snd.wl2 = ack;
     flow.rtt.backoff = 0;
     flow.rtt.timeouts = 0;
