@@ -7,13 +7,11 @@ use toe_abi::errno::Errno;
 /// All that such a thread needs, with the C library's own.
 const STACK: usize = 256 << 10;
 
-/// Starts a thread. Signals are for the program's own threads, so this one has them all blocked but those `let_in`.
-///
-/// EAGAIN: there can be no thread.
-pub fn start(name: &str, let_in: &[i32], body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
-    // SAFETY: needed because a thread has the mask of the one that makes it. All are locals; all ones and all zeros are sets, and
-    // a number that is no signal's changes nothing.
-    let before = unsafe {
+/// From here on all signals are blocked in this thread but those `let_in`; returns what was blocked before.
+pub fn block_signals(let_in: &[i32]) -> libc::sigset_t {
+    // SAFETY: needed because only the C library knows which signals are its own. All are locals; all ones and all zeros are sets,
+    // and a number that is no signal's changes nothing.
+    unsafe {
         let (mut blocked, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut blocked);
         for signal in let_in {
@@ -21,9 +19,17 @@ pub fn start(name: &str, let_in: &[i32], body: impl FnOnce() + Send + 'static) -
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &blocked, &mut before);
         before
-    };
+    }
+}
+
+/// Starts a thread. Signals are for the program's own threads, so this one has them all blocked but those `let_in`.
+///
+/// EAGAIN: there can be no thread.
+pub fn start(name: &str, let_in: &[i32], body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    // A thread has the mask of the one that makes it.
+    let before = block_signals(let_in);
     let started = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(body);
-    // SAFETY: as above.
+    // SAFETY: needed to put back what was; both are locals.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     started.map(|_| ()).map_err(|_| Errno::EAGAIN)
 }

@@ -85,9 +85,11 @@ impl List {
     }
 }
 
-/// Called by the C library, in a thread of its own.
+/// Called by the C library, in a thread of its own, in which it has let all signals in. The one by which the program is told would
+/// come to this thread, though the program waits for it elsewhere.
 unsafe extern "C-unwind" fn theirs_are_done(value: sigval) {
     guarded((), || {
+        let _before = toe::helper::block_signals(&[]);
         // SAFETY: needed because it passes through C. It is what `hand_on` made of the group, and this is called once.
         let group = unsafe { Arc::from_raw(value.sival_ptr.cast_const().cast::<Group>()) };
         group.end_one(false);
