@@ -216,7 +216,7 @@ impl Daemon {
             .min(self.sessions.next_interrupt())
             .min(self.sessions.next_unmute())
             .min(self.anchors.next_unmute())
-            .min(if self.engine.has_trims() { self.trim_at } else { Instant::FAR_FUTURE })
+            .min(self.engine.trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
             .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
     }

@@ -81,9 +81,9 @@ impl Engine {
         }
     }
 
-    /// Whether pages wait for [`Engine::poll_trim`].
-    pub fn has_trims(&self) -> bool {
-        self.sessions.has_trims()
+    /// When [`Engine::poll_trim`] is to be called for pages that wait; `None`: none do.
+    pub fn trim_due(&self) -> Option<Instant> {
+        self.sessions.trim_due()
     }
 
     /// Counts a refusal; the error that says so.

@@ -307,8 +307,11 @@ impl Sessions {
         }
     }
 
-    pub fn has_trims(&self) -> bool {
-        !self.trims.is_empty()
+    /// When [`Sessions::next_trim`] is to be asked, or has to be in order to know: nobody need look before.
+    pub fn trim_due(&self) -> Option<Instant> {
+        self.trims
+            .front()
+            .map(|(_, since)| since.map_or(Instant::ZERO, |since| since.after_us(TRIM_AFTER_US)))
     }
 
     /// Whether a queue set leaves so many answers untaken that no more may be added to them.
