@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Device and inode of the open file behind a descriptor.
 fn file_of(fd: RawFd) -> Option<(u64, u64)> {
+    if fd == super::NO_FD {
+        // Of sockets that wait to be used again, which may be many, the kernel need not be asked.
+        return None;
+    }
     let stat = rustix::fs::fstat(crate::sys::borrow(fd)).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }

@@ -6,7 +6,7 @@ use crate::Counter;
 use toe_abi::entry::Command;
 
 /// B listens for Fast Open, and A has a cookie of B's.
-fn acquainted() -> World {
+pub(super) fn acquainted() -> World {
     let mut world = World::new();
     let now = world.now;
     let listener = world.sides[B].listen(now, addr(B, 80)).expect("listens");

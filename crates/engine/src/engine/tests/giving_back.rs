@@ -85,16 +85,23 @@ fn charged(world: &World) -> u64 {
     users.by_cred(toe_base::Cred::of_user(0)).map_or(0, |user| user.used(Resource::ReceiveMemory))
 }
 
-/// Found by a bench: the engine woke up a thousand times in the second before pages were to go back.
-#[test]
-fn nobody_looks_at_pages_before_they_are_to_go_back() {
-    let (mut world, _) = with_pages_on_their_way();
+/// B's session has pages that nobody needs, and none of them are on their way.
+fn with_pages_to_trim() -> (World, (usize, usize)) {
+    let (mut world, conns) = with_pages_on_their_way();
     report_all(&mut world, true);
     let session = world.sides[B].session;
     let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
     let large = arena.alloc(4 << 20).expect("room");
     arena.free(large);
+    // What an arena has cost shows once it is asked for again.
     world.sides[B].engine.sessions.users_mut();
+    (world, conns)
+}
+
+/// Found by a bench: the engine woke up a thousand times in the second before pages were to go back.
+#[test]
+fn nobody_looks_at_pages_before_they_are_to_go_back() {
+    let (mut world, _) = with_pages_to_trim();
     let now = world.now;
     let side = &mut world.sides[B];
     assert!(side.engine.trim_due().is_some_and(|due| due <= now), "once, to see since when");
@@ -116,14 +123,8 @@ fn trim(world: &mut World) -> (SessionId, u64, u32) {
 
 #[test]
 fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
-    let (mut world, conns) = with_pages_on_their_way();
-    report_all(&mut world, true);
+    let (mut world, conns) = with_pages_to_trim();
     let session = world.sides[B].session;
-    let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
-    let large = arena.alloc(4 << 20).expect("room");
-    arena.free(large);
-    // What an arena has cost shows once it is asked for again.
-    world.sides[B].engine.sessions.users_mut();
     let before = charged(&world);
     assert!(before > 2 << 20, "{before}");
     let (_, offset, len) = trim(&mut world);

@@ -138,13 +138,7 @@ fn what_is_not_sent_when_a_connection_ends_leaves_nothing() {
 
 #[test]
 fn a_syn_has_octets_of_one_record() {
-    let mut world = World::new();
-    let now = world.now;
-    let listener = world.sides[B].listen(now, addr(B, 80)).expect("listens");
-    world.sides[B].plain(now, Command::FastOpen { listener, limit: 64 });
-    world.sides[A].fast = true;
-    let conns = world.connected();
-    assert!(world.transfer(A, conns, b"a cookie comes first", 1000));
+    let mut world = super::fast_open::acquainted();
     let (now, from) = (world.now, world.log.len());
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
     world.sides[A].send_record(now, a, &pattern(300, 1));
