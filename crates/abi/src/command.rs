@@ -67,7 +67,7 @@ pub struct ListenArgs {
     pub twin: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
-    /// [`LISTEN_V6_ONLY`] and [`LISTEN_ASKS`] or 0; of who asks also what its socket shares, from [`LISTEN_SHARES_SHIFT`] on.
+    /// [`LISTEN_V6_ONLY`], [`LISTEN_ASKS`] and [`LISTEN_KERNEL_TOO`], or 0; of who asks also what its socket shares, from [`LISTEN_SHARES_SHIFT`] on.
     pub flags: u32,
     /// Zero.
     pub reserved: [u8; 24],
@@ -88,9 +88,17 @@ pub const LISTEN_SHARES_SHIFT: u32 = 2;
 pub const SHARES_REUSE_ADDR: u32 = 1;
 pub const SHARES_REUSE_PORT: u32 = 1 << 1;
 
+/// The program takes the connections of the kernel's listener, too: clients of this host may be sent there
+/// ([`Errno::EHOSTDOWN`] to their [`crate::entry::Command::Connect`]).
+///
+/// [`Errno::EHOSTDOWN`]: crate::errno::Errno::EHOSTDOWN
+pub const LISTEN_KERNEL_TOO: u32 = 1 << 4;
+
 /// All flags of a listener.
-pub const LISTEN_FLAGS: u32 =
-    LISTEN_V6_ONLY | LISTEN_ASKS | (SHARES_REUSE_ADDR | SHARES_REUSE_PORT) << LISTEN_SHARES_SHIFT;
+pub const LISTEN_FLAGS: u32 = LISTEN_V6_ONLY
+    | LISTEN_ASKS
+    | (SHARES_REUSE_ADDR | SHARES_REUSE_PORT) << LISTEN_SHARES_SHIFT
+    | LISTEN_KERNEL_TOO;
 
 /// "No descriptor" in an argument block.
 pub const NO_HANDLE: u32 = u32::MAX;

@@ -146,6 +146,8 @@ reasons! {
     NoDescriptor = 37, "the program had all descriptors that it may have", "raise its limit (`ulimit -n`)";
     OutOfSight = 38, "the engine's directory is not there for this process (chroot, or a mount namespace of its own)",
         "let it see that directory, for instance by a bind mount";
+    AProcessEach = 39, "the server starts a process for each of many connections a second, which the kernel's stack serves faster",
+        "";
 }
 
 /// What is written of one descriptor.

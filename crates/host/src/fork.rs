@@ -68,7 +68,7 @@ fn share_all() {
 }
 
 fn share(stack: &'static Stack) {
-    if stack.queue_sets().all(|queue| queue.lock().is_unused()) {
+    if stack.queue_sets().all(|queue| queue.lock().has_nothing_to_share()) {
         return;
     }
     // What peers have said to send is waited for before, without a lock.

@@ -512,9 +512,10 @@ impl Queue {
         untaken.into_iter().for_each(|place| self.remove_stream(place));
     }
 
-    /// Whether there is nothing here that another process could come to share.
-    pub(crate) fn is_unused(&self) -> bool {
-        self.by_flow.is_empty() && self.listeners.values().next().is_none()
+    /// Whether there is nothing here that another process could come to share, and that it does not share already.
+    pub(crate) fn has_nothing_to_share(&mut self) -> bool {
+        self.drain();
+        self.by_flow.is_empty() && self.listeners.values().all(Listener::is_given_back)
     }
 
     fn on_accepted(&mut self, id: ListenerId, flow: FlowId) {

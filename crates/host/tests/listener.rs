@@ -5,10 +5,10 @@ mod fake;
 use fake::{Engine, until};
 use std::net::SocketAddr;
 use std::time::Duration;
-use toe::socket::{AcceptError, AcceptHow, Shutdown};
+use toe::socket::{AcceptError, AcceptHow, OfKernel, Shutdown};
 use toe::{Anchor, Socket, Stack, epoll, fd_table};
 use toe_abi::attach::Reply;
-use toe_abi::command::ListenArgs;
+use toe_abi::command::{LISTEN_KERNEL_TOO, ListenArgs};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use zerocopy::FromBytes;
@@ -122,17 +122,18 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
         Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached")).expect("an anchor");
     let handle = anchor.handle;
     let id = toe_base::ListenerId(engine.new_flow());
+    let of_kernel = OfKernel { fd: toe::sys::borrow(fd), is_taken_from: true };
     let socket = std::thread::scope(|scope| {
         scope.spawn(|| {
             let (queue_set, command, args) = engine.command();
             let Command::Listen { token } = command else { panic!("{command:?} is no Listen") };
             let args = ListenArgs::read_from_bytes(&args).expect("64 octets");
-            assert_eq!(args.twin, 7);
+            assert_eq!((args.twin, args.flags), (7, LISTEN_KERNEL_TOO));
             let kind = command.kind();
             let result = Completion::CommandResult { token, command: kind, errno: Errno::OK, id: id.0.raw() };
             engine.post(queue_set, result);
         });
-        Socket::listen(anchor, local, 5, Some(toe::sys::borrow(fd)), fd).expect("the engine said yes")
+        Socket::listen(anchor, local, 5, Some(of_kernel), fd).expect("the engine said yes")
     });
     fd_table::install(fd, socket);
     assert_eq!(engine.twins_shown(), 1);

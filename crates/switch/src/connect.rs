@@ -326,6 +326,7 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
         Errno::ECONNREFUSED if remote.is_loopback() => Reason::NobodyListensInEngine,
         Errno::EADDRNOTAVAIL => Reason::NotEngineAddress,
         Errno::EADDRINUSE => Reason::AddressInUse,
+        Errno::EHOSTDOWN => Reason::AProcessEach,
         // EINVAL: the engine does not take the kernel socket that it was shown.
         Errno::EACCES | Errno::EINVAL => Reason::NotItsName,
         Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,

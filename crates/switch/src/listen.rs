@@ -18,7 +18,7 @@ use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
 use toe::errno::ERESTART;
-use toe::socket::{AcceptError, AcceptHow, Accepted, Shutdown, Socket};
+use toe::socket::{AcceptError, AcceptHow, Accepted, OfKernel, Shutdown, Socket};
 use toe::stack::EngineIdx;
 use toe::{Anchor, Errno, epoll, fd_table, sys, wait};
 use toe_base::{Addr, Endpoint};
@@ -142,9 +142,10 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     };
     let mut head: Option<&'static Socket> = None;
     let mut all_unserved = true;
+    let is_taken_from = decision.action != Action::EngineOnly;
     for stack in policy::stacks(decision, local).attempts(binding).iter() {
         let ProtoStack::Engine(engine) = stack else { continue };
-        match (at_engine(engine, fd, local, backlog), head) {
+        match (at_engine(engine, (fd, is_taken_from), local, backlog), head) {
             (Ok(socket), None) => head = Some(socket),
             (Ok(socket), Some(head)) => head.join(socket),
             (Err(why), _) => {
@@ -195,7 +196,7 @@ fn kernel_listens(
 
 fn at_engine(
     index: EngineIdx,
-    fd: c_int,
+    (fd, is_taken_from): (c_int, bool),
     local: Endpoint,
     backlog: c_int,
 ) -> Result<&'static Socket, (Reason, Errno)> {
@@ -205,8 +206,8 @@ fn at_engine(
         _ => (reason_of(error, Addr::UNSPECIFIED_V4), error),
     };
     let anchor = Anchor::take(stack).map_err(refused)?;
-    Socket::listen(anchor, local.to_socket_addr(), backlog_of(backlog), Some(sys::borrow(fd)), fd)
-        .map_err(refused)
+    let of_kernel = OfKernel { fd: sys::borrow(fd), is_taken_from };
+    Socket::listen(anchor, local.to_socket_addr(), backlog_of(backlog), Some(of_kernel), fd).map_err(refused)
 }
 
 /// The program's descriptor is a listener of the engine's from now on.

@@ -91,9 +91,10 @@ fn take_back(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Closes all.
+/// Closes all. In the child of a fork a store would copy a page, so where there is nothing nothing is stored.
 pub fn clear() {
-    KEPT.iter().flatten().for_each(|place| drop(take_from(place)));
+    let kept = KEPT.iter().flatten().filter(|place| place.load(Ordering::Relaxed) != 0);
+    kept.for_each(|place| drop(take_from(place)));
 }
 
 /// Closes all, and keeps none any more: from here on sockets of one process may differ in whose they are.

@@ -2,6 +2,7 @@
 
 use super::fast_open::FastOpenQueue;
 use super::names::Twin;
+use super::process_each::ProcessEach;
 use crate::flow::key::Scope;
 use crate::work::{Sharing, UserIdx};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -88,6 +89,7 @@ pub struct Listener {
     /// Until then an ACK may bring a cookie back.
     pub cookies_until: Instant,
     pub fast_open: FastOpenQueue,
+    pub process_each: ProcessEach,
 }
 
 impl Listener {
@@ -264,6 +266,7 @@ impl Listeners {
             handed: 0,
             cookies_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
+            process_each: ProcessEach::default(),
         };
         let place = &mut self.slots[slot as usize];
         place.listener = Some(listener);

@@ -11,6 +11,7 @@ pub mod in_use;
 pub mod listen;
 pub mod names;
 pub mod port_choice;
+pub mod process_each;
 pub mod route;
 pub mod scopes;
 pub mod steer;

@@ -1,18 +1,16 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
-//! Claims: a process shows a descriptor and gets what it stands for.
 
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::counter::Counter;
-use crate::flow::send_queue::SendQueue;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::work::{Claimed, Owner};
+use crate::work::Owner;
 use toe_abi::attach::FenceReason;
-use toe_abi::entry::{Completion, MemRange};
+use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
 /// How long a connection waits for the one that was told of it before all are.
 const TELL_ALL_AFTER_US: u64 = 1000;
@@ -449,144 +447,5 @@ impl Engine {
             }
             Some(AnchorTarget::Nothing) | None => {}
         }
-    }
-
-    /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
-    /// moves to its memory and is announced anew.
-    pub fn claim<H: HostSide>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        queue_set: QueueSetId,
-        fd: u32,
-        anchor: AnchorHandle,
-        host: &mut H,
-    ) -> Result<Claimed, Errno> {
-        let record = self.sessions.get(session).filter(|s| s.open).ok_or(Errno::EBADF)?;
-        if session.0 == 0 || queue_set.0 >= record.queue_sets {
-            return Err(Errno::EINVAL);
-        }
-        self.counters.add(Counter::Claims);
-        match self.anchors.get(anchor) {
-            Some(AnchorTarget::Listener(idx)) => {
-                let id = ListenerId::default();
-                let holder =
-                    Holder { session, anchor, queue_set, id, credit: 0, takes: false, told: false, fd };
-                self.hold_listener(holder, idx).map(Claimed::Listener)
-            }
-            Some(AnchorTarget::Flow(idx)) => self
-                .claim_flow(now, Owner { session, queue_set, flow_id: FlowId::default(), fd }, idx, host)
-                .map(Claimed::Flow),
-            _ => Err(Errno::ENOENT),
-        }
-    }
-
-    /// A session holds the listener from now on, and by this name; one that does so by the same anchor has it already.
-    pub(super) fn hold_listener(
-        &mut self,
-        mut holder: Holder,
-        idx: ListenerIdx,
-    ) -> Result<ListenerId, Errno> {
-        let listener = self.listeners.get_mut(idx).ok_or(Errno::EBADF)?;
-        let same = |known: &&Holder| known.session == holder.session && known.anchor == holder.anchor;
-        if let Some(known) = listener.holders.iter().find(same) {
-            return Ok(known.id);
-        }
-        let record = self.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
-        holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
-        listener.holders.push(holder);
-        listener.orphan_since = None;
-        listener.is_asked |= listener.holders.len() > 1;
-        Ok(holder.id)
-    }
-
-    fn claim_flow<H: HostSide>(
-        &mut self,
-        _now: Instant,
-        mut owner: Owner,
-        idx: FlowIdx,
-        host: &mut H,
-    ) -> Result<FlowId, Errno> {
-        let old = self.flows.get(idx).conn.owner;
-        let told = self.flows.get(idx).conn.leaving;
-        if old.session == owner.session && !told {
-            // It has it already, and with it all that was announced.
-            return Ok(old.flow_id);
-        }
-        if self.sessions.answers_are_full(old.session, old.queue_set) {
-            // A holder that takes no completions cannot be told that the flow has moved.
-            return Err(Errno::EAGAIN);
-        }
-        let conn = &self.flows.get(idx).conn;
-        if !old.is_nobody() && (conn.direct.is_some() || conn.carried) {
-            self.ask_to_yield(idx);
-            return Err(Errno::EAGAIN);
-        }
-        self.may_own(idx, owner.session)?;
-        let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
-        owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
-        if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
-            let record = self.sessions.get_mut(owner.session);
-            // Most of its memory is out of reach until pages of it have been given back.
-            let is_trimmed = record.as_ref().is_some_and(|record| record.arena.trimmed_from().is_some());
-            if let Some(record) = record {
-                record.flows.remove(owner.flow_id);
-            }
-            self.after(idx);
-            return Err(if is_trimmed { Errno::EAGAIN } else { Errno::ENOMEM });
-        }
-        if !old.is_nobody() {
-            self.return_send_memory(idx);
-            if !told {
-                self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
-            }
-            self.disown(idx);
-        }
-        self.own(idx, owner);
-        let flow = self.flows.get_mut(idx);
-        // The session may be the one that was told to let go, and has thrown away what was announced to it.
-        flow.receive.announce_anew();
-        flow.report.urgent = flow.rcv.up;
-        flow.conn.accepted = true;
-        flow.conn.prefix_unread = false;
-        // A channel counts from the connection's first octet, which this owner has not seen.
-        flow.conn.no_direct = true;
-        // Whoever was asked and died instead of answering does not answer for this owner.
-        flow.conn.asked_to_yield = false;
-        flow.report.peer_closed_told = false;
-        flow.report.reset_told = false;
-        self.tell_flow_info(idx, host);
-        self.after(idx);
-        Ok(owner.flow_id)
-    }
-
-    /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.
-    pub(super) fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
-        let flow = self.flows.get(idx);
-        let (queue, owner, old_block) = (flow.send_queue, flow.conn.owner, flow.conn.staged);
-        if !queue.uses_other_than(SessionId(0)) {
-            return true;
-        }
-        let user = flow.conn.user;
-        let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
-        let mut at = block.offset;
-        for piece in queue.pieces(0, queue.len()).iter() {
-            host.copy((piece.session, piece.range.offset), (SessionId(0), at), piece.range.len);
-            at += u64::from(piece.range.len);
-        }
-        let flow = self.flows.get_mut(idx);
-        if !owner.is_nobody() {
-            let back = queue.octets_of(owner.session).saturating_add(flow.report.sent_behind);
-            flow.report.sent = flow.report.sent.saturating_add(back);
-            flow.report.sent_behind = 0;
-        }
-        flow.send_queue = SendQueue::default();
-        let pushed = flow.send_queue.push(SessionId(0), MemRange { offset: block.offset, len: queue.len() });
-        debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
-        flow.conn.staged = Some(block);
-        if let Some(block) = old_block {
-            self.sessions.arena(SessionId(0), user).free(block);
-        }
-        true
     }
 }

@@ -23,7 +23,8 @@ use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{
-    CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_V6_ONLY, ListenArgs, WireAddr,
+    CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs,
+    WireAddr,
 };
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
@@ -265,6 +266,9 @@ impl Engine {
         let anchor = AnchorHandle(args.anchor);
         let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
         self.charge_listener(idx, user);
+        if let Some(listener) = self.listeners.get_mut(idx) {
+            listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
+        }
         let holder = Holder {
             session,
             anchor,
@@ -421,7 +425,7 @@ impl Engine {
         }
         let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
         let (path, source) =
-            self.path_to(scope, remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
+            self.path_to(now, scope, remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
         let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
         let local = self.local_name(owner.session, shown, asked, source)?;
         let port = local.port;
@@ -501,12 +505,15 @@ impl Engine {
     }
 
     /// The path to `remote` and the source address to use.
-    fn path_to(&mut self, scope: Scope, remote: Endpoint) -> Result<(Path, Addr), Errno> {
+    fn path_to(&mut self, now: Instant, scope: Scope, remote: Endpoint) -> Result<(Path, Addr), Errno> {
         match self.route(scope, remote.addr) {
             Some(Route::Local { source }) => {
                 // Said at once, so that the caller can try the kernel's stack.
-                if self.listeners.find(scope, remote).is_none() {
-                    return Err(Errno::ECONNREFUSED);
+                let idx = self.listeners.find(scope, remote);
+                let listener = idx.and_then(|idx| self.listeners.get(idx)).ok_or(Errno::ECONNREFUSED)?;
+                // Every kernel has the loopback addresses; others may be the engine's alone.
+                if remote.addr.is_loopback() && listener.process_each.is_kernels(now) {
+                    return Err(Errno::EHOSTDOWN);
                 }
                 Ok((Path::Local, source))
             }

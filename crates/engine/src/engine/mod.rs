@@ -14,6 +14,7 @@
 mod accept;
 mod audit;
 mod capture;
+mod claim;
 mod completions;
 mod detail;
 mod direct;

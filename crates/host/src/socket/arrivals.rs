@@ -104,6 +104,11 @@ impl Listener {
         self.publish(stream::DRAINED);
     }
 
+    /// Whether there is nothing to give back: it was, and none has been asked for since.
+    pub fn is_given_back(&self) -> bool {
+        self.is_shared && self.waiting.is_empty() && !self.asked
+    }
+
     /// With `may_ask` not set, one that could be asked for is nothing, unless it has been asked for.
     pub(super) fn look(&mut self, io: &mut QueueIo, may_ask: bool) -> Found {
         if let Some(stream) = self.take_waiting() {

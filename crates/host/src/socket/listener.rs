@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use toe_abi::command::{
-    LISTEN_ASKS, LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, SHARES_REUSE_ADDR,
-    SHARES_REUSE_PORT,
+    LISTEN_ASKS, LISTEN_KERNEL_TOO, LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE,
+    SHARES_REUSE_ADDR, SHARES_REUSE_PORT,
 };
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
@@ -41,6 +41,14 @@ pub struct AcceptHow {
     pub nonblocking: bool,
     /// The program's descriptor is the kernel's listener on the same port, of which connections are taken, too.
     pub with_twin: bool,
+}
+
+/// The kernel's listener at the same name, by which the engine knows whose that is.
+#[derive(Clone, Copy, Debug)]
+pub struct OfKernel<'a> {
+    pub fd: BorrowedFd<'a>,
+    /// The program takes its connections, too.
+    pub is_taken_from: bool,
 }
 
 /// A connection taken.
@@ -75,7 +83,7 @@ impl Socket {
         anchor: Anchor,
         local: SocketAddr,
         backlog: u32,
-        twin: Option<BorrowedFd<'_>>,
+        twin: Option<OfKernel<'_>>,
         fd: RawFd,
     ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
@@ -152,19 +160,20 @@ impl Socket {
         anchor: &Anchor,
         local: SocketAddr,
         backlog: u32,
-        twin: Option<BorrowedFd<'_>>,
+        twin: Option<OfKernel<'_>>,
         fd: RawFd,
     ) -> Result<(), Errno> {
         let stack = anchor.stack;
-        let twin_handle = twin.map_or(Ok(NO_HANDLE), |twin| twin::show(stack, twin))?;
-        let v6_only = local.is_ipv6() && twin.is_some_and(|twin| sockopt::ipv6_v6only(twin) == Ok(true));
+        let twin_handle = twin.map_or(Ok(NO_HANDLE), |twin| twin::show(stack, twin.fd))?;
+        let v6_only = local.is_ipv6() && twin.is_some_and(|twin| sockopt::ipv6_v6only(twin.fd) == Ok(true));
+        let kernel_too = twin.is_some_and(|twin| twin.is_taken_from);
         let args = ListenArgs {
             local: local.into(),
             backlog,
             anchor: anchor.handle.0,
             twin: twin_handle,
             fd: fd as u32,
-            flags: if v6_only { LISTEN_V6_ONLY } else { 0 },
+            flags: if v6_only { LISTEN_V6_ONLY } else { 0 } | if kernel_too { LISTEN_KERNEL_TOO } else { 0 },
             ..ListenArgs::default()
         };
         let home = stack.my_queue()?;
@@ -192,7 +201,8 @@ impl Socket {
                 return Err(errno);
             }
         };
-        match self.listen_with(&anchor, local, backlog, Some(twin.as_fd()), fd) {
+        let of_kernel = OfKernel { fd: twin.as_fd(), is_taken_from: false };
+        match self.listen_with(&anchor, local, backlog, Some(of_kernel), fd) {
             Ok(()) => {
                 self.keep_twin(twin);
                 anchor.open_in_place_of(self, fd)

@@ -27,7 +27,7 @@ mod twin;
 pub mod urgent;
 
 pub use connect::FastOpen;
-pub use listener::{AcceptError, AcceptHow, Accepted};
+pub use listener::{AcceptError, AcceptHow, Accepted, OfKernel};
 pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
 

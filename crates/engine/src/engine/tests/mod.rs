@@ -18,6 +18,7 @@ mod names;
 mod path_mtu;
 mod pieces;
 mod pressure;
+mod process_each;
 mod quota;
 mod record_ends;
 mod recovery;

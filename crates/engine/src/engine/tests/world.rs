@@ -211,7 +211,7 @@ impl Side {
     }
 
     /// One more kernel socket, bound there. Those that tests number themselves have low numbers.
-    fn next_twin(&mut self, now: Instant, at: Endpoint) -> Twin {
+    pub(super) fn next_twin(&mut self, now: Instant, at: Endpoint) -> Twin {
         self.twins += 1;
         Twin::bound(at, 1_000_000 + self.twins, Cred::default(), now)
     }
@@ -260,7 +260,7 @@ impl Side {
         self.listen_as(now, ListenArgs { local: at.into(), backlog: 64, twin, ..Default::default() })
     }
 
-    fn listen_as(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
+    pub(super) fn listen_as(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
         let anchor = self.engine.take_anchor(self.session);
         let args = ListenArgs { anchor: anchor.0, ..args };
         let mut block = [0; 64];
