@@ -289,7 +289,7 @@ impl Queue {
     fn try_to_relinquish(&mut self, place: Place) -> bool {
         let has_left = self.leave(place);
         let Some(stream) = self.streams.get_mut(place) else { return true };
-        if stream.let_go || stream.link != Link::Open {
+        if !stream.can_be_given_back() {
             let flow = stream.flow;
             self.give_up(flow);
             return true;
@@ -321,6 +321,8 @@ impl Queue {
                 stream.received.put_back(unread);
                 return false;
             }
+            // It is over, and the engine knows it no more.
+            Err(_) if stream.link == Link::Closed => stream.received.put_back(unread),
             // Nobody else had it, and the last descriptor has gone meanwhile: its close said it all.
             Err(_) if stream.socket.is_none() && unread.is_empty() => stream.on_moved(),
             Err(_) => self.reset_stream(place),
@@ -338,7 +340,7 @@ impl Queue {
     fn private_streams(&self) -> Vec<Place> {
         let is_private = |stream: &Stream| {
             let private = stream.direct.is_some() || stream.received.private() > 0;
-            private && !stream.let_go && stream.link == Link::Open && stream.socket.is_some()
+            private && stream.can_be_given_back() && stream.socket.is_some()
         };
         self.streams.iter().filter_map(|(place, stream)| is_private(stream).then_some(place)).collect()
     }

@@ -356,6 +356,18 @@ fn a_one_shot_set_that_the_kernel_has_reported_is_disarmed_for_both() {
     assert_eq!(outer.now(), []);
 }
 
+#[test]
+fn a_one_shot_set_that_the_engine_has_reported_is_disarmed_for_both() {
+    let engine = Engine::attached();
+    let (inner, outer, c) = (Set::new(), Set::new(), engine.connected());
+    assert_eq!(inner.add(c.fd, OUT), Ok(()));
+    outer.add_kernel(inner.0, IN | ONE_SHOT);
+    assert_eq!(outer.now(), [(inner.0, IN)]);
+    let readable = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
+    inner.add_kernel(readable.as_raw_fd(), IN);
+    assert_eq!(outer.now(), []);
+}
+
 /// Another process has just taken the connection; the next claim of this one succeeds.
 fn take_away(engine: &Engine, c: &Connection) {
     let flow = engine.new_flow();

@@ -51,6 +51,40 @@ fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
     assert_eq!(c.recv(9), Err(Errno::EAGAIN));
 }
 
+/// A connection that others have, too, claimed with four octets that were kept for who comes next.
+fn claimed_with_four(engine: &Engine) -> (fake::Connection, toe_base::FlowId) {
+    let c = engine.connected();
+    let _peer = Peer::direct(engine, &c);
+    c.socket.mark_shared(c.fd);
+    engine.post(c.queue_set, Completion::Yield { flow: c.flow });
+    c.socket.unread();
+    engine.relinquished();
+    engine.carry(b"mine");
+    let flow = engine.new_flow();
+    let unread = 4;
+    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
+        flow: flow.raw(),
+        anchor: 0,
+        unread,
+    }]);
+    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    (c, flow)
+}
+
+#[test]
+fn what_was_kept_goes_back_with_each_call_and_also_when_nothing_is_left_of_it() {
+    for (asked, left) in [(2, &b"ne"[..]), (4, b"")] {
+        let engine = Engine::attached();
+        let (c, flow) = claimed_with_four(&engine);
+        assert_eq!(c.recv(asked).map(|octets| octets.len()), Ok(asked));
+        assert_eq!(
+            engine.relinquished(),
+            [(flow.raw(), left.to_vec())],
+            "another process may claim it at any time"
+        );
+    }
+}
+
 #[test]
 fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_octets() {
     let engine = Engine::attached();

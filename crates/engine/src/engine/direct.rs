@@ -205,7 +205,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.conn.no_direct = true;
         flow.conn.prefix_unread = unread;
-        flow.conn.carried |= unread;
+        flow.conn.carried = unread;
         flow.conn.asked_to_yield = false;
         self.after(idx);
         Ok(anchor)

@@ -64,6 +64,12 @@ impl Drop for Watched {
     }
 }
 
+/// A one-shot registration has been used up by what the engine has; of an epoll set nothing is reported that was not asked for.
+fn disarm_in_kernel(epfd: RawFd, nested: &Nested) {
+    let event = libc::epoll_event { events: super::ONE_SHOT, u64: nested.data };
+    let _ = crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, nested.fd, Some(event));
+}
+
 impl EpollSet {
     fn nested(&self) -> Vec<Nested> {
         if !self.has_nested.load(Ordering::Acquire) {
@@ -123,7 +129,12 @@ impl EpollSet {
     }
 
     /// Reports the inner sets that have something, into `out`; those in `told` the kernel has reported. Returns how many.
-    pub(super) fn harvest_nested(&self, told: &[libc::epoll_event], out: &mut [libc::epoll_event]) -> usize {
+    pub(super) fn harvest_nested(
+        &self,
+        epfd: RawFd,
+        told: &[libc::epoll_event],
+        out: &mut [libc::epoll_event],
+    ) -> usize {
         let mut taken = 0;
         for nested in self.nested() {
             let now = nested.set.events.load(Ordering::Acquire);
@@ -137,6 +148,9 @@ impl EpollSet {
                 }
                 out[taken] = libc::epoll_event { events: libc::EPOLLIN as u32, u64: nested.data };
                 taken += 1;
+                if nested.events & super::ONE_SHOT != 0 {
+                    disarm_in_kernel(epfd, &nested);
+                }
             }
             let mut inner = self.inner.lock();
             if let Some(noted) = inner.nested.iter_mut().find(|noted| noted.fd == nested.fd) {
@@ -148,9 +162,9 @@ impl EpollSet {
     }
 
     /// The kernel has reported these, for its own descriptors in the inner sets; it disarms on its side only.
-    pub(super) fn note_told(&self, told: &[libc::epoll_event]) {
+    pub(super) fn note_told(&self, epfd: RawFd, told: &[libc::epoll_event]) {
         if self.has_nested.load(Ordering::Acquire) {
-            self.harvest_nested(told, &mut []);
+            self.harvest_nested(epfd, told, &mut []);
         }
     }
 

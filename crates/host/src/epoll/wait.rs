@@ -96,7 +96,7 @@ impl EpollSet {
             found = self.ask_kernel(epfd, events)?;
         }
         let (told, room) = events.split_at_mut(found);
-        Ok(found + self.harvest_nested(told, room))
+        Ok(found + self.harvest_nested(epfd, told, room))
     }
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
@@ -125,7 +125,7 @@ impl EpollSet {
             let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
                 let kept = without_wake(epfd, events, found);
-                self.note_told(&events[..kept]);
+                self.note_told(epfd, &events[..kept]);
                 // The library's own event is none.
                 if found > 0 && kept == 0 && interrupted {
                     return Err(Errno::EINTR);
@@ -196,7 +196,7 @@ impl EpollSet {
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
                 if found == 0 {
-                    found = self.harvest_nested(&[], events);
+                    found = self.harvest_nested(epfd, &[], events);
                 }
                 found > 0
             });

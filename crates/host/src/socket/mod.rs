@@ -323,11 +323,13 @@ impl Socket {
             queue.io.ring.end_busy();
             self.give_back_carried_of(&mut queue, place);
         }
-        let (result, starved) = result?;
-        if starved {
+        if let Some((_, true)) = result {
             queue.starve(place);
         }
-        Some(result)
+        if shared {
+            self.finish_yielding(queue, place);
+        }
+        result.map(|(result, _)| result)
     }
 
     /// Does `f` to its stream as it is.

@@ -4,6 +4,7 @@
 use super::stream::Link;
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
 use crate::leaving::give_up_at;
+use crate::lock::Guard;
 use crate::queue::Queue;
 use crate::slots::Place;
 use crate::{fd_table, fork};
@@ -70,9 +71,15 @@ impl Socket {
             return;
         }
         queue.relinquish(place);
+        self.finish_yielding(queue, place);
+    }
+
+    /// At the end of a call: what is being given back is given back before the program goes on, which may make no other call.
+    /// What the engine has to say first, and what it still brings, comes with the drains.
+    pub(super) fn finish_yielding(&self, queue: Guard<'static, Queue>, place: Place) {
+        let yields = queue.is_yielding(place);
         drop(queue);
-        // What the engine has to say first, and what it still brings, comes with the drains.
-        if let Some(home) = self.home() {
+        if let (true, Some(home)) = (yields, self.home()) {
             home.drain_until(give_up_at(), |queue| !queue.is_yielding(place));
         }
     }
@@ -95,6 +102,7 @@ impl Socket {
             && let Some((mut queue, place)) = self.lock_home()
         {
             self.give_back_carried_of(&mut queue, place);
+            self.finish_yielding(queue, place);
         }
     }
 
@@ -103,9 +111,10 @@ impl Socket {
             return;
         }
         let Some((_, stream)) = queue.stream(place, self) else { return };
-        let still = stream.link == Link::Open && !stream.let_go && stream.received.private() > 0;
+        let has_it = matches!(stream.link, Link::Open | Link::Closed) && !stream.let_go;
         self.carries.store(false, Ordering::Relaxed);
-        if still {
+        if has_it {
+            // Also with nothing left: from then on the engine knows that it need not ask this process for it.
             queue.relinquish(place);
         }
     }

@@ -450,6 +450,26 @@ fn its_old_owner_can_claim_it_too() {
     assert!(matches!(claimed, Ok(Claimed::Flow(flow)) if flow != ends[0].1), "{claimed:?}");
 }
 
+/// It may make no other call, and be asked in vain.
+#[test]
+fn who_has_read_what_was_kept_and_gives_it_back_is_not_asked_again() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, _) = m.direct_connection(client);
+    let (reader, other) = (m.attach(CLIENT_UID), m.attach(CLIENT_UID));
+    let anchor = m.engine.relinquish(client, ends[0].1, true, &mut m.hosts).expect("its flow");
+    let claimed = m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts);
+    let Ok(Claimed::Flow(flow)) = claimed else { panic!("{claimed:?}") };
+    assert_eq!(
+        m.engine.claim(m.now, other, QS, 7, anchor, &mut m.hosts),
+        Err(Errno::EAGAIN),
+        "it has octets"
+    );
+    m.engine.relinquish(reader, flow, false, &mut m.hosts).expect("its flow");
+    m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts).expect("nobody has it");
+    m.engine.claim(m.now, other, QS, 7, anchor, &mut m.hosts).expect("nothing is out of reach");
+}
+
 #[test]
 fn octets_kept_for_nobody_are_unread() {
     for unread in [true, false] {

@@ -207,6 +207,17 @@ impl Stream {
         stream
     }
 
+    /// Whether the engine can have it back, for whoever shows the descriptor next: one that is over, too, while there are octets
+    /// of it that only this process can reach.
+    pub fn can_be_given_back(&self) -> bool {
+        let has_it = match self.link {
+            Link::Open => true,
+            Link::Closed => self.received.private() > 0,
+            Link::Connecting | Link::Moved => false,
+        };
+        has_it && !self.let_go
+    }
+
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
         let mut bits = if self.error.is_ok() { 0 } else { ERR };
