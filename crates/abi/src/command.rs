@@ -88,8 +88,8 @@ pub const LISTEN_SHARES_SHIFT: u32 = 2;
 pub const SHARES_REUSE_ADDR: u32 = 1;
 pub const SHARES_REUSE_PORT: u32 = 1 << 1;
 
-/// The program takes the connections of the kernel's listener, too: clients of this host may be sent there
-/// ([`Errno::EHOSTDOWN`] to their [`crate::entry::Command::Connect`]).
+/// The program takes the connections of the kernel's listener, too: clients of this host that can ask the kernel
+/// ([`CONNECT_KERNEL_TOO`]) may be sent there ([`Errno::EHOSTDOWN`] to their [`crate::entry::Command::Connect`]).
 ///
 /// [`Errno::EHOSTDOWN`]: crate::errno::Errno::EHOSTDOWN
 pub const LISTEN_KERNEL_TOO: u32 = 1 << 4;
@@ -114,7 +114,7 @@ pub struct ConnectArgs {
     pub anchor: u32,
     /// The program's descriptor number, for reports only.
     pub fd: u32,
-    /// [`CONNECT_FAST_OPEN`] or 0.
+    /// [`CONNECT_FAST_OPEN`] and [`CONNECT_KERNEL_TOO`], or 0.
     pub flags: u32,
     /// Handle of the twin kernel socket that holds the local port, if that is not 0; otherwise [`NO_HANDLE`].
     pub twin: u32,
@@ -134,6 +134,12 @@ impl Default for ConnectArgs {
 /// the flow's information says [`FLOW_WAITS_FOR_DATA`] when the command is answered, and the SYN goes out with the octets
 /// of the first [`crate::entry::Send`]. Otherwise the SYN goes out at once, and asks for a cookie if it may.
 pub const CONNECT_FAST_OPEN: u32 = 1;
+
+/// The host can ask the kernel's stack instead: see [`LISTEN_KERNEL_TOO`].
+pub const CONNECT_KERNEL_TOO: u32 = 1 << 1;
+
+/// All flags of a connection that is asked for.
+pub const CONNECT_FLAGS: u32 = CONNECT_FAST_OPEN | CONNECT_KERNEL_TOO;
 
 /// What the engine tells of a flow, in the region's flow information table, at the flow's slot. Written before the
 /// completion that announces the flow; the statistics are refreshed now and then.

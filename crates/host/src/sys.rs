@@ -198,14 +198,14 @@ pub fn fcntl(fd: RawFd, command: i32, argument: libc::c_long) -> Result<i32, Err
         .map(|result| result as i32)
 }
 
-/// Copies `fd` to a number that programs do not look at, so that theirs stay small and dense, and such as select(2) takes; but to no
-/// higher one than that needs, because a fork copies the table of descriptors up to the highest (10 µs for each 10,000).
+/// Copies `fd` to a number that programs do not look at, so that theirs stay small and dense; but to none of the highest, because a fork
+/// copies the table of descriptors up to the highest that is open.
 pub fn dup_to_high(fd: impl AsFd) -> Result<Fd, Errno> {
     static BASE: OnceLock<RawFd> = OnceLock::new();
     let base = *BASE.get_or_init(|| {
         use rustix::process::{Resource, getrlimit};
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-        (limit / 4 * 3).min(libc::FD_SETSIZE as u64) as RawFd
+        (limit / 4 * 3).min(1 << 12) as RawFd
     });
     rustix::io::fcntl_dupfd_cloexec(fd, base).map(Fd::from).map_err(from_os)
 }

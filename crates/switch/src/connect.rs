@@ -17,7 +17,7 @@ use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use libc::{sockaddr, socklen_t};
 use std::time::Duration;
-use toe::socket::{FastOpen, Kind, Socket};
+use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
 use toe::{Anchor, Errno, epoll, fd_table, sys};
 use toe_base::{Addr, Endpoint};
@@ -172,12 +172,13 @@ struct Asking {
 
 impl Asking {
     fn each(&mut self, attempts: Attempts) -> Verdict {
+        let kernel_too = attempts.iter().any(|stack| stack == ProtoStack::Kernel);
         for stack in attempts.iter() {
             let ProtoStack::Engine(engine) = stack else {
                 self.note_winner(ProtoStack::Kernel);
                 return Verdict::Kernel(self.because_of_kernel());
             };
-            match self.by_engine(engine) {
+            match self.by_engine(engine, kernel_too) {
                 Attempt::Answered(result) => {
                     self.note_winner(stack);
                     policy::note_given(engine);
@@ -230,13 +231,13 @@ impl Asking {
         }
     }
 
-    fn by_engine(&self, engine: EngineIdx) -> Attempt {
+    fn by_engine(&self, engine: EngineIdx, kernel_too: bool) -> Attempt {
         let on = Decided {
             rule: self.decision.rule,
             engine: engine.index() as u8,
             ..Decided::new(On::Engine, Reason::Connected)
         };
-        by_engine(self.fd, self.state, (self.local, self.remote), self.manner, on)
+        by_engine(self.fd, self.state, (self.local, self.remote), (self.manner, kernel_too), on)
     }
 }
 
@@ -382,7 +383,7 @@ fn by_engine(
     fd: c_int,
     state: State,
     (local, remote): (Option<Endpoint>, Endpoint),
-    manner: Manner,
+    (manner, kernel_too): (Manner, bool),
     on: Decided,
 ) -> Attempt {
     let stack = match EngineIdx::new(on.engine.into()).ok_or(Reason::NoEngine).and_then(engine) {
@@ -403,7 +404,7 @@ fn by_engine(
     // The program's descriptor is the kernel's still: it holds the port that the program has bound.
     let from = local.map(|local| (local.to_socket_addr(), sys::borrow(fd)));
     let to = remote.to_socket_addr();
-    let socket = match Socket::connect(&anchor, from, to, fd, manner.fast) {
+    let socket = match Socket::connect(&anchor, from, to, fd, ConnectHow { fast: manner.fast, kernel_too }) {
         Ok(socket) => socket,
         Err(error) => {
             anchor.refused(error);

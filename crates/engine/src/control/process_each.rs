@@ -34,14 +34,15 @@ impl ProcessEach {
             (self.since, self.claims) = (now, 0);
         }
         self.claims += 1;
-        if self.claims >= PER_SECOND && self.kernel_too == Some(true) {
+        if self.claims >= PER_SECOND {
             (self.kernels_until, self.claims) = (now.after_us(KERNELS_US), 0);
         }
     }
 
     /// Whether clients that have the kernel's stack, too, do better there.
     pub fn is_kernels(&self, now: Instant) -> bool {
-        now < self.kernels_until
+        // One that listens as well may have begun since.
+        self.kernel_too == Some(true) && now < self.kernels_until
     }
 }
 
@@ -73,6 +74,14 @@ mod tests {
     #[test]
     fn few_a_second_stay() {
         let (listener, now) = claimed(&[true], 8_000, 10 * u64::from(PER_SECOND));
+        assert!(!listener.is_kernels(now));
+    }
+
+    #[test]
+    fn one_that_does_not_take_the_kernels_ends_it_when_it_comes() {
+        let (mut listener, now) = claimed(&[true], 1_000, 10 * u64::from(PER_SECOND));
+        assert!(listener.is_kernels(now));
+        listener.on_listen(false);
         assert!(!listener.is_kernels(now));
     }
 

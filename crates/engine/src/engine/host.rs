@@ -23,8 +23,8 @@ use crate::hostif::users::Resource;
 use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{
-    CONNECT_FAST_OPEN, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs,
-    WireAddr,
+    CONNECT_FAST_OPEN, CONNECT_FLAGS, CONNECT_KERNEL_TOO, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS,
+    LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs, WireAddr,
 };
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
@@ -392,7 +392,7 @@ impl Engine {
         args: &[u8; 64],
     ) -> Result<Result<FlowId, Errno>, FenceReason> {
         let args = ConnectArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) || args.flags & !CONNECT_FAST_OPEN != 0 {
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !CONNECT_FLAGS != 0 {
             return Err(FenceReason::BadArgument);
         }
         let anchor = AnchorHandle(args.anchor);
@@ -424,8 +424,10 @@ impl Engine {
             return Err(Errno::ECONNREFUSED);
         }
         let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
-        let (path, source) =
-            self.path_to(now, scope, remote).inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
+        let can_ask_kernel = args.flags & CONNECT_KERNEL_TOO != 0;
+        let (path, source) = self
+            .path_to((now, can_ask_kernel), scope, remote)
+            .inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
         let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
         let local = self.local_name(owner.session, shown, asked, source)?;
         let port = local.port;
@@ -505,14 +507,20 @@ impl Engine {
     }
 
     /// The path to `remote` and the source address to use.
-    fn path_to(&mut self, now: Instant, scope: Scope, remote: Endpoint) -> Result<(Path, Addr), Errno> {
+    fn path_to(
+        &mut self,
+        (now, can_ask_kernel): (Instant, bool),
+        scope: Scope,
+        remote: Endpoint,
+    ) -> Result<(Path, Addr), Errno> {
         match self.route(scope, remote.addr) {
             Some(Route::Local { source }) => {
                 // Said at once, so that the caller can try the kernel's stack.
                 let idx = self.listeners.find(scope, remote);
                 let listener = idx.and_then(|idx| self.listeners.get(idx)).ok_or(Errno::ECONNREFUSED)?;
                 // Every kernel has the loopback addresses; others may be the engine's alone.
-                if remote.addr.is_loopback() && listener.process_each.is_kernels(now) {
+                let is_there = can_ask_kernel && remote.addr.is_loopback();
+                if is_there && listener.process_each.is_kernels(now) {
                     return Err(Errno::EHOSTDOWN);
                 }
                 Ok((Path::Local, source))

@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE, WireAddr};
 use toe_abi::errno::Errno;
 
 /// How long an engine may take to answer a command before it counts as down.
@@ -28,21 +28,36 @@ pub enum FastOpen {
     Option,
 }
 
+/// How to connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectHow {
+    pub fast: FastOpen,
+    /// Where the engine says so the kernel's stack is asked.
+    pub kernel_too: bool,
+}
+
+impl ConnectHow {
+    const fn flags(self) -> u32 {
+        let fast = if matches!(self.fast, FastOpen::No) { 0 } else { CONNECT_FAST_OPEN };
+        fast | if self.kernel_too { CONNECT_KERNEL_TOO } else { 0 }
+    }
+}
+
 impl Socket {
     /// Starts to connect to `remote`. Waits for the engine's answer only (5 s at most), not for the peer: see
     /// [`Socket::wait_connected`]. A `local` port is the one of the kernel socket `twin`, which the engine is shown.
     ///
     /// An error is the engine's reason not to try: ENETUNREACH (no route: try the kernel), EADDRINUSE,
-    /// EADDRNOTAVAIL; ENETDOWN: it is gone or does not answer.
+    /// EADDRNOTAVAIL; EHOSTDOWN (with `kernel_too`): the kernel's listener does better; ENETDOWN: it is gone or does not answer.
     pub fn connect(
         anchor: &Anchor,
         local: Option<(SocketAddr, BorrowedFd<'_>)>,
         remote: SocketAddr,
         fd: RawFd,
-        fast: FastOpen,
+        how: ConnectHow,
     ) -> Result<&'static Socket, Errno> {
         let socket = Socket::allocate();
-        match socket.connect_with(anchor, local, remote, fd, fast) {
+        match socket.connect_with(anchor, local, remote, fd, how) {
             Ok(()) => Ok(socket),
             Err(errno) => {
                 socket.abandon();
@@ -67,7 +82,7 @@ impl Socket {
         };
         let shown = own.as_ref().map(|(twin, bound)| (*bound, twin.as_fd()));
         let local = shown.or(local.map(|local| (local, sys::borrow(fd))));
-        match self.connect_with(&anchor, local, remote, fd, fast) {
+        match self.connect_with(&anchor, local, remote, fd, ConnectHow { fast, kernel_too: false }) {
             Ok(()) => {
                 if let Some((twin, _)) = own {
                     self.keep_twin(twin);
@@ -88,7 +103,7 @@ impl Socket {
         local: Option<(SocketAddr, BorrowedFd<'_>)>,
         remote: SocketAddr,
         fd: RawFd,
-        fast: FastOpen,
+        how: ConnectHow,
     ) -> Result<(), Errno> {
         let handle = match local {
             Some((local, twin)) if local.port() != 0 => twin::show(anchor.stack, twin)?,
@@ -100,7 +115,7 @@ impl Socket {
             twin: handle,
             anchor: anchor.handle.0,
             fd: fd as u32,
-            flags: if fast == FastOpen::No { 0 } else { CONNECT_FAST_OPEN },
+            flags: how.flags(),
             ..ConnectArgs::default()
         };
         let home = anchor.stack.my_queue()?;
@@ -113,15 +128,15 @@ impl Socket {
             }
         };
         outcome.inspect_err(|_| self.become_fresh())?;
-        if fast == FastOpen::Option {
+        if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();
         }
         let settings = self.settings.lock().clone();
-        let info = if fast == FastOpen::No { None } else { self.flow_info() };
+        let info = if how.fast == FastOpen::No { None } else { self.flow_info() };
         self.with_stream(|io, stream, _| {
             settings.apply(io, stream);
             if let Some(info) = info {
-                stream.open_fast(fast, &info);
+                stream.open_fast(how.fast, &info);
             }
         });
         Ok(())

@@ -26,7 +26,7 @@ pub mod transfer;
 mod twin;
 pub mod urgent;
 
-pub use connect::FastOpen;
+pub use connect::{ConnectHow, FastOpen};
 pub use listener::{AcceptError, AcceptHow, Accepted, OfKernel};
 pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};

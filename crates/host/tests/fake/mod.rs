@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use toe::socket::FastOpen;
+use toe::socket::{ConnectHow, FastOpen};
 use toe::{Anchor, Socket, Stack, fd_table};
 use toe_abi::attach::{Message, Reply, Request};
 use toe_abi::channel::Side;
@@ -357,6 +357,7 @@ impl Engine {
                 (info.flags, info.mss, info.state) = (FLOW_WAITS_FOR_DATA, syn_room, 2);
             });
         }
+        let how = ConnectHow { fast, kernel_too: false };
         let (socket, queue_set) = std::thread::scope(|scope| {
             let engine = scope.spawn(|| {
                 let (queue_set, command, args) = self.command();
@@ -370,7 +371,7 @@ impl Engine {
                 self.post(queue_set, result);
                 queue_set
             });
-            let socket = Socket::connect(&anchor, None, remote, 9, fast).expect("the engine said yes");
+            let socket = Socket::connect(&anchor, None, remote, 9, how).expect("the engine said yes");
             (socket, engine.join().expect("the engine's part"))
         });
         let fd = anchor.open(true, false).expect("a descriptor");

@@ -11,6 +11,7 @@ use toe_base::QueueSetId;
 /// Many connections to `at`, each claimed by a process that has nothing else; what who connects next is told.
 fn after_many_processes(at: SocketAddr, flags: u32) -> (World, Result<usize, Errno>) {
     let mut world = World::new();
+    world.sides[B].kernel_too = true;
     let now = world.now;
     let side = &mut world.sides[B];
     let twin = side.next_twin(now, at.into());
@@ -48,6 +49,13 @@ fn lo() -> SocketAddr {
 fn clients_of_this_host_are_left_to_the_kernel_for_a_while() {
     let (mut world, outcome) = after_many_processes(lo(), LISTEN_KERNEL_TOO);
     assert_eq!(outcome, Err(Errno::EHOSTDOWN));
+    let now = world.now;
+    world.sides[B].kernel_too = false;
+    assert!(
+        world.sides[B].connect_from(now, WireAddr::default(), lo()).is_ok(),
+        "one that has nowhere else to go"
+    );
+    world.sides[B].kernel_too = true;
     world.run_ms(11_000);
     let now = world.now;
     assert!(world.sides[B].connect_from(now, WireAddr::default(), lo()).is_ok(), "it is tried again");

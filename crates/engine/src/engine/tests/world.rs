@@ -10,7 +10,8 @@ use crate::{Engine, EngineConfig, FastOpenMode, GivenBack, HostSide, Quotas, STA
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{
-    CONNECT_FAST_OPEN, ConnectArgs, FlowInfo, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr,
+    CONNECT_FAST_OPEN, CONNECT_KERNEL_TOO, ConnectArgs, FlowInfo, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE,
+    WireAddr,
 };
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
@@ -157,6 +158,8 @@ pub(super) struct Side {
     pub(super) closes_early: bool,
     /// Programs have octets for the SYN when they connect.
     pub(super) fast: bool,
+    /// Its programs can ask the kernel's stack.
+    pub(super) kernel_too: bool,
     pub(super) outbox: Outbox,
     send_at: u64,
     /// Kernel sockets that its programs have had.
@@ -199,6 +202,7 @@ impl Side {
             deaf: false,
             closes_early: false,
             fast: false,
+            kernel_too: false,
             outbox: Outbox::default(),
             send_at: 0,
             twins: 0,
@@ -309,7 +313,8 @@ impl Side {
         twin: u32,
     ) -> Result<usize, Errno> {
         let anchor = self.engine.take_anchor(self.session);
-        let flags = if self.fast { CONNECT_FAST_OPEN } else { 0 };
+        let fast = if self.fast { CONNECT_FAST_OPEN } else { 0 };
+        let flags = fast | if self.kernel_too { CONNECT_KERNEL_TOO } else { 0 };
         let args =
             ConnectArgs { remote: to.into(), local, anchor: anchor.0, flags, twin, ..Default::default() };
         let mut block = [0; 64];
