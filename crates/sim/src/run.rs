@@ -152,7 +152,10 @@ impl World {
         Excuses {
             lossy: loses || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
-            crowded: swarm.backlog < swarm.connections || on(Fault::TableFull) || on(Fault::Hostile),
+            crowded: swarm.backlog < swarm.connections
+                || swarm.storm && swarm.link.bottleneck.is_some_and(|it| it.syns_queued() < swarm.connections)
+                || on(Fault::TableFull)
+                || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
             meddled: swarm.meddling.garbage_ppm > 0,
             scarce: on(Fault::LittleMemory),

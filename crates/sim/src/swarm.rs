@@ -81,6 +81,15 @@ pub struct Bottleneck {
     pub queue_us: u32,
 }
 
+impl Bottleneck {
+    /// How many SYNs of one instant the queue takes. Who connects in that instant with others tries again in the same
+    /// instants as they do, for as long as each of them has tries left.
+    pub fn syns_queued(&self) -> u32 {
+        const SYN_BITS: u32 = 74 * 8;
+        self.mbit_per_s.saturating_mul(self.queue_us) / SYN_BITS
+    }
+}
+
 /// What each lane does to frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkFaults {

@@ -217,6 +217,8 @@ impl Sequences {
             }
             return Ok(());
         }
+        // An engine that keeps nothing of a SYN answers a forged one, too, and goes on with whom it answered before.
+        let is_forged = back.as_ref().is_some_and(|back| synchronized.is_some_and(|iss| iss != back.iss));
         let offered = header.ack.map(|ack| ack.plus(u32::from(header.window.0)));
         let half = Half {
             iss: header.seq,
@@ -241,12 +243,12 @@ impl Sequences {
         // Whoever has said more since the first answer had a record, and has it no more: that life is over.
         let waits = |other: &Half| other.synchronized.is_some() && !other.has_spoken;
         if let Some(other) = self.halves.insert(tcp.way, half).filter(waits)
-            && other.synchronized == synchronized
+            && (other.synchronized == synchronized || is_forged)
         {
             // The peer may have answered the first one already: then that counts.
             let is_answered =
                 self.halves.get(&tcp.way.back()).is_some_and(|peer| peer.synchronized == Some(other.iss));
-            let aside = if is_answered { self.halves.insert(tcp.way, other) } else { Some(other) };
+            let aside = if is_answered || is_forged { self.halves.insert(tcp.way, other) } else { Some(other) };
             if let Some(aside) = aside {
                 self.other_answers.insert(tcp.way, aside);
             }
