@@ -180,6 +180,8 @@ pub enum FlowOption {
     /// [`crate::command::SHARES_REUSE_ADDR`] and [`crate::command::SHARES_REUSE_PORT`], or 0: what it lets others have of its
     /// name (SO_REUSEADDR, SO_REUSEPORT). Connections that come in have at first what their listener's twin has.
     SharesName,
+    /// How often a SYN is sent again once the waits double, 1 to 127; 0: the default (TCP_SYNCNT).
+    SynRetries,
 }
 
 impl FlowOption {
@@ -201,6 +203,7 @@ impl FlowOption {
             FlowOption::SoftErrors => 14,
             FlowOption::FinWait2Secs => 15,
             FlowOption::SharesName => 16,
+            FlowOption::SynRetries => 17,
         }
     }
 
@@ -222,6 +225,7 @@ impl FlowOption {
             14 => FlowOption::SoftErrors,
             15 => FlowOption::FinWait2Secs,
             16 => FlowOption::SharesName,
+            17 => FlowOption::SynRetries,
             _ => return None,
         })
     }

@@ -231,6 +231,7 @@ impl Session {
             FlowOption::KeepIntervalSecs,
             FlowOption::KeepCount,
             FlowOption::UserTimeoutMs,
+            FlowOption::SynRetries,
             FlowOption::ReceiveWindowMax,
             FlowOption::ReceiveShut,
         ];

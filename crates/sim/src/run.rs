@@ -153,7 +153,8 @@ impl World {
             lossy: loses || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
             crowded: swarm.backlog < swarm.connections
-                || swarm.storm && swarm.link.bottleneck.is_some_and(|it| it.syns_queued() < swarm.connections)
+                || swarm.storm
+                    && swarm.link.bottleneck.is_some_and(|it| it.syns_queued() < swarm.connections)
                 || on(Fault::TableFull)
                 || on(Fault::Hostile),
             forgetful: on(Fault::TableFull),
@@ -458,6 +459,11 @@ impl World {
         let half_made = conn.opened == [true, false];
         let up = self.streams.get(crate::pattern::StreamId { conn: number, side: 0 });
         let client_is_silent = up.handed == 0 && !up.ended;
+        let waits = [0, 1].into_iter().filter(|side| !conn.done[*side as usize]);
+        let waits_for_the_gone = waits.clone().count() == 1
+            && waits
+                .clone()
+                .all(|side| self.streams.get(crate::pattern::StreamId { conn: number, side }).ended);
         let full = [Counter::DropAcceptQueueFull, Counter::DropFlowTableFull];
         let server = self.nodes.get(conn.server.0);
         let turned_away =
@@ -469,6 +475,8 @@ impl World {
             Some("its cookie came back when there was no place")
         } else if excuses.forgetful && conn.was_reset {
             Some("one orphan too many was reset, and the reset got lost")
+        } else if excuses.jumps && waits_for_the_gone {
+            Some("the other end heard nothing for long, gave up, and tells nobody (RFC 9293 section 3.10.8)")
         } else {
             None
         }

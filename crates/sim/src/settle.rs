@@ -80,7 +80,7 @@ impl World {
         self.trace.event(now_us, About::node(at), "leaves", format_args!("{}", Seen(&frame)));
         self.note_reset(&frame);
         let spec = &self.nodes[at].spec;
-        let found = self.sequences.sent(&frame, offload, spec, &self.streams, &mut self.tallies);
+        let found = self.sequences.sent(&frame, offload, spec, &self.streams);
         self.verdict.check(Checker::Sequence, found);
         self.launch(at, frame, offload);
     }

@@ -56,7 +56,6 @@ toe_base::counters! {
         RingFull = "completions refused, ring full",
         PortFull = "frames refused, port full",
         Rebuilds = "derived structures rebuilt",
-        WindowProbes = "segments beyond the window: probes",
     }
 }
 

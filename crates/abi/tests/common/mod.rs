@@ -20,7 +20,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 16] = [
+const FLOW_OPTIONS: [FlowOption; 17] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -37,6 +37,7 @@ const FLOW_OPTIONS: [FlowOption; 16] = [
     FlowOption::SoftErrors,
     FlowOption::FinWait2Secs,
     FlowOption::SharesName,
+    FlowOption::SynRetries,
 ];
 
 pub fn commands() -> Vec<Command> {

@@ -549,6 +549,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::KeepIntervalSecs => options.keep_interval_secs = value.max(1),
         FlowOption::KeepCount => options.keep_count = value.clamp(1, 127),
         FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
+        FlowOption::SynRetries => options.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);

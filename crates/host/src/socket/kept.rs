@@ -48,7 +48,7 @@ impl KeptOptions {
 }
 
 /// What a native program may set though it makes no difference: there the kernel has nothing to say.
-const WITHOUT_EFFECT: [(i32, i32); 8] = [
+const WITHOUT_EFFECT: [(i32, i32); 7] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_BROADCAST),
@@ -56,7 +56,6 @@ const WITHOUT_EFFECT: [(i32, i32); 8] = [
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
 ];
 
 impl Socket {

@@ -41,7 +41,7 @@ const REMEMBERED_DEFAULTS: [((i32, i32), i32); 1] = [((libc::IPPROTO_TCP, libc::
 const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
 /// Options that the engine acts on, with Linux's default.
-const OFFLOADED: [(i32, i32, FlowOption, u32); 14] = [
+const OFFLOADED: [(i32, i32, FlowOption, u32); 15] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, FlowOption::KeepAlive, 0),
@@ -49,6 +49,7 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 14] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, FlowOption::KeepIntervalSecs, 75),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, FlowOption::KeepCount, 9),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT, FlowOption::SynRetries, SYN_RETRIES),
     (libc::IPPROTO_TCP, libc::TCP_LINGER2, FlowOption::FinWait2Secs, FIN_TIMEOUT_SECS),
     (libc::IPPROTO_IP, libc::IP_TOS, FlowOption::TrafficClass, 0),
     (libc::IPPROTO_IP, libc::IP_TTL, FlowOption::HopLimit, HOP_LIMIT),
@@ -57,6 +58,9 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 14] = [
     (libc::IPPROTO_IP, libc::IP_RECVERR, FlowOption::SoftErrors, 0),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, FlowOption::SoftErrors, 0),
 ];
+/// Linux's tcp_syn_retries, and MAX_TCP_SYNCNT.
+const SYN_RETRIES: u32 = 6;
+const SYN_RETRIES_MAX: u32 = 127;
 /// Linux's tcp_fin_timeout and TCP_FIN_TIMEOUT_MAX.
 const FIN_TIMEOUT_SECS: u32 = 60;
 const FIN_TIMEOUT_SECS_MAX: u32 = 120;
@@ -236,6 +240,8 @@ fn offloaded_value(level: i32, option: FlowOption, default: u32, value: i32) -> 
         (FlowOption::SoftErrors, Ok(RECVERR_AND_R1)) => Ok(RECVERR_AND_R1),
         (FlowOption::KeepIdleSecs | FlowOption::KeepIntervalSecs, Ok(KEEP_SECS_MAX..)) => Err(Errno::EINVAL),
         (FlowOption::KeepCount, Ok(KEEP_COUNT_MAX..)) => Err(Errno::EINVAL),
+        (FlowOption::SynRetries, Ok(value @ 1..=SYN_RETRIES_MAX)) => Ok(value),
+        (FlowOption::SynRetries, _) => Err(Errno::EINVAL),
         _ if default == 0 => Ok(u32::from(value != 0)),
         (_, Ok(value @ 1..)) => Ok(value),
         _ => Err(Errno::EINVAL),

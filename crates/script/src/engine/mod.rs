@@ -48,8 +48,12 @@ impl EngineStack {
     /// An engine as the script wants it.
     pub fn new(header: &Header, kind: LinkKind) -> Result<EngineStack, StackError> {
         let mut config = EngineConfig { flows_max: 64, ..EngineConfig::with_secret(*b"a packet script!") };
+        let mut syn_retries = None;
         for setting in &header.setup {
-            set_up(&mut config, setting)?;
+            match setting.name {
+                SettingName::SynRetries => syn_retries = setting.value.parse().ok(),
+                _ => set_up(&mut config, setting)?,
+            }
         }
         let mut engine = Engine::new(config);
         let caps = match kind {
@@ -65,7 +69,7 @@ impl EngineStack {
         let mut stack = EngineStack {
             engine,
             memory: Memory::default(),
-            program: Program::new(session),
+            program: Program::new(session, syn_retries),
             port,
             kind,
             now: Instant::from_micros(START_US),

@@ -62,12 +62,13 @@ pub(super) struct Cx<'a> {
 }
 
 impl Program {
-    pub(super) fn new(session: SessionId) -> Program {
+    /// A program that says how often a SYN is sent again, or leaves it at the default.
+    pub(super) fn new(session: SessionId, syn_retries: Option<u32>) -> Program {
         Program {
             session,
             sockets: Default::default(),
             listener: None,
-            inherited: Vec::new(),
+            inherited: syn_retries.map(|value| (FlowOption::SynRetries, value)).into_iter().collect(),
             answer: None,
             send_at: 0,
         }

@@ -9,7 +9,6 @@ use crate::checkers::streams::Streams;
 use crate::frame::{TcpFrame, Way};
 use crate::pattern::StreamId;
 use crate::swarm::EngineSpec;
-use crate::tally::{Tallies, Tally};
 use std::collections::BTreeMap;
 use toe_base::SeqNum;
 use toe_wire::link::TxOffload;
@@ -87,14 +86,7 @@ impl Sequences {
     }
 
     /// An engine sends a frame.
-    pub fn sent(
-        &mut self,
-        frame: &[u8],
-        offload: TxOffload,
-        link: &EngineSpec,
-        streams: &Streams,
-        tallies: &mut Tallies,
-    ) -> Found {
+    pub fn sent(&mut self, frame: &[u8], offload: TxOffload, link: &EngineSpec, streams: &Streams) -> Found {
         let Ok((ethernet, packet)) = EthRepr::parse(frame) else {
             return Err("a frame without header".into());
         };
@@ -124,7 +116,7 @@ impl Sequences {
         if tcp.header.flags.rst() {
             return Ok(());
         }
-        self.numbers_are_right(&tcp, frame, offload, streams, tallies)
+        self.numbers_are_right(&tcp, frame, offload, streams)
             .map_err(|what| format!("{what}: {:?} {:?} with {} octets", tcp.way, tcp.header, tcp.len()))
     }
 
@@ -134,7 +126,6 @@ impl Sequences {
         frame: &[u8],
         offload: TxOffload,
         streams: &Streams,
-        tallies: &mut Tallies,
     ) -> Found {
         let header = &tcp.header;
         if header.flags.syn() {
@@ -147,7 +138,7 @@ impl Sequences {
         // The other side may have another life by now, of which this one knows nothing.
         let back = back.filter(|back| half.synchronized.is_none_or(|iss| iss == back.iss));
         half.has_spoken = true;
-        half.text_is_right(tcp, tallies)?;
+        half.text_is_right(tcp)?;
         half.size_is_right(tcp, offload, back.as_ref())?;
         half.acknowledgement_is_right(tcp, back.as_ref())?;
         half.stamps_are_right(tcp, back.as_ref())?;
@@ -248,7 +239,8 @@ impl Sequences {
             // The peer may have answered the first one already: then that counts.
             let is_answered =
                 self.halves.get(&tcp.way.back()).is_some_and(|peer| peer.synchronized == Some(other.iss));
-            let aside = if is_answered || is_forged { self.halves.insert(tcp.way, other) } else { Some(other) };
+            let aside =
+                if is_answered || is_forged { self.halves.insert(tcp.way, other) } else { Some(other) };
             if let Some(aside) = aside {
                 self.other_answers.insert(tcp.way, aside);
             }
@@ -366,7 +358,7 @@ impl Half {
             || window < u16::MAX && self.offered.is_some_and(|before| edge.before(before))
     }
 
-    fn text_is_right(&mut self, tcp: &TcpFrame, tallies: &mut Tallies) -> Found {
+    fn text_is_right(&mut self, tcp: &TcpFrame) -> Found {
         let (seq, end) = (tcp.header.seq, tcp.seq_end());
         if seq.after(self.sent_max) {
             return Err(format!("numbers from {:?} on are left out", self.sent_max));
@@ -392,7 +384,6 @@ impl Half {
             let edge = self.window_edge.ok_or("text before the window is known")?;
             if end.after(edge) {
                 // A probe asks for a window with one number beyond it (RFC 9293 section 3.8.6.1).
-                tallies.add(Tally::WindowProbes);
                 if end.after(edge.plus(1)) || tcp.len() > 1 && !tcp.header.flags.fin() {
                     return Err(format!("it goes beyond the window, which ends at {edge:?}"));
                 }

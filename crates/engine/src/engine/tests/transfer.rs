@@ -3,7 +3,10 @@
 use super::world::{A, B, Faults, World, addr, pattern};
 use crate::Counter;
 use toe_abi::errno::Errno;
+use toe_wire::EthRepr;
+use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::link::LinkCaps;
+use toe_wire::tcp::{TcpFlags, TcpRepr};
 
 #[test]
 fn a_connection_opens_and_carries_bytes_both_ways() {
@@ -20,6 +23,42 @@ fn a_link_without_offloads_gets_whole_checksummed_segments() {
     assert!(world.transfer(A, conns, &pattern(100_000, 3), 5_000));
     assert!(world.log.iter().all(|(_, _, frame)| frame.len() <= 1514), "no frame beyond the MTU");
     assert_eq!(world.sides[B].engine.counter(Counter::DropBadChecksum), 0);
+}
+
+/// RFC 9293 section 3.9.1.2, and more: whoever joins segments again hands a unit on at its PSH.
+#[test]
+fn every_large_unit_is_pushed_and_a_lone_segment_only_at_the_end_of_what_is_queued() {
+    let mut world = World::new();
+    let conns = world.connected();
+    let from = world.log.len();
+    assert!(world.transfer(A, conns, &pattern(400_000, 4), 5_000));
+    let mut units = 0;
+    for (_, side, frame) in &world.log[from..] {
+        let packet = EthRepr::parse(frame).expect("Ethernet").1;
+        let Ok((_, segment)) = Ipv4Repr::parse(packet) else { continue };
+        let (header, payload) = TcpRepr::parse(segment).expect("TCP");
+        if *side == A && payload.len() > 1460 {
+            units += 1;
+            assert!(header.flags.contains(TcpFlags::PSH), "{} octets", payload.len());
+        }
+    }
+    assert!(units > 3, "{units} units");
+
+    let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max: 0 });
+    let (a, _) = world.connected();
+    let from = world.log.len();
+    let now = world.now;
+    world.sides[A].send(now, a, &pattern(2 * 1448, 5));
+    world.run_ms(5);
+    let pushed: Vec<bool> = world.log[from..]
+        .iter()
+        .filter_map(|(_, side, frame)| {
+            let (_, segment) = Ipv4Repr::parse(EthRepr::parse(frame).ok()?.1).ok()?;
+            let (header, payload) = TcpRepr::parse(segment).ok()?;
+            (*side == A && !payload.is_empty()).then_some(header.flags.contains(TcpFlags::PSH))
+        })
+        .collect();
+    assert_eq!(pushed, [false, true]);
 }
 
 #[test]

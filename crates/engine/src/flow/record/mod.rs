@@ -198,6 +198,8 @@ pub struct SendSequence {
     /// What timestamps start from.
     pub timestamp_offset: u32,
     pub scale: WindowScale,
+    /// One past the last segment that went out less than full (Minshall's variant of Nagle's algorithm).
+    pub small: SeqNum,
     /// Largest window that the peer ever offered (Nagle and SWS avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: WindowSize,
     /// Segment payload limit towards the peer, options subtracted.
@@ -327,6 +329,8 @@ pub struct Options {
     pub keep_count: u32,
     /// 0: the system's default.
     pub user_timeout_ms: u32,
+    /// How often a SYN is sent again once the waits double; 0: the system's default.
+    pub syn_retries: u8,
     /// Window auto-tuning stops here.
     pub receive_window_limit: u32,
     /// The program takes no more.
@@ -432,6 +436,7 @@ impl Default for Options {
             keep_interval_secs: 75,
             keep_count: 9,
             user_timeout_ms: 0,
+            syn_retries: 0,
             receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
             receive_shut: false,
             traffic_class: 0,

@@ -6,6 +6,7 @@
 //! | opening, actively and passively | [`open`] |
 //! | SEGMENT ARRIVES (RFC 9293 section 3.10.7) | [`segment_arrives`], one file a step |
 //! | what to send now | [`output`] |
+//! | what only asks | [`probe`] |
 //! | time-outs | [`timeout`] |
 //! | what is lost, and the window until it is repaired | [`rack`], [`recovery`] |
 //! | round-trip time, delivery rate | [`rtt`], [`rate`] |
@@ -24,6 +25,7 @@ pub mod isn;
 pub mod open;
 pub mod output;
 pub mod path_mtu;
+pub mod probe;
 pub mod rack;
 pub mod rate;
 pub mod recovery;

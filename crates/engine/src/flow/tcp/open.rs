@@ -100,6 +100,7 @@ fn fresh(params: &OpenParams, state: TcpState) -> Flow {
     flow.snd.timestamp_offset = params.timestamp_offset;
     flow.snd.una = params.iss;
     flow.snd.nxt = params.iss;
+    flow.snd.small = params.iss;
     flow.snd.mss = params.mss;
     flow.rcv.scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
     flow.rcv.quick_acks = QUICK_ACKS;

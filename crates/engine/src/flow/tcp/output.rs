@@ -11,7 +11,7 @@ use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::{TIMESTAMPS_LEN, syn_window};
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{congestion, fast_open, path_mtu, rack, rate, recovery, timeout};
+use crate::flow::tcp::{congestion, fast_open, path_mtu, probe, rack, rate, recovery, timeout};
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -39,23 +39,23 @@ pub fn prepare(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     let shape = Shape::of(flow, cx);
     prepare_owed(flow, cx.now)
         .or_else(|| prepare_resend(flow, cx, limits, &shape))
-        .or_else(|| prepare_probe(flow, &shape))
-        .or_else(|| prepare_tail_probe(flow, &shape))
-        .or_else(|| prepare_mtu_probe(flow, &shape))
+        .or_else(|| probe::of_silence(flow, &shape))
+        .or_else(|| probe::of_tail(flow, &shape))
+        .or_else(|| probe::of_mtu(flow, &shape))
         .or_else(|| prepare_new(flow, limits, &shape))
         .or_else(|| prepare_ack(flow, cx))
 }
 
 /// What all segments with data have in common now.
 #[derive(Clone, Copy, Debug)]
-struct Shape<'a> {
-    now: Instant,
+pub(super) struct Shape<'a> {
+    pub(super) now: Instant,
     /// RFC 2018 section 4: all ACKs tell of what came out of order.
-    sack: SackBlocks,
+    pub(super) sack: SackBlocks,
     /// Octets of data that fit beside that.
-    mss: u32,
+    pub(super) mss: u32,
     /// No segment spans one of these.
-    record_ends: &'a [SeqNum],
+    pub(super) record_ends: &'a [SeqNum],
 }
 
 impl<'a> Shape<'a> {
@@ -67,7 +67,7 @@ impl<'a> Shape<'a> {
     }
 
     /// Octets from `seq` on that are of one record.
-    fn record_from(&self, seq: SeqNum) -> u32 {
+    pub(super) fn record_from(&self, seq: SeqNum) -> u32 {
         record_ends::room_from(self.record_ends, seq)
     }
 }
@@ -171,49 +171,6 @@ fn path_left(flow: &Flow, now: Instant) -> u32 {
     let paced = rate::paced_room(&flow.rate, now, mss);
     let left = flow.cc.cwnd.saturating_sub(flow.pipe());
     if paced > 0 && (left >= mss || flow.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
-}
-
-/// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
-/// window does not hold it back: it is one segment, after nothing was heard for two round trips.
-fn prepare_tail_probe(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
-    if !flow.snd.tail_probe {
-        return None;
-    }
-    let room = flow.snd.una.plus(flow.snd.wnd.octets()).distance_from(flow.snd.nxt);
-    let unsent = flow.queue_end().distance_from(flow.snd.nxt);
-    let fresh = unsent.min(shape.mss).min(shape.record_from(flow.snd.nxt));
-    if fresh > 0 && fresh <= room {
-        return Some(data_segment(flow, shape, flow.snd.nxt, fresh, false));
-    }
-    let (start, len) = rack::tail(flow, shape.mss);
-    let end = start.plus(len);
-    let start = record_ends::start_of_last(shape.record_ends, start, end);
-    Some(data_segment(flow, shape, start, end.distance_from(start), true))
-}
-
-fn prepare_probe(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
-    if flow.snd.probe {
-        let again = flow.snd.nxt != flow.snd.una;
-        // One octet into a closed window; into one that silly window avoidance did not use, what fits.
-        let room = flow.snd.wnd.octets().min(shape.mss).max(1);
-        let len = flow.send_queue.len().min(room).min(shape.record_from(flow.snd.una));
-        return Some(data_segment(flow, shape, flow.snd.una, len, again));
-    }
-    if flow.snd.keepalive_probe {
-        return Some(unit(flow, header(flow, shape.now, flow.snd.una.minus(1)), 0, false));
-    }
-    None
-}
-
-/// One segment larger than those that get through for sure, where what is sent next is no smaller.
-fn prepare_mtu_probe(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
-    let size = path_mtu::next_probe(flow, shape.now)?;
-    if shape.record_from(flow.snd.nxt) < u32::from(size) {
-        return None;
-    }
-    let bare = Shape { sack: SackBlocks::NONE, ..*shape };
-    let probe = data_segment(flow, &bare, flow.snd.nxt, u32::from(size), false);
-    Some(TxSegment { mss: size, ..probe })
 }
 
 fn prepare_new(flow: &Flow, limits: SendLimits, shape: &Shape<'_>) -> Option<TxSegment> {
@@ -345,8 +302,9 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape<'_>) -> u32 {
         false
     } else {
         let corked = (flow.options.cork || flow.snd.more) && !flow.snd.uncork;
-        // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4).
-        let nagle = !flow.options.no_delay && flow.snd.nxt.after(flow.data_una());
+        // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4). Only another partial one holds it back, not
+        // whole ones (Minshall, draft-minshall-nagle-01, as Linux has it): the end of a long write need not wait for its ACKs.
+        let nagle = !flow.options.no_delay && flow.snd.small.after(flow.snd.una);
         (corked || nagle) && !flow.snd.fin_queued
     };
     if hold_tail { len - tail } else { len }
@@ -358,27 +316,29 @@ fn whole_unit(flow: &Flow, unit_max: u32, mss: u32) -> u32 {
     unit_max.min((segments * mss).max(mss))
 }
 
-fn data_segment(flow: &Flow, shape: &Shape<'_>, seq: SeqNum, len: u32, again: bool) -> TxSegment {
+pub(super) fn data_segment(flow: &Flow, shape: &Shape<'_>, seq: SeqNum, len: u32, again: bool) -> TxSegment {
     let end = seq.plus(len);
     let mut segment = header(flow, shape.now, seq);
     segment.sack = shape.sack;
     segment.len = len;
     segment.fin = flow.snd.fin_queued && end == flow.queue_end();
-    // Of a record it is set as the program's write would have set it, had it gone out at once.
-    segment.psh = len > 0 && (end == flow.queue_end() || record_ends::is_end(shape.record_ends, end));
+    // Of a record it is set as the program's write would have set it, had it gone out at once. The last segment of a large
+    // unit has it, as in Linux: whoever joins segments again (GRO) hands the unit on with it, and waits for nothing more.
+    let ends = end == flow.queue_end() || len > shape.mss || record_ends::is_end(shape.record_ends, end);
+    segment.psh = len > 0 && ends;
     segment.cwr = flow.ecn.tell_reduced && !again && len > 0;
     let unit = unit(flow, segment, seq.distance_from(flow.data_una()), again);
     TxSegment { mss: shape.mss as u16, ..unit }
 }
 
-fn unit(flow: &Flow, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
+pub(super) fn unit(flow: &Flow, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
     // RFC 3168 sections 6.1.4 to 6.1.6: neither bare ACKs, nor what is sent again, nor window probes.
     let is_ect = flow.ecn.on && segment.len > 0 && !is_retransmit && !flow.snd.probe && !segment.syn;
     TxSegment { segment, payload_at, mss: flow.snd.mss, is_retransmit, is_ect }
 }
 
 /// A segment with ACK, window and timestamps filled in.
-fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
+pub(super) fn header(flow: &Flow, now: Instant, seq: SeqNum) -> Segment {
     let window = WindowSize::new(offered_edge(flow).distance_from(flow.rcv.nxt));
     Segment {
         seq,
@@ -452,7 +412,10 @@ pub fn commit(flow: &mut Flow, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
     }
     let len = segment.seq_len();
     if len == 0 {
-        flow.snd.keepalive_probe = false;
+        if segment.seq == probe::before_una(flow) {
+            flow.snd.probe = false;
+            flow.snd.keepalive_probe = false;
+        }
         flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
         sack_sent(flow, pools.held, &segment.sack);
         return;
@@ -531,6 +494,12 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment)
         let range = SentRange { start, end, sent_at: now, mss, stamp, ..SentRange::default() };
         flow.board.sent(pool, range);
         flow.snd.nxt = end;
+        let (len, mss) = (tx.segment.len, u32::from(mss).max(1));
+        // What fits one segment needs no division.
+        let ends_small = if len < mss { len > 0 } else { !len.is_multiple_of(mss) };
+        if ends_small {
+            flow.snd.small = end;
+        }
     }
     if matches!(flow.cc.phase, Phase::Recovery | Phase::Reduced) {
         flow.cc.prr.out = flow.cc.prr.out.saturating_add(len);

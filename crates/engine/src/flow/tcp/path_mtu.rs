@@ -45,6 +45,10 @@ pub fn lowered(flow: &mut Flow, sent: &mut SentPool, mss: u16, now: Instant) {
 /// The retransmission timer ran out once more.
 pub fn timed_out(flow: &mut Flow, now: Instant) {
     flow.mtu.probe_end = None;
+    if !flow.conn.state.is_synchronized() {
+        // A SYN is no large segment.
+        return;
+    }
     let base = if flow.conn.key.is_v4() { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(flow);
     if flow.rtt.timeouts == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local() {
         flow.mtu.search_high = flow.snd.mss - 1;
@@ -114,6 +118,7 @@ fn rest_if_found(flow: &mut Flow, now: Instant) {
 mod tests {
     use super::*;
     use crate::flow::scoreboard::SentRange;
+    use crate::flow::tcp::state::TcpState;
     use toe_base::SeqNum;
 
     /// A sender of four segments of 1000 octets, the second of them a probe of 1400, and the rest of a large window.
@@ -176,6 +181,10 @@ mod tests {
             flow.conn.path = crate::work::Path::Port { port: toe_base::PortId(0), neighbour: 0 };
             flow.rcv.ts_recent = Some(1);
             flow.snd.mss = 1440;
+            flow.rtt.timeouts = SILENT_TIMEOUTS;
+            timed_out(&mut flow, Instant::from_millis(1));
+            assert_eq!(flow.snd.mss, 1440, "a SYN says nothing of large segments");
+            flow.conn.state = TcpState::Established;
             flow.rtt.timeouts = SILENT_TIMEOUTS - 1;
             timed_out(&mut flow, Instant::from_millis(1));
             assert_eq!(flow.snd.mss, 1440);

@@ -71,7 +71,7 @@ pub fn widen(flow: &mut Flow) {
     let rack = &mut flow.rack;
     if rack.dsack_round.is_none_or(|round| flow.snd.una.at_or_after(round)) {
         rack.dsack_round = Some(flow.snd.nxt);
-        rack.reo_wnd_mult = rack.reo_wnd_mult.saturating_add(1);
+        rack.reo_wnd_mult = rack.reo_wnd_mult.max(1).saturating_add(1);
         rack.reo_wnd_persist = REO_WND_PERSIST;
     }
 }
@@ -228,6 +228,27 @@ mod tests {
             flow.rack.reo_wnd_mult = mult;
             assert_eq!(reordering_window_us(&flow, true), window, "{mult} quarters");
         }
+    }
+
+    /// RFC 8985 section 6.2 step 4: the multiplier starts at one, and falls back to that.
+    #[test]
+    fn the_first_duplicate_widens_the_window_and_quiet_recoveries_narrow_it() {
+        let mut flow = Flow::vacant();
+        flow.rtt.min_us = 40_000;
+        flow.rtt.srtt_us = 400_000;
+        flow.rack.reordering_seen = true;
+        for quarters in [2, 3] {
+            flow.snd.nxt = flow.snd.una.plus(100);
+            widen(&mut flow);
+            widen(&mut flow);
+            assert_eq!(reordering_window_us(&flow, true), quarters * 10_000, "once a round");
+            flow.snd.una = flow.snd.nxt;
+        }
+        for _ in 0..REO_WND_PERSIST {
+            assert_eq!(reordering_window_us(&flow, true), 30_000);
+            recovery_ended(&mut flow.rack);
+        }
+        assert_eq!(reordering_window_us(&flow, true), 10_000);
     }
 
     /// RFC 8985 section 6.3.

@@ -234,7 +234,8 @@ fn loss(
     mistaken: bool,
     counters: &mut Counters,
 ) {
-    let spurious = flow.cc.frto == Frto::SentNew && news.originals && news.acked > 0;
+    // Step 3 (b): what was not sent again has arrived, in order or not.
+    let spurious = flow.cc.frto == Frto::SentNew && news.originals;
     if mistaken || spurious {
         counters.add(Counter::SpuriousTimeouts);
         undo(flow, pool, counters);
@@ -252,6 +253,8 @@ fn loss(
         }
         // A D-SACK of what was sent again says nothing of the others yet.
         Frto::Resent if news.acked == 0 && news.delivered == 0 && !news.is_duplicate => {}
+        // The head's retransmission is still on its way: SACKs of what was behind it decide nothing yet (section 3.1).
+        Frto::Resent if news.acked == 0 && flow.snd.sack_permitted => {}
         // Step 3 (a), or nothing new to send: the loss was real.
         Frto::Resent | Frto::SentNew => flow.cc.frto = Frto::Off,
     }

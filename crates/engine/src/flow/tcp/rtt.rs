@@ -9,13 +9,12 @@ use toe_base::Instant;
 pub const RTO_INITIAL_US: u32 = 1_000_000;
 /// RFC 6298 section 5.7.
 pub const RTO_AFTER_LOST_SYN_US: u32 = 3_000_000;
-/// Below RFC 6298's one second, as Linux has it: it spares a second of silence on short paths, and the variance
-/// term keeps it safe on longer ones.
-pub const RTO_MIN_US: u32 = 200_000;
+/// What the time-out exceeds the round trip by at least, as Linux has it, in the place of RFC 6298's least time-out of one second:
+/// it spares silence on short paths, and on long steady ones, whose variance comes near to nothing, an ACK that is a little
+/// late brings no time-out in vain.
+pub const RTO_MARGIN_MIN_US: u32 = 200_000;
 /// RFC 6298 section 2.5 allows a ceiling of at least 60 s; Linux has 120 s.
 pub const RTO_MAX_US: u32 = 120_000_000;
-/// Clock granularity G.
-const GRANULARITY_US: u32 = 1_000;
 /// How long the least round trip counts (as Linux has it; RFC 8985 section 6.2 step 1 leaves it open).
 const MIN_RTT_WINDOW_US: u64 = 300_000_000;
 
@@ -65,8 +64,8 @@ impl RoundTrip {
             self.rttvar_us = self.rttvar_us - self.rttvar_us / 4 + error / 4;
             self.srtt_us = (self.srtt_us - self.srtt_us / 8 + r_us / 8).max(1);
         }
-        let rto = self.srtt_us.saturating_add(GRANULARITY_US.max(4 * self.rttvar_us));
-        self.rto_us = rto.clamp(RTO_MIN_US, RTO_MAX_US);
+        let rto = self.srtt_us.saturating_add(RTO_MARGIN_MIN_US.max(4 * self.rttvar_us));
+        self.rto_us = rto.min(RTO_MAX_US);
         self.backoff = 0;
     }
 }

@@ -15,9 +15,15 @@ pub const TIME_WAIT_US: u64 = 60_000_000;
 /// most (TCP_FIN_TIMEOUT_MAX).
 pub const FIN_WAIT_2_SECS: u32 = 60;
 const FIN_WAIT_2_SECS_MAX: u32 = 120;
-/// Time-outs until a SYN is given up: three minutes must have passed (RFC 9293 section 3.8.3). Of a SYN-ACK it is as in Linux
-/// (tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for so long.
-const SYN_RETRIES: u8 = 7;
+/// So often a SYN is sent again at intervals of a second, before they double (Linux: tcp_syn_linear_timeouts).
+const SYN_LINEAR_TIMEOUTS: u8 = 4;
+/// It is given up when so many retransmissions at intervals that double from the first on would have been in vain (Linux:
+/// tcp_syn_retries, TCP_SYNCNT): after 127 s, and so with the one that would go after 131 s. RFC 9293 section 3.8.3 asks for three
+/// minutes; programs are made for the former.
+const SYN_RETRIES: u8 = 6;
+/// What TCP_SYNCNT may say at most.
+pub const SYN_RETRIES_MAX: u8 = 127;
+/// Of a SYN-ACK (Linux: tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for long.
 const SYN_ACK_RETRIES: u8 = 5;
 /// Time-outs after which the path is looked at, and whoever asked is told: R1 of RFC 9293 section 3.8.3.
 pub const PATH_RETRIES: u8 = 3;
@@ -105,26 +111,37 @@ fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut
     if is_given_up(flow, now) {
         return give_up(flow);
     }
+    if flow.snd.wnd.octets() == 0 && flow.conn.state.is_synchronized() && !flow.send_queue.is_empty() {
+        // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
+        flow.timers.retransmit = Instant::FAR_FUTURE;
+        flow.timers.tail_probe = Instant::FAR_FUTURE;
+        return probe_window(flow, now, counters);
+    }
     counters.add(Counter::RetransmitTimeouts);
     recovery::on_timeout(flow, sent, now);
-    flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
+    let is_linear = flow.conn.state == TcpState::SynSent && flow.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
+    flow.rtt.backoff = flow.rtt.backoff.saturating_add(u8::from(!is_linear));
     flow.rtt.timeouts = flow.rtt.timeouts.saturating_add(1);
     flow.traffic.time_outs.note(now);
     path_mtu::timed_out(flow, now);
     soft_error::timed_out(flow);
-    flow.timers.retransmit = now.after_us(retransmit_us(flow));
+    flow.timers.retransmit = now.after_us(retransmit_us(flow)).min(user_timeout_end(flow));
     FlowEvent::None
 }
 
-/// Whether it was tried often enough. Between local ends, where it is tried more often, the same time must pass.
+fn syn_retries(flow: &Flow) -> u8 {
+    if flow.options.syn_retries > 0 { flow.options.syn_retries } else { SYN_RETRIES }
+}
+
+/// Whether it was tried often enough. SYNs, and all between local ends, are tried more often: there the same time must pass.
 fn is_hopeless(flow: &Flow, now: Instant) -> bool {
     let retries = match flow.conn.state {
-        TcpState::SynSent => SYN_RETRIES,
+        TcpState::SynSent => syn_retries(flow),
         TcpState::SynReceived => SYN_ACK_RETRIES,
         _ if flow.conn.app_closed => ORPHAN_RETRIES,
         _ => DATA_RETRIES,
     };
-    if !flow.is_local() {
+    if !flow.is_local() && flow.conn.state != TcpState::SynSent {
         return flow.rtt.timeouts >= retries;
     }
     let wait = |backoff| RoundTrip { backoff, ..RoundTrip::initial() }.timeout_us();
@@ -148,9 +165,14 @@ fn has_user_timeout(flow: &Flow) -> bool {
 
 /// RFC 5482.
 fn user_timeout_passed(flow: &Flow, now: Instant) -> bool {
-    flow.options.user_timeout_ms > 0
-        && !flow.timers.stalled_since.is_far_future()
-        && now.since_us(flow.timers.stalled_since) >= u64::from(flow.options.user_timeout_ms) * 1000
+    user_timeout_end(flow) <= now
+}
+
+fn user_timeout_end(flow: &Flow) -> Instant {
+    if flow.options.user_timeout_ms == 0 || flow.timers.stalled_since.is_far_future() {
+        return Instant::FAR_FUTURE;
+    }
+    flow.timers.stalled_since.after_us(u64::from(flow.options.user_timeout_ms) * 1000)
 }
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
@@ -166,7 +188,10 @@ fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowE
     flow.timers.probes_sent = flow.timers.probes_sent.saturating_add(1);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
     flow.snd.probe = true;
-    flow.timers.persist = now.after_us(flow.rtt.timeout_us());
+    if flow.timers.stalled_since.is_far_future() {
+        flow.timers.stalled_since = now;
+    }
+    flow.timers.persist = now.after_us(flow.rtt.timeout_us()).min(user_timeout_end(flow));
     FlowEvent::None
 }
 
@@ -183,8 +208,16 @@ fn keepalive(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowEven
         flow.timers.keepalive = idle_end;
         return FlowEvent::None;
     }
-    if u32::from(flow.timers.probes_sent) >= options.keep_count {
-        return give_up(flow);
+    let count = u32::from(flow.timers.probes_sent);
+    // A user timeout takes the place of the count here, too (RFC 5482 section 4.2; Linux since TCP_USER_TIMEOUT is there).
+    let is_over = if has_user_timeout(flow) {
+        count > 0 && now.since_us(flow.timers.heard) >= u64::from(options.user_timeout_ms) * 1000
+    } else {
+        count >= options.keep_count
+    };
+    if is_over {
+        // A peer that is there after all learns of it, as with Linux.
+        return FlowEvent::Abort(close_without_answer(flow));
     }
     counters.add(Counter::KeepaliveProbes);
     flow.timers.probes_sent = flow.timers.probes_sent.saturating_add(1);
@@ -203,9 +236,13 @@ pub fn rearm_keepalive(flow: &mut Flow, now: Instant) {
     };
 }
 
+/// The peer is not told (RFC 9293 section 3.10.8): it has not answered for long.
 fn give_up(flow: &mut Flow) -> FlowEvent {
-    let reset = flow.conn.state.is_synchronized();
+    FlowEvent::Closed(close_without_answer(flow))
+}
+
+/// Why it is over.
+fn close_without_answer(flow: &mut Flow) -> Errno {
     flow.conn.state = TcpState::Closed;
-    let errno = soft_error::reason_to_give_up(flow);
-    if reset { FlowEvent::Abort(errno) } else { FlowEvent::Closed(errno) }
+    soft_error::reason_to_give_up(flow)
 }

@@ -1,6 +1,6 @@
 //! Fifth step: the ACK field (RFC 9293 section 3.10.7.4). What it says of losses is [`crate::flow::tcp::recovery`]'s.
 
-use super::{Step, answer_stray, sack};
+use super::{Step, challenge, sack};
 use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::recovery::{self, AckNews};
@@ -23,9 +23,9 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
         return if in_syn_received {
             Step::Done(FlowEvent::Reject)
         } else {
+            // RFC 5961 section 5.2; one of them is enough, whatever the segments bring.
             cx.counters.add(Counter::DropUnacceptable);
-            answer_stray(flow, cx.now, segment);
-            Step::Done(FlowEvent::None)
+            challenge(flow, cx)
         };
     }
     if in_syn_received {
@@ -181,6 +181,9 @@ fn update_window<H>(
     if flow.snd.wnd.octets() > 0 && !flow.timers.persist.is_far_future() {
         flow.timers.persist = Instant::FAR_FUTURE;
         flow.snd.probe = false;
+        if flow.snd.nxt == flow.snd.una {
+            flow.timers.stalled_since = Instant::FAR_FUTURE;
+        }
         // The probes' doublings say nothing of the path.
         flow.rtt.backoff = 0;
         // What was probed with the peer has dropped: it goes again with the rest.

@@ -95,13 +95,14 @@ fn note_timestamp(flow: &mut Flow, segment: &Segment) {
     }
 }
 
-/// Empty segments out of the window are answered this often at most.
+/// Segments that cannot be used and bring no data are answered this often at most.
 const STRAY_ANSWERS_US: u64 = 500_000;
 
-/// A segment that cannot be used tells the peer where we stand. Two ends that disagree would answer each other's
-/// empty answers for ever, so those are answered rarely (as Linux does; RFC 5961 section 5 has such a limit too).
+/// Who sent a segment that cannot be used is told where we stand. Two ends that disagree would answer each other's
+/// empty answers for ever, and a SYN brings one as well, so those are answered rarely (as Linux does; RFC 5961 section 5 has
+/// such a limit too).
 fn answer_stray(flow: &mut Flow, now: toe_base::Instant, segment: &Segment) {
-    if segment.seq_len() == 0 {
+    if segment.syn || segment.seq_len() == 0 {
         if now < flow.timers.next_stray_answer {
             return;
         }
