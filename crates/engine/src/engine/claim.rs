@@ -38,10 +38,14 @@ impl Engine {
                 self.hold_listener(holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => {
-                let is_first = record.flows.is_empty() && record.listeners.is_empty();
+                let is_first = !record.has_claimed && record.flows.is_empty() && record.listeners.is_empty();
                 let owner = Owner { session, queue_set, flow_id: FlowId::default(), fd };
                 let from = self.flows.get(idx).conn.user;
                 let id = self.claim_flow(owner, idx, host)?;
+                if let Some(record) = self.sessions.get_mut(session) {
+                    // What goes back and forth between two processes is no connection more each time.
+                    record.has_claimed = true;
+                }
                 if is_first {
                     self.note_first_claim(now, from, idx);
                 }

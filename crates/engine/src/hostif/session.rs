@@ -109,6 +109,8 @@ pub struct Session {
     pub pins: u32,
     /// Anchors that it may have, and has not lost yet.
     pub anchors: u32,
+    /// A connection was handed to it by its descriptor, once at least.
+    pub has_claimed: bool,
     /// What its arena may hand out was true at this version of what users have.
     room_version: Option<u64>,
     /// Its receive part may have pages that nobody needs: it is in the list of those, or some are on their way.
@@ -351,6 +353,7 @@ impl Session {
             answers: Vec::new(),
             pins: 0,
             anchors: 0,
+            has_claimed: false,
             room_version: None,
             trimming: false,
         }

@@ -24,7 +24,8 @@ fn run(name: &str, script: &str, connections: u64) {
     command.arg(&file);
     let said = Program::spawn(name, &mut command).wait(LONG).expect_success(name);
     assert_eq!(said.trim(), "same");
-    assert_eq!(engine.status().counters["passive_opens"], connections, "the connections were the engine's");
+    let counters = engine.status().counters;
+    assert_eq!(counters["passive_opens"], connections, "the connections were the engine's: {counters:?}");
     engine.wait_until_idle(SOON);
 }
 

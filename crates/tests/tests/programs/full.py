@@ -5,6 +5,7 @@ import os
 import resource
 import select
 import socket
+import struct
 import threading
 
 LIMIT = 64
@@ -84,9 +85,13 @@ def connect_with(free, listener, address):
 def main():
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
-    # The engine is known, and hands out.
-    with socket.create_connection(address), listener.accept()[0]:
-        pass
+    # The engine is known, and hands out; and this thread has slept once, for which it keeps a descriptor.
+    with socket.create_connection(address), listener.accept()[0] as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 50_000))
+        try:
+            raise SystemExit(f"there is {server.recv(1)!r} to read")
+        except BlockingIOError:
+            pass
     listener.setblocking(False)
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for free in (3, 2, 1, 0):

@@ -62,6 +62,31 @@ fn clients_of_this_host_are_left_to_the_kernel_for_a_while() {
 }
 
 #[test]
+fn a_connection_that_goes_back_and_forth_counts_once() {
+    let mut world = World::new();
+    world.sides[B].kernel_too = true;
+    let now = world.now;
+    let side = &mut world.sides[B];
+    let twin = side.next_twin(now, lo().into());
+    let twin = side.show(crate::control::names::Twin { listens: true, ..twin });
+    let args =
+        ListenArgs { local: lo().into(), backlog: 64, twin, flags: LISTEN_KERNEL_TOO, ..Default::default() };
+    side.listen_as(now, args).expect("free");
+    side.connect_from(now, WireAddr::default(), lo()).expect("the engine's");
+    assert!(world.run_until(1000, |w| w.sides[B].conns.len() == 2), "accepted");
+    let children = [second_session(&mut world), second_session(&mut world)];
+    for n in 0..400 {
+        let (now, side) = (world.now, &mut world.sides[B]);
+        let anchor = side.conns[1].anchor;
+        let Side { engine, memory, .. } = side;
+        engine.claim(now, children[n % 2], QueueSetId(0), 3, anchor, memory).expect("claimed");
+        world.run_ms(1);
+    }
+    let now = world.now;
+    assert!(world.sides[B].connect_from(now, WireAddr::default(), lo()).is_ok());
+}
+
+#[test]
 fn where_only_the_engine_has_the_listener_they_stay() {
     assert!(after_many_processes(lo(), 0).1.is_ok());
     // An address of a link may be the engine's alone.
