@@ -1,7 +1,7 @@
 //! A listener whose program makes a process for each connection.
 
 use super::sessions::second_session;
-use super::world::{B, Side, World};
+use super::world::{B, LAYOUT, Side, World};
 use core::net::SocketAddr;
 use toe_abi::command::{LISTEN_KERNEL_TOO, ListenArgs, WireAddr};
 use toe_abi::entry::Command;
@@ -74,7 +74,13 @@ fn a_connection_that_goes_back_and_forth_counts_once() {
     side.listen_as(now, args).expect("free");
     side.connect_from(now, WireAddr::default(), lo()).expect("the engine's");
     assert!(world.run_until(1000, |w| w.sides[B].conns.len() == 2), "accepted");
-    let children = [second_session(&mut world), second_session(&mut world)];
+    // Of the listener's own user.
+    let children = [(); 2].map(|()| {
+        let engine = &mut world.sides[B].engine;
+        let child = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("room");
+        engine.add_queue_set(child).expect("room");
+        child
+    });
     for n in 0..400 {
         let (now, side) = (world.now, &mut world.sides[B]);
         let anchor = side.conns[1].anchor;
