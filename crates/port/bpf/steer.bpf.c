@@ -26,7 +26,12 @@ static long (*const sk_release)(void *sock) = (void *)BPF_FUNC_sk_release;
 #endif
 
 #define ETHERTYPE_IPV4 NET16(0x0800)
+#define PROTOCOL_ICMP 1
 #define PROTOCOL_TCP 6
+/* Errors (RFC 792). */
+#define ICMP_UNREACHABLE 3
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETER_PROBLEM 12
 /* More fragments, or not the first one. */
 #define FRAGMENT NET16(0x3fff)
 /* Of a TCP header's flags. */
@@ -57,6 +62,13 @@ struct tcp {
     __be16 src, dst;
     __be32 seq, ack;
     __u8 header_len, flags;
+};
+
+/* What an ICMP message begins with; an error goes on with the header of the datagram that it is about. */
+struct icmp {
+    __u8 type, code;
+    __be16 checksum;
+    __be32 rest;
 };
 
 /* Octets as on the wire. */
@@ -158,6 +170,23 @@ static ALWAYS_INLINE int is_engines(struct xdp_md *ctx, const struct ipv4 *ip, c
     return is_listened || has != LISTENER || (tcp->flags & (SYN | ACK)) != SYN;
 }
 
+/* An error about a segment that the engine has sent: whoever would get the answer to that gets the error. */
+static ALWAYS_INLINE int is_about_engines(struct xdp_md *ctx, const struct ipv4 *ip, const void *end) {
+    const struct icmp *icmp = (const void *)(ip + 1);
+    const struct ipv4 *quoted = (const void *)(icmp + 1);
+    const struct tcp *sent = (const void *)(quoted + 1);
+    /* The ports are quoted in any case (RFC 792). */
+    if ((const void *)&sent->seq > end)
+        return 0;
+    if (icmp->type != ICMP_UNREACHABLE && icmp->type != ICMP_TIME_EXCEEDED && icmp->type != ICMP_PARAMETER_PROBLEM)
+        return 0;
+    if (quoted->version_and_len != 0x45 || quoted->protocol != PROTOCOL_TCP || quoted->src != ip->dst)
+        return 0;
+    struct ipv4 back = {.src = quoted->dst, .dst = quoted->src};
+    struct tcp answer = {.src = sent->dst, .dst = sent->src, .flags = ACK};
+    return is_engines(ctx, &back, &answer);
+}
+
 SEC("xdp")
 int steer(struct xdp_md *ctx) {
     const void *data = (const void *)(long)ctx->data;
@@ -167,13 +196,16 @@ int steer(struct xdp_md *ctx) {
     if ((const void *)(ip + 1) > end || eth->type != ETHERTYPE_IPV4)
         return XDP_PASS;
     /* A group's frame is the kernel's to judge. A header with options is as well: the engine takes none. */
-    if (eth->dst[0] & 1 || ip->version_and_len != 0x45 || ip->protocol != PROTOCOL_TCP || ip->fragment & FRAGMENT)
+    if (eth->dst[0] & 1 || ip->version_and_len != 0x45 || ip->fragment & FRAGMENT)
         return XDP_PASS;
-    const struct tcp *tcp = (const void *)(ip + 1);
-    if ((const void *)(tcp + 1) > end)
-        return XDP_PASS;
-    if (!is_engines(ctx, ip, tcp))
-        return XDP_PASS;
+    if (ip->protocol == PROTOCOL_ICMP) {
+        if (!is_about_engines(ctx, ip, end))
+            return XDP_PASS;
+    } else {
+        const struct tcp *tcp = (const void *)(ip + 1);
+        if (ip->protocol != PROTOCOL_TCP || (const void *)(tcp + 1) > end || !is_engines(ctx, ip, tcp))
+            return XDP_PASS;
+    }
     /* The flag says what is done while no socket serves this queue: the kernel would answer with RST. */
     return redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
 }

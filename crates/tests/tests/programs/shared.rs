@@ -223,6 +223,23 @@ fn addresses_and_routes_that_come_and_go_are_followed() {
 }
 
 #[test]
+fn errors_of_routers_reach_the_connection_that_they_are_about() {
+    const NOWHERE: &str = "10.91.0.1";
+    let lab = Lab::new();
+    let engine = Engine::on_shared_link(&lab);
+    let mut sysctl = lab.command(Side::Client, "sysctl");
+    child::run("sysctl", sysctl.args(["-qw", "net.ipv4.ip_forward=1"]), SOON).expect_success("sysctl");
+    must(lab.ip(Side::Client, &["route", "add", "unreachable", NOWHERE]));
+    must(lab.ip(Side::Server, &["route", "add", NOWHERE, "via", PEER_ADDR]));
+    for on in [BESIDE, On::Engine(&engine)] {
+        let output = on.peer(&lab, "talk", &[NOWHERE, "9000"]).wait(SOON).output;
+        assert!(output.contains("No route to host"), "{output}");
+    }
+    let counters = engine.status().counters;
+    assert_eq!(counters["icmp_errors"], 1, "{counters:?}");
+}
+
+#[test]
 fn connections_outlive_their_address_when_it_comes_back() {
     let lab = Lab::new();
     let engine = Engine::on_shared_link(&lab);
