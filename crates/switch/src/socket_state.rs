@@ -135,6 +135,8 @@ const REPLAYED: [Replayed; 20] = [
     replayed(libc::SOL_SOCKET, libc::SO_OOBINLINE),
     replayed(libc::SOL_SOCKET, libc::SO_REUSEADDR),
     replayed(libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    // Before SO_PRIORITY, which it sets.
+    FIRST_OF_IP,
     FIRST_OF_RARE,
     replayed(libc::SOL_SOCKET, libc::SO_RCVBUF),
     replayed(libc::SOL_SOCKET, libc::SO_SNDBUF),
@@ -149,7 +151,6 @@ const REPLAYED: [Replayed; 20] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     replayed(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     replayed(libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    FIRST_OF_IP,
 ];
 
 /// Options that share the bit of the first: whoever sets one has the others repeated as they are.

@@ -58,7 +58,18 @@ const WITHOUT_EFFECT: [(i32, i32); 7] = [
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
 ];
 
+/// The priority that goes with the type of service of RFC 1349, as Linux has it (TC_PRIO_*): none asked for, throughput, delay, both.
+fn priority_of(tos: u32) -> i32 {
+    const PRIORITIES: [i32; 4] = [0, 2, 6, 4];
+    PRIORITIES[(tos >> 3 & 3) as usize]
+}
+
 impl Socket {
+    /// A new IP_TOS sets SO_PRIORITY (Linux: ip_sock_set_tos).
+    pub(super) fn keep_priority_of(&self, tos: u32) {
+        self.keep_option(libc::SOL_SOCKET, libc::SO_PRIORITY, &priority_of(tos).to_ne_bytes());
+    }
+
     /// `setsockopt` of a native socket.
     pub(crate) fn set_native_option(&'static self, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
         match self.set_option(level, name, value) {

@@ -327,8 +327,11 @@ impl Socket {
         if let Some(at) = found {
             let (_, _, option, default) = OFFLOADED[at];
             let value = offloaded_value(level, option, default, value)?;
-            self.settings.lock().offloaded[at] = Some(value);
+            let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
             self.tell_engine(level, option, value);
+            if (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) && value != before {
+                self.keep_priority_of(value);
+            }
             return Ok(());
         }
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;

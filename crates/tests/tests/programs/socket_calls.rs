@@ -69,6 +69,11 @@ fn connections_have_the_options_of_their_listener_that_linux_lets_them_have() {
 }
 
 #[test]
+fn a_type_of_service_sets_the_priority() {
+    says_the_same("priority.py", include_str!("priority.py"), |_| {});
+}
+
+#[test]
 fn a_message_tells_what_waits_behind_it_if_asked() {
     says_the_same("unread.py", include_str!("unread.py"), |_| {});
 }
