@@ -70,6 +70,8 @@ pub struct Listener {
     /// Several processes may take from it: each asks for a connection when its program wants one, or one that stands still
     /// would keep it from the others. Otherwise connections are handed to who has credit, in advance.
     pub is_asked: bool,
+    /// One who let go of it said that others may have the kernel's socket: it may be on its way to them.
+    pub is_passed_on: bool,
     /// What comes to it at an address that is the kernel's too comes to the engine.
     pub is_steered: bool,
     /// When all are told that connections wait, and not only one.
@@ -157,6 +159,22 @@ impl Listener {
         Some(self.anchors.remove(at).1)
     }
 
+    /// Its last anchor is gone, and the kernel's socket holds it: that is in a message that nobody has received yet, or its
+    /// receiver has not listened yet.
+    pub fn is_on_its_way(&self) -> bool {
+        self.anchors.first().is_some_and(|(anchor, _)| *anchor == ON_ITS_WAY)
+    }
+
+    /// From here on the kernel's socket alone holds it; that one is returned. `None`: it has other anchors.
+    pub fn send_on_its_way(&mut self, anchor: AnchorHandle) -> Option<Twin> {
+        let [(last, twin)] = self.anchors.as_mut_slice() else { return None };
+        if *last != anchor {
+            return None;
+        }
+        *last = ON_ITS_WAY;
+        Some(*twin)
+    }
+
     /// Whether no anchor holds it.
     pub fn is_unanchored(&self) -> bool {
         self.anchors.is_empty()
@@ -181,6 +199,9 @@ impl Listener {
         self.anchors.iter().map(|(anchor, _)| *anchor)
     }
 }
+
+/// In the place of an anchor: no directory has this number.
+pub const ON_ITS_WAY: AnchorHandle = AnchorHandle(toe_abi::command::NO_HANDLE);
 
 /// All listeners of an engine.
 #[derive(Debug, Default)]
@@ -256,6 +277,7 @@ impl Listeners {
             anchors: vec![(anchor, twin)],
             holders: Vec::new(),
             is_asked: false,
+            is_passed_on: false,
             is_steered: false,
             tell_all_at: Instant::FAR_FUTURE,
             orphan_since: None,

@@ -1,7 +1,8 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
 use super::Engine;
-use crate::control::listen::{Holder, ListenerIdx};
+use crate::control::listen::{Holder, ListenerIdx, ON_ITS_WAY};
+use crate::control::names::Rest;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -21,6 +22,9 @@ const TELL_DEAF_AFTER_US: u64 = 100_000;
 /// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
 /// ever; but that process may be one that knows nothing of the engine.
 const ORPHAN_FOR_US: u64 = 60_000_000;
+/// So long a listener waits for whoever was sent its kernel socket; after that the receiver is a program that knows nothing of the
+/// engine.
+const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
 
 impl Engine {
     /// The handshake of a flow is complete.
@@ -119,23 +123,47 @@ impl Engine {
                 } else {
                     self.hand_out(now, idx, host);
                 }
-            } else if self
-                .listeners
-                .get(idx)
-                .and_then(|l| l.orphan_since)
-                .is_some_and(|since| now >= since.after_us(ORPHAN_FOR_US))
-            {
-                self.close_listener(now, idx, host);
-            } else {
-                self.listeners.set_tell_all(idx, now.after_us(ORPHAN_FOR_US));
+            } else if let Some(listener) = self.listeners.get(idx) {
+                let patience_us = if listener.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
+                if listener.orphan_since.is_some_and(|since| now >= since.after_us(patience_us)) {
+                    self.close_listener(now, idx, host);
+                } else {
+                    self.listeners.set_tell_all(idx, now.after_us(patience_us));
+                }
             }
         }
     }
 
-    /// Whether connections wait at a listener that no session holds.
+    /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for
+    /// a moment: in a message it outlives all descriptors (unix(7), SCM_RIGHTS), and Linux loses no connection meanwhile.
+    pub(super) fn send_listener_on_its_way<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: ListenerIdx,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) -> bool {
+        let passed_on = self.listeners.get_mut(idx).filter(|listener| listener.is_passed_on);
+        let Some(twin) = passed_on.and_then(|listener| listener.send_on_its_way(anchor)) else {
+            return false;
+        };
+        self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
+        self.names.rests.add(twin.identity, Rest::Listener(idx, ON_ITS_WAY));
+        // Nobody listens by it any more; what was handed out and not taken waits again.
+        self.drop_holders_of(now, idx, anchor, host);
+        if let Some(listener) = self.listeners.get_mut(idx) {
+            listener.is_asked = true;
+            listener.orphan_since = Some(now);
+        }
+        self.listeners.set_tell_all(idx, now.after_us(ON_ITS_WAY_FOR_US));
+        true
+    }
+
+    /// Whether a listener that no session holds is kept: connections wait at it, or its kernel socket is on its way.
     fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
         let Some(listener) = self.listeners.get_mut(idx) else { return false };
-        let orphaned = listener.holders.is_empty() && !listener.waiting.is_empty();
+        let orphaned =
+            listener.holders.is_empty() && (!listener.waiting.is_empty() || listener.is_on_its_way());
         listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
         orphaned
     }
@@ -344,6 +372,16 @@ impl Engine {
             self.close_listener(now, idx, host);
             return;
         }
+        self.drop_holders_of(now, idx, anchor, host);
+    }
+
+    fn drop_holders_of<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: ListenerIdx,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) {
         let Some(listener) = self.listeners.get(idx) else { return };
         let gone: Vec<Holder> = listener.holders.iter().filter(|h| h.anchor == anchor).copied().collect();
         for holder in gone {

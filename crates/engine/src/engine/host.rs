@@ -4,7 +4,7 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
-use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx};
+use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::{self, Purpose, Rest, Twin};
 use crate::control::route::Route;
 use crate::counter::Counter;
@@ -69,6 +69,10 @@ impl Engine {
                 Ok(())
             }
             Command::CloseListener { listener, last } => {
+                let idx = self.sessions.get(session).and_then(|s| s.listener(listener));
+                if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
+                    listener.is_passed_on |= !last;
+                }
                 self.drop_listener_holder(now, session, listener, last, host);
                 Ok(())
             }
@@ -265,6 +269,8 @@ impl Engine {
         self.oust_rivals(now, (scope, local, v6_only), &twin, host)?;
         let anchor = AnchorHandle(args.anchor);
         let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
+        // It has arrived.
+        self.unanchor(idx, ON_ITS_WAY);
         self.charge_listener(idx, user);
         if let Some(listener) = self.listeners.get_mut(idx) {
             listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
@@ -520,7 +526,7 @@ impl Engine {
                 let listener = idx.and_then(|idx| self.listeners.get(idx)).ok_or(Errno::ECONNREFUSED)?;
                 // Every kernel has the loopback addresses; others may be the engine's alone.
                 let is_there = can_ask_kernel && remote.addr.is_loopback();
-                if is_there && listener.process_each.is_kernels(now) {
+                if is_there && (listener.process_each.is_kernels(now) || listener.is_on_its_way()) {
                     return Err(Errno::EHOSTDOWN);
                 }
                 Ok((Path::Local, source))

@@ -341,7 +341,11 @@ impl Engine {
                 let abort = self.flows.get(idx).conn.abort_at_close;
                 self.app_close(now, idx, abort, host);
             }
-            Some(AnchorTarget::Listener(idx)) => self.close_listener_anchor(now, idx, anchor, host),
+            Some(AnchorTarget::Listener(idx)) => {
+                if !self.send_listener_on_its_way(now, idx, anchor, host) {
+                    self.close_listener_anchor(now, idx, anchor, host);
+                }
+            }
             Some(AnchorTarget::Nothing) => {}
             Some(AnchorTarget::Unused(_)) => return self.anchors.note_closed_early(anchor),
             None => return,

@@ -15,6 +15,7 @@ mod ipv6;
 mod leftovers;
 mod long_stream;
 mod names;
+mod passed_on;
 mod path_mtu;
 mod pieces;
 mod pressure;
