@@ -134,6 +134,14 @@ impl Engine {
         }
     }
 
+    /// A session lets go of a listener, and says whether nobody else has it.
+    pub(super) fn note_passed_on(&mut self, session: SessionId, id: ListenerId, last: bool) {
+        let idx = self.sessions.get(session).and_then(|session| session.listener(id));
+        if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
+            listener.is_passed_on |= !last;
+        }
+    }
+
     /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for
     /// a moment: in a message it outlives all descriptors (unix(7), SCM_RIGHTS), and Linux loses no connection meanwhile.
     pub(super) fn send_listener_on_its_way<H: HostSide>(

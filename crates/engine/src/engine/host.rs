@@ -69,10 +69,7 @@ impl Engine {
                 Ok(())
             }
             Command::CloseListener { listener, last } => {
-                let idx = self.sessions.get(session).and_then(|s| s.listener(listener));
-                if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
-                    listener.is_passed_on |= !last;
-                }
+                self.note_passed_on(session, listener, last);
                 self.drop_listener_holder(now, session, listener, last, host);
                 Ok(())
             }

@@ -179,6 +179,20 @@ fn a_bad_pointer_is_an_error_as_on_linux() {
     assert_eq!(engine.status().counters["passive_opens"], 2, "the connections were the engine's");
 }
 
+/// siglongjmp out of a blocked call, a thread with the least stack, bindresvport, _Fork, posix_spawn and execveat.
+#[test]
+fn what_few_programs_do_with_a_connection_is_as_on_linux() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = shown(&compiled(&lab, "rare", include_str!("rare.c"), &["-pthread"]));
+    let said =
+        |name, mut command: Command| Program::spawn(name, &mut command).wait(LONG).expect_success(name);
+    let plain = said("on the kernel", lab.command(Side::Server, &program));
+    assert!(plain.contains("300 calls left, 0 descriptors more"), "{plain}");
+    assert_eq!(said("on the engine", On::Engine(&engine).command(&lab, &program)), plain);
+    assert_eq!(engine.status().counters["passive_opens"], 1, "the connection was the engine's");
+}
+
 /// Also beside files, and with requests that a child of fork has of its own, which are not compared: in the C library they may
 /// wait for a thread that only the parent has.
 #[test]
