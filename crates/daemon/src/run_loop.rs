@@ -316,6 +316,12 @@ impl Daemon {
         self.take_entries_of_session(now, id)
     }
 
+    /// The same without its commands, of which one may call for this in its turn.
+    fn catch_up_data(&mut self, now: Instant, id: SessionId) {
+        let most = SND_ENTRIES.max(RCV_ENTRIES);
+        self.each_queue_set(now, id, |daemon, now, id, index| Ok(daemon.take_data(now, id, index, most)?.0));
+    }
+
     /// The same for all sessions whose entries may be about what an anchor stands for.
     pub(crate) fn catch_up_at(&mut self, now: Instant, anchors: &[AnchorHandle]) {
         let mut concerned = std::mem::take(&mut self.concerned);
@@ -446,6 +452,10 @@ impl Daemon {
             // Its last close ends the flow, whoever else has a copy.
             self.engine.close_with_anchor(now, id, flow, abort, &mut self.sessions);
             return Ok(());
+        }
+        if let Some((flow, peer)) = self.engine.counts_after(id, command) {
+            self.catch_up_data(now, peer);
+            self.engine.deliver_earlier(now, id, flow, &mut self.sessions);
         }
         let queue_set = toe_base::QueueSetId(index as u8);
         self.engine.handle_command(now, id, queue_set, command, args, &mut self.sessions)?;

@@ -1,7 +1,7 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! begin and end), [`earlier`] (what counts before an entry of another session's), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
 //! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
 //! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
@@ -18,6 +18,7 @@ mod claim;
 mod completions;
 mod detail;
 mod direct;
+mod earlier;
 mod errors;
 mod fast_open;
 mod host;

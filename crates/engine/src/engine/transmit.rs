@@ -244,7 +244,13 @@ impl Engine {
         !self.ready_local.is_empty() || !self.local_control.is_empty()
     }
 
-    fn local_turn<H: HostSide>(&mut self, now: Instant, user: UserIdx, idx: FlowIdx, host: &mut H) -> usize {
+    pub(super) fn local_turn<H: HostSide>(
+        &mut self,
+        now: Instant,
+        user: UserIdx,
+        idx: FlowIdx,
+        host: &mut H,
+    ) -> usize {
         for unit in 0..TURN {
             if !self.flows.is_used(idx) || self.flows.get(idx).conn.state == TcpState::Closed {
                 return unit;

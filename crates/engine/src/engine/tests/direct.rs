@@ -16,12 +16,12 @@ use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, ListenerId, NetNs, Queu
 use zerocopy::IntoBytes;
 
 const QS: QueueSetId = QueueSetId(0);
-const LAYOUT: RegionLayout =
+pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 64, receive_len: 4 << 20, send_len: 1 << 20 };
-const CLIENT_UID: u32 = 1000;
+pub(super) const CLIENT_UID: u32 = 1000;
 
 #[derive(Debug, Default)]
-struct Hosts {
+pub(super) struct Hosts {
     regions: Vec<Vec<u8>>,
     told: Vec<VecDeque<Completion>>,
     channels: FakeChannels,
@@ -75,19 +75,19 @@ impl HostSide for Hosts {
 }
 
 /// One engine and the processes on it, whose program is the test.
-struct Machine {
-    engine: Engine,
-    hosts: Hosts,
-    now: Instant,
+pub(super) struct Machine {
+    pub engine: Engine,
+    pub hosts: Hosts,
+    pub now: Instant,
     listener: (SessionId, ListenerId),
     anchors: Vec<(SessionId, FlowId, AnchorHandle)>,
 }
 
 /// A connection: of the client, of the server.
-type Ends = [(SessionId, FlowId); 2];
+pub(super) type Ends = [(SessionId, FlowId); 2];
 
 impl Machine {
-    fn new(server_uid: u32) -> Machine {
+    pub(super) fn new(server_uid: u32) -> Machine {
         let mut engine = Engine::new(EngineConfig {
             secret: [9; 16],
             netns: NetNs(0),
@@ -120,14 +120,14 @@ impl Machine {
         SocketAddr::from(([127, 0, 0, 1], 8080))
     }
 
-    fn attach(&mut self, uid: u32) -> SessionId {
+    pub(super) fn attach(&mut self, uid: u32) -> SessionId {
         let session = self.engine.open_session(toe_base::Cred::of_user(uid), LAYOUT).expect("room");
         self.engine.add_queue_set(session).expect("room");
         self.hosts.open(session, LAYOUT.len());
         session
     }
 
-    fn command(&mut self, session: SessionId, command: Command, args: &[u8]) {
+    pub(super) fn command(&mut self, session: SessionId, command: Command, args: &[u8]) {
         let mut block = [0; 64];
         block[..args.len()].copy_from_slice(args);
         self.engine
@@ -153,7 +153,7 @@ impl Machine {
         }
     }
 
-    fn told(&mut self, session: SessionId) -> Vec<Completion> {
+    pub(super) fn told(&mut self, session: SessionId) -> Vec<Completion> {
         self.settle();
         self.hosts.told[session.index()].drain(..).collect()
     }
@@ -168,7 +168,7 @@ impl Machine {
         }
     }
 
-    fn connect(&mut self, client: SessionId) -> Ends {
+    pub(super) fn connect(&mut self, client: SessionId) -> Ends {
         let (server, listener) = self.listener;
         let anchor = self.engine.take_anchor(client);
         let args = ConnectArgs { remote: Machine::address().into(), anchor: anchor.0, ..Default::default() };

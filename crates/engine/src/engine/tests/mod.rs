@@ -6,6 +6,7 @@ mod bottleneck;
 mod capture;
 mod closing;
 mod direct;
+mod earlier;
 mod fake_channels;
 mod fast_open;
 mod flood;

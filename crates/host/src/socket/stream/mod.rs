@@ -133,7 +133,8 @@ pub struct Stream {
     pub low_water: usize,
     pub read_shut: bool,
     pub write_shut: bool,
-    /// Octets came after both directions were shut: the peer is to learn of it by RST, as from Linux.
+    /// Octets came through the channel after both directions were shut: the peer is to learn of it by RST, as from Linux. Those that
+    /// come by the engine came to it before, or it would have answered them itself; here they may be announced once more.
     pub is_unwanted: bool,
     pub peer_closed: bool,
     /// It was over, as far as this process was told, when another one took it: that much is known.
@@ -429,7 +430,6 @@ impl Stream {
     }
 
     fn take_engine_data(&mut self, data: MemRange) {
-        self.is_unwanted |= self.read_shut && self.write_shut;
         self.engine_arrived += u64::from(data.len);
         self.received.append(Source::Engine, data);
         while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
