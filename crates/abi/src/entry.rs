@@ -121,6 +121,10 @@ pub enum Command {
     /// The session lets go of the flow, which ends with the last close of its anchor: the engine does the whole FIN
     /// handshake alone; the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
     Close { flow: FlowId, abort: bool },
+    /// The program has closed its last descriptor of the flow, of which no other process has one, and the host keeps the anchor
+    /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
+    /// [`Completion::AnchorShared`].
+    CloseKept { flow: FlowId, anchor: AnchorHandle, abort: bool },
     /// The session lets go of the listener; connections it was handed but did not take go to other sessions.
     ///
     /// `last`: no other process can hold the descriptor, so the listener ends here and now; without it, its anchor tells.
@@ -243,6 +247,7 @@ const CMD_CHANNEL_READY: u8 = 0x0a;
 const CMD_TAKE_CONNECTION: u8 = 0x0b;
 const CMD_FAST_OPEN: u8 = 0x0c;
 const CMD_INSPECT: u8 = 0x0d;
+const CMD_CLOSE_KEPT: u8 = 0x0e;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -261,6 +266,13 @@ impl Command {
             Command::Close { flow, abort } => {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
+            Command::CloseKept { flow, anchor, abort } => RawEntry::new(
+                CMD_CLOSE_KEPT,
+                if abort { FLAG_ABORT } else { 0 },
+                0,
+                flow.raw(),
+                anchor.0 as u64,
+            ),
             Command::CloseListener { listener, last } => {
                 RawEntry::new(CMD_CLOSE_LISTENER, if last { FLAG_LAST } else { 0 }, 0, listener.0.raw(), 0)
             }
@@ -291,6 +303,11 @@ impl Command {
             }
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
+            CMD_CLOSE_KEPT => Command::CloseKept {
+                flow,
+                anchor: AnchorHandle(raw.word1 as u32),
+                abort: raw.flags() & FLAG_ABORT != 0,
+            },
             CMD_CLOSE_LISTENER => {
                 Command::CloseListener { listener: ListenerId(flow), last: raw.flags() & FLAG_LAST != 0 }
             }
@@ -417,6 +434,9 @@ pub enum Completion {
     ChannelClosed { channel: ChannelId },
     /// The anchor stands for nothing and nobody has it open: the session may use it again.
     AnchorFree { anchor: AnchorHandle },
+    /// Another session has been shown the anchor, so [`Command::CloseKept`] does not end the flow: its last close does, and the host
+    /// closes what it has kept.
+    AnchorShared { anchor: AnchorHandle },
     /// Connections wait at a listener that several processes take from: [`Command::TakeConnection`].
     ConnectionsWait { listener: ListenerId },
     /// No connection waits any more; the next one is announced again. `answer`: to [`Command::TakeConnection`].
@@ -446,6 +466,7 @@ const CPL_CONNECTIONS_WAIT: u8 = 0x4e;
 const CPL_NOTHING_WAITS: u8 = 0x4f;
 const CPL_URGENT: u8 = 0x50;
 const CPL_SOFT_ERROR: u8 = 0x51;
+const CPL_ANCHOR_SHARED: u8 = 0x52;
 const FLAG_ANSWER: u8 = 1;
 
 impl Completion {
@@ -475,6 +496,7 @@ impl Completion {
             Completion::Yield { flow } => RawEntry::new(CPL_YIELD, 0, 0, flow.raw(), 0),
             Completion::ChannelClosed { channel } => RawEntry::new(CPL_CHANNEL_CLOSED, 0, 0, channel.0, 0),
             Completion::AnchorFree { anchor } => RawEntry::new(CPL_ANCHOR_FREE, 0, 0, anchor.0, 0),
+            Completion::AnchorShared { anchor } => RawEntry::new(CPL_ANCHOR_SHARED, 0, 0, anchor.0, 0),
             Completion::ConnectionsWait { listener } => {
                 RawEntry::new(CPL_CONNECTIONS_WAIT, 0, 0, listener.0.raw(), 0)
             }
@@ -515,6 +537,7 @@ impl Completion {
             CPL_YIELD => Completion::Yield { flow },
             CPL_CHANNEL_CLOSED => Completion::ChannelClosed { channel: ChannelId(raw.id()) },
             CPL_ANCHOR_FREE => Completion::AnchorFree { anchor: AnchorHandle(raw.id()) },
+            CPL_ANCHOR_SHARED => Completion::AnchorShared { anchor: AnchorHandle(raw.id()) },
             CPL_CONNECTIONS_WAIT => Completion::ConnectionsWait { listener: ListenerId(flow) },
             CPL_NOTHING_WAITS => Completion::NothingWaits {
                 listener: ListenerId(flow),

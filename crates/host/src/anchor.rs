@@ -17,10 +17,16 @@ use toe_abi::attach::{ANCHORS_AT_ONCE, Reply, Request};
 use toe_abi::errno::Errno;
 use toe_base::AnchorHandle;
 
+/// Of the descriptors that a process may have, one in so many may be that of an anchor that is kept open between two uses…
+const KEPT_SHARE: u64 = 32;
+/// …and so many at most: connections that a program closes before the engine has taken the first of them out of its hands.
+const KEPT_MAX: u64 = 64;
+
 /// The anchors of a session that are not in use.
 #[derive(Debug)]
 pub struct AnchorPool {
     dir: Fd,
+    kept_max: usize,
     stock: Lock<Stock>,
 }
 
@@ -30,27 +36,57 @@ pub struct Stock {
     free: Vec<AnchorHandle>,
     /// To be opened and closed, once there is a descriptor for it; see [`Anchor`].
     spoiled: Vec<AnchorHandle>,
-    /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
+    /// Not in use and open: those of connections that have ended, and one that was opened for a connection that went elsewhere.
     opened: Vec<(AnchorHandle, OwnCopy)>,
+    /// Of connections that the engine is about to end.
+    ending: Vec<(AnchorHandle, OwnCopy)>,
 }
 
-/// An anchor for one use. It is opened once, after the engine has been told what it is for, and then belongs to whoever
-/// has the descriptor. Dropping it unopened ends what it is for.
+/// An anchor for one use. The program's descriptor of it is made once, after the engine has been told what it is for, and then it
+/// belongs to whoever has that descriptor. Dropping it before ends what it is for.
 #[derive(Debug)]
 pub struct Anchor {
     pub handle: AnchorHandle,
     pub stack: &'static Stack,
+    /// It has been open since its last use.
+    kept: Option<OwnCopy>,
 }
 
 impl AnchorPool {
     /// `dir`: the directory that the engine has given this session.
     pub fn new(dir: Fd) -> AnchorPool {
-        AnchorPool { dir, stock: Lock::new(Stock::default()) }
+        let kept_max = (sys::descriptors_max() / KEPT_SHARE).min(KEPT_MAX) as usize;
+        AnchorPool { dir, kept_max, stock: Lock::new(Stock::default()) }
     }
 
-    /// Nobody has this anchor of the session open any more, and it stands for nothing.
+    /// This anchor of the session stands for nothing, and nobody else has it open ([`Completion::AnchorFree`]).
+    ///
+    /// [`Completion::AnchorFree`]: toe_abi::entry::Completion::AnchorFree
     pub fn put(&self, handle: AnchorHandle) {
-        self.stock.lock().free.push(handle);
+        let mut stock = self.stock.lock();
+        match stock.take_ending(handle) {
+            Some(kept) => stock.opened.push((handle, kept)),
+            None => stock.free.push(handle),
+        }
+    }
+
+    /// The last descriptor `fd` of the process's for what this anchor stands for is about to be closed: keeps it open for its next
+    /// use, unless enough of them are. The engine is then to be told by [`Command::CloseKept`].
+    ///
+    /// [`Command::CloseKept`]: toe_abi::entry::Command::CloseKept
+    pub(crate) fn keep(&self, stack: &'static Stack, handle: AnchorHandle, fd: RawFd) -> bool {
+        let has_room = {
+            let stock = self.stock.lock();
+            stock.opened.len() + stock.ending.len() < self.kept_max
+        };
+        let Some(Ok(kept)) = has_room.then(|| stack.copy_of(fd)) else { return false };
+        self.stock.lock().ending.push((handle, kept));
+        true
+    }
+
+    /// What was kept of this anchor: another process may have it, too, and then only closes count.
+    pub(crate) fn take_ending(&self, handle: AnchorHandle) -> Option<OwnCopy> {
+        self.stock.lock().take_ending(handle)
     }
 
     /// A descriptor for a native socket that is neither connected nor listening yet: the lowest free number.
@@ -64,29 +100,57 @@ impl AnchorPool {
     }
 }
 
+impl Stock {
+    fn take_ending(&mut self, handle: AnchorHandle) -> Option<OwnCopy> {
+        let at = self.ending.iter().position(|(ending, _)| *ending == handle)?;
+        Some(self.ending.swap_remove(at).1)
+    }
+}
+
 impl Anchor {
-    /// One that is not in use; the engine is asked for many at a time.
+    const fn closed(stack: &'static Stack, handle: AnchorHandle) -> Anchor {
+        Anchor { handle, stack, kept: None }
+    }
+
+    fn kept(stack: &'static Stack, (handle, kept): (AnchorHandle, OwnCopy)) -> Anchor {
+        Anchor { handle, stack, kept: Some(kept) }
+    }
+
+    /// One that is not in use, open if there is such a one; the engine is asked for many at a time.
     pub fn take(stack: &'static Stack) -> Result<Anchor, Errno> {
         let pool = &stack.anchors().stock;
-        let (free, spoiled) = {
+        let (opened, free, spoiled) = {
             let mut stock = pool.lock();
-            (stock.free.pop(), std::mem::take(&mut stock.spoiled))
+            let opened = stock.opened.pop();
+            let free = if opened.is_none() { stock.free.pop() } else { None };
+            (opened, free, std::mem::take(&mut stock.spoiled))
         };
-        spoiled.into_iter().for_each(|handle| drop(Anchor { handle, stack }));
-        if let Some(handle) = free {
-            return Ok(Anchor { handle, stack });
+        spoiled.into_iter().for_each(|handle| drop(Anchor::closed(stack, handle)));
+        if let Some(opened) = opened {
+            return Ok(Anchor::kept(stack, opened));
         }
-        // Others may have been closed by threads that have not looked at their completions since.
+        if let Some(handle) = free {
+            return Ok(Anchor::closed(stack, handle));
+        }
+        // Others may have become free for threads that have not looked at their completions since.
         stack.queue_sets().for_each(QueueSet::drain);
-        if let Some(handle) = pool.lock().free.pop() {
-            return Ok(Anchor { handle, stack });
+        let (opened, free) = {
+            let mut stock = pool.lock();
+            (stock.opened.pop(), stock.free.pop())
+        };
+        if let Some(opened) = opened {
+            pool.lock().free.extend(free);
+            return Ok(Anchor::kept(stack, opened));
+        }
+        if let Some(handle) = free {
+            return Ok(Anchor::closed(stack, handle));
         }
         let reply = match stack.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[]) {
             Ok(reply) => reply,
             // Other threads may have asked at the same moment, and got more than they needed.
             Err(errno) => {
                 let handle = pool.lock().free.pop().ok_or(errno)?;
-                return Ok(Anchor { handle, stack });
+                return Ok(Anchor::closed(stack, handle));
             }
         };
         let Reply::Anchors { first, count } = reply else { return Err(Errno::EPROTO) };
@@ -94,7 +158,7 @@ impl Anchor {
         let fresh = (0..count.min(ANCHORS_AT_ONCE)).rev().map(|i| AnchorHandle(first.wrapping_add(i)));
         stock.free.extend(fresh);
         let handle = stock.free.pop().ok_or(Errno::EMFILE)?;
-        Ok(Anchor { handle, stack })
+        Ok(Anchor::closed(stack, handle))
     }
 
     /// One that is not in use, and a descriptor for the program: the lowest free number.
@@ -103,24 +167,11 @@ impl Anchor {
         cloexec: bool,
         nonblocking: bool,
     ) -> Result<(Anchor, RawFd), Errno> {
-        let kept = stack.anchors().stock.lock().opened.pop();
-        let Some((handle, kept)) = kept else {
-            let anchor = Anchor::take(stack)?;
-            return match anchor.open(cloexec, nonblocking) {
-                Ok(fd) => Ok((anchor, fd)),
-                Err(errno) => {
-                    anchor.put_back();
-                    Err(errno)
-                }
-            };
-        };
-        let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
-        let copy = sys::fcntl(kept.raw(), libc::F_SETFL, flags.into())
-            .and_then(|_| sys::dup_lowest(sys::borrow(kept.raw()), cloexec));
-        match copy {
-            Ok(fd) => Ok((Anchor { handle, stack }, fd)),
+        let anchor = Anchor::take(stack)?;
+        match anchor.open(cloexec, nonblocking) {
+            Ok(fd) => Ok((anchor, fd)),
             Err(errno) => {
-                stack.anchors().stock.lock().opened.push((handle, kept));
+                anchor.put_back();
                 Err(errno)
             }
         }
@@ -128,8 +179,9 @@ impl Anchor {
 
     /// It was opened as `fd`, and is not needed after all. It stays open for the next use: the engine might hear of a close only
     /// after it has heard of that.
-    pub(crate) fn keep_open(self, fd: RawFd) {
-        if let Ok(kept) = self.stack.copy_of(fd) {
+    pub(crate) fn keep_open(mut self, fd: RawFd) {
+        let kept = self.kept.take().map_or_else(|| self.stack.copy_of(fd), Ok);
+        if let Ok(kept) = kept {
             self.stack.anchors().stock.lock().opened.push((self.handle, kept));
         }
         let _ = sys::close(fd);
@@ -137,8 +189,13 @@ impl Anchor {
     }
 
     /// The engine was told nothing of it, or would not have what it was for: it can be used for something else.
-    pub fn put_back(self) {
-        self.stack.anchors().put(self.handle);
+    pub fn put_back(mut self) {
+        let mut stock = self.stack.anchors().stock.lock();
+        match self.kept.take() {
+            Some(kept) => stock.opened.push((self.handle, kept)),
+            None => stock.free.push(self.handle),
+        }
+        drop(stock);
         std::mem::forget(self);
     }
 
@@ -152,8 +209,13 @@ impl Anchor {
         }
     }
 
-    /// Opens it: the lowest free number, for the program, unless there is an error. `nonblocking`: what F_GETFL is to show.
+    /// Makes a descriptor of it: the lowest free number, for the program, unless there is an error. `nonblocking`: what F_GETFL is
+    /// to show.
     pub fn open(&self, cloexec: bool, nonblocking: bool) -> Result<RawFd, Errno> {
+        if let Some(kept) = &self.kept {
+            set_flags(kept, nonblocking)?;
+            return sys::dup_lowest(sys::borrow(kept.raw()), cloexec);
+        }
         let mut flags = OFlags::RDONLY | OFlags::DIRECTORY;
         flags.set(OFlags::CLOEXEC, cloexec);
         flags.set(OFlags::NONBLOCK, nonblocking);
@@ -163,13 +225,23 @@ impl Anchor {
         Ok(fd.map_err(from_os)?.into_raw_fd())
     }
 
-    /// It was opened: from here on its descriptors count.
-    pub fn opened(self) {
+    /// The program's descriptor of it is made: from here on that, and its copies, count.
+    pub fn opened(mut self) {
+        drop(self.kept.take());
         std::mem::forget(self);
     }
 
-    /// Opens it in the place of the descriptor `fd`, whatever that was before. With an error it may come back: it was not opened.
+    /// Puts it in the place of the descriptor `fd`, whatever that was before. With an error it may come back: it was not opened.
     pub fn open_as(self, fd: RawFd, cloexec: bool, nonblocking: bool) -> Result<(), (Errno, Option<Anchor>)> {
+        if let Some(kept) = &self.kept {
+            let placed = set_flags(kept, nonblocking)
+                .and_then(|()| sys::dup_onto(sys::borrow(kept.raw()), fd, cloexec));
+            if let Err(errno) = placed {
+                return Err((errno, Some(self)));
+            }
+            self.opened();
+            return Ok(());
+        }
         // For a moment it is open twice, of which the program knows once.
         let _forks = self.stack.hold_forks();
         let opened = match self.open(true, nonblocking) {
@@ -205,9 +277,16 @@ impl Anchor {
     }
 }
 
+/// The flags of an open file as a program finds them: whoever used it last may have left others.
+fn set_flags(kept: &OwnCopy, nonblocking: bool) -> Result<(), Errno> {
+    let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
+    sys::fcntl(kept.raw(), libc::F_SETFL, flags.into()).map(|_| ())
+}
+
 impl Drop for Anchor {
     fn drop(&mut self) {
-        if !self.stack.alive() || self.stack.is_foreign() {
+        // What it was for ends with the close of what was kept.
+        if self.kept.take().is_some() || !self.stack.alive() || self.stack.is_foreign() {
             return;
         }
         // What it was for ends with this close, and after that it can be used again.

@@ -130,8 +130,18 @@ pub fn duplicate(old: RawFd, new: RawFd) {
     }
 }
 
-/// The program is about to close `fd`. The last reference ends the flow, the listener or the set.
+/// The program is about to close `fd`, which is open still and what the table says. The last reference ends the flow, the listener
+/// or the set.
+pub fn close(fd: RawFd) -> Removed {
+    remove_as(fd, true)
+}
+
+/// The program has closed `fd`, or is about to.
 pub fn remove(fd: RawFd) -> Removed {
+    remove_as(fd, false)
+}
+
+fn remove_as(fd: RawFd, is_open: bool) -> Removed {
     let Some(word) = word(fd) else { return Removed::Nothing };
     let value = word.load(Ordering::Acquire);
     if value == 0 || value == INTERNAL {
@@ -148,7 +158,7 @@ pub fn remove(fd: RawFd) -> Removed {
         return Removed::Epoll;
     }
     if let Some(socket) = as_socket(value) {
-        socket.drop_reference(fd);
+        socket.drop_reference(fd, is_open);
     }
     Removed::Socket
 }

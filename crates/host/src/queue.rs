@@ -443,6 +443,7 @@ impl Queue {
             }
             Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),
             Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
+            Completion::AnchorShared { anchor } => drop(self.io.stack.anchors().take_ending(anchor)),
             Completion::OfferChannel { .. }
             | Completion::Direct { .. }
             | Completion::Yield { .. }

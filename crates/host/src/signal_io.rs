@@ -50,14 +50,11 @@ pub fn is_about_owner(command: i32) -> bool {
 /// ENOMEM: there can be no thread.
 pub fn follow(fd: RawFd, socket: &'static Socket) -> Result<(), Errno> {
     let is_wanted = socket.tells_by_signals() || owner_of(fd).id != 0;
+    let set = *SET.get_or_init(EpollSet::without_descriptor);
     if !is_wanted {
-        // Of one that nobody asked for there is no set.
-        if let Some(set) = SET.get() {
-            set.stop_watching(fd, socket);
-        }
+        set.stop_watching(fd, socket);
         return Ok(());
     }
-    let set = *SET.get_or_init(EpollSet::without_descriptor);
     let me = sys::pid();
     if THREAD_IN.swap(me, Ordering::AcqRel) != me
         && helper::start("toe-signals", &[], move || tell(set)).is_err()
@@ -69,6 +66,11 @@ pub fn follow(fd: RawFd, socket: &'static Socket) -> Result<(), Errno> {
     let _ = socket.settle();
     set.watch_from_now(fd, socket, EVENTS);
     Ok(())
+}
+
+/// Whether the program has ever said of a socket who is to be told, or how: its open files may still say so.
+pub fn is_used() -> bool {
+    SET.get().is_some()
 }
 
 fn tell(set: &'static EpollSet) {

@@ -202,12 +202,14 @@ pub fn fcntl(fd: RawFd, command: i32, argument: libc::c_long) -> Result<i32, Err
 /// copies the table of descriptors up to the highest that is open.
 pub fn dup_to_high(fd: impl AsFd) -> Result<Fd, Errno> {
     static BASE: OnceLock<RawFd> = OnceLock::new();
-    let base = *BASE.get_or_init(|| {
-        use rustix::process::{Resource, getrlimit};
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-        (limit / 4 * 3).min(1 << 12) as RawFd
-    });
+    let base = *BASE.get_or_init(|| (descriptors_max() / 4 * 3).min(1 << 12) as RawFd);
     rustix::io::fcntl_dupfd_cloexec(fd, base).map(Fd::from).map_err(from_os)
+}
+
+/// How many descriptors the process may have (RLIMIT_NOFILE).
+pub fn descriptors_max() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)
 }
 
 /// Copies `fd` to the lowest free number, for the library.

@@ -12,29 +12,34 @@ use rustix::fd::AsFd;
 use rustix::net::sockopt;
 use toe::{fd_table, sys};
 
-/// Sockets kept, of each kind.
-const PLACES: usize = 2;
-/// One more than the number; zero: none. First those that block, then those that do not.
-static KEPT: [[AtomicI32; PLACES]; 2] = [const { [const { AtomicI32::new(0) }; PLACES] }; 2];
+/// Sockets kept: two threads may each have one that they connect, and one that they have just not needed.
+const PLACES: usize = 4;
+/// [`word_of`] each; zero: none.
+static KEPT: [AtomicI32; PLACES] = [const { AtomicI32::new(0) }; PLACES];
 
 /// None is kept any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-fn places(nonblocking: bool) -> &'static [AtomicI32; PLACES] {
-    &KEPT[usize::from(nonblocking)]
+/// Its number and whether its O_NONBLOCK is set.
+const fn word_of(number: c_int, nonblocking: bool) -> i32 {
+    (number + 1) << 1 | nonblocking as i32
 }
 
-fn take_from(place: &AtomicI32) -> Option<sys::Fd> {
-    let number = place.swap(0, Ordering::AcqRel) - 1;
-    (number >= 0).then(|| {
+fn take_from(place: &AtomicI32) -> Option<(sys::Fd, bool)> {
+    let word = place.swap(0, Ordering::AcqRel);
+    (word != 0).then(|| {
+        let number = (word >> 1) - 1;
         fd_table::forget_internal(number);
-        sys::Fd::from_raw(number)
+        (sys::Fd::from_raw(number), word & 1 != 0)
     })
 }
 
 /// A TCP socket as `socket(AF_INET, SOCK_STREAM, 0)` makes it, with the lowest free number; `None`: none is kept.
 pub fn take(cloexec: bool, nonblocking: bool) -> Option<c_int> {
-    let twin = places(nonblocking).iter().find_map(take_from)?;
+    let (twin, is_nonblocking) = KEPT.iter().find_map(take_from)?;
+    if is_nonblocking != nonblocking {
+        sys::set_nonblocking(twin.raw(), nonblocking);
+    }
     sys::dup_lowest(&twin, cloexec).ok()
 }
 
@@ -51,7 +56,7 @@ pub fn spare(twin: sys::Fd, state: State, nonblocking: bool) -> Option<Spare> {
     let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED).with(State::SUBJECT);
     if state.without(harmless) != State::new_twin()
         || CLOSED.load(Ordering::Relaxed)
-        || places(nonblocking).iter().all(|place| place.load(Ordering::Relaxed) != 0)
+        || KEPT.iter().all(|place| place.load(Ordering::Relaxed) != 0)
     {
         return None;
     }
@@ -63,12 +68,12 @@ impl Spare {
     /// It is nobody else's now: keeps it for the next socket.
     pub fn keep(self) {
         let number = self.twin.raw();
-        let free = |place: &&AtomicI32| {
-            place.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
+        let word = word_of(number, self.nonblocking);
+        let free =
+            |place: &&AtomicI32| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         // Marked first: the moment that it is in its place another thread may take it out and unmark it.
         fd_table::mark_internal(number);
-        match places(self.nonblocking).iter().find(free) {
+        match KEPT.iter().find(free) {
             Some(_) => {
                 self.twin.into_raw();
             }
@@ -93,7 +98,7 @@ fn take_back(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
 
 /// Closes all. In the child of a fork a store would copy a page, so where there is nothing nothing is stored.
 pub fn clear() {
-    let kept = KEPT.iter().flatten().filter(|place| place.load(Ordering::Relaxed) != 0);
+    let kept = KEPT.iter().filter(|place| place.load(Ordering::Relaxed) != 0);
     kept.for_each(|place| drop(take_from(place)));
 }
 
@@ -134,9 +139,12 @@ mod tests {
         sockopt::set_tcp_nodelay(&twin, true).unwrap();
         let known = cookie(&twin);
         spare(twin, new.with(State::NO_DELAY).with(State::REPORTED), false).expect("as new").keep();
-        assert_eq!(take(true, true), None, "it blocks");
-        let again = take(true, false).map(sys::Fd::from_raw).expect("kept");
+        let again = take(true, true).map(sys::Fd::from_raw).expect("kept");
         assert_eq!(cookie(&again), known);
+        assert!(sys::is_nonblocking(again.raw()), "as it was asked for");
+        spare(again, new, true).expect("as new").keep();
+        let again = take(true, false).map(sys::Fd::from_raw).expect("kept");
+        assert!(!sys::is_nonblocking(again.raw()));
         assert_eq!(sockopt::tcp_nodelay(&again), Ok(false));
         assert_eq!(take(true, false), None);
 

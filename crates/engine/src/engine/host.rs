@@ -82,6 +82,9 @@ impl Engine {
                 }
                 Ok(())
             }
+            Command::CloseKept { flow, anchor, abort } => {
+                self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
+            }
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
                 self.set_sharing(session, flow, value);
                 Ok(())

@@ -14,7 +14,7 @@ use crate::work::{FlowEvent, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, SessionId};
+use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
 
 /// Connections that closed sessions give up in one step: some tens of µs.
 const LEAVES_AT_ONCE: usize = 128;
@@ -332,6 +332,34 @@ impl Engine {
             }
             self.after(idx);
         }
+    }
+
+    /// `Command::CloseKept`: as if the anchor had been closed, which only its session has open still.
+    pub(super) fn close_kept<H: HostSide>(
+        &mut self,
+        now: Instant,
+        (session, queue_set): (SessionId, QueueSetId),
+        (flow, anchor): (FlowId, AnchorHandle),
+        abort: bool,
+        host: &mut H,
+    ) -> Result<(), FenceReason> {
+        let idx = self.sessions.get(session).and_then(|s| s.flows.get(flow));
+        let ends = idx.filter(|idx| {
+            self.flows.get(*idx).conn.anchor == Some(anchor) && self.anchors.home(anchor) == Some(session)
+        });
+        let answer = match ends {
+            Some(idx) => {
+                self.app_close(now, idx, abort, host);
+                self.forget_anchor(anchor);
+                Completion::AnchorFree { anchor }
+            }
+            None => Completion::AnchorShared { anchor },
+        };
+        self.answer(session, queue_set, answer);
+        if self.sessions.answers_are_full(session, queue_set) {
+            return Err(FenceReason::CompletionOverflow);
+        }
+        Ok(())
     }
 
     /// The last descriptor of an anchor was closed, whoever held it.

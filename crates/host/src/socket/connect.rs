@@ -134,6 +134,7 @@ impl Socket {
         let settings = self.settings.lock().clone();
         let info = if how.fast == FastOpen::No { None } else { self.flow_info() };
         self.with_stream(|io, stream, _| {
+            stream.anchor = Some(anchor.handle);
             settings.apply(io, stream);
             if let Some(info) = info {
                 stream.open_fast(how.fast, &info);

@@ -3,8 +3,8 @@
 
 use super::stream::Link;
 use super::{Kind, NO_FD, Socket};
-use crate::fd_table;
 use crate::wait::Waiter;
+use crate::{fd_table, signal_io};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use toe_abi::entry::Command;
@@ -24,7 +24,7 @@ impl Socket {
         let ended = if watch.waiters.is_empty() { watch.ending.take() } else { None };
         drop(watch);
         if let Some(kept) = ended {
-            self.release();
+            self.release(None);
             drop(kept);
         }
     }
@@ -39,11 +39,11 @@ impl Socket {
     }
 
     /// The program lets go of `fd`; with the last one the socket ends, unless a thread waits in a call on it: then when that is
-    /// over, as in Linux.
-    pub(crate) fn drop_reference(&'static self, fd: RawFd) {
+    /// over, as in Linux. `is_open`: `fd` is what it was still, and is about to be closed.
+    pub(crate) fn drop_reference(&'static self, fd: RawFd, is_open: bool) {
         if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
             if !self.ends_later(fd) {
-                self.release();
+                self.release(is_open.then_some(fd));
             }
         } else if self.fd.load(Ordering::Relaxed) == fd {
             let other = fd_table::find(self, fd);
@@ -75,17 +75,18 @@ impl Socket {
 
     /// Ends a socket that never got a descriptor.
     pub fn abandon(&'static self) {
-        self.release();
+        self.release(None);
     }
 
-    fn release(&'static self) {
-        self.take_siblings().into_iter().for_each(Socket::release);
+    /// `last`: its last descriptor, which is open.
+    fn release(&'static self, last: Option<RawFd>) {
+        self.take_siblings().into_iter().for_each(|sibling| sibling.release(None));
         let watchers = std::mem::take(&mut self.watch.lock().sets);
         self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
         watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
         match self.kind() {
             _ if self.needs_claim.load(Ordering::Acquire) => self.detach(),
-            Kind::Stream => self.close_stream(),
+            Kind::Stream => self.close_stream(last),
             Kind::Listener => self.close_listener(),
             Kind::Fresh => {}
         }
@@ -102,14 +103,16 @@ impl Socket {
         }
     }
 
-    fn close_stream(&'static self) {
+    fn close_stream(&'static self, last: Option<RawFd>) {
         let linger = self.settings.lock().linger;
         if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
             self.wait_drained(linger.unwrap_or_default());
         }
         let abort = linger.is_some_and(|time| time.is_zero());
-        let shared = self.is_shared();
+        let may_keep = last.filter(|_| !signal_io::is_used());
         let Some((mut queue, place)) = self.lock_home() else { return };
+        // With the lock no child is made.
+        let shared = self.is_shared();
         queue.drain();
         let Some((io, stream)) = queue.stream(place, self) else { return };
         if shared && (stream.direct.is_some() || stream.received.private() > 0) {
@@ -122,8 +125,13 @@ impl Socket {
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            if abort || unread || stream.received.private() > 0 {
-                io.command(Command::Close { flow: stream.flow, abort: true });
+            let abort = abort || unread || stream.received.private() > 0;
+            let (stack, flow) = (io.stack, stream.flow);
+            let keep = |anchor| may_keep.is_some_and(|fd| stack.anchors().keep(stack, anchor, fd));
+            if let Some(anchor) = stream.anchor.filter(|anchor| stack.alive() && keep(*anchor)) {
+                io.command(Command::CloseKept { flow, anchor, abort });
+            } else if abort {
+                io.command(Command::Close { flow, abort: true });
             }
             // Else the close of the descriptor says it all.
         }

@@ -340,6 +340,13 @@ impl Engine {
         assert_eq!(self.try_command(0), None);
     }
 
+    /// The last descriptor of the last connection was closed, and the anchor is kept for the next one.
+    pub fn expect_close_kept(&self) {
+        assert_eq!(self.open_anchors().len(), 1);
+        let (_, command, _) = self.command();
+        assert!(matches!(command, Command::CloseKept { abort: false, .. }), "{command:?}");
+    }
+
     /// Starts a connection up to the engine's answer to `Connect`.
     pub fn connecting(&self) -> Connection {
         self.connecting_by(FastOpen::No, 0)

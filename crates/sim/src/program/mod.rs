@@ -167,6 +167,7 @@ impl Session {
             Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
             Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
             Completion::AnchorFree { anchor } => self.free_anchors.push(anchor),
+            Completion::AnchorShared { anchor } => cx.engine.anchor_closed(cx.clock, anchor, cx.memory),
             Completion::OfferChannel { channel } => {
                 // Some hosts take none.
                 if !cx.random.one_in(8) {

@@ -476,6 +476,11 @@ impl Session {
             cx.conns.list[id.conn as usize].done[usize::from(id.side)] = true;
         }
         cx.event(self, sends.map(|id| id.conn), "close", format_args!("abort {abort}"));
+        if flow.slot().is_multiple_of(2) {
+            // A host that keeps the anchor open.
+            cx.command(self, Command::CloseKept { flow, anchor, abort }, &[]);
+            return;
+        }
         // Mostly the host says so first; a process that ends leaves it to the kernel.
         if abort || !cx.random.one_in(8) {
             cx.command(self, Command::Close { flow, abort }, &[]);

@@ -82,7 +82,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         return -1;
     }
     if is_known(fd) {
-        guarded((), || forget(fd));
+        guarded((), || forget_as(fd, fd_table::close));
     }
     // SAFETY: the call takes a number only.
     unsafe { real::close(fd) }
@@ -189,8 +189,12 @@ pub fn is_known(fd: c_int) -> bool {
         || socket_state::get(fd) != State::default()
 }
 
-/// The descriptor is about to be closed: it leaves all tables.
+/// The descriptor is about to be closed, or was: it leaves all tables.
 pub fn forget(fd: c_int) {
+    forget_as(fd, fd_table::remove);
+}
+
+fn forget_as(fd: c_int, remove: fn(c_int) -> fd_table::Removed) {
     if fork::in_vfork_child() {
         return;
     }
@@ -198,7 +202,7 @@ pub fn forget(fd: c_int) {
     if state.has(State::KEEPS_TWIN) {
         hidden_twin::release(fd);
     }
-    fd_table::remove(fd);
+    remove(fd);
     if state.has(State::IN_EPOLL) {
         epoll::forget_kernel_fd(fd);
     }

@@ -1,6 +1,7 @@
 //! Connections end: FIN in every order, RST, TIME_WAIT, and nothing is left behind.
 
 use super::world::{A, B, World, addr, pattern};
+use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 use toe_base::PortId;
@@ -182,6 +183,75 @@ fn the_last_close_of_a_descriptor_ends_the_flow_whoever_held_it() {
     let side = &mut world.sides[A];
     side.engine.anchor_closed(now, anchor, &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+}
+
+#[test]
+fn a_flow_whose_anchor_its_host_keeps_open_ends_and_the_anchor_can_be_used_again() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
+    world.sides[A].send(world.now, a, b"last words");
+    world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: false });
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+    assert_eq!(world.sides[B].conns[b].received, b"last words");
+    assert_eq!(world.sides[A].anchors_told, [(anchor, true)]);
+    assert!(world.sides[A].engine.anchor_is_unused(anchor));
+    // A second word for it comes too late to do anything.
+    world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
+    world.run_ms(10);
+    assert_eq!(world.sides[A].anchors_told, [(anchor, true), (anchor, false)]);
+    assert_eq!(world.sides[B].conns[b].errno, None);
+}
+
+#[test]
+fn a_flow_whose_anchor_somebody_else_was_shown_ends_with_the_last_close_only() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
+    world.sides[A].engine.share_anchor(anchor);
+    world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
+    world.run_ms(100);
+    assert_eq!(world.sides[A].anchors_told, [(anchor, false)]);
+    assert_eq!((world.sides[B].conns[b].eof, world.sides[B].conns[b].errno), (false, None));
+    let (now, side) = (world.now, &mut world.sides[A]);
+    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+}
+
+/// Of another's connection, too: the name of a flow means its own session's.
+#[test]
+fn nobody_ends_by_an_anchor_what_it_does_not_stand_for() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
+    let unused = world.sides[A].engine.take_anchor(world.sides[A].session);
+    let nothing = toe_base::AnchorHandle(u32::MAX);
+    for wrong in [unused, nothing] {
+        world.sides[A].plain(world.now, Command::CloseKept { flow, anchor: wrong, abort: true });
+    }
+    let stale = toe_base::FlowId::new(flow.slot() as u32, 4000);
+    world.sides[A].plain(world.now, Command::CloseKept { flow: stale, anchor, abort: true });
+    world.run_ms(100);
+    assert_eq!(world.sides[A].anchors_told, [(unused, false), (nothing, false), (anchor, false)]);
+    assert_eq!((world.sides[B].conns[b].eof, world.sides[B].conns[b].errno), (false, None));
+    assert!(world.transfer(A, (a, b), b"goes on", 1000));
+}
+
+#[test]
+fn who_never_reads_the_answers_is_fenced() {
+    let mut world = World::new();
+    let (a, _) = world.connected();
+    let (flow, anchor) = (world.sides[A].conns[a].id, toe_base::AnchorHandle(u32::MAX));
+    let (now, session) = (world.now, world.sides[A].session);
+    let side = &mut world.sides[A];
+    let asked = (0..1_000_000).find_map(|n| {
+        let close = Command::CloseKept { flow, anchor, abort: false };
+        side.engine
+            .handle_command(now, session, toe_base::QueueSetId(0), close, &[0; 64], &mut side.memory)
+            .err()
+            .map(|why| (n, why))
+    });
+    assert!(matches!(asked, Some((n, FenceReason::CompletionOverflow)) if n < 100_000), "{asked:?}");
 }
 
 #[test]

@@ -156,6 +156,8 @@ pub(super) struct Side {
     pub(super) deaf: bool,
     /// Programs close what they accepted before the engine has the entry that says so.
     pub(super) closes_early: bool,
+    /// Anchors that the engine has told of: free, or shared.
+    pub(super) anchors_told: Vec<(AnchorHandle, bool)>,
     /// Programs have octets for the SYN when they connect.
     pub(super) fast: bool,
     /// Its programs can ask the kernel's stack.
@@ -201,6 +203,7 @@ impl Side {
             reads: true,
             deaf: false,
             closes_early: false,
+            anchors_told: Vec::new(),
             fast: false,
             kernel_too: false,
             outbox: Outbox::default(),
@@ -411,7 +414,8 @@ impl Side {
             Completion::Reset { flow, errno } => self.conn_by_id(flow).errno = Some(errno),
             Completion::SoftError { flow, errno } => self.conn_by_id(flow).soft_errors.push(errno),
             Completion::Moved { flow } => self.conn_by_id(flow).moved = true,
-            Completion::AnchorFree { .. } => {}
+            Completion::AnchorFree { anchor } => self.anchors_told.push((anchor, true)),
+            Completion::AnchorShared { anchor } => self.anchors_told.push((anchor, false)),
             other => panic!("no channels in this world: {other:?}"),
         }
     }

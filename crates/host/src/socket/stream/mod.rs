@@ -28,8 +28,8 @@ use std::net::SocketAddr;
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
-use toe_base::FlowId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use toe_base::{AnchorHandle, FlowId};
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -95,6 +95,8 @@ pub struct Manner {
 #[derive(Debug)]
 pub struct Stream {
     pub flow: FlowId,
+    /// What this session has bound to it. `None`: it came from another process.
+    pub anchor: Option<AnchorHandle>,
     /// `None`: waits in a listener, or the program has let go of it.
     pub socket: Option<&'static Socket>,
     pub waits_in_listener: bool,
@@ -149,6 +151,7 @@ impl Stream {
     fn new(flow: FlowId, link: Link, socket: Option<&'static Socket>) -> Stream {
         Stream {
             flow,
+            anchor: None,
             socket,
             waits_in_listener: false,
             link,
