@@ -118,15 +118,19 @@ pub struct ConnectArgs {
     pub flags: u32,
     /// Handle of the twin kernel socket that holds the local port, if that is not 0; otherwise [`NO_HANDLE`].
     pub twin: u32,
+    /// The id that the flow gets, one that the engine has given for this ([`crate::entry::Completion::ConnectCredit`]): then nothing
+    /// is answered, and one that cannot even be tried is told by [`crate::entry::Completion::Connected`]. Otherwise [`NO_HANDLE`].
+    pub flow: u32,
     /// Zero.
-    pub reserved: [u8; 8],
+    pub reserved: [u8; 4],
 }
 
 impl Default for ConnectArgs {
     /// From an address and port of the engine's choice.
     fn default() -> ConnectArgs {
         let (remote, local) = (WireAddr::default(), WireAddr::default());
-        ConnectArgs { remote, local, anchor: 0, fd: 0, flags: 0, twin: NO_HANDLE, reserved: [0; 8] }
+        let (twin, flow) = (NO_HANDLE, NO_HANDLE);
+        ConnectArgs { remote, local, anchor: 0, fd: 0, flags: 0, twin, flow, reserved: [0; 4] }
     }
 }
 

@@ -109,7 +109,7 @@ pub enum Command {
     /// with the listener id.
     Listen { token: u32 },
     /// Connect as the argument block ([`crate::command::ConnectArgs`]) says. Answered by
-    /// [`Completion::CommandResult`] with the flow id, then [`Completion::Connected`].
+    /// [`Completion::CommandResult`] with the flow id, if the block does not name one, then [`Completion::Connected`].
     Connect { token: u32 },
     /// The listener may hand this session `count` more connections through this queue set.
     AcceptCredit { listener: ListenerId, count: u32 },
@@ -125,6 +125,8 @@ pub enum Command {
     /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
     /// [`Completion::AnchorShared`].
     CloseKept { flow: FlowId, anchor: AnchorHandle, abort: bool },
+    /// Another process may get a copy of this anchor, which had been kept open, and show it.
+    Lend { anchor: AnchorHandle },
     /// The session lets go of the listener; connections it was handed but did not take go to other sessions.
     ///
     /// `last`: no other process can hold the descriptor, so the listener ends here and now; without it, its anchor tells.
@@ -248,6 +250,7 @@ const CMD_TAKE_CONNECTION: u8 = 0x0b;
 const CMD_FAST_OPEN: u8 = 0x0c;
 const CMD_INSPECT: u8 = 0x0d;
 const CMD_CLOSE_KEPT: u8 = 0x0e;
+const CMD_LEND: u8 = 0x0f;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -273,6 +276,7 @@ impl Command {
                 flow.raw(),
                 anchor.0 as u64,
             ),
+            Command::Lend { anchor } => RawEntry::new(CMD_LEND, 0, 0, anchor.0, 0),
             Command::CloseListener { listener, last } => {
                 RawEntry::new(CMD_CLOSE_LISTENER, if last { FLAG_LAST } else { 0 }, 0, listener.0.raw(), 0)
             }
@@ -308,6 +312,7 @@ impl Command {
                 anchor: AnchorHandle(raw.word1 as u32),
                 abort: raw.flags() & FLAG_ABORT != 0,
             },
+            CMD_LEND => Command::Lend { anchor: AnchorHandle(raw.id()) },
             CMD_CLOSE_LISTENER => {
                 Command::CloseListener { listener: ListenerId(flow), last: raw.flags() & FLAG_LAST != 0 }
             }
@@ -437,6 +442,8 @@ pub enum Completion {
     /// Another session has been shown the anchor, so [`Command::CloseKept`] does not end the flow: its last close does, and the host
     /// closes what it has kept.
     AnchorShared { anchor: AnchorHandle },
+    /// The session may name this flow id in one [`Command::Connect`], and need not wait for an answer then.
+    ConnectCredit { flow: FlowId },
     /// Connections wait at a listener that several processes take from: [`Command::TakeConnection`].
     ConnectionsWait { listener: ListenerId },
     /// No connection waits any more; the next one is announced again. `answer`: to [`Command::TakeConnection`].
@@ -467,12 +474,13 @@ const CPL_NOTHING_WAITS: u8 = 0x4f;
 const CPL_URGENT: u8 = 0x50;
 const CPL_SOFT_ERROR: u8 = 0x51;
 const CPL_ANCHOR_SHARED: u8 = 0x52;
+const CPL_CONNECT_CREDIT: u8 = 0x53;
 const FLAG_ANSWER: u8 = 1;
 
 impl Completion {
     /// Whether a host that sleeps is left asleep: it finds this when something else wakes it.
     pub const fn is_quiet(&self) -> bool {
-        matches!(self, Completion::AnchorFree { .. })
+        matches!(self, Completion::AnchorFree { .. } | Completion::ConnectCredit { .. })
     }
 
     pub const fn encode(self) -> RawEntry {
@@ -497,6 +505,7 @@ impl Completion {
             Completion::ChannelClosed { channel } => RawEntry::new(CPL_CHANNEL_CLOSED, 0, 0, channel.0, 0),
             Completion::AnchorFree { anchor } => RawEntry::new(CPL_ANCHOR_FREE, 0, 0, anchor.0, 0),
             Completion::AnchorShared { anchor } => RawEntry::new(CPL_ANCHOR_SHARED, 0, 0, anchor.0, 0),
+            Completion::ConnectCredit { flow } => RawEntry::new(CPL_CONNECT_CREDIT, 0, 0, flow.raw(), 0),
             Completion::ConnectionsWait { listener } => {
                 RawEntry::new(CPL_CONNECTIONS_WAIT, 0, 0, listener.0.raw(), 0)
             }
@@ -538,6 +547,7 @@ impl Completion {
             CPL_CHANNEL_CLOSED => Completion::ChannelClosed { channel: ChannelId(raw.id()) },
             CPL_ANCHOR_FREE => Completion::AnchorFree { anchor: AnchorHandle(raw.id()) },
             CPL_ANCHOR_SHARED => Completion::AnchorShared { anchor: AnchorHandle(raw.id()) },
+            CPL_CONNECT_CREDIT => Completion::ConnectCredit { flow },
             CPL_CONNECTIONS_WAIT => Completion::ConnectionsWait { listener: ListenerId(flow) },
             CPL_NOTHING_WAITS => Completion::NothingWaits {
                 listener: ListenerId(flow),

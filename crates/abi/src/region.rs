@@ -71,7 +71,7 @@ pub struct RegionHeader {
     pub receive_len: u64,
     pub send_offset: u64,
     pub send_len: u64,
-    /// Non-zero while the engine sleeps, and says for what the host must then ring the doorbell: a sum of
+    /// Non-zero while the engine sleeps, and says for what the host must then ring the doorbell: in its lowest bits a sum of
     /// [`DOORBELL_FOR_ENTRIES`] and [`DOORBELL_FOR_HEAD`].
     pub doorbell_wanted: u32,
     /// Non-zero once the engine has fenced the session; the value is the [`crate::attach::FenceReason`].
@@ -84,6 +84,8 @@ pub const DOORBELL_WANTED: u64 = core::mem::offset_of!(RegionHeader, doorbell_wa
 pub const DOORBELL_FOR_ENTRIES: u32 = 1;
 /// Ring also after publishing the head of a `cpl`: completions wait for room there.
 pub const DOORBELL_FOR_HEAD: u32 = 2;
+/// Above those bits the word counts the engine's sleeps. Who has rung stores 0 if the word is still what it was.
+pub const DOORBELL_SLEEP_SHIFT: u32 = 2;
 /// Offset of [`RegionHeader::fenced`] in the region.
 pub const FENCED: u64 = core::mem::offset_of!(RegionHeader, fenced) as u64;
 
@@ -102,6 +104,10 @@ pub struct Load {
 
 /// Offset of [`Load`] in the region.
 pub const LOAD: u64 = size_of::<RegionHeader>() as u64;
+
+/// Offset of a word behind that, written by the engine: another number whenever somebody no longer listens whom the session could
+/// connect to before, or is to be asked for in another way.
+pub const NAMES: u64 = LOAD + size_of::<Load>() as u64;
 
 /// "TOEREGN1", little-endian.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"TOEREGN1");

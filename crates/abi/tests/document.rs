@@ -12,7 +12,7 @@ use toe_abi::channel::{
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::region::{
-    ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load,
+    ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load, NAMES,
     QUEUE_SET_STRIDE, QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
 };
 use toe_abi::register::{EngineRegisters, HostRegisters, IrqMode};
@@ -212,7 +212,7 @@ fn records() {
     record!("Load", Load, flows, busy_permille, at_ms);
     record!("Address record", WireAddr, family, port, addr);
     record!("ListenArgs", ListenArgs, local, backlog, anchor, twin, fd, flags, reserved);
-    record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, flags, twin, reserved);
+    record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, flags, twin, flow, reserved);
     record!(
         "FlowInfo",
         FlowInfo,
@@ -301,6 +301,7 @@ fn records() {
     record!("Message", Message, magic, version, kind, args);
     assert!(DOCUMENT.contains(&format!("{NO_HANDLE:#x}")));
     assert!(DOCUMENT.contains(&format!("Behind the header, from offset {LOAD} on")));
+    assert!(DOCUMENT.contains(&format!("Behind that, at offset {NAMES}, lies one more word")));
 }
 
 #[test]

@@ -433,8 +433,11 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let anchor = self.anchors.recognise(shown).ok_or(Errno::ENOENT)?;
+        // What the last holder has published counts before, be it that others may have the anchor.
+        self.catch_up_at(now, &[anchor]);
+        self.engine.may_show(id, anchor)?;
         self.make_holder_let_go(id, anchor)?;
-        // What the last holder has published must count before the flow changes hands.
+        // And must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
         self.catch_up(now, id);
         let session_lives = self.sessions.get(id).is_some();

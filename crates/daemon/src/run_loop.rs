@@ -109,6 +109,7 @@ impl Daemon {
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         let neighbours = self.ask_neighbours();
         self.stages.done(Stage::Transmit, frames);
+        self.sessions.tell_names(self.engine.lapses());
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
@@ -483,10 +484,13 @@ impl Daemon {
         let was_served = std::mem::take(&mut session.was_served);
         if was_served || session.has_work() || session.has_new_room() {
             self.sessions.stir(id, now);
-        } else if self.budget.rings_too_often(session.account, now) {
+            return;
+        }
+        if self.budget.rings_too_often(session.account, now) {
             self.poller.remove(&session.doorbell);
             self.sessions.mute(id, now);
         }
+        self.sessions.doze_on(id, now);
     }
 
     /// Pages that programs' data was in and is no more go back to the system, a few at a time.

@@ -149,6 +149,11 @@ impl Session {
         if now.since_us(self.last_active) < DOZE_AFTER_US {
             return true;
         }
+        self.doze(now)
+    }
+
+    /// Announces that it sleeps. Whether it has to stay awake.
+    fn doze(&mut self, now: Instant) -> bool {
         self.doze = Some(EngineSleep::announce([(&self.doorbell, self.full != 0)]));
         // A head that moved before its host could see that it has to ring for it counts, too.
         (self.has_work() || self.has_new_room()) && self.stir(now)
@@ -193,11 +198,20 @@ pub struct Sessions {
     woken: Vec<SessionId>,
     /// Bells of users' threads for which there are pages to be given back.
     page_bells: Vec<Arc<EventFd>>,
+    /// What hosts were told last of names that have lapsed.
+    names_told: u32,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
 
 impl Sessions {
+    /// Tells all hosts that names have lapsed, if any have.
+    pub(crate) fn tell_names(&mut self, lapses: u32) {
+        if std::mem::replace(&mut self.names_told, lapses) != lapses {
+            self.iter().for_each(|(_, session)| session.region.publish_names(lapses));
+        }
+    }
+
     /// `staging_len`: octets of the engine's own memory.
     pub fn new(staging_len: u64) -> std::io::Result<Sessions> {
         let staging = Region::reserve(staging_len).map_err(|errno| {
@@ -221,6 +235,7 @@ impl Sessions {
             muted: VecDeque::new(),
             woken: Vec::new(),
             page_bells: Vec::new(),
+            names_told: 0,
             faults: Vec::new(),
         })
     }
@@ -335,6 +350,17 @@ impl Sessions {
     pub fn stir(&mut self, id: SessionId, now: Instant) {
         if let Some(Slot::Live(session)) = self.slots.get_mut(id.index())
             && session.stir(now)
+        {
+            self.woken.push(id);
+        }
+    }
+
+    /// The host of a session that sleeps has rung, and there is nothing: who rings takes back that there is to be rung, so that is
+    /// announced again.
+    pub fn doze_on(&mut self, id: SessionId, now: Instant) {
+        if let Some(Slot::Live(session)) = self.slots.get_mut(id.index())
+            && session.is_dozing()
+            && session.doze(now)
         {
             self.woken.push(id);
         }

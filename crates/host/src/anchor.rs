@@ -27,6 +27,8 @@ const KEPT_MAX: u64 = 64;
 pub struct AnchorPool {
     dir: Fd,
     kept_max: usize,
+    /// [`crate::fork::children`] when the session began.
+    children: u32,
     stock: Lock<Stock>,
 }
 
@@ -36,8 +38,10 @@ pub struct Stock {
     free: Vec<AnchorHandle>,
     /// To be opened and closed, once there is a descriptor for it; see [`Anchor`].
     spoiled: Vec<AnchorHandle>,
-    /// Not in use and open: those of connections that have ended, and one that was opened for a connection that went elsewhere.
+    /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
     opened: Vec<(AnchorHandle, OwnCopy)>,
+    /// Those of connections that have ended.
+    kept: Vec<(AnchorHandle, OwnCopy)>,
     /// Of connections that the engine is about to end.
     ending: Vec<(AnchorHandle, OwnCopy)>,
 }
@@ -48,15 +52,18 @@ pub struct Stock {
 pub struct Anchor {
     pub handle: AnchorHandle,
     pub stack: &'static Stack,
-    /// It has been open since its last use.
+    /// It is open already.
     kept: Option<OwnCopy>,
+    /// A program has had it.
+    is_used: bool,
 }
 
 impl AnchorPool {
     /// `dir`: the directory that the engine has given this session.
     pub fn new(dir: Fd) -> AnchorPool {
         let kept_max = (sys::descriptors_max() / KEPT_SHARE).min(KEPT_MAX) as usize;
-        AnchorPool { dir, kept_max, stock: Lock::new(Stock::default()) }
+        let children = crate::fork::children();
+        AnchorPool { dir, kept_max, children, stock: Lock::new(Stock::default()) }
     }
 
     /// This anchor of the session stands for nothing, and nobody else has it open ([`Completion::AnchorFree`]).
@@ -65,9 +72,14 @@ impl AnchorPool {
     pub fn put(&self, handle: AnchorHandle) {
         let mut stock = self.stock.lock();
         match stock.take_ending(handle) {
-            Some(kept) => stock.opened.push((handle, kept)),
+            Some(kept) => stock.kept.push((handle, kept)),
             None => stock.free.push(handle),
         }
+    }
+
+    /// Whether anchors are kept open: not where the process has made children, who may have copies of any of them.
+    fn keeps(&self) -> bool {
+        self.children == crate::fork::children()
     }
 
     /// The last descriptor `fd` of the process's for what this anchor stands for is about to be closed: keeps it open for its next
@@ -75,9 +87,9 @@ impl AnchorPool {
     ///
     /// [`Command::CloseKept`]: toe_abi::entry::Command::CloseKept
     pub(crate) fn keep(&self, stack: &'static Stack, handle: AnchorHandle, fd: RawFd) -> bool {
-        let has_room = {
+        let has_room = self.keeps() && {
             let stock = self.stock.lock();
-            stock.opened.len() + stock.ending.len() < self.kept_max
+            stock.kept.len() + stock.ending.len() < self.kept_max
         };
         let Some(Ok(kept)) = has_room.then(|| stack.copy_of(fd)) else { return false };
         self.stock.lock().ending.push((handle, kept));
@@ -101,6 +113,11 @@ impl AnchorPool {
 }
 
 impl Stock {
+    fn put_open(&mut self, handle: AnchorHandle, copy: OwnCopy, is_used: bool) {
+        let list = if is_used { &mut self.kept } else { &mut self.opened };
+        list.push((handle, copy));
+    }
+
     fn take_ending(&mut self, handle: AnchorHandle) -> Option<OwnCopy> {
         let at = self.ending.iter().position(|(ending, _)| *ending == handle)?;
         Some(self.ending.swap_remove(at).1)
@@ -109,41 +126,33 @@ impl Stock {
 
 impl Anchor {
     const fn closed(stack: &'static Stack, handle: AnchorHandle) -> Anchor {
-        Anchor { handle, stack, kept: None }
+        Anchor { handle, stack, kept: None, is_used: false }
     }
 
-    fn kept(stack: &'static Stack, (handle, kept): (AnchorHandle, OwnCopy)) -> Anchor {
-        Anchor { handle, stack, kept: Some(kept) }
+    /// One that is at hand.
+    fn at_hand(stack: &'static Stack) -> Option<Anchor> {
+        let keeps = stack.anchors().keeps();
+        let mut stock = stack.anchors().stock.lock();
+        let kept = if keeps { stock.kept.pop() } else { None };
+        let is_used = kept.is_some();
+        if let Some((handle, kept)) = kept.or_else(|| stock.opened.pop()) {
+            return Some(Anchor { handle, stack, kept: Some(kept), is_used });
+        }
+        stock.free.pop().map(|handle| Anchor::closed(stack, handle))
     }
 
     /// One that is not in use, open if there is such a one; the engine is asked for many at a time.
     pub fn take(stack: &'static Stack) -> Result<Anchor, Errno> {
         let pool = &stack.anchors().stock;
-        let (opened, free, spoiled) = {
-            let mut stock = pool.lock();
-            let opened = stock.opened.pop();
-            let free = if opened.is_none() { stock.free.pop() } else { None };
-            (opened, free, std::mem::take(&mut stock.spoiled))
-        };
+        let spoiled = std::mem::take(&mut pool.lock().spoiled);
         spoiled.into_iter().for_each(|handle| drop(Anchor::closed(stack, handle)));
-        if let Some(opened) = opened {
-            return Ok(Anchor::kept(stack, opened));
-        }
-        if let Some(handle) = free {
-            return Ok(Anchor::closed(stack, handle));
+        if let Some(anchor) = Anchor::at_hand(stack) {
+            return Ok(anchor);
         }
         // Others may have become free for threads that have not looked at their completions since.
         stack.queue_sets().for_each(QueueSet::drain);
-        let (opened, free) = {
-            let mut stock = pool.lock();
-            (stock.opened.pop(), stock.free.pop())
-        };
-        if let Some(opened) = opened {
-            pool.lock().free.extend(free);
-            return Ok(Anchor::kept(stack, opened));
-        }
-        if let Some(handle) = free {
-            return Ok(Anchor::closed(stack, handle));
+        if let Some(anchor) = Anchor::at_hand(stack) {
+            return Ok(anchor);
         }
         let reply = match stack.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[]) {
             Ok(reply) => reply,
@@ -182,7 +191,7 @@ impl Anchor {
     pub(crate) fn keep_open(mut self, fd: RawFd) {
         let kept = self.kept.take().map_or_else(|| self.stack.copy_of(fd), Ok);
         if let Ok(kept) = kept {
-            self.stack.anchors().stock.lock().opened.push((self.handle, kept));
+            self.stack.anchors().stock.lock().put_open(self.handle, kept, self.is_used);
         }
         let _ = sys::close(fd);
         self.opened();
@@ -192,7 +201,7 @@ impl Anchor {
     pub fn put_back(mut self) {
         let mut stock = self.stack.anchors().stock.lock();
         match self.kept.take() {
-            Some(kept) => stock.opened.push((self.handle, kept)),
+            Some(kept) => stock.put_open(self.handle, kept, self.is_used),
             None => stock.free.push(self.handle),
         }
         drop(stock);

@@ -264,7 +264,9 @@ impl Queue {
         let found = place.and_then(|place| Some((place, self.streams.get_mut(place)?)));
         let Some((place, stream)) = found.filter(|(_, stream)| is_free(stream)) else {
             // The program has let go of it meanwhile; the engine ends this side when it hears of that.
-            self.io.channels[at].forget_slot(slot, generation);
+            let channel = &mut self.io.channels[at];
+            channel.forget_slot(slot, generation);
+            channel.end.memory().set_done(slot, channel.end.side());
             return;
         };
         let shared = stream.socket.is_none_or(|socket| socket.is_shared()) || crate::fork::is_forking();

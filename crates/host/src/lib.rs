@@ -15,6 +15,7 @@ pub mod cancel;
 mod capi;
 pub mod channel;
 pub mod confine;
+mod connect_credit;
 pub mod epoll;
 pub mod errno;
 pub mod fd_table;

@@ -48,6 +48,9 @@ fn poll_both(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        sockets.iter().for_each(|socket| _ = socket.wait_for_turn());
+    }
     if mark_settled(fds, sockets) > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
         return with_kernel(fds);
     }

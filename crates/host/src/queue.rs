@@ -4,6 +4,7 @@
 //! lock; threads that wait ([`crate::wait`], [`crate::epoll`], [`crate::poll`]) drain it. A stream belongs to the
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
+use crate::connect_credit::ConnectCredit;
 use crate::leaving::{Distrusted, Yielding};
 use crate::lock::{Guard, Lock};
 pub use crate::queue_io::QueueIo;
@@ -15,15 +16,17 @@ use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::sys;
 use crate::wait::Parking;
+use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{FlowId, ListenerId};
+use toe_base::{AnchorHandle, FlowId, ListenerId};
 use toe_ring::HostQueueSet;
 
 /// Completions that one drain takes before it gives others the lock.
@@ -125,6 +128,7 @@ pub struct Queue {
     by_flow: HashMap<u32, Place, BuildHasherDefault<IdHasher>>,
     listeners: Slots<Listener>,
     pending: Vec<Pending>,
+    pub(crate) connect_credit: ConnectCredit,
     /// Streams that wait for send memory or for room in `snd`.
     starved: Vec<Place>,
     /// Streams to be given back to the engine as soon as they can be.
@@ -152,6 +156,7 @@ impl Queue {
             by_flow: HashMap::default(),
             listeners: Slots::default(),
             pending: Vec::new(),
+            connect_credit: ConnectCredit::default(),
             starved: Vec::new(),
             yielding: Vec::new(),
             distrusted: Distrusted::default(),
@@ -261,6 +266,25 @@ impl Queue {
         let token = self.io.stack.next_token();
         self.io.ring.push_connect(token, args).ok()?;
         Some(self.await_result(token, home, socket))
+    }
+
+    /// Publishes a `Connect` that is not answered, from any port; the flow's id. `None`: there is no credit for it, or no room now.
+    pub fn begin_connect(
+        &mut self,
+        (anchor, fd): (AnchorHandle, RawFd),
+        remote: SocketAddr,
+        names: u32,
+    ) -> Option<FlowId> {
+        let flow = self.connect_credit.take(remote, names)?;
+        let (anchor, fd) = (anchor.0, fd as u32);
+        let args =
+            ConnectArgs { remote: remote.into(), anchor, fd, flow: flow.raw(), ..ConnectArgs::default() };
+        if self.io.ring.push_connect(self.io.stack.next_token(), &args).is_err() {
+            self.connect_credit.give(flow);
+            return None;
+        }
+        self.io.ring();
+        Some(flow)
     }
 
     /// Publishes `Listen` for `socket`; the token of its result, or `None` when there is no room now.
@@ -443,6 +467,7 @@ impl Queue {
             }
             Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),
             Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
+            Completion::ConnectCredit { flow } => self.connect_credit.give(flow),
             Completion::AnchorShared { anchor } => drop(self.io.stack.anchors().take_ending(anchor)),
             Completion::OfferChannel { .. }
             | Completion::Direct { .. }

@@ -181,6 +181,23 @@ fn what_comes_after_both_directions_were_shut_is_for_the_engine_to_answer() {
     assert!(peer.end.memory().is_frozen(SLOT, Side::One));
 }
 
+/// Found by a profile of connections of one request each: such slots were never used again, and the engine looked through all of them
+/// for each connection once there were thousands.
+#[test]
+fn a_connection_that_is_closed_before_its_channel_is_heard_of_leaves_the_slot() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let other = engine.connected();
+    let peer = Peer::direct(&engine, &other);
+    let (flow, queue_set) = (c.flow, c.queue_set);
+    c.close();
+    let (channel, slot) = (CHANNEL, SLOT + 1);
+    engine.post(queue_set, Completion::Direct { flow, channel, slot, generation: GENERATION });
+    other.ready();
+    assert!(peer.end.memory().is_done(slot, Side::Zero));
+    assert!(!peer.end.memory().is_done(SLOT, Side::Zero), "the other one goes on");
+}
+
 #[test]
 fn close_with_unread_octets_is_a_reset() {
     let engine = Engine::attached();

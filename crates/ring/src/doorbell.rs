@@ -7,6 +7,10 @@
 //! | 1. store entries (release) | 1. store `doorbell_wanted` ≠ 0 |
 //! | 2. fence, sequentially consistent | 2. fence, sequentially consistent |
 //! | 3. load `doorbell_wanted`; ≠ 0: write the eventfd | 3. look at every ring again; nothing there: sleep |
+//! | 4. store 0 if it is still what it was | |
+//!
+//! Step 4 spares the next entries the system call while the engine, woken, waits for its core. The word is another one for each
+//! sleep (its upper bits count), so that a host which was held up between its steps 3 and 4 does not undo the announcement of the next.
 //!
 //! Without the fences both step 3s may read the old value, because a store may still wait in its own core's store
 //! buffer when the load that follows it has already been made: the host would see "awake", the engine "empty", and
@@ -17,10 +21,11 @@
 
 use crate::region::Region;
 use crate::sync::{Ordering, Words, fence};
+use core::cell::Cell;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, Result};
-use toe_abi::region::{DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, DOORBELL_WANTED};
+use toe_abi::region::{DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, DOORBELL_SLEEP_SHIFT, DOORBELL_WANTED};
 
 /// An eventfd: a sleeper's bell.
 #[derive(Debug)]
@@ -67,10 +72,22 @@ impl AsFd for EventFd {
     }
 }
 
-/// Steps 2 and 3 of the host: whether the engine sleeps and wants to hear of what was stored just before.
-pub(crate) fn is_wanted<M: Words>(memory: &M, what: u32) -> bool {
+/// Steps 2 to 4 of the host: wakes the engine by `signal` if it sleeps and wants to hear of what was stored just before. `true` when it
+/// was.
+pub(crate) fn ring<M: Words, E>(
+    memory: &M,
+    what: u32,
+    signal: impl FnOnce() -> core::result::Result<(), E>,
+) -> core::result::Result<bool, E> {
     fence(Ordering::SeqCst);
-    memory.load_u32(DOORBELL_WANTED, Ordering::Relaxed) & what != 0
+    let word = memory.load_u32(DOORBELL_WANTED, Ordering::Relaxed);
+    if word & what == 0 {
+        return Ok(false);
+    }
+    signal()?;
+    // Relaxed: it says nothing of anything else. Of the engine's next sleep the word is another one.
+    memory.replace_u32(DOORBELL_WANTED, word, 0, Ordering::Relaxed);
+    Ok(true)
 }
 
 /// The host's side; one for a session, shared by its threads.
@@ -96,11 +113,7 @@ impl<M: Words> HostDoorbell<M> {
     }
 
     fn ring_for(&self, what: u32) -> Result<bool> {
-        let wanted = is_wanted(&self.memory, what);
-        if wanted {
-            self.bell.signal()?;
-        }
-        Ok(wanted)
+        ring(&self.memory, what, || self.bell.signal())
     }
 }
 
@@ -115,11 +128,12 @@ impl<M> AsFd for HostDoorbell<M> {
 pub struct EngineDoorbell<M = Region> {
     memory: M,
     bell: EventFd,
+    sleeps: Cell<u32>,
 }
 
 impl<M: Words> EngineDoorbell<M> {
     pub fn new(memory: M, bell: EventFd) -> EngineDoorbell<M> {
-        EngineDoorbell { memory, bell }
+        EngineDoorbell { memory, bell, sleeps: Cell::new(0) }
     }
 
     /// After waking by it: makes the bell quiet again. A host that rings for ever costs wake-ups, nothing more.
@@ -134,6 +148,12 @@ impl<M> AsFd for EngineDoorbell<M> {
     }
 }
 
+/// What `doorbell_wanted` says in the sleep of this number.
+pub(crate) const fn word_of(for_head: bool, sleep: u32) -> u32 {
+    let head = if for_head { DOORBELL_FOR_HEAD } else { 0 };
+    DOORBELL_FOR_ENTRIES | head | sleep << DOORBELL_SLEEP_SHIFT
+}
+
 /// An announced sleep of the engine. It may sleep only after it has looked at every ring again.
 #[derive(Debug)]
 #[must_use = "look at every ring again before sleeping, and call `end` afterwards"]
@@ -145,15 +165,19 @@ impl EngineSleep {
     pub fn announce<'a, M: Words + 'a>(
         sessions: impl IntoIterator<Item = (&'a EngineDoorbell<M>, bool)>,
     ) -> EngineSleep {
-        EngineSleep::announce_in(sessions.into_iter().map(|(doorbell, head)| (&doorbell.memory, head)))
+        EngineSleep::announce_in(sessions.into_iter().map(|(doorbell, for_head)| {
+            let sleep = doorbell.sleeps.get().wrapping_add(1);
+            doorbell.sleeps.set(sleep);
+            (&doorbell.memory, word_of(for_head, sleep))
+        }))
     }
 
     pub(crate) fn announce_in<'a, M: Words + 'a>(
-        memories: impl Iterator<Item = (&'a M, bool)>,
+        memories: impl Iterator<Item = (&'a M, u32)>,
     ) -> EngineSleep {
-        for (memory, for_head) in memories {
-            let wanted = DOORBELL_FOR_ENTRIES | if for_head { DOORBELL_FOR_HEAD } else { 0 };
-            memory.store_u32(DOORBELL_WANTED, wanted, Ordering::Relaxed);
+        for (memory, word) in memories {
+            // Exchanged, not stored: then a host's step 4 comes before it in the word's order, or fails.
+            memory.swap_u32(DOORBELL_WANTED, word, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
         EngineSleep(())
@@ -167,7 +191,7 @@ impl EngineSleep {
 
     pub(crate) fn end_in<'a, M: Words + 'a>(self, memories: impl Iterator<Item = &'a M>) {
         for memory in memories {
-            memory.store_u32(DOORBELL_WANTED, 0, Ordering::Relaxed);
+            memory.swap_u32(DOORBELL_WANTED, 0, Ordering::Relaxed);
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod irq;
 pub mod load;
 pub mod lost_memory;
 pub mod moderation;
+mod names;
 pub mod queue_set;
 pub mod region;
 pub mod ring;

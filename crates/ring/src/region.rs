@@ -404,6 +404,18 @@ impl Words for Region {
         !self.is_lost() && self.u64_at(offset).is_ok_and(exchange)
     }
 
+    fn swap_u32(&self, offset: u64, value: u32, order: Ordering) -> u32 {
+        let swap = |word: &AtomicU32| {
+            if self.is_lost() { word.load(Ordering::Acquire) } else { word.swap(value, order) }
+        };
+        self.u32_at(offset).map_or(0, swap)
+    }
+
+    fn replace_u32(&self, offset: u64, old: u32, new: u32, order: Ordering) -> bool {
+        let exchange = |word: &AtomicU32| word.compare_exchange(old, new, order, Ordering::Relaxed).is_ok();
+        !self.is_lost() && self.u32_at(offset).is_ok_and(exchange)
+    }
+
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
         let or = |word: &AtomicU64| {
             if self.is_lost() { word.load(Ordering::Acquire) } else { word.fetch_or(bits, order) }

@@ -24,6 +24,9 @@ pub trait Words {
     fn store_u32(&self, offset: u64, value: u32, order: Ordering);
     /// Stores `new` if the word is `old`; whether it was.
     fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool;
+    fn swap_u32(&self, offset: u64, value: u32, order: Ordering) -> u32;
+    /// [`Words::replace_u64`] for half a word.
+    fn replace_u32(&self, offset: u64, old: u32, new: u32, order: Ordering) -> bool;
     /// Sets bits; returns the value before.
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64;
 }
@@ -51,6 +54,14 @@ impl<M: Words> Words for std::sync::Arc<M> {
 
     fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
         (**self).replace_u64(offset, old, new, order)
+    }
+
+    fn swap_u32(&self, offset: u64, value: u32, order: Ordering) -> u32 {
+        (**self).swap_u32(offset, value, order)
+    }
+
+    fn replace_u32(&self, offset: u64, old: u32, new: u32, order: Ordering) -> bool {
+        (**self).replace_u32(offset, old, new, order)
     }
 
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {

@@ -316,7 +316,8 @@ impl HostSide for Memory {
     }
 
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
-        self.last_info = ends(info);
+        // The place of an id that is given in advance has none.
+        self.last_info = ends(info).or(self.last_info);
         match self.rings.get_mut(session.index()).and_then(|ring| ring.infos.get_mut(slot)) {
             Some(place) => *place = *info,
             None => {

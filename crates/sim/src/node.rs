@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
-use toe_base::{AnchorHandle, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
 use toe_engine::{Engine, EngineConfig, Link};
 use toe_wire::link::LinkCaps;
 
@@ -73,6 +73,10 @@ pub struct Session {
     pub by_id: BTreeMap<u32, usize>,
     pub listeners: Vec<Listening>,
     pub free_anchors: Vec<AnchorHandle>,
+    /// Kept open while the engine has not answered `CloseKept`.
+    pub kept_anchors: Vec<AnchorHandle>,
+    /// For connections that need not be answered.
+    pub connect_ids: Vec<FlowId>,
     /// It takes no completions before this.
     pub stalled_until_us: u64,
     pub wake_scheduled: bool,
@@ -163,6 +167,8 @@ impl Node {
             by_id: BTreeMap::new(),
             listeners: Vec::new(),
             free_anchors: Vec::new(),
+            kept_anchors: Vec::new(),
+            connect_ids: Vec::new(),
             stalled_until_us: 0,
             wake_scheduled: false,
             hungry: Vec::new(),

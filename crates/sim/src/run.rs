@@ -379,6 +379,9 @@ impl World {
             }
             node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
         }
+        for anchor in std::mem::take(&mut program.kept_anchors) {
+            node.engine.anchor_closed(clock, anchor, &mut node.memory);
+        }
         for number in 0..program.listeners.len() {
             node.close_listening(clock, session, number);
         }

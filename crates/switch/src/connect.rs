@@ -404,7 +404,10 @@ fn by_engine(
     // The program's descriptor is the kernel's still: it holds the port that the program has bound.
     let from = local.map(|local| (local.to_socket_addr(), sys::borrow(fd)));
     let to = remote.to_socket_addr();
-    let socket = match Socket::connect(&anchor, from, to, fd, ConnectHow { fast: manner.fast, kernel_too }) {
+    let need_not_ask = manner.fast == FastOpen::No && from.is_none();
+    let begun = need_not_ask.then(|| Socket::connect_at_once(&anchor, to, fd)).flatten();
+    let asked = || Socket::connect(&anchor, from, to, fd, ConnectHow { fast: manner.fast, kernel_too });
+    let socket = match begun.map_or_else(asked, Ok) {
         Ok(socket) => socket,
         Err(error) => {
             anchor.refused(error);
@@ -417,7 +420,7 @@ fn by_engine(
     let nonblocking = sys::is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
-    let mut twin = match take_over(fd, copy, anchor, socket, (state, on)) {
+    let mut twin = match take_over((fd, nonblocking), copy, anchor, socket, (state, on)) {
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
@@ -469,8 +472,10 @@ struct Twin {
 }
 
 /// Puts the anchor in the place of the twin: the program's descriptor is the engine's from now on.
+///
+/// `nonblocking`: what the twin is. The socket itself would ask its descriptor, which it has not got yet, if a child has been made since.
 fn take_over(
-    fd: c_int,
+    (fd, nonblocking): (c_int, bool),
     (copy, is_high): (sys::Fd, bool),
     anchor: Anchor,
     socket: &'static Socket,
@@ -483,17 +488,11 @@ fn take_over(
     }
     // The kernel would go on reporting one that is in an epoll set.
     let kept = (!state.has(State::IN_EPOLL)).then_some(copy);
-    let mut twin = Twin {
-        socket: kept,
-        is_high,
-        state: socket_state::get(fd).without(State::CONNECTING),
-        nonblocking: socket.nonblocking(),
-    };
-    let outcome = match anchor.open_as(fd, cloexec, socket.nonblocking()) {
+    let mut twin =
+        Twin { socket: kept, is_high, state: socket_state::get(fd).without(State::CONNECTING), nonblocking };
+    let outcome = match anchor.open_as(fd, cloexec, nonblocking) {
         // There may be room now.
-        Err((_, Some(anchor))) if twin.socket.take().is_some() => {
-            anchor.open_as(fd, cloexec, socket.nonblocking())
-        }
+        Err((_, Some(anchor))) if twin.socket.take().is_some() => anchor.open_as(fd, cloexec, nonblocking),
         outcome => outcome,
     };
     if let Err((error, _)) = outcome {

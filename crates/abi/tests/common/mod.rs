@@ -51,6 +51,7 @@ pub fn commands() -> Vec<Command> {
         Command::Close { flow: FLOW, abort: true },
         Command::CloseKept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), abort: false },
         Command::CloseKept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), abort: true },
+        Command::Lend { anchor: AnchorHandle(0x1020_3040) },
         Command::CloseListener { listener: LISTENER, last: false },
         Command::CloseListener { listener: LISTENER, last: true },
         Command::ChannelReady { channel: CHANNEL },
@@ -97,6 +98,7 @@ pub fn completions() -> Vec<Completion> {
         Completion::ChannelClosed { channel: CHANNEL },
         Completion::AnchorFree { anchor: AnchorHandle(0x1020_3040) },
         Completion::AnchorShared { anchor: AnchorHandle(0x1020_3040) },
+        Completion::ConnectCredit { flow: FLOW },
         Completion::ConnectionsWait { listener: LISTENER },
         Completion::NothingWaits { listener: LISTENER, answer: false },
         Completion::NothingWaits { listener: LISTENER, answer: true },
@@ -190,7 +192,8 @@ pub fn connect_args() -> ConnectArgs {
         fd: 0x5060_7080,
         flags: toe_abi::command::CONNECT_FAST_OPEN,
         twin: 0x0506_0708,
-        reserved: [0; 8],
+        flow: 0x0a0b_0c0d,
+        reserved: [0; 4],
     }
 }
 

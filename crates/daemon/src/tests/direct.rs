@@ -71,7 +71,7 @@ impl Pair {
     }
 
     fn go_direct(&mut self) -> Channel {
-        self.chat(2);
+        self.chat(4);
         let id = self.offered().expect("an offer");
         let client = open(&self.client, &mut self.daemon, id);
         let server = open(&self.server, &mut self.daemon, id);
@@ -207,7 +207,7 @@ fn octets_that_nobody_read_are_a_reset_for_their_sender() {
 #[test]
 fn only_the_two_hosts_of_a_channel_get_it_and_each_once_both_have_it() {
     let mut pair = Pair::new(daemon());
-    pair.chat(2);
+    pair.chat(4);
     let id = pair.offered().expect("an offer");
     let stranger = FakeHost::attach(&mut pair.daemon);
     let request = Request::OpenChannel { channel: id.0 };

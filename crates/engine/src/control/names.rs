@@ -132,12 +132,19 @@ pub struct Names {
     pub scopes: Scopes,
     pub rests: Rests,
     pub in_use: InUse,
+    /// How often a name has lapsed: see [`Names::note_lapse`].
+    pub lapses: u32,
 }
 
 impl Names {
     /// Of an engine whose links are in this namespace.
     pub fn new(own: NetNs) -> Names {
-        Names { scopes: Scopes::new(own), rests: Rests::default(), in_use: InUse::default() }
+        Names { scopes: Scopes::new(own), rests: Rests::default(), in_use: InUse::default(), lapses: 0 }
+    }
+
+    /// Who could be connected to before may not be there any more, or has to be asked for in another way.
+    pub fn note_lapse(&mut self) {
+        self.lapses = self.lapses.wrapping_add(1);
     }
 
     /// One user less of a namespace; with the last one its names go.

@@ -28,15 +28,17 @@ impl ProcessEach {
         self.kernel_too = Some(self.kernel_too.unwrap_or(true) && kernel_too);
     }
 
-    /// One of its connections is the first thing that a process has claimed.
-    pub fn on_first_claim(&mut self, now: Instant) {
+    /// One of its connections is the first thing that a process has claimed. `true`: from now on it may be the kernel's.
+    pub fn on_first_claim(&mut self, now: Instant) -> bool {
         if now.since_us(self.since) >= SECOND_US {
             (self.since, self.claims) = (now, 0);
         }
         self.claims += 1;
-        if self.claims >= PER_SECOND {
+        let becomes_kernels = self.claims >= PER_SECOND;
+        if becomes_kernels {
             (self.kernels_until, self.claims) = (now.after_us(KERNELS_US), 0);
         }
+        becomes_kernels
     }
 
     /// Whether clients that have the kernel's stack, too, do better there.
@@ -57,7 +59,7 @@ mod tests {
     fn claimed(kernel_too: &[bool], gap_us: u64, times: u64) -> (ProcessEach, Instant) {
         let mut listener = ProcessEach::default();
         kernel_too.iter().for_each(|too| listener.on_listen(*too));
-        (0..times).for_each(|n| listener.on_first_claim(at(n * gap_us)));
+        (0..times).for_each(|n| _ = listener.on_first_claim(at(n * gap_us)));
         (listener, at(times * gap_us))
     }
 

@@ -157,6 +157,7 @@ impl Engine {
         };
         self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
         self.names.rests.add(twin.identity, Rest::Listener(idx, ON_ITS_WAY));
+        self.names.note_lapse();
         // Nobody listens by it any more; what was handed out and not taken waits again.
         self.drop_holders_of(now, idx, anchor, host);
         if let Some(listener) = self.listeners.get_mut(idx) {
@@ -263,6 +264,9 @@ impl Engine {
             }
         }
         for idx in flows.iter().copied() {
+            if let Some(anchor) = self.flows.get(idx).conn.anchor {
+                self.anchors.lend(session, anchor);
+            }
             if self.flows.get(idx).conn.accepted {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
@@ -449,6 +453,11 @@ impl Engine {
     fn was_handed(&self, idx: FlowIdx, session: SessionId, id: ListenerId) -> bool {
         let conn = &self.flows.get(idx).conn;
         conn.owner.session == session && conn.handed_to == id
+    }
+
+    /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
+    pub fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
+        if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
     }
 
     /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is

@@ -29,6 +29,7 @@ impl Engine {
         if session.0 == 0 || queue_set.0 >= record.queue_sets {
             return Err(Errno::EINVAL);
         }
+        self.may_show(session, anchor)?;
         self.counters.add(Counter::Claims);
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
@@ -80,8 +81,10 @@ impl Engine {
         let key = self.flows.get(idx).conn.key;
         let listener = self.listeners.find(key.scope, key.local).and_then(|at| self.listeners.get_mut(at));
         // Another user's listener may have the name by now.
-        if let Some(listener) = listener.filter(|listener| listener.user == from) {
-            listener.process_each.on_first_claim(now);
+        if let Some(listener) = listener.filter(|listener| listener.user == from)
+            && listener.process_each.on_first_claim(now)
+        {
+            self.names.note_lapse();
         }
     }
 

@@ -6,13 +6,10 @@
 use super::Engine;
 use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::{self, Purpose, Rest, Twin};
-use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
-use crate::flow::key::{FlowKey, Scope};
+use crate::flow::key::Scope;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
-use crate::flow::tcp::open::{self, OpenParams};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
 use crate::flow::tcp::{self, timeout};
@@ -20,16 +17,12 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
 use crate::hostif::users::Resource;
-use crate::work::{Owner, Path};
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{
-    CONNECT_FAST_OPEN, CONNECT_FLAGS, CONNECT_KERNEL_TOO, ConnectArgs, LISTEN_ASKS, LISTEN_FLAGS,
-    LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs, WireAddr,
-};
+use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
-use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use zerocopy::FromBytes;
 
 /// Receive memory that lies idle this long goes back.
@@ -51,11 +44,7 @@ impl Engine {
                 let result = self.listen(now, session, queue_set, args, host)?;
                 self.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
             }
-            Command::Connect { token } => {
-                let result = self.connect(now, session, queue_set, args)?;
-                self.tell_connecting(session, &result, host);
-                self.answer_command(session, queue_set, token, command, result.map(FlowId::raw))
-            }
+            Command::Connect { token } => self.connect(now, (session, queue_set), token, args, host),
             Command::AcceptCredit { listener, count } => {
                 self.accept_credit(now, session, queue_set, listener, count, host);
                 Ok(())
@@ -85,6 +74,7 @@ impl Engine {
             Command::CloseKept { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
+            Command::Lend { anchor } => self.lend(session, anchor),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
                 self.set_sharing(session, flow, value);
                 Ok(())
@@ -187,7 +177,7 @@ impl Engine {
 
     // ---- answers ----
 
-    fn answer_command(
+    pub(super) fn answer_command(
         &mut self,
         session: SessionId,
         queue_set: QueueSetId,
@@ -274,6 +264,7 @@ impl Engine {
         self.charge_listener(idx, user);
         if let Some(listener) = self.listeners.get_mut(idx) {
             listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
+            self.names.note_lapse();
         }
         let holder = Holder {
             session,
@@ -389,158 +380,9 @@ impl Engine {
         }
         Ok(())
     }
-
-    fn connect(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        queue_set: QueueSetId,
-        args: &[u8; 64],
-    ) -> Result<Result<FlowId, Errno>, FenceReason> {
-        let args = ConnectArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) || args.flags & !CONNECT_FLAGS != 0 {
-            return Err(FenceReason::BadArgument);
-        }
-        let anchor = AnchorHandle(args.anchor);
-        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
-            return Err(FenceReason::UnknownHandle);
-        }
-        Ok(self.connect_to(
-            now,
-            Owner { session, queue_set, flow_id: FlowId::default(), fd: args.fd },
-            &args,
-            anchor,
-        ))
-    }
-
-    fn connect_to(
-        &mut self,
-        now: Instant,
-        mut owner: Owner,
-        args: &ConnectArgs,
-        anchor: AnchorHandle,
-    ) -> Result<FlowId, Errno> {
-        let shown = self.take_twin(owner.session, args.twin);
-        let mut remote = endpoint_of(args.remote)?;
-        if remote.addr.is_unspecified() {
-            // As Linux has it: connecting to INADDR_ANY means this host.
-            remote.addr = remote.addr.localhost();
-        }
-        if remote.port == 0 {
-            return Err(Errno::ECONNREFUSED);
-        }
-        let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
-        let can_ask_kernel = args.flags & CONNECT_KERNEL_TOO != 0;
-        let (path, source) = self
-            .path_to((now, can_ask_kernel), scope, remote)
-            .inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
-        let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
-        let local = self.local_name(owner.session, shown, asked, source)?;
-        let port = local.port;
-        let name = FlowKey { local, remote, scope };
-        let key = self.choose_key(now, path, name)?;
-        if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
-            return Err(Errno::ENOBUFS);
-        }
-        let iss = initial_sequence_number(&self.config.secret, &key, now);
-        let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
-        let params = OpenParams {
-            key,
-            path,
-            iss,
-            timestamp_offset: timestamp_offset(&self.config.secret, &key),
-            mss: self.path_mss(path, remote.addr),
-            tcp: self.config.tcp,
-            now,
-        };
-        let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
-        let Some(flow_id) = self.sessions.get_mut(owner.session).and_then(|s| s.flows.insert(idx)) else {
-            self.remove_flow(idx);
-            return Err(Errno::EMFILE);
-        };
-        owner.flow_id = flow_id;
-        self.own(idx, owner);
-        self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
-        let flow = self.flows.get_mut(idx);
-        flow.conn.anchor = Some(anchor);
-        flow.conn.accepted = true;
-        flow.receive.session = owner.session;
-        self.counters.add(Counter::ActiveOpens);
-        if args.flags & CONNECT_FAST_OPEN != 0 {
-            self.open_fast(now, idx);
-        }
-        self.after(idx);
-        Ok(flow_id)
-    }
-
-    /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
-    fn local_name(
-        &self,
-        session: SessionId,
-        shown: Option<Twin>,
-        asked: Option<Endpoint>,
-        source: Addr,
-    ) -> Result<Endpoint, Errno> {
-        let Some(asked) = asked else { return Ok(Endpoint { addr: source, port: 0 }) };
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
-        let any = asked.addr.is_unspecified();
-        let local = if any { asked.at(source) } else { asked };
-        if !any && !self.has_addr(record.scope, local.addr) {
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        if local.addr.is_v4() != source.is_v4() {
-            return Err(Errno::ENETUNREACH);
-        }
-        if local.port != 0 {
-            names::require(shown, record.cred.netns, local, Purpose::Connect)?;
-            if self.listeners.others_listen_at(record.scope, local, record.cred.uid) {
-                return Err(Errno::EADDRINUSE);
-            }
-        }
-        Ok(local)
-    }
-
-    /// The addresses of a connection are known at once, though it is not established.
-    fn tell_connecting<H: HostSide>(
-        &mut self,
-        session: SessionId,
-        result: &Result<FlowId, Errno>,
-        host: &mut H,
-    ) {
-        if let Some(idx) = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id)) {
-            self.tell_flow_info(idx, host);
-        }
-    }
-
-    /// The path to `remote` and the source address to use.
-    fn path_to(
-        &mut self,
-        (now, can_ask_kernel): (Instant, bool),
-        scope: Scope,
-        remote: Endpoint,
-    ) -> Result<(Path, Addr), Errno> {
-        match self.route(scope, remote.addr) {
-            Some(Route::Local { source }) => {
-                // Said at once, so that the caller can try the kernel's stack.
-                let idx = self.listeners.find(scope, remote);
-                let listener = idx.and_then(|idx| self.listeners.get(idx)).ok_or(Errno::ECONNREFUSED)?;
-                // Every kernel has the loopback addresses; others may be the engine's alone.
-                let is_there = can_ask_kernel && remote.addr.is_loopback();
-                if is_there && (listener.process_each.is_kernels(now) || listener.is_on_its_way()) {
-                    return Err(Errno::EHOSTDOWN);
-                }
-                Ok((Path::Local, source))
-            }
-            Some(Route::Via { port, source, next_hop }) => {
-                let neighbour = self.neighbour(port, next_hop).ok_or(Errno::ENOBUFS)?;
-                Ok((Path::Port { port, neighbour }, source))
-            }
-            None => Err(Errno::ENETUNREACH),
-        }
-    }
 }
 
-fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
+pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
     addr.to_endpoint().ok_or(Errno::EOPNOTSUPP)
 }
 

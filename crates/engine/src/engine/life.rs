@@ -351,6 +351,7 @@ impl Engine {
             Some(idx) => {
                 self.app_close(now, idx, abort, host);
                 self.forget_anchor(anchor);
+                self.anchors.keep(anchor);
                 Completion::AnchorFree { anchor }
             }
             None => Completion::AnchorShared { anchor },
@@ -359,6 +360,12 @@ impl Engine {
         if self.sessions.answers_are_full(session, queue_set) {
             return Err(FenceReason::CompletionOverflow);
         }
+        Ok(())
+    }
+
+    /// `Command::Lend`.
+    pub(super) fn lend(&mut self, session: SessionId, anchor: AnchorHandle) -> Result<(), FenceReason> {
+        self.anchors.lend(session, anchor);
         Ok(())
     }
 
@@ -483,6 +490,12 @@ impl Engine {
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
+        let anchor = self.flows.get(idx).conn.anchor;
+        if anchor.is_some_and(|anchor| self.anchors.is_private(anchor)) {
+            // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
+            let abort = self.flows.get(idx).conn.abort_at_close;
+            self.app_close(now, idx, abort, host);
+        }
         let lost = self.let_go_of_channel(idx, host);
         let pinned = self.pin(idx, session, host);
         self.disown(idx);

@@ -16,6 +16,8 @@ mod audit;
 mod capture;
 mod claim;
 mod completions;
+mod connect;
+mod connect_credit;
 mod detail;
 mod direct;
 mod earlier;

@@ -147,6 +147,7 @@ impl Engine {
     /// Takes a listener out of the table, and what its anchors rested on with it.
     pub(super) fn remove_listener(&mut self, idx: ListenerIdx) -> Option<crate::control::listen::Listener> {
         let listener = self.listeners.close(idx)?;
+        self.names.note_lapse();
         self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
         for (identity, anchor) in listener.rests() {
             self.names.rests.remove(identity, Rest::Listener(idx, anchor));

@@ -31,6 +31,8 @@ struct Anchor {
     payer: UserIdx,
     /// Through which the home used it last, and hears that it is free.
     queue_set: QueueSetId,
+    /// It was kept open after its last use, of which somebody may have a copy that nobody knows of: only its home is believed.
+    private: bool,
     /// Opened and closed again while it stood for nothing yet: what it is bound to next has no descriptor.
     closed_early: bool,
 }
@@ -65,7 +67,8 @@ impl Anchors {
         let handle = self.next;
         self.next = self.next.wrapping_add(1);
         let (target, queue_set) = (AnchorTarget::Unused(session), QueueSetId(0));
-        let anchor = Anchor { target, home: Some(session), payer, queue_set, closed_early: false };
+        let anchor =
+            Anchor { target, home: Some(session), payer, queue_set, private: false, closed_early: false };
         self.table.insert(handle, anchor);
         self.at_home.insert((session, handle));
         AnchorHandle(handle)
@@ -108,6 +111,30 @@ impl Anchors {
         self.released.pop_front()
     }
 
+    /// It is its session's again, which keeps it open.
+    pub fn keep(&mut self, anchor: AnchorHandle) {
+        if let Some(slot) = self.table.get_mut(&anchor.0) {
+            slot.private = true;
+        }
+    }
+
+    /// The session says that others may have copies of this one.
+    pub fn lend(&mut self, session: SessionId, anchor: AnchorHandle) {
+        if let Some(slot) = self.table.get_mut(&anchor.0).filter(|slot| slot.home == Some(session)) {
+            slot.private = false;
+        }
+    }
+
+    /// Whether `session` may not show this anchor.
+    pub fn is_private_from(&self, anchor: AnchorHandle, session: SessionId) -> bool {
+        self.table.get(&anchor.0).is_some_and(|slot| slot.private && slot.home != Some(session))
+    }
+
+    /// Whether nobody but its home is believed who shows it.
+    pub fn is_private(&self, anchor: AnchorHandle) -> bool {
+        self.table.get(&anchor.0).is_some_and(|slot| slot.private)
+    }
+
     /// It was closed while it stood for nothing: its session may have a command under way that binds it.
     pub fn note_closed_early(&mut self, anchor: AnchorHandle) {
         if let Some(slot) = self.table.get_mut(&anchor.0) {
@@ -139,6 +166,7 @@ impl Anchors {
             Some(home) => {
                 slot.target = AnchorTarget::Unused(home);
                 slot.closed_early = false;
+                slot.private = false;
                 Closed::Home(home, slot.queue_set)
             }
             None => {

@@ -11,10 +11,25 @@ use toe_base::arena::{Arena, Room};
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
 use toe_base::{Cred, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 
+/// What is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot<T> {
+    Free,
+    /// The session may say what is to be in it.
+    Promised,
+    Used(T),
+}
+
+impl<T: Copy> Slot<T> {
+    fn value(self) -> Option<T> {
+        if let Slot::Used(value) = self { Some(value) } else { None }
+    }
+}
+
 /// Slots under generation-checked ids: what a session calls its flows or listeners.
 #[derive(Debug)]
 pub struct Slots<T> {
-    slots: Vec<(u16, Option<T>)>,
+    slots: Vec<(u16, Slot<T>)>,
     free: Vec<u32>,
     used: u32,
     max: u32,
@@ -26,38 +41,72 @@ impl<T: Copy> Slots<T> {
     }
 
     pub fn insert(&mut self, value: T) -> Option<FlowId> {
+        let id = self.promise()?;
+        self.fulfil(id, value).then_some(id)
+    }
+
+    /// An id that nothing has yet.
+    pub fn promise(&mut self) -> Option<FlowId> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if (self.slots.len() as u32) < self.max => {
-                self.slots.push((0, None));
+                self.slots.push((0, Slot::Free));
                 self.slots.len() as u32 - 1
             }
             None => return None,
         };
         let entry = &mut self.slots[slot as usize];
-        entry.1 = Some(value);
-        self.used += 1;
+        entry.1 = Slot::Promised;
         Some(FlowId::new(slot, entry.0))
     }
 
+    pub fn is_promised(&self, id: FlowId) -> bool {
+        self.at(id).is_some_and(|slot| matches!(slot, Slot::Promised))
+    }
+
+    /// Gives a promised id to `value`; `false`: it was not promised.
+    pub fn fulfil(&mut self, id: FlowId, value: T) -> bool {
+        let is_promised = self.is_promised(id);
+        if is_promised {
+            self.slots[id.slot()].1 = Slot::Used(value);
+            self.used += 1;
+        }
+        is_promised
+    }
+
+    /// Takes a promise back: its id means nothing any more.
+    pub fn withdraw(&mut self, id: FlowId) {
+        if self.is_promised(id) {
+            self.free(id);
+        }
+    }
+
+    fn at(&self, id: FlowId) -> Option<Slot<T>> {
+        let (generation, slot) = self.slots.get(id.slot())?;
+        (*generation == id.generation()).then_some(*slot)
+    }
+
     pub fn get(&self, id: FlowId) -> Option<T> {
-        let (generation, value) = self.slots.get(id.slot())?;
-        if *generation == id.generation() { *value } else { None }
+        self.at(id)?.value()
     }
 
     pub fn remove(&mut self, id: FlowId) -> Option<T> {
-        self.get(id)?;
-        let entry = &mut self.slots[id.slot()];
-        entry.0 = (entry.0 + 1) & 0xfff;
-        self.free.push(id.slot() as u32);
+        let value = self.get(id)?;
+        self.free(id);
         self.used -= 1;
-        entry.1.take()
+        Some(value)
+    }
+
+    fn free(&mut self, id: FlowId) {
+        let entry = &mut self.slots[id.slot()];
+        *entry = ((entry.0 + 1) & 0xfff, Slot::Free);
+        self.free.push(id.slot() as u32);
     }
 
     /// The first value in a place from `from` on, and the place behind it.
     pub fn next_from(&self, from: usize) -> Option<(usize, T)> {
         let mut slots = self.slots.iter().enumerate().skip(from);
-        slots.find_map(|(at, (_, value))| Some((at + 1, (*value)?)))
+        slots.find_map(|(at, (_, slot))| Some((at + 1, slot.value()?)))
     }
 
     pub fn len(&self) -> u32 {
@@ -70,14 +119,21 @@ impl<T: Copy> Slots<T> {
 
     /// Takes all of them out.
     pub fn drain(&mut self) -> Vec<(FlowId, T)> {
-        let ids = self.slots.iter().enumerate().filter(|(_, (_, value))| value.is_some());
+        let ids = self.slots.iter().enumerate().filter(|(_, (_, slot))| slot.value().is_some());
         let ids: Vec<_> = ids.map(|(slot, (generation, _))| FlowId::new(slot as u32, *generation)).collect();
         ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
     }
 
     pub fn values(&self) -> impl Iterator<Item = T> + '_ {
-        self.slots.iter().filter_map(|(_, v)| *v)
+        self.slots.iter().filter_map(|(_, slot)| slot.value())
     }
+}
+
+/// How many ids a queue set has for connections whose answer nobody waits for, and how many it is to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectCredit {
+    pub has: u8,
+    pub wants: u8,
 }
 
 /// Answers that wait for room in `cpl`, per queue set. A host that leaves more than this untaken is fenced.
@@ -105,6 +161,8 @@ pub struct Session {
     pub arena: Arena,
     /// Answers and notices that belong to no live flow.
     pub answers: Vec<VecDeque<Completion>>,
+    /// Per queue set: ids promised for connections that are to come.
+    pub connect_credit: Vec<ConnectCredit>,
     /// Flows that still send from this region after the session was closed.
     pub pins: u32,
     /// Anchors that it may have, and has not lost yet.
@@ -351,6 +409,7 @@ impl Session {
             twins: Slots::new(TWINS_MAX),
             arena: Arena::new(layout.receive_offset(), layout.receive_len),
             answers: Vec::new(),
+            connect_credit: Vec::new(),
             pins: 0,
             anchors: 0,
             has_claimed: false,
@@ -365,6 +424,7 @@ impl Session {
         }
         self.queue_sets += 1;
         self.answers.push(VecDeque::new());
+        self.connect_credit.push(ConnectCredit::default());
         Some(QueueSetId(self.queue_sets - 1))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
-use crate::socket::stream::{self, ConnectTold, Link};
+use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
@@ -16,6 +16,8 @@ use toe_abi::errno::Errno;
 
 /// How long an engine may take to answer a command before it counts as down.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How often it is looked for what comes without an interrupt.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Whether the program has octets for the SYN (TCP Fast Open, RFC 7413).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +66,30 @@ impl Socket {
                 Err(errno)
             }
         }
+    }
+
+    /// Starts to connect as [`Socket::connect`] does, from a port of the engine's choice, and does not wait for its answer, as there is
+    /// nothing to be asked: the engine has connected to the same listener before. `None`: it has to be asked. That it could not even
+    /// try is found where the peer's answer is.
+    pub fn connect_at_once(anchor: &Anchor, remote: SocketAddr, fd: RawFd) -> Option<&'static Socket> {
+        let home = anchor.stack.my_queue().ok()?;
+        let names = anchor.stack.region().names();
+        let socket = Socket::allocate();
+        socket.ready.store(0, Ordering::SeqCst);
+        let mut queue = home.lock();
+        queue.drain();
+        let begun = queue.begin_connect((anchor.handle, fd), remote, names);
+        let Some(flow) = begun.filter(|_| !home.is_dead()) else {
+            drop(queue);
+            socket.abandon();
+            return None;
+        };
+        let mut stream = Stream::connecting(flow, socket);
+        stream.name_only(remote);
+        stream.anchor = Some(anchor.handle);
+        let place = queue.add_stream(stream);
+        socket.move_in(home, place, Kind::Stream);
+        Some(socket)
     }
 
     /// Connects a native socket, whose descriptor `fd` becomes the anchor.
@@ -119,6 +145,7 @@ impl Socket {
             ..ConnectArgs::default()
         };
         let home = anchor.stack.my_queue()?;
+        let names = anchor.stack.region().names();
         self.ready.store(0, Ordering::SeqCst);
         let outcome = loop {
             match self.command(home, &mut |queue| queue.start_connect(home, self, &args)) {
@@ -128,6 +155,10 @@ impl Socket {
             }
         };
         outcome.inspect_err(|_| self.become_fresh())?;
+        // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.
+        if remote.ip().is_loopback() {
+            home.lock().connect_credit.note(remote, names);
+        }
         if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();
         }
@@ -170,9 +201,19 @@ impl Socket {
         home: &'static QueueSet,
         start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
     ) -> Result<u32, Errno> {
+        self.command_within(ANSWER, home, start)
+    }
+
+    /// The same for so long at most; ENETDOWN then.
+    pub(super) fn command_within(
+        &'static self,
+        limit: Duration,
+        home: &'static QueueSet,
+        start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
+    ) -> Result<u32, Errno> {
         // The wait parks on the home's interrupt.
         self.set_home(home);
-        let deadline = sys::now() + ANSWER;
+        let deadline = sys::now() + limit;
         let mut token = None;
         let mut attempt = || {
             let mut queue = home.lock();
@@ -210,6 +251,40 @@ impl Socket {
             home.lock().abandon_result(token);
         }
         outcome
+    }
+
+    /// Waits for the engine's turn if it connects without the engine's answer: as with Linux, what a program finds right after connect
+    /// to a listener of this host is a connection, with addresses, that can be written to. Where the peer does not answer at once the
+    /// addresses are all that there is. `true`: it has waited.
+    pub(crate) fn wait_for_turn(&'static self) -> bool {
+        if self.peek_stream(|stream| stream.is_unanswered()) != Some(true) {
+            return false;
+        }
+        let end = sys::now() + ANSWER;
+        let mut attempt = || {
+            let waits = self.with_stream(|_, stream, _| stream.is_unanswered());
+            Ok((waits != Some(true)).then_some(()))
+        };
+        loop {
+            let on = BlockOn {
+                socket: self,
+                // No interrupt tells of it where the peer's answer does not come at once.
+                deadline: Some(sys::now() + LOOK_AGAIN),
+                too_late: Errno::EAGAIN,
+                twin_ready: None,
+                on_signal: OnSignal::Defer,
+                moved: None,
+            };
+            let outcome: Result<(), Errno> = block_on(on, &mut attempt);
+            let info = self.flow_info();
+            self.peek_stream(|stream| info.inspect(|info| stream.read_name(info)));
+            if !matches!(outcome, Err(Errno::EAGAIN | Errno::EINTR)) {
+                return true;
+            }
+            if sys::now() >= end {
+                return false;
+            }
+        }
     }
 
     /// What `connect` returns. Blocking: waits until the peer has answered; EINPROGRESS after SO_SNDTIMEO. Non-blocking:

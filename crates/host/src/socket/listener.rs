@@ -27,6 +27,8 @@ use toe_base::{FlowId, ListenerId};
 
 /// How long an engine may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long it may take to end a listener before its program goes on all the same.
+const ENDS_WITHIN: Duration = Duration::from_millis(100);
 /// With connections waiting at both, every so many accepts the kernel's is taken.
 const KERNEL_EVERY: u32 = 8;
 
@@ -514,25 +516,39 @@ impl Socket {
     /// `shutdown` of a listener: it hands out nothing more.
     pub(super) fn end_listener(&'static self, why: Closed) {
         let last = !self.watched_as().is_shared();
-        self.with_listener(|io, listener| {
-            if listener.closed == Closed::No {
+        let ends = self.with_listener(|io, listener| {
+            let was_open = listener.closed == Closed::No;
+            if was_open {
                 io.command(Command::CloseListener { listener: listener.id, last });
                 listener.end(why);
             }
+            was_open.then_some(listener.id)
         });
+        self.wait_until_lapsed(ends.flatten());
+    }
+
+    /// The engine was told that a listener ends. Before the kernel can give the name to somebody else, everybody is to know that it has
+    /// lapsed: a client that goes on without asking would be refused though that one listens. Whatever is asked is answered behind it.
+    fn wait_until_lapsed(&'static self, ends: Option<ListenerId>) {
+        if let (Some(id), Some(home), true) = (ends, self.home(), self.has_twin()) {
+            let _ =
+                self.command_within(ENDS_WITHIN, home, &mut |queue| queue.start_inspect(home, self, id.0));
+        }
     }
 
     pub(super) fn close_listener(&'static self) {
+        let last = !self.watched_as().is_shared();
         let Some((mut queue, place)) = self.lock_home() else { return };
+        let mut ends = None;
         if let Some((io, listener)) = queue.listener(place, self)
             && listener.closed == Closed::No
         {
-            io.command(Command::CloseListener {
-                listener: listener.id,
-                last: !self.watched_as().is_shared(),
-            });
+            io.command(Command::CloseListener { listener: listener.id, last });
+            ends = Some(listener.id).filter(|_| last);
         }
         queue.remove_listener(place);
+        drop(queue);
+        self.wait_until_lapsed(ends);
     }
 
     /// Its hidden anchors go over exec as the program's descriptors do.

@@ -483,6 +483,7 @@ impl Socket {
 
     pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
+        let _ = self.wait_for_turn();
         let of_stream = self.peek_stream(|stream| stream.addrs).flatten();
         let bound = self.settings.lock().local;
         Ok(of_stream.map(|(local, _)| local).or(bound).unwrap_or(UNBOUND))
@@ -491,6 +492,7 @@ impl Socket {
     /// ENOTCONN unless established.
     pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
+        let _ = self.wait_for_turn();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             // With both directions closed there is nobody any more.
             Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {

@@ -10,6 +10,7 @@ use crate::slots::Place;
 use crate::{fd_table, fork};
 use rustix::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use toe_abi::entry::Command;
 
 /// Device and inode of the open file behind a descriptor.
 fn file_of(fd: RawFd) -> Option<(u64, u64)> {
@@ -53,7 +54,11 @@ impl Socket {
     pub fn let_others_finish(&'static self) {
         self.with_stream(|_, _, _| ());
         let Some((mut queue, place)) = self.lock_home() else { return };
-        let Some((_, stream)) = queue.stream(place, self) else { return };
+        let Some((io, stream)) = queue.stream(place, self) else { return };
+        if let Some(anchor) = stream.anchor {
+            // The receiver is believed only then, if the anchor had been another connection's.
+            io.command(Command::Lend { anchor });
+        }
         let flow = (stream.link == Link::Open && !stream.let_go).then_some(stream.flow);
         // One between programs may get a channel later.
         let may_be_direct = flow.is_some_and(|flow| queue.flow_info(flow).port == LOCAL);

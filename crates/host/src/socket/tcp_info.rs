@@ -38,7 +38,7 @@ impl LastSeen {
 
 impl Queue {
     /// Publishes `Inspect` of a flow of `socket`; the token of its result, or `None` when there is no room now.
-    fn start_inspect(
+    pub(super) fn start_inspect(
         &mut self,
         home: &'static QueueSet,
         socket: &'static Socket,
@@ -100,6 +100,7 @@ impl Socket {
     /// `None`: the engine is gone, or has nothing to say of it.
     fn ask_detail(&'static self) -> Option<FlowDetail> {
         let _ = self.settle();
+        let _ = self.wait_for_turn();
         // As it is: what only this process can reach would go back to the engine with any other look, and the flow with it.
         let flow = self.peek_stream(|stream| stream.flow);
         let (flow, home) = (flow?, self.home()?);

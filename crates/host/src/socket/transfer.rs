@@ -213,13 +213,13 @@ impl Socket {
             return Err(Errno::EPIPE);
         }
         self.settle()?;
-        let mut from = Gather::new(from);
-        let all = from.left();
+        let mut gather = Gather::new(from);
+        let all = gather.left();
         let sent = Cell::new(0);
         let mut attempt = || {
             let has = stream::Stream::sends_directly;
             let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent.get() > 0) {
-                Ok(true) => stream.send(io, &mut from, flags),
+                Ok(true) => stream.send(io, &mut gather, flags),
                 // Something went out before: the error is for the next call.
                 Ok(false) => Ok(Attempt::Done(0)),
                 Err(errno) => Err(errno),
@@ -243,6 +243,8 @@ impl Socket {
         match outcome {
             Ok(()) => Ok(sent.get()),
             Err(_) if sent.get() > 0 => Ok(sent.get()),
+            // As with Linux, what is sent right after connect goes out.
+            Err(Errno::EAGAIN) if self.wait_for_turn() => self.send(from, flags),
             Err(errno) => Err(errno),
         }
     }

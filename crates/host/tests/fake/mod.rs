@@ -160,9 +160,13 @@ impl Engine {
         });
     }
 
-    /// Whether the doorbell was rung since the last look.
+    /// Whether the doorbell was rung since the last look; then the engine sleeps again.
     pub fn was_rung(&self) -> bool {
-        self.with(0, |session| session.bell.drain().expect("an eventfd"))
+        let rung = self.with(0, |session| session.bell.drain().expect("an eventfd"));
+        if rung {
+            self.sleep();
+        }
+        rung
     }
 
     pub fn sessions(&self) -> usize {
@@ -354,9 +358,13 @@ impl Engine {
 
     /// The same, with octets for the SYN, which has room for so many; 0: the engine has no cookie.
     pub fn connecting_by(&self, fast: FastOpen, syn_room: u16) -> Connection {
+        self.connecting_to("10.0.0.2:80".parse().expect("an address"), fast, syn_room)
+    }
+
+    /// The same to another address.
+    pub fn connecting_to(&self, remote: SocketAddr, fast: FastOpen, syn_room: u16) -> Connection {
         let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
             .expect("an anchor");
-        let remote: SocketAddr = "10.0.0.2:80".parse().expect("an address");
         let flow = self.new_flow();
         self.write_info(flow, "10.0.0.1:40000".parse().expect("an address"), remote);
         if syn_room > 0 {

@@ -3,7 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p toe-ring --release loom`
 
 use crate::channel::ChannelMemory;
-use crate::doorbell::{EngineSleep, is_wanted};
+use crate::doorbell::{EngineSleep, ring, word_of};
 use crate::engine_cursor::{EngineConsumer, EngineProducer};
 use crate::host_cursor::{HostConsumer, HostProducer};
 use crate::irq::{EngineIrq, HostIrq, Signal};
@@ -80,6 +80,14 @@ impl Words for Memory {
 
     fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
         self.word(offset).compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    fn swap_u32(&self, offset: u64, value: u32, order: Ordering) -> u32 {
+        self.register(offset).swap(value, order)
+    }
+
+    fn replace_u32(&self, offset: u64, old: u32, new: u32, order: Ordering) -> bool {
+        self.register(offset).compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
     }
 
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
@@ -204,10 +212,11 @@ fn loom_completions_are_whole_and_in_order_over_a_wrap() {
     });
 }
 
-#[test]
-fn loom_a_sleeping_engine_is_woken() {
+/// A host that stores entries and rings for each if it has to, and an engine that sleeps between them; `word`: what the engine
+/// announces in which sleep.
+fn sleeping_engine(word: fn(u32) -> u32) {
     const COUNT: u64 = 2;
-    loom::model(|| {
+    loom::model(move || {
         let memory = Memory::new();
         let bell = Arc::new(Bell::default());
         let mut producer = HostProducer::new(Arc::clone(&memory), RING, CAPACITY, HEAD).unwrap();
@@ -217,19 +226,18 @@ fn loom_a_sleeping_engine_is_woken() {
             move || {
                 for n in 1..=COUNT {
                     producer.push(entry(n)).unwrap();
-                    if is_wanted(&memory, DOORBELL_FOR_ENTRIES) {
-                        bell.ring();
-                    }
+                    ring(&memory, DOORBELL_FOR_ENTRIES, || signal(&bell)).unwrap();
                 }
             }
         });
-        let mut taken = 0;
+        let (mut taken, mut sleeps) = (0, 0);
         while taken < COUNT {
             if consumer.pop().is_some() {
                 taken += 1;
                 continue;
             }
-            let announced = EngineSleep::announce_in([(&memory, false)].into_iter());
+            sleeps += 1;
+            let announced = EngineSleep::announce_in([(&memory, word(sleeps))].into_iter());
             if !consumer.has_entry() {
                 bell.sleep();
                 bell.drain();
@@ -238,6 +246,23 @@ fn loom_a_sleeping_engine_is_woken() {
         }
         host.join().unwrap();
     });
+}
+
+fn signal(bell: &Bell) -> Result<(), core::convert::Infallible> {
+    bell.ring();
+    Ok(())
+}
+
+#[test]
+fn loom_a_sleeping_engine_is_woken() {
+    sleeping_engine(|sleep| word_of(false, sleep));
+}
+
+/// Planted: a host that was held up after it rang takes back the announcement of the next sleep.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_a_word_that_is_the_same_in_each_sleep_loses_a_wake_up() {
+    sleeping_engine(|_| word_of(false, 0));
 }
 
 #[test]

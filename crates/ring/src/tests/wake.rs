@@ -44,6 +44,22 @@ fn the_bell_is_rung_only_for_what_the_engine_waits_for() {
 }
 
 #[test]
+fn the_bell_is_rung_once_a_sleep() {
+    let (_region, host, engine) = doorbells();
+    for _ in 0..3 {
+        let sleep = EngineSleep::announce([(&engine, true)]);
+        assert_eq!(host.ring_if_wanted(), Ok(true));
+        assert_eq!(
+            (host.ring_if_wanted(), host.ring_for_head()),
+            (Ok(false), Ok(false)),
+            "it has been woken"
+        );
+        sleep.end([&engine]);
+        assert_eq!(engine.drain(), Ok(true));
+    }
+}
+
+#[test]
 fn a_host_cannot_block_the_engine_through_its_descriptors() {
     // The doorbell: made blocking and empty by the host, then read by the engine.
     let bell = EventFd::new().unwrap();

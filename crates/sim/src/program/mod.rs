@@ -122,23 +122,40 @@ impl Session {
         let fast = fast && plans[0].may_send(Progress::default()) > 0;
         let flags = if fast { CONNECT_FAST_OPEN } else { 0 };
         let (remote_arg, anchor_arg) = (remote.into(), anchor.0);
+        // Of those that need not be answered some are not.
+        let id = if local && from_port == 0 && !fast { self.connect_ids.pop() } else { None };
         let args = ConnectArgs {
             remote: remote_arg,
             local: own,
             anchor: anchor_arg,
             flags,
             twin,
+            flow: id.map_or(NO_HANDLE, FlowId::raw),
             ..Default::default()
         };
+        let at = self.sockets.len();
         self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
+        if let Some(id) = id {
+            self.sockets[at].id = Some(id);
+            self.by_id.insert(id.raw(), at);
+        }
         cx.event(self, Some(conn), "connect", format_args!("{remote} fast {fast}"));
         cx.memory.take_last_info();
         cx.command(self, Command::Connect { token }, args.as_bytes());
+        self.lend(cx, anchor);
+        if id.is_some() {
+            self.set_options(cx, at);
+        }
         if let Some((own, peer)) = cx.memory.take_last_info() {
             let way = Way { from: plain(own), to: plain(peer) };
             cx.sequences.know(way, StreamId { conn, side: 0 });
             cx.conns.by_way.insert((server.0, way), conn);
         }
+    }
+
+    /// Others may show what it has: any of its processes may be made to, or have died having been about to.
+    fn lend(&self, cx: &mut Cx<'_>, anchor: AnchorHandle) {
+        cx.command(self, Command::Lend { anchor }, &[]);
     }
 
     /// Takes all completions and does what follows from them.
@@ -166,8 +183,15 @@ impl Session {
         match completion {
             Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
             Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
-            Completion::AnchorFree { anchor } => self.free_anchors.push(anchor),
-            Completion::AnchorShared { anchor } => cx.engine.anchor_closed(cx.clock, anchor, cx.memory),
+            Completion::AnchorFree { anchor } => {
+                self.kept_anchors.retain(|kept| *kept != anchor);
+                self.free_anchors.push(anchor);
+            }
+            Completion::ConnectCredit { flow } => self.connect_ids.push(flow),
+            Completion::AnchorShared { anchor } => {
+                self.kept_anchors.retain(|kept| *kept != anchor);
+                cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
+            }
             Completion::OfferChannel { channel } => {
                 // Some hosts take none.
                 if !cx.random.one_in(8) {
@@ -249,6 +273,7 @@ impl Session {
         let anchor = self.take_anchor(cx.engine);
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
+        self.lend(cx, anchor);
         let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
         let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();

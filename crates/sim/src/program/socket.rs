@@ -478,6 +478,7 @@ impl Session {
         cx.event(self, sends.map(|id| id.conn), "close", format_args!("abort {abort}"));
         if flow.slot().is_multiple_of(2) {
             // A host that keeps the anchor open.
+            self.kept_anchors.push(anchor);
             cx.command(self, Command::CloseKept { flow, anchor, abort }, &[]);
             return;
         }

@@ -191,7 +191,10 @@ def listen_args(host, port, backlog, anchor, twin):
 
 def connect_args(remote, local, anchor, twin=NO_HANDLE):
     args = wire_addr(*remote) + wire_addr(*local) + struct.pack("<III", anchor, 3, 0)
-    return args + struct.pack("<I", twin) if VERSION >= 9 else args
+    if VERSION < 9:
+        return args
+    # From 15 on: no id that was given in advance.
+    return args + struct.pack("<I", twin) + (struct.pack("<I", NO_HANDLE) if VERSION >= 15 else b"")
 
 
 class Session:

@@ -1,6 +1,6 @@
 //! Connections end: FIN in every order, RST, TIME_WAIT, and nothing is left behind.
 
-use super::world::{A, B, World, addr, pattern};
+use super::world::{A, B, LAYOUT, World, addr, pattern};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
@@ -216,6 +216,40 @@ fn a_flow_whose_anchor_somebody_else_was_shown_ends_with_the_last_close_only() {
     let (now, side) = (world.now, &mut world.sides[A]);
     side.engine.anchor_closed(now, anchor, &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+}
+
+/// Found by an attacker: a copy of which neither library nor kernel's count told was shown in the anchor's next use, and got a
+/// stranger's connection.
+#[test]
+fn whoever_shows_an_anchor_that_was_kept_gets_nothing_unless_its_session_has_lent_it() {
+    for way in ["nothing", "lend", "share"] {
+        let mut world = World::new();
+        let (a, _) = world.connected();
+        let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
+        world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: false });
+        world.run_ms(10);
+        world.sides[A].next_anchor = Some(anchor);
+        let (a, b) = world.connected();
+        assert_eq!(world.sides[A].conns[a].anchor, anchor);
+        let (now, side) = (world.now, &mut world.sides[A]);
+        let stranger = side.engine.open_session(toe_base::Cred::of_user(1000), LAYOUT).expect("room");
+        side.engine.add_queue_set(stranger).expect("room");
+        match way {
+            "lend" => side.plain(now, Command::Lend { anchor }),
+            "share" => side.engine.share(now, side.session, &mut side.memory).expect("nothing is direct"),
+            _ => {}
+        }
+        let qs = toe_base::QueueSetId(0);
+        let claimed = side.engine.claim(now, stranger, qs, 9, anchor, &mut side.memory);
+        let expected = if way == "nothing" { Err(Errno::ENOENT) } else { Ok(()) };
+        assert_eq!(claimed.map(|_| ()), expected, "{way}");
+        assert_eq!(side.engine.may_show(stranger, anchor), expected, "{way}");
+        if way == "nothing" {
+            // Nor does such a copy keep the connection when its session is gone.
+            side.engine.close_session(now, side.session, &mut side.memory);
+            assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
+        }
+    }
 }
 
 /// Of another's connection, too: the name of a flow means its own session's.

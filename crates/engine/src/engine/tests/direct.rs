@@ -187,6 +187,12 @@ impl Machine {
         [(client, own), (server, other)]
     }
 
+    /// The server listens no more.
+    pub(super) fn end_listener(&mut self) {
+        let (server, listener) = self.listener;
+        self.command(server, Command::CloseListener { listener, last: true }, &[]);
+    }
+
     fn anchor(&self, end: (SessionId, FlowId)) -> AnchorHandle {
         self.anchors.iter().find(|(s, f, _)| (*s, *f) == end).expect("known").2
     }
@@ -227,7 +233,7 @@ impl Machine {
     /// A connection whose octets go through a channel that both hosts have mapped.
     fn direct_connection(&mut self, client: SessionId) -> (Ends, Used) {
         let ends = self.connect(client);
-        self.messages(ends, 2);
+        self.messages(ends, 4);
         let server = ends[1].0;
         if let Some(channel) = self.offered(client) {
             self.command(server, Command::ChannelReady { channel }, &[]);
@@ -280,7 +286,7 @@ fn a_connection_goes_direct_once_it_has_earned_it_and_both_hosts_have_the_channe
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let ends = m.connect(client);
-    m.messages(ends, 1);
+    m.messages(ends, 3);
     let (a, b) = (m.told(client), m.told(ends[1].0));
     assert!(!a.iter().chain(&b).any(|c| matches!(c, Completion::OfferChannel { .. })), "{a:?} {b:?}");
     m.messages(ends, 1);
@@ -549,7 +555,7 @@ fn a_session_that_says_ready_to_what_is_not_its_own_changes_nothing() {
     let mut m = Machine::new(CLIENT_UID);
     let (client, stranger) = (m.attach(CLIENT_UID), m.attach(CLIENT_UID));
     let ends = m.connect(client);
-    m.messages(ends, 2);
+    m.messages(ends, 4);
     let channel = m.offered(client).expect("offered");
     m.command(client, Command::ChannelReady { channel }, &[]);
     m.command(stranger, Command::ChannelReady { channel }, &[]);
@@ -564,7 +570,7 @@ fn an_end_that_begins_before_the_channel_is_ready_keeps_it_away() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let ends = m.connect(client);
-    m.messages(ends, 2);
+    m.messages(ends, 4);
     let channel = m.offered(client).expect("offered");
     for session in [client, ends[1].0] {
         m.command(session, Command::ChannelReady { channel }, &[]);

@@ -5,6 +5,7 @@ mod addresses;
 mod bottleneck;
 mod capture;
 mod closing;
+mod connect_credit;
 mod direct;
 mod earlier;
 mod fake_channels;

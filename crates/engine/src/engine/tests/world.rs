@@ -156,6 +156,8 @@ pub(super) struct Side {
     pub(super) deaf: bool,
     /// Programs close what they accepted before the engine has the entry that says so.
     pub(super) closes_early: bool,
+    /// What the next connection has for an anchor, instead of a new one.
+    pub(super) next_anchor: Option<AnchorHandle>,
     /// Anchors that the engine has told of: free, or shared.
     pub(super) anchors_told: Vec<(AnchorHandle, bool)>,
     /// Programs have octets for the SYN when they connect.
@@ -203,6 +205,7 @@ impl Side {
             reads: true,
             deaf: false,
             closes_early: false,
+            next_anchor: None,
             anchors_told: Vec::new(),
             fast: false,
             kernel_too: false,
@@ -315,7 +318,8 @@ impl Side {
         to: SocketAddr,
         twin: u32,
     ) -> Result<usize, Errno> {
-        let anchor = self.engine.take_anchor(self.session);
+        let new = self.next_anchor.take();
+        let anchor = new.unwrap_or_else(|| self.engine.take_anchor(self.session));
         let fast = if self.fast { CONNECT_FAST_OPEN } else { 0 };
         let flags = fast | if self.kernel_too { CONNECT_KERNEL_TOO } else { 0 };
         let args =
@@ -415,6 +419,8 @@ impl Side {
             Completion::SoftError { flow, errno } => self.conn_by_id(flow).soft_errors.push(errno),
             Completion::Moved { flow } => self.conn_by_id(flow).moved = true,
             Completion::AnchorFree { anchor } => self.anchors_told.push((anchor, true)),
+            // Its connections are answered.
+            Completion::ConnectCredit { .. } => {}
             Completion::AnchorShared { anchor } => self.anchors_told.push((anchor, false)),
             other => panic!("no channels in this world: {other:?}"),
         }

@@ -133,7 +133,7 @@ pub struct Direct {
     pub generation: u16,
 }
 
-/// Counts what a local connection receives, to tell when an attempt at a channel is due: at 2 units and then less and
+/// Counts what a local connection receives, to tell when an attempt at a channel is due: at 4 units and then less and
 /// less often, so that a short connection pays nothing and a refused one does not pay for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Earning {
@@ -144,6 +144,8 @@ pub struct Earning {
 }
 
 impl Earning {
+    /// The first attempt: an answer in two or three pieces (a header, a file) does not make a connection one that lasts.
+    const FIRST: u32 = 4;
     /// Attempts after which a refused connection makes no more.
     const UNITS_MAX: u32 = 128;
     /// A channel that is being taken is asked for at every unit, this often; then ever more seldom, as the host may be
@@ -172,7 +174,7 @@ impl Earning {
 
 impl Default for Earning {
     fn default() -> Self {
-        Earning { units: 0, next: 2, early: 0 }
+        Earning { units: 0, next: Self::FIRST, early: 0 }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::urgent::{Plan, Urgent};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
@@ -332,6 +332,25 @@ impl Stream {
     pub fn read_addrs(&mut self, info: &FlowInfo) {
         self.send.set_round_trip(info.srtt_us);
         self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
+    }
+
+    /// Of the two addresses only the peer's is known.
+    pub fn name_only(&mut self, remote: SocketAddr) {
+        let any: IpAddr =
+            if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        self.addrs = Some((SocketAddr::new(any, 0), remote));
+    }
+
+    /// It connects, and the engine has not said anything of it yet.
+    pub fn is_unanswered(&self) -> bool {
+        self.link == Link::Connecting && self.addrs.is_some_and(|(local, _)| local.port() == 0)
+    }
+
+    /// The engine may have given it a port.
+    pub fn read_name(&mut self, info: &FlowInfo) {
+        if self.is_unanswered() && info.local.port != 0 {
+            self.read_addrs(info);
+        }
     }
 
     /// Whether options of this level concern it: those of IP are for connections of its own version.

@@ -1,0 +1,188 @@
+//! `Connect`: where to, from where, and the record that begins with it. Called by `host`; without an answer by `connect_credit`.
+
+use super::Engine;
+use super::host::endpoint_of;
+use crate::control::names::{self, Purpose, Twin};
+use crate::control::route::Route;
+use crate::counter::Counter;
+use crate::flow::key::{FlowKey, Scope};
+use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
+use crate::flow::tcp::open::{self, OpenParams};
+use crate::hostif::HostSide;
+use crate::hostif::anchors::AnchorTarget;
+use crate::work::{Owner, Path};
+use toe_abi::attach::FenceReason;
+use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_FLAGS, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE};
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, Instant, QueueSetId, SessionId};
+use zerocopy::FromBytes;
+
+impl Engine {
+    /// `Connect`.
+    pub(super) fn connect<H: HostSide>(
+        &mut self,
+        now: Instant,
+        (session, queue_set): (SessionId, QueueSetId),
+        token: u32,
+        args: &[u8; 64],
+        host: &mut H,
+    ) -> Result<(), FenceReason> {
+        let args = ConnectArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !CONNECT_FLAGS != 0 {
+            return Err(FenceReason::BadArgument);
+        }
+        let anchor = AnchorHandle(args.anchor);
+        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        let mut owner = Owner { session, queue_set, flow_id: FlowId::default(), fd: args.fd };
+        if let Some(flow) = promised(&args) {
+            owner.flow_id = flow;
+            return self.connect_by_credit(now, owner, &args, host);
+        }
+        let result = self.connect_to(now, owner, &args, anchor);
+        self.tell_connecting(session, &result, host);
+        let idx = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id));
+        self.answer_command(session, queue_set, token, Command::Connect { token }, result.map(FlowId::raw))?;
+        if idx.is_some_and(|idx| self.flows.get(idx).is_local()) {
+            self.give_connect_credit(session, queue_set, host);
+        }
+        Ok(())
+    }
+
+    pub(super) fn connect_to(
+        &mut self,
+        now: Instant,
+        mut owner: Owner,
+        args: &ConnectArgs,
+        anchor: AnchorHandle,
+    ) -> Result<FlowId, Errno> {
+        let shown = self.take_twin(owner.session, args.twin);
+        let mut remote = endpoint_of(args.remote)?;
+        if remote.addr.is_unspecified() {
+            // As Linux has it: connecting to INADDR_ANY means this host.
+            remote.addr = remote.addr.localhost();
+        }
+        if remote.port == 0 {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
+        let can_ask_kernel = args.flags & CONNECT_KERNEL_TOO != 0;
+        let (path, source) = self
+            .path_to((now, can_ask_kernel), scope, remote)
+            .inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
+        let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
+        let local = self.local_name(owner.session, shown, asked, source)?;
+        let port = local.port;
+        let name = FlowKey { local, remote, scope };
+        let key = self.choose_key(now, path, name)?;
+        if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
+            return Err(Errno::ENOBUFS);
+        }
+        let iss = initial_sequence_number(&self.config.secret, &key, now);
+        let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
+        let params = OpenParams {
+            key,
+            path,
+            iss,
+            timestamp_offset: timestamp_offset(&self.config.secret, &key),
+            mss: self.path_mss(path, remote.addr),
+            tcp: self.config.tcp,
+            now,
+        };
+        let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
+        let named = self.sessions.get_mut(owner.session).and_then(|session| match promised(args) {
+            Some(id) => session.flows.fulfil(id, idx).then_some(id),
+            None => session.flows.insert(idx),
+        });
+        let Some(flow_id) = named else {
+            self.remove_flow(idx);
+            return Err(Errno::EMFILE);
+        };
+        owner.flow_id = flow_id;
+        self.own(idx, owner);
+        self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
+        let flow = self.flows.get_mut(idx);
+        flow.conn.anchor = Some(anchor);
+        flow.conn.accepted = true;
+        flow.receive.session = owner.session;
+        self.counters.add(Counter::ActiveOpens);
+        if args.flags & CONNECT_FAST_OPEN != 0 {
+            self.open_fast(now, idx);
+        }
+        self.after(idx);
+        Ok(flow_id)
+    }
+
+    /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
+    fn local_name(
+        &self,
+        session: SessionId,
+        shown: Option<Twin>,
+        asked: Option<Endpoint>,
+        source: Addr,
+    ) -> Result<Endpoint, Errno> {
+        let Some(asked) = asked else { return Ok(Endpoint { addr: source, port: 0 }) };
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let any = asked.addr.is_unspecified();
+        let local = if any { asked.at(source) } else { asked };
+        if !any && !self.has_addr(record.scope, local.addr) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if local.addr.is_v4() != source.is_v4() {
+            return Err(Errno::ENETUNREACH);
+        }
+        if local.port != 0 {
+            names::require(shown, record.cred.netns, local, Purpose::Connect)?;
+            if self.listeners.others_listen_at(record.scope, local, record.cred.uid) {
+                return Err(Errno::EADDRINUSE);
+            }
+        }
+        Ok(local)
+    }
+
+    /// The addresses of a connection are known at once, though it is not established.
+    pub(super) fn tell_connecting<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        result: &Result<FlowId, Errno>,
+        host: &mut H,
+    ) {
+        if let Some(idx) = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id)) {
+            self.tell_flow_info(idx, host);
+        }
+    }
+
+    /// The path to `remote` and the source address to use.
+    fn path_to(
+        &mut self,
+        (now, can_ask_kernel): (Instant, bool),
+        scope: Scope,
+        remote: Endpoint,
+    ) -> Result<(Path, Addr), Errno> {
+        match self.route(scope, remote.addr) {
+            Some(Route::Local { source }) => {
+                // Said at once, so that the caller can try the kernel's stack.
+                let idx = self.listeners.find(scope, remote);
+                let listener = idx.and_then(|idx| self.listeners.get(idx)).ok_or(Errno::ECONNREFUSED)?;
+                // Every kernel has the loopback addresses; others may be the engine's alone.
+                let is_there = can_ask_kernel && remote.addr.is_loopback();
+                if is_there && (listener.process_each.is_kernels(now) || listener.is_on_its_way()) {
+                    return Err(Errno::EHOSTDOWN);
+                }
+                Ok((Path::Local, source))
+            }
+            Some(Route::Via { port, source, next_hop }) => {
+                let neighbour = self.neighbour(port, next_hop).ok_or(Errno::ENOBUFS)?;
+                Ok((Path::Port { port, neighbour }, source))
+            }
+            None => Err(Errno::ENETUNREACH),
+        }
+    }
+}
+
+/// The id that a connection is to have, if it was given in advance.
+fn promised(args: &ConnectArgs) -> Option<FlowId> {
+    (args.flow != NO_HANDLE).then(|| FlowId::from_raw(args.flow))
+}
