@@ -141,6 +141,11 @@ pub fn remove(fd: RawFd) -> Removed {
     remove_as(fd, false)
 }
 
+/// As [`remove`], if `fd` is a descriptor of `socket`: whether it was.
+pub fn remove_only(fd: RawFd, socket: &Socket) -> bool {
+    get(fd).is_some_and(|now| std::ptr::eq(now, socket)) && remove(fd) == Removed::Socket
+}
+
 fn remove_as(fd: RawFd, is_open: bool) -> Removed {
     let Some(word) = word(fd) else { return Removed::Nothing };
     let value = word.load(Ordering::Acquire);

@@ -12,11 +12,11 @@ use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::socket_state::{self, State};
 use crate::twin_name::{bound_to, is_v6only};
 use crate::why::{self, Decided, Reason, Stack as On};
+use crate::replacing::{self, Refusal, Replacing};
 use crate::{calls, fork, hidden_twin, listen, own_calls, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use libc::{sockaddr, socklen_t};
-use std::time::Duration;
 use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
 use toe::{Anchor, Errno, epoll, fd_table, sys};
@@ -337,25 +337,6 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
     }
 }
 
-/// While this lives the kernel's word on the descriptor may be out of date in a moment.
-struct Connecting(c_int);
-
-impl Connecting {
-    fn begin(fd: c_int) -> Connecting {
-        socket_state::add(fd, State::CONNECTING);
-        Connecting(fd)
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        socket_state::remove(self.0, State::CONNECTING);
-    }
-}
-
-/// How long an engine may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
-
 /// The kernel has just said that it has no connection at `fd` (ENOTCONN). Whether that is because another thread was about
 /// to make it an engine's: the peer may know of the connection, and tell this thread, before that one has put it in place.
 #[cold]
@@ -363,9 +344,8 @@ pub fn came_meanwhile(fd: c_int) -> bool {
     if last_errno() != Errno::ENOTCONN {
         return false;
     }
-    let until = sys::now() + ANSWER;
-    while socket_state::get(fd).has(State::CONNECTING) && sys::now() < until {
-        std::thread::yield_now();
+    if socket_state::get(fd).has(State::REPLACING) {
+        replacing::wait(fd);
     }
     crate::ffi::set_errno(c_int::from(Errno::ENOTCONN.0));
     crate::calls::stream(fd).is_some()
@@ -390,7 +370,11 @@ fn by_engine(
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
-    let connecting = Connecting::begin(fd);
+    let replacing = match Replacing::begin(fd, State::TWIN) {
+        Ok(replacing) => replacing,
+        Err(Refusal::Ended) => return Attempt::Refused(Reason::NoDescriptor, Errno::EBADF),
+        Err(Refusal::Busy) => return by_other_thread(fd),
+    };
     // A copy of the twin, and with it room for a descriptor: a connection that is begun can be put in place, too.
     let high = sys::dup_to_high(sys::borrow(fd)).map(|copy| (copy, true));
     let copy = match high.or_else(|_| sys::dup_anywhere(sys::borrow(fd)).map(|copy| (copy, false))) {
@@ -420,11 +404,18 @@ fn by_engine(
     let nonblocking = sys::is_nonblocking(fd);
     socket.set_nonblocking(nonblocking);
     replay_options(fd, state, socket);
+    if !replacing.place() {
+        // The program has closed the descriptor. As with Linux the connection is made all the same, and ends with this call.
+        let result = socket.wait_connected(nonblocking || manner.dont_wait);
+        drop(anchor);
+        socket.abandon();
+        return Attempt::Answered(result);
+    }
     let mut twin = match take_over((fd, nonblocking), copy, anchor, socket, (state, on)) {
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
-    drop(connecting);
+    drop(replacing);
     let result = match manner.fast {
         // The octets that it waits for come with this call, and then it is waited for.
         FastOpen::Message if socket.waits_for_octets() => Ok(()),
@@ -441,12 +432,21 @@ fn by_engine(
             Attempt::Answered(result)
         }
         Err(error) => {
-            twin.put_back(fd);
+            twin.put_back(fd, socket);
             if error == Errno::ECONNREFUSED && remote.addr.is_loopback() {
                 return Attempt::Refused(Reason::NobodyListensInEngine, error);
             }
             Attempt::Answered(Err(error))
         }
+    }
+}
+
+/// Another thread is in connect on the same descriptor.
+fn by_other_thread(fd: c_int) -> Attempt {
+    replacing::wait(fd);
+    match calls::stream(fd) {
+        Some(socket) => Attempt::Answered(socket.wait_connected(socket.nonblocking())),
+        None => Attempt::Refused(Reason::NobodyListensInEngine, Errno::ECONNREFUSED),
     }
 }
 
@@ -489,7 +489,7 @@ fn take_over(
     // The kernel would go on reporting one that is in an epoll set.
     let kept = (!state.has(State::IN_EPOLL)).then_some(copy);
     let mut twin =
-        Twin { socket: kept, is_high, state: socket_state::get(fd).without(State::CONNECTING), nonblocking };
+        Twin { socket: kept, is_high, state: socket_state::get(fd).without(State::REPLACING), nonblocking };
     let outcome = match anchor.open_as(fd, cloexec, nonblocking) {
         // There may be room now.
         Err((_, Some(anchor))) if twin.socket.take().is_some() => anchor.open_as(fd, cloexec, nonblocking),
@@ -523,13 +523,13 @@ impl Twin {
     }
 
     /// The program's descriptor is the kernel's again, as it was before.
-    fn put_back(self, fd: c_int) {
+    fn put_back(self, fd: c_int, socket: &Socket) {
         let Some(twin) = self.socket else {
             let _ = reopen(fd);
             return;
         };
         let cloexec = rustix::io::fcntl_getfd(sys::borrow(fd));
-        fd_table::remove(fd);
+        let Some(_replacing) = take_out(fd, socket) else { return };
         let cloexec = cloexec.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
         let _ = sys::dup_onto(&twin, fd, cloexec);
         socket_state::set(fd, self.state);
@@ -537,25 +537,30 @@ impl Twin {
     }
 }
 
+/// Takes an engine's socket out of the table so that something else can be put at its number. `None`: the program has ended it.
+fn take_out(fd: c_int, socket: &Socket) -> Option<Replacing> {
+    let replacing = Replacing::begin(fd, State::default()).ok()?;
+    (replacing.place() && fd_table::remove_only(fd, socket)).then_some(replacing)
+}
+
 /// Gives the program a new kernel socket in the place of an engine's that has failed or was disconnected.
 fn reopen(fd: c_int) -> Result<(), Errno> {
     let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).map_err(toe::errno::from_os)?;
     let cloexec = flags.contains(rustix::io::FdFlags::CLOEXEC);
-    let nonblocking = fd_table::get(fd).is_some_and(Socket::nonblocking);
-    let is_inet6 = fd_table::get(fd).is_some_and(Socket::is_inet6);
+    let socket = fd_table::get(fd).ok_or(Errno::EBADF)?;
+    let (nonblocking, is_inet6) = (socket.nonblocking(), socket.is_inet6());
     let domain = if is_inet6 { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
-    // SAFETY: socket and dup3 take numbers only; the new descriptor is nobody else's.
-    unsafe {
-        let twin = real::socket(domain, kind, 0);
-        if twin < 0 {
-            return Err(last_errno());
-        }
-        let twin = sys::Fd::from_raw(twin);
-        fd_table::remove(fd);
-        if real::dup3(twin.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) < 0 {
-            return Err(last_errno());
-        }
+    // SAFETY: the call takes numbers only.
+    let twin = unsafe { real::socket(domain, kind, 0) };
+    if twin < 0 {
+        return Err(last_errno());
+    }
+    let twin = sys::Fd::from_raw(twin);
+    let _replacing = take_out(fd, socket).ok_or(Errno::EBADF)?;
+    // SAFETY: as above.
+    if unsafe { real::dup3(twin.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) } < 0 {
+        return Err(last_errno());
     }
     twin_pool::note_new(fd);
     if is_inet6 {

@@ -20,6 +20,7 @@ pub fn install() {
 extern "C" fn in_child() {
     crate::ffi::guarded((), || {
         crate::twin_pool::clear();
+        crate::replacing::after_fork_in_child();
         crate::aio::after_fork_in_child();
         crate::why::after_fork();
     });

@@ -39,6 +39,7 @@ mod own_calls;
 mod policy;
 mod proto_stacks;
 mod real;
+mod replacing;
 mod socket_state;
 mod tally;
 mod twin_name;

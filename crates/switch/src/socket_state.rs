@@ -36,8 +36,8 @@ impl State {
     pub const KEEPS_TWIN: State = State(32);
     /// The program has changed something of the kernel's socket that is not noted here.
     pub const TOUCHED: State = State(64);
-    /// A thread is in connect and asks an engine: the descriptor may become the engine's at any moment.
-    pub const CONNECTING: State = State(128);
+    /// A thread is about to put something else there (`replacing.rs`): it may become an engine's, or the kernel's again, at any moment.
+    pub const REPLACING: State = State(128);
     /// Of AF_INET6: the engine can have it for addresses that are IPv4's.
     pub const INET6: State = State(256);
     /// The policy may keep it from the kernel, whatever else becomes of it.
@@ -264,12 +264,21 @@ pub fn set(fd: c_int, state: State) {
     }
 }
 
+/// Forgets what is known of a descriptor: gives it back.
+pub fn take(fd: c_int) -> State {
+    State(word(fd).map_or(0, |word| word.swap(0, Ordering::Relaxed)))
+}
+
 /// Adds flags to what is known of a descriptor.
 pub fn add(fd: c_int, flags: State) {
-    if let Some(word) = word(fd) {
-        word.fetch_or(flags.0, Ordering::Relaxed);
-        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
-    }
+    let _ = before_adding(fd, flags);
+}
+
+/// The same: what was known before.
+pub fn before_adding(fd: c_int, flags: State) -> State {
+    let Some(word) = word(fd) else { return State::default() };
+    END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    State(word.fetch_or(flags.0, Ordering::Relaxed))
 }
 
 /// Takes flags out of what is known of a descriptor.

@@ -5,7 +5,7 @@ use crate::ffi::{guarded, set_errno};
 use crate::listen::follow_cloexec;
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, hidden_twin, init, real, twin_pool};
+use crate::{fork, hidden_twin, init, real, replacing, twin_pool};
 use core::ffi::{c_int, c_uint};
 use toe::stack::Stack;
 use toe::{epoll, fd_table, sys};
@@ -198,15 +198,25 @@ fn forget_as(fd: c_int, remove: fn(c_int) -> fd_table::Removed) {
     if fork::in_vfork_child() {
         return;
     }
-    let state = socket_state::get(fd);
-    if state.has(State::KEEPS_TWIN) {
-        hidden_twin::release(fd);
+    let mut state = socket_state::get(fd);
+    loop {
+        if state.has(State::REPLACING) {
+            replacing::stop(fd);
+            state = socket_state::get(fd);
+        }
+        if state.has(State::KEEPS_TWIN) {
+            hidden_twin::release(fd);
+        }
+        remove(fd);
+        if state.has(State::IN_EPOLL) {
+            epoll::forget_kernel_fd(fd);
+        }
+        // Another thread may have begun to replace it just now.
+        state = socket_state::take(fd);
+        if !state.has(State::REPLACING) {
+            break;
+        }
     }
-    remove(fd);
-    if state.has(State::IN_EPOLL) {
-        epoll::forget_kernel_fd(fd);
-    }
-    socket_state::set(fd, State::default());
     why::clear(fd);
 }
 

@@ -1,0 +1,210 @@
+//! Descriptors whose file this library replaces: a kernel's socket by an engine's anchor when an engine takes the connection, and
+//! back when that fails. Used by `connect.rs`; every call that ends a descriptor asks here first (`calls::open`).
+//!
+//! Meanwhile other threads of the program may close the number, or put something else there, and the kernel may give it out
+//! again. What was about to be placed there then must not be, or a number would be open that nobody closes, or another socket
+//! than the program made there. So whoever replaces says when it begins ([`Replacing::begin`]) and asks just before it does so
+//! ([`Replacing::place`]); whoever ends the number forbids it, or waits for the few calls that placing takes ([`stop`]).
+//! [`State::REPLACING`] says that there is something to ask for.
+
+use crate::socket_state::{self, State};
+use core::ffi::c_int;
+use std::time::Duration;
+use toe::lock::Lock;
+use toe::sys;
+
+/// More than an engine may take to answer: then it is no longer waited for.
+const WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The engine is asked; the descriptor is as it was.
+    Asking,
+    /// The file is exchanged, and the tables are.
+    Placing,
+    /// The program has ended the descriptor.
+    Stopped,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    fd: c_int,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+struct List {
+    entries: Vec<Entry>,
+    next: u64,
+}
+
+impl List {
+    const fn new() -> List {
+        List { entries: Vec::new(), next: 0 }
+    }
+
+    /// Who replaces the file of a number that has not been ended since: one at most.
+    fn at(&mut self, fd: c_int) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.fd == fd && entry.phase != Phase::Stopped)
+    }
+}
+
+static LIST: Lock<List> = Lock::new(List::new());
+
+/// Why a thread may not replace what is at a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another thread is about to.
+    Busy,
+    /// The program has ended it.
+    Ended,
+}
+
+/// The calling thread is about to replace what is at a descriptor.
+#[derive(Debug)]
+pub struct Replacing {
+    fd: c_int,
+    id: u64,
+}
+
+impl Replacing {
+    /// `as_long_as`: what is known of the descriptor until the program ends it. Whoever ends it takes its state ([`socket_state::take`])
+    /// and so either finds that it is being replaced, or did so before this call.
+    pub fn begin(fd: c_int, as_long_as: State) -> Result<Replacing, Refusal> {
+        let mut list = LIST.lock();
+        if list.at(fd).is_some() {
+            return Err(Refusal::Busy);
+        }
+        if !socket_state::before_adding(fd, State::REPLACING).has(as_long_as) {
+            socket_state::remove(fd, State::REPLACING);
+            return Err(Refusal::Ended);
+        }
+        let id = list.next;
+        list.next += 1;
+        list.entries.push(Entry { id, fd, phase: Phase::Asking });
+        Ok(Replacing { fd, id })
+    }
+
+    /// Whether the descriptor is what it was. If so nobody ends it until this is dropped.
+    pub fn place(&self) -> bool {
+        let mut list = LIST.lock();
+        let entry = list.at(self.fd).filter(|entry| entry.id == self.id);
+        let is_there = entry.is_some();
+        entry.into_iter().for_each(|entry| entry.phase = Phase::Placing);
+        is_there
+    }
+}
+
+impl Drop for Replacing {
+    fn drop(&mut self) {
+        let mut list = LIST.lock();
+        list.entries.retain(|entry| entry.id != self.id);
+        if list.at(self.fd).is_none() {
+            socket_state::remove(self.fd, State::REPLACING);
+        }
+    }
+}
+
+/// The program ends the descriptor: nothing is placed there from here on.
+#[cold]
+pub fn stop(fd: c_int) {
+    let until = sys::now() + WITHIN;
+    loop {
+        let mut list = LIST.lock();
+        match list.at(fd) {
+            Some(entry) if entry.phase == Phase::Placing && sys::now() < until => {}
+            Some(entry) => entry.phase = Phase::Stopped,
+            None => {
+                socket_state::remove(fd, State::REPLACING);
+                return;
+            }
+        }
+        drop(list);
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until nobody replaces what is at `fd`.
+#[cold]
+pub fn wait(fd: c_int) {
+    let until = sys::now() + WITHIN;
+    while LIST.lock().at(fd).is_some() && sys::now() < until {
+        std::thread::yield_now();
+    }
+}
+
+/// The threads that were at it did not come along.
+pub fn after_fork_in_child() {
+    LIST.renew_after_fork(List::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Each test uses descriptors of its own: the tables are the process's.
+
+    fn begin(fd: c_int) -> Result<Replacing, Refusal> {
+        Replacing::begin(fd, State::default())
+    }
+
+    fn is_noted(fd: c_int) -> bool {
+        socket_state::get(fd).has(State::REPLACING)
+    }
+
+    #[test]
+    fn one_thread_at_a_time() {
+        let fd = 910_001;
+        let first = begin(fd).expect("nobody is at it");
+        assert_eq!(begin(fd).err(), Some(Refusal::Busy));
+        assert!(is_noted(fd));
+        assert!(first.place());
+        drop(first);
+        assert!(!is_noted(fd));
+        assert!(begin(fd).is_ok());
+    }
+
+    #[test]
+    fn none_begins_at_a_number_that_was_ended() {
+        let fd = 910_004;
+        socket_state::set(fd, State::TWIN);
+        assert!(Replacing::begin(fd, State::TWIN).is_ok());
+        socket_state::take(fd);
+        assert_eq!(Replacing::begin(fd, State::TWIN).err(), Some(Refusal::Ended));
+        assert!(!is_noted(fd));
+    }
+
+    #[test]
+    fn nothing_is_placed_where_the_number_was_ended() {
+        let fd = 910_002;
+        let first = begin(fd).expect("nobody is at it");
+        stop(fd);
+        assert!(!is_noted(fd));
+        // The number is another socket's now.
+        let second = begin(fd).expect("the first is stopped");
+        assert!(!first.place());
+        drop(first);
+        assert!(is_noted(fd), "of the second");
+        assert!(second.place());
+    }
+
+    #[test]
+    fn who_ends_a_number_waits_for_what_is_placed_there() {
+        let fd = 910_003;
+        let replacing = begin(fd).expect("nobody is at it");
+        assert!(replacing.place());
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stop(fd);
+                ended.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            // It cannot have ended, however long this thread is away.
+            (0..100).for_each(|_| std::thread::yield_now());
+            assert!(!ended.load(std::sync::atomic::Ordering::SeqCst));
+            drop(replacing);
+        });
+        assert!(!is_noted(fd));
+    }
+}
