@@ -9,10 +9,10 @@
 use crate::ffi::{fail, family, last_errno, read_endpoint};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
+use crate::replacing::{self, Refusal, Replacing};
 use crate::socket_state::{self, State};
 use crate::twin_name::{bound_to, is_v6only};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::replacing::{self, Refusal, Replacing};
 use crate::{calls, fork, hidden_twin, listen, own_calls, real, twin_pool};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
@@ -415,11 +415,13 @@ fn by_engine(
         Ok(twin) => twin,
         Err(error) => return Attempt::Answered(Err(error)),
     };
+    let nonblocking = nonblocking || manner.dont_wait;
+    let held = (!nonblocking).then(|| socket.hold());
     drop(replacing);
     let result = match manner.fast {
         // The octets that it waits for come with this call, and then it is waited for.
         FastOpen::Message if socket.waits_for_octets() => Ok(()),
-        _ => hidden_twin::wait_connected(fd, socket, &mut twin.socket, nonblocking || manner.dont_wait),
+        _ => hidden_twin::wait_connected(fd, (socket, held), &mut twin.socket, nonblocking),
     };
     if !is_still(fd, socket) {
         // Another thread has closed the descriptor.

@@ -8,7 +8,7 @@ use crate::socket_state::{self, State};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
 use toe::signals::let_handlers_run;
-use toe::socket::Socket;
+use toe::socket::{Held, Socket};
 use toe::wait::{OnSignal, restarts};
 use toe::{Errno, fd_table, sys};
 
@@ -32,15 +32,17 @@ pub fn keep(fd: c_int, twin: sys::Fd) {
 }
 
 /// As [`Socket::wait_connected`], of a connection whose `twin` nobody else knows of yet. A signal's handler may not return, so
-/// that is kept by the descriptor meanwhile.
+/// that is kept by the descriptor meanwhile. `held`: from when on it counts as waiting.
 pub fn wait_connected(
     fd: c_int,
-    socket: &'static Socket,
+    (socket, held): (&'static Socket, Option<Held>),
     twin: &mut Option<sys::Fd>,
     nonblocking: bool,
 ) -> Result<(), Errno> {
+    let mut held = held;
     loop {
         let result = socket.wait_connected_until(nonblocking, OnSignal::Tell);
+        drop(held.take());
         if result != Err(Errno::EINTR) || !restarts(socket.send_timeout().is_some()) {
             return result;
         }

@@ -15,7 +15,10 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,6 +276,52 @@ static void take_away(int fd, int by_dup)
 	int other = open("/dev/null", O_RDONLY);
 	MUST(dup2(other, fd) == fd);
 	close(other);
+}
+
+static atomic_int to_close = -1;
+
+static void *close_what_is_there(void *rounds)
+{
+	for (uint32_t n = 0, seed = 1; n < *(uint32_t *)rounds; n++) {
+		int fd;
+		while ((fd = atomic_load(&to_close)) < 0)
+			sched_yield();
+		seed = seed * 1664525 + 1013904223;
+		for (volatile uint32_t spin = seed >> 21; spin; spin--)
+			;
+		if (n & 1) {
+			int other = open("/dev/null", O_RDONLY);
+			dup2(other, fd);
+			close(other);
+		}
+		close(fd);
+		atomic_store(&to_close, -1);
+	}
+	return NULL;
+}
+
+/* At any moment of connect: the number stays closed, and a connection that was made ends. */
+static void closed_while_another_connects(void)
+{
+	uint32_t rounds = 1000;
+	pthread_t closer;
+	MUST(pthread_create(&closer, NULL, close_what_is_there, &rounds) == 0);
+	for (uint32_t n = 0; n < rounds; n++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		MUST(fd >= 0);
+		atomic_store(&to_close, fd);
+		int is_made = connect(fd, (struct sockaddr *)&place, sizeof place) == 0;
+		while (atomic_load(&to_close) >= 0)
+			sched_yield();
+		MUST(fcntl(fd, F_GETFD) < 0);
+		if (!is_made)
+			continue;
+		int end = accept(listener, NULL, NULL);
+		char octet;
+		MUST(end >= 0 && read(end, &octet, 1) == 0);
+		close(end);
+	}
+	pthread_join(closer, NULL);
 }
 
 static void a_listener_closed_while_others_accept(void)
@@ -1084,6 +1133,7 @@ int main(int count, char **words)
 	    {"shut", shut_while_another_waits},
 	    {"closed", closed_while_another_waits},
 	    {"taken away", taken_away_while_another_reads},
+	    {"closed in connect", closed_while_another_connects},
 	    {"closed in accept", a_listener_closed_while_others_accept},
 	    {"closed in poll", closed_while_another_polls},
 	    {"set taken away", an_epoll_set_taken_away_while_others_wait},

@@ -2,12 +2,39 @@
 //! by then. Called by the descriptor table, and by whoever waits.
 
 use super::stream::Link;
-use super::{Kind, NO_FD, Socket};
+use super::{Kind, NO_FD, Socket, Watch};
+use crate::stack::OwnCopy;
 use crate::wait::Waiter;
 use crate::{fd_table, signal_io};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use toe_abi::entry::Command;
+
+/// While it lives the socket does not end: with its last descriptor closed it ends when this is dropped, or with the last thread
+/// that waits then.
+#[derive(Debug)]
+pub struct Held(&'static Socket);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut watch = self.0.watch.lock();
+        watch.holders -= 1;
+        let ended = watch.take_ending();
+        drop(watch);
+        self.0.end_at_last(ended);
+    }
+}
+
+impl Watch {
+    fn is_used(&self) -> bool {
+        !self.waiters.is_empty() || self.holders > 0
+    }
+
+    /// What was kept for the last thread, if that has gone.
+    fn take_ending(&mut self) -> Option<OwnCopy> {
+        if self.is_used() { None } else { self.ending.take() }
+    }
+}
 
 impl Socket {
     pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
@@ -21,8 +48,18 @@ impl Socket {
             watch.waiters.swap_remove(at);
             self.watched.fetch_sub(1, Ordering::SeqCst);
         }
-        let ended = if watch.waiters.is_empty() { watch.ending.take() } else { None };
+        let ended = watch.take_ending();
         drop(watch);
+        self.end_at_last(ended);
+    }
+
+    /// The calling thread is about to wait in a call on it: as if it did already.
+    pub fn hold(&'static self) -> Held {
+        self.watch.lock().holders += 1;
+        Held(self)
+    }
+
+    fn end_at_last(&'static self, ended: Option<OwnCopy>) {
         if let Some(kept) = ended {
             self.release(None);
             drop(kept);
@@ -59,7 +96,7 @@ impl Socket {
     /// last descriptor, comes then: a copy of `fd` is kept. Without room for one it ends now.
     fn ends_later(&'static self, fd: RawFd) -> bool {
         let mut watch = self.watch.lock();
-        if watch.waiters.is_empty() {
+        if !watch.is_used() {
             return false;
         }
         let Some(Ok(kept)) = self.home().map(|home| home.stack.copy_of(fd)) else { return false };

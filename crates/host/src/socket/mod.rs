@@ -27,6 +27,7 @@ mod twin;
 pub mod urgent;
 
 pub use connect::{ConnectHow, FastOpen};
+pub use ending::Held;
 pub use listener::{AcceptError, AcceptHow, Accepted, OfKernel};
 pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
@@ -72,6 +73,8 @@ pub struct Watch {
     pub sets: Vec<Watcher>,
     /// Threads inside a call on this socket.
     waiters: Vec<&'static Waiter>,
+    /// Threads that are about to wait.
+    holders: u32,
     /// The program has closed it; the last of those threads ends it. The copy of its descriptor that is kept until then.
     ending: Option<OwnCopy>,
 }
@@ -182,7 +185,7 @@ impl Socket {
             hidden_anchor: AtomicI32::new(NO_FD),
             own_twin: AtomicI32::new(NO_FD),
             watched: AtomicU32::new(0),
-            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), ending: None }),
+            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), holders: 0, ending: None }),
             settings: Lock::new(Settings::default()),
             siblings: Siblings::default(),
         }
