@@ -24,7 +24,8 @@ case ${1:-} in
         ;;
     bench)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools memcached:memcached
-            memcaslap:libmemcached-tools wrk:wrk ip:iproute2 nsenter:util-linux taskset:util-linux)
+            memcaslap:libmemcached-tools wrk:wrk apache2:apache2 puma:puma /usr/share/doc/php-fpm:php-fpm
+            ip:iproute2 nsenter:util-linux taskset:util-linux)
         ;;
     compat)
         wanted=(/usr/bin/python3:python3 /usr/lib/python3.11/test/test_socket.py:libpython3.11-testsuite

@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::parse::{self, Said};
-use crate::row::{CPS_CONNECTIONS, Direction, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row, SMALL};
+use crate::row::{
+    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row, SMALL,
+};
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
@@ -39,7 +41,12 @@ pub(crate) struct Client {
 /// Starts the row's client on `stack`, for a run of `seconds`.
 pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Result<Client> {
     let (name, mut command, delay) = match row.load {
-        Load::Http { keepalive, .. } => ("wrk", wrk(stage, stack, keepalive, seconds)?, UNDER_WAY),
+        Load::Http { keepalive, .. } => {
+            ("wrk", wrk(stage, stack, (HTTP_CONNECTIONS, keepalive, "/file"), seconds)?, UNDER_WAY)
+        }
+        Load::App(app) => {
+            ("wrk", wrk(stage, stack, (APPS_CONNECTIONS, false, app.path()), seconds)?, UNDER_WAY)
+        }
         Load::Redis { pipeline } => {
             let requests = redis_requests(stage, stack, pipeline, seconds)?;
             ("redis-benchmark", redis_benchmark(stage, stack, "get", pipeline, requests)?, UNDER_WAY)
@@ -61,7 +68,7 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
 /// Reads what the row's client said.
 pub(crate) fn parse(row: &Row, finished: &Finished) -> Result<Said> {
     match row.load {
-        Load::Http { .. } => parse::wrk::parse(&finished.output),
+        Load::Http { .. } | Load::App(_) => parse::wrk::parse(&finished.output),
         Load::Redis { .. } => parse::redis::parse(&finished.stdout, "GET"),
         Load::Memcached { .. } => parse::memcaslap::parse(&finished.output),
         _ => parse::load::parse(&finished.stdout),
@@ -102,9 +109,14 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
     command
 }
 
-fn wrk(stage: &Stage<'_>, stack: Stack, keepalive: bool, seconds: u32) -> Result<Command> {
+fn wrk(
+    stage: &Stage<'_>,
+    stack: Stack,
+    (connections, keepalive, path): (u32, bool, &str),
+    seconds: u32,
+) -> Result<Command> {
     let mut command = stage.client(stack, &tools::WRK.path()?);
-    command.args(["-t1", &format!("-c{HTTP_CONNECTIONS}"), &format!("-d{seconds}s"), "--latency"]);
+    command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency"]);
     // wrk's own report ends at 99 %.
     let script = stage.lab.dir().join("p999.lua");
     std::fs::write(&script, WRK_P999).map_err(|error| Error::failed(script.display().to_string(), error))?;
@@ -112,7 +124,7 @@ fn wrk(stage: &Stage<'_>, stack: Stack, keepalive: bool, seconds: u32) -> Result
     if !keepalive {
         command.args(["-H", "Connection: close"]);
     }
-    command.arg(format!("http://{}:{}/file", stage.address(stack), stage.port(stack)));
+    command.arg(format!("http://{}:{}{path}", stage.address(stack), stage.port(stack)));
     Ok(command)
 }
 

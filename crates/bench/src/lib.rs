@@ -9,6 +9,7 @@
 //! when a value is dropped.
 #![forbid(unsafe_code)]
 
+mod apps;
 mod clients;
 mod congestion;
 mod cpus;

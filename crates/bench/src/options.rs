@@ -51,6 +51,7 @@ pub enum Sink {
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
     Http,
+    Apps,
     Kv,
     Rr,
     Stream,
@@ -118,8 +119,9 @@ impl FromStr for Neighbour {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 9] = [
+    pub const ALL: [Workload; 10] = [
         Workload::Http,
+        Workload::Apps,
         Workload::Kv,
         Workload::Rr,
         Workload::Stream,
@@ -133,6 +135,7 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Workload::Http => "http",
+            Workload::Apps => "apps",
             Workload::Kv => "kv",
             Workload::Rr => "rr",
             Workload::Stream => "stream",
@@ -148,6 +151,7 @@ impl Workload {
     pub fn title(self) -> &'static str {
         match self {
             Workload::Http => "nginx under wrk",
+            Workload::Apps => "servers as they are deployed, a connection a request",
             Workload::Kv => "redis and memcached",
             Workload::Rr => "request and reply over open connections",
             Workload::Stream => "data one way",

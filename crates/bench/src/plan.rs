@@ -1,5 +1,6 @@
 //! The rows: all there are, and those that the options ask for. Used by `runner` and by the tests of `targets`.
 
+use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
 use crate::row::{Calls, Direction, Load, Row, ServedBy};
 
@@ -64,6 +65,7 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
             let shapes = [(256, true), (256, false), (64 << 10, true), (64 << 10, false)];
             shapes.map(|(file, keepalive)| Load::Http { file, keepalive }).to_vec()
         }
+        (Workload::Apps, _) => App::ALL.map(Load::App).to_vec(),
         (Workload::Kv, _) => vec![
             Load::Redis { pipeline: 1 },
             Load::Redis { pipeline: 16 },

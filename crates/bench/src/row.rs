@@ -1,10 +1,13 @@
 //! A row: one load on one link, measured on both stacks. Made by `plan`, measured by `runner`.
 
+use crate::apps::App;
 use crate::options::{Link, Neighbour, Workload};
 use std::fmt;
 
 /// The connections of a row of `http`.
 pub(crate) const HTTP_CONNECTIONS: u32 = 64;
+/// The connections of a row of `apps`.
+pub(crate) const APPS_CONNECTIONS: u32 = 32;
 /// The connections of a row of `kv`.
 pub(crate) const KV_CONNECTIONS: u32 = 50;
 /// The connections that are open at once in a row of `cps`.
@@ -30,6 +33,8 @@ pub(crate) enum Load {
         file: u32,
         keepalive: bool,
     },
+    /// A connection for each request.
+    App(App),
     Redis {
         pipeline: u32,
     },
@@ -127,9 +132,12 @@ impl Row {
     /// What one operation is: that by which rates count and by which processor time is divided.
     pub(crate) fn operation(&self) -> &'static str {
         match self.load {
-            Load::Http { .. } | Load::Redis { .. } | Load::Rr { .. } | Load::Crowd { .. } | Load::Wake => {
-                "request"
-            }
+            Load::Http { .. }
+            | Load::App(_)
+            | Load::Redis { .. }
+            | Load::Rr { .. }
+            | Load::Crowd { .. }
+            | Load::Wake => "request",
             Load::Memcached { .. } => "key",
             Load::Stream { .. } => "MiB",
             Load::Cps { .. } | Load::Idle { .. } => "connection",
@@ -144,6 +152,7 @@ impl fmt::Display for Load {
             Load::Http { file, keepalive } => {
                 write!(f, "{}-{}", Octets(file), if keepalive { "keepalive" } else { "close" })
             }
+            Load::App(app) => write!(f, "{app}"),
             Load::Redis { pipeline } => write!(f, "redis-get-P{pipeline}"),
             Load::Memcached { keys } => write!(f, "memcached-get-{keys}"),
             Load::Rr { size, depth, connections } => write!(f, "{}-d{depth}-c{connections}", Octets(size)),

@@ -14,6 +14,8 @@ use toe_lab::process;
 pub(crate) enum Server {
     Nginx(Nginx),
     Program(Program),
+    /// The last is the one that clients talk to.
+    Programs(Vec<Program>),
 }
 
 impl Server {
@@ -22,6 +24,7 @@ impl Server {
         let port = stage.port(stack).to_string();
         match row.load {
             Load::Http { file, .. } => nginx(stage, stack, file),
+            Load::App(app) => app.start(stage, stack).map(Server::Programs),
             Load::Redis { .. } => {
                 let mut command = stage.server(stack, &tools::REDIS.path()?);
                 command.args(["--port", &port, "--bind", "0.0.0.0", "--protected-mode", "no"]);
@@ -51,6 +54,9 @@ impl Server {
         match self {
             Server::Nginx(nginx) => nginx.master().map(process::tree_of).unwrap_or_default(),
             Server::Program(program) => process::tree_of(program.pid()),
+            Server::Programs(programs) => {
+                programs.iter().flat_map(|program| process::tree_of(program.pid())).collect()
+            }
         }
     }
 }

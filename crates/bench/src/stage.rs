@@ -92,7 +92,11 @@ impl<'a> Stage<'a> {
 
     /// Waits until the server listens on its stack.
     pub(crate) fn wait_for_listener(&self, stack: Stack, server: &mut Program) -> Result<()> {
-        let port = self.port(stack);
+        self.wait_for_listener_at(stack, server, self.port(stack))
+    }
+
+    /// The same of a port that is not the server's own.
+    pub(crate) fn wait_for_listener_at(&self, stack: Stack, server: &mut Program, port: u16) -> Result<()> {
         let what = format!("{} listens on {}", server.name().to_owned(), stack.title());
         wait::until(&what, SOON, || {
             if !server.is_running() {
@@ -110,6 +114,11 @@ impl<'a> Stage<'a> {
         })?;
         Ok(())
     }
+}
+
+/// A port that nobody has now; in a lab of namespaces, where nobody else is, that is as good as any.
+pub(crate) fn free_port() -> Result<u16> {
+    free_ports().map(|[port, _]| port)
 }
 
 /// Two ports that nobody has now.

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::options::Workload;
 use crate::row::{Load, Row};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where a plain user's PATH does not look.
 const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -21,6 +21,10 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 
 pub(crate) const NGINX: Tool = tool("nginx", "nginx");
 pub(crate) const WRK: Tool = tool("wrk", "wrk");
+pub(crate) const APACHE: Tool = tool("apache2", "apache2");
+pub(crate) const PUMA: Tool = tool("puma", "puma");
+/// Its program has its version in its name.
+pub(crate) const PHP_FPM: Tool = tool("php-fpm", "php-fpm");
 pub(crate) const REDIS: Tool = tool("redis-server", "redis-server");
 pub(crate) const REDIS_BENCHMARK: Tool = tool("redis-benchmark", "redis-tools");
 pub(crate) const MEMCACHED: Tool = tool("memcached", "memcached");
@@ -33,8 +37,24 @@ impl Tool {
     pub(crate) fn path(self) -> Result<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let dirs = std::env::split_paths(&path).chain(SBIN.map(PathBuf::from));
-        let found = dirs.map(|dir| dir.join(self.program)).find(|path| path.is_file());
-        found.ok_or_else(|| Error::failed(self.program, self.remedy()))
+        let dirs: Vec<PathBuf> = dirs.collect();
+        let found = dirs.iter().map(|dir| dir.join(self.program)).find(|path| path.is_file());
+        found
+            .or_else(|| dirs.iter().find_map(|dir| self.of_a_version(dir)))
+            .ok_or_else(|| Error::failed(self.program, self.remedy()))
+    }
+
+    /// The last of the programs in `dir` whose name is this one's and a version.
+    fn of_a_version(self, dir: &Path) -> Option<PathBuf> {
+        let is_version =
+            |rest: &str| !rest.is_empty() && rest.bytes().all(|c| c == b'.' || c.is_ascii_digit());
+        let names = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+        names
+            .filter(|path| {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                name.strip_prefix(self.program).is_some_and(is_version)
+            })
+            .max()
     }
 
     fn remedy(self) -> String {
@@ -46,15 +66,17 @@ impl Tool {
 pub(crate) fn missing(row: &Row, programs: &std::path::Path) -> Option<String> {
     let wanted: &[Tool] = match row.load {
         Load::Http { .. } => &[NGINX, WRK],
+        Load::App(_) => &[WRK],
         Load::Redis { .. } => &[REDIS, REDIS_BENCHMARK],
         Load::Memcached { .. } => &[MEMCACHED, MEMCASLAP],
         _ => &[],
     };
-    let absent = ALWAYS.iter().chain(wanted).find(|tool| tool.path().is_err());
+    let served = if let Load::App(app) = row.load { app.tools() } else { &[] };
+    let absent = ALWAYS.iter().chain(wanted).chain(served).find(|tool| tool.path().is_err());
     if let Some(tool) = absent {
         return Some(format!("{} is {}", tool.program, tool.remedy()));
     }
-    let uses_load = !matches!(row.workload, Workload::Http | Workload::Kv);
+    let uses_load = !matches!(row.workload, Workload::Http | Workload::Apps | Workload::Kv);
     if uses_load && !programs.join("toe-load").is_file() {
         return Some(format!("there is no toe-load in {}; run 'make build'", programs.display()));
     }

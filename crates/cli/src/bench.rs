@@ -12,6 +12,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 #[command(after_help = "\
 WORKLOADS (all unless some are named):
   http     nginx under wrk: 256 B and 64 KiB, connections kept and not
+  apps     Apache prefork, puma, php-fpm behind nginx, each request on a connection of its own
   kv       redis and memcached, with and without pipelining
   rr       request and reply: 64 B to 16 KiB, depth 1 to 64, 1 to 1,000 connections
   stream   data one way, one and many connections

@@ -20,14 +20,14 @@ impl Region {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use toe_abi::region::Load;
 
     #[test]
-    fn what_the_engine_writes_its_hosts_read() {
+    fn the_word_is_one_of_its_own() {
         let (engine, memory) = Region::create(4096).expect("memory");
         let host = Region::map(&memory, 4096).expect("the same memory");
         assert_eq!(host.names(), 0);
         engine.publish_names(7);
-        assert_eq!(host.names(), 7);
-        assert_eq!(host.load(), toe_abi::region::Load::default(), "a word of its own");
+        assert_eq!((host.names(), host.load()), (7, Load::default()));
     }
 }

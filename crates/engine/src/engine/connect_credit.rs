@@ -41,10 +41,9 @@ impl Engine {
             credit.has = credit.has.saturating_sub(1);
         }
         let anchor = AnchorHandle(args.anchor);
-        let tries = (0..SEARCHES).map(|_| self.connect_to(now, owner, args, anchor));
         let mut result = Err(Errno::EAGAIN);
-        for outcome in tries {
-            result = outcome;
+        for _ in 0..SEARCHES {
+            result = self.connect_to(now, owner, args, anchor);
             if result != Err(Errno::EAGAIN) {
                 break;
             }

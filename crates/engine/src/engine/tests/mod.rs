@@ -16,6 +16,7 @@ mod hostile;
 mod ipv6;
 mod leftovers;
 mod long_stream;
+mod memory;
 mod names;
 mod passed_on;
 mod path_mtu;

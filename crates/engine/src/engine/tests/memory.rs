@@ -1,0 +1,114 @@
+//! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
+
+use crate::work::Sighting;
+use crate::{GivenBack, HostSide, STAGING_LEN};
+use std::collections::VecDeque;
+use toe_abi::command::FlowInfo;
+use toe_abi::entry::Completion;
+use toe_abi::region::RegionLayout;
+use toe_abi::tcp_info::FlowDetail;
+use toe_base::{QueueSetId, SessionId};
+use toe_wire::link::{FrameSink, TxOffload};
+
+pub(super) const LAYOUT: RegionLayout =
+    RegionLayout { queue_sets: 1, flows: 256, receive_len: 32 << 20, send_len: 16 << 20 };
+/// Session memories and completion rings.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    regions: Vec<Vec<u8>>,
+    pub(super) completions: Vec<VecDeque<Completion>>,
+    /// Completions that fit before the ring says "full".
+    pub(super) ring_len: usize,
+    pub(super) infos: Vec<FlowInfo>,
+    pub(super) details: Vec<FlowDetail>,
+    /// What captures were given, of the packets that `wants` picks.
+    pub(super) seen: Vec<(Sighting, Vec<u8>)>,
+    pub(super) wants: Option<fn(&Sighting) -> bool>,
+    /// What is given back waits in `going_back` until the test spoils and reports it.
+    pub(super) gives_back_later: bool,
+    pub(super) going_back: Vec<(SessionId, u64, u32)>,
+}
+
+impl Memory {
+    pub(super) fn with_ring(ring_len: usize) -> Memory {
+        Memory { ring_len, ..Memory::default() }
+    }
+
+    pub(super) fn region(&mut self, session: SessionId) -> &mut Vec<u8> {
+        let at = session.index();
+        while self.regions.len() <= at {
+            self.regions.push(Vec::new());
+            self.completions.push(VecDeque::new());
+        }
+        let len = if at == 0 { STAGING_LEN } else { LAYOUT.len() } as usize;
+        if self.regions[at].is_empty() {
+            self.regions[at] = vec![0; len];
+        }
+        &mut self.regions[at]
+    }
+
+    /// Nobody needs these octets, so that whoever still does notices.
+    pub(super) fn spoil(&mut self, (session, offset, len): (SessionId, u64, u32)) {
+        self.write(session, offset, &vec![0xdd; len as usize]);
+    }
+}
+
+impl HostSide for Memory {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        self.region(session)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.region(session)[offset as usize..][..out.len()]);
+    }
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        let mut bytes = vec![0; len as usize];
+        self.read(from.0, from.1, &mut bytes);
+        self.write(to.0, to.1, &bytes);
+    }
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
+        if self.gives_back_later {
+            self.going_back.push((session, offset, len));
+            return GivenBack::Later;
+        }
+        self.spoil((session, offset, len));
+        GivenBack::Now
+    }
+
+    fn capture_wants(&mut self, packet: &Sighting) -> bool {
+        self.wants.is_some_and(|wants| wants(packet))
+    }
+    fn capture(&mut self, packet: &Sighting, octets: &[u8]) {
+        self.seen.push((*packet, octets.to_vec()));
+    }
+    fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
+        self.infos.push(*info);
+    }
+    fn write_flow_detail(&mut self, _: SessionId, _: usize, detail: &FlowDetail) {
+        self.details.push(*detail);
+    }
+    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
+        self.region(session);
+        if self.completions[session.index()].len() >= self.ring_len {
+            return false;
+        }
+        self.completions[session.index()].push_back(completion);
+        true
+    }
+}
+
+/// Frames that a side sends.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    frame: Vec<u8>,
+    pub(super) sent: Vec<(Vec<u8>, TxOffload)>,
+}
+
+impl FrameSink for Outbox {
+    fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.frame = vec![0xee; len];
+        Some(&mut self.frame)
+    }
+    fn commit(&mut self, offload: TxOffload) {
+        self.sent.push((core::mem::take(&mut self.frame), offload));
+    }
+}
