@@ -302,8 +302,22 @@ impl Stack {
 
     /// A copy of a descriptor of the program's, for as long as the library needs one.
     pub fn copy_of(&'static self, fd: RawFd) -> Result<OwnCopy, Errno> {
+        self.own_copy(|| sys::dup_to_high(sys::borrow(fd)))
+    }
+
+    /// The same, at whatever number there is, which may be one that the program could have got.
+    pub fn copy_anywhere(&'static self, fd: RawFd) -> Result<OwnCopy, Errno> {
+        self.own_copy(|| sys::dup_anywhere(sys::borrow(fd)))
+    }
+
+    /// A descriptor that was kept otherwise until now.
+    pub fn keep_copy(&'static self, fd: Fd) -> Result<OwnCopy, Errno> {
+        self.own_copy(|| Ok(fd))
+    }
+
+    fn own_copy(&'static self, make: impl FnOnce() -> Result<Fd, Errno>) -> Result<OwnCopy, Errno> {
         let mut own = self.own_fds.lock();
-        let copy = sys::dup_to_high(sys::borrow(fd))?;
+        let copy = make()?;
         fd_table::mark_internal(copy.raw());
         own.push(copy.raw());
         Ok(OwnCopy { stack: self, copy: Some(copy) })
@@ -424,6 +438,15 @@ pub struct OwnCopy {
 impl OwnCopy {
     pub fn raw(&self) -> RawFd {
         self.copy.as_ref().map_or(-1, Fd::raw)
+    }
+
+    /// From here on the caller keeps it, and whatever a child has of it.
+    pub fn into_fd(mut self) -> Option<Fd> {
+        let mut own = self.stack.own_fds.lock();
+        let copy = self.copy.take()?;
+        own.retain(|fd| *fd != copy.raw());
+        fd_table::forget_internal(copy.raw());
+        Some(copy)
     }
 }
 

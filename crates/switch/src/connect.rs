@@ -9,17 +9,18 @@
 use crate::ffi::{fail, family, last_errno, read_endpoint};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
-use crate::replacing::{self, Refusal, Replacing};
+use crate::replacing::{self, InKernel, Refusal, Replacing};
 use crate::socket_state::{self, State};
+use crate::twin::{Held, NoRoom, NotHeld, Twin, is_still, reopen};
 use crate::twin_name::{bound_to, is_v6only};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, fork, hidden_twin, listen, own_calls, real, twin_pool};
+use crate::{calls, fork, hidden_twin, listen, own_calls, real};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use libc::{sockaddr, socklen_t};
 use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
-use toe::{Anchor, Errno, epoll, fd_table, sys};
+use toe::{Anchor, Errno, sys};
 use toe_base::{Addr, Endpoint};
 
 /// What engines just said not to serve, and who does.
@@ -31,8 +32,8 @@ pub static KNOWN: Destinations = Destinations::new();
 pub enum Verdict {
     /// Answered; errno is set.
     Done(c_int),
-    /// The kernel connects; this is why.
-    Kernel(Decided),
+    /// The kernel connects; this is why, and how to know afterwards whether the number is what it was ([`kernel_answered`]).
+    Kernel(Decided, Option<InKernel>),
     /// The kernel's call, and nothing is decided by it.
     Pass,
 }
@@ -87,14 +88,14 @@ unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner:
         return Verdict::Pass;
     };
     if state.has(State::INET6) && remote.addr.is_v4() && is_v6only(fd) {
-        return Verdict::Kernel(Decided::new(On::Kernel, Reason::V6Only));
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::V6Only), None);
     }
     if fork::in_vfork_child() {
         return Verdict::Pass;
     }
     const BROADCAST: Addr = Addr::v4(Ipv4Addr::BROADCAST);
     if remote.port == 0 || remote.addr.is_multicast() || remote.addr == BROADCAST {
-        return Verdict::Kernel(Decided::new(On::Kernel, Reason::NoRoute));
+        return Verdict::Kernel(Decided::new(On::Kernel, Reason::NoRoute), None);
     }
     let now_ms = sys::coarse_ms();
     let local = bound_to(fd, state);
@@ -121,7 +122,7 @@ unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner:
     }
     let shared = state.may_be_shared();
     if let (Some(reason), true) = (shared, decision.action != Action::EngineOnly) {
-        return Verdict::Kernel(Decided::new(On::Kernel, reason));
+        return Verdict::Kernel(Decided::new(On::Kernel, reason), None);
     }
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(local.map(|l| l.addr), engine_address, &KNOWN, now_ms);
@@ -131,8 +132,18 @@ unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner:
         true => Attempts::none(),
         false => stacks.attempts_to(binding, remote.addr, &KNOWN, now_ms),
     };
-    let mut asking =
-        Asking { fd, state, local, remote, manner, decision, binding, refused: None, all_unserved: true };
+    let mut asking = Asking {
+        fd,
+        state,
+        local,
+        remote,
+        manner,
+        decision,
+        binding,
+        refused: None,
+        all_unserved: true,
+        held: None,
+    };
     asking.each(attempts)
 }
 
@@ -168,6 +179,8 @@ struct Asking {
     refused: Option<(Reason, Errno)>,
     /// All that refused do not serve one of the addresses: what is to be remembered.
     all_unserved: bool,
+    /// The kernel's socket, from the moment that the first engine is asked.
+    held: Option<Held>,
 }
 
 impl Asking {
@@ -176,7 +189,7 @@ impl Asking {
         for stack in attempts.iter() {
             let ProtoStack::Engine(engine) = stack else {
                 self.note_winner(ProtoStack::Kernel);
-                return Verdict::Kernel(self.because_of_kernel());
+                return self.by_kernel();
             };
             match self.by_engine(engine, kernel_too) {
                 Attempt::Answered(result) => {
@@ -184,6 +197,7 @@ impl Asking {
                     policy::note_given(engine);
                     return Verdict::Done(crate::ffi::status(result));
                 }
+                Attempt::Over(verdict) => return verdict,
                 Attempt::Refused(reason, error) => {
                     self.all_unserved &= matches!(reason, Reason::NoRoute | Reason::NotEngineAddress);
                     // That nobody listens there says more than that another engine is not there.
@@ -202,6 +216,16 @@ impl Asking {
         };
         why::set(self.fd, Decided { rule: self.decision.rule, ..Decided::new(On::Kernel, reason) });
         Verdict::Done(fail(error))
+    }
+
+    /// The kernel connects what is at the number: if that is still the program's socket.
+    fn by_kernel(&mut self) -> Verdict {
+        let because = self.because_of_kernel();
+        match self.held.take().map(Held::leave_to_kernel) {
+            None => Verdict::Kernel(because, None),
+            Some(Some(in_kernel)) => Verdict::Kernel(because, Some(in_kernel)),
+            Some(None) => Verdict::Done(fail(Errno::EBADF)),
+        }
     }
 
     fn because_of_kernel(&self) -> Decided {
@@ -231,13 +255,14 @@ impl Asking {
         }
     }
 
-    fn by_engine(&self, engine: EngineIdx, kernel_too: bool) -> Attempt {
+    fn by_engine(&mut self, engine: EngineIdx, kernel_too: bool) -> Attempt {
         let on = Decided {
             rule: self.decision.rule,
             engine: engine.index() as u8,
             ..Decided::new(On::Engine, Reason::Connected)
         };
-        by_engine(self.fd, self.state, (self.local, self.remote), (self.manner, kernel_too), on)
+        let how = (self.manner, kernel_too);
+        by_engine(self.fd, self.state, (self.local, self.remote), how, on, &mut self.held)
     }
 }
 
@@ -281,9 +306,11 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
 }
 
 /// Notes what came out of the kernel's connect; errno is left as it is.
-pub fn kernel_answered(fd: c_int, result: c_int, why: Decided) {
+pub fn kernel_answered(fd: c_int, result: c_int, (why, in_kernel): (Decided, Option<InKernel>)) {
     let error = last_errno();
-    if result == 0 || matches!(error, Errno::EINPROGRESS | Errno::EINTR) {
+    if in_kernel.is_some_and(|in_kernel| !replacing::is_back(fd, in_kernel)) {
+        // It is another socket's by now.
+    } else if result == 0 || matches!(error, Errno::EINPROGRESS | Errno::EINTR) {
         socket_state::decided(fd);
         why::set(fd, why);
     } else {
@@ -337,18 +364,18 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
     }
 }
 
-/// The kernel has just said that it has no connection at `fd` (ENOTCONN). Whether that is because another thread was about
-/// to make it an engine's: the peer may know of the connection, and tell this thread, before that one has put it in place.
+/// The kernel has just said that it has no connection at `fd` (ENOTCONN), or no socket. Whether that is because another thread
+/// was about to make it an engine's, or has: the peer may know of the connection, and tell this thread, before that one has put
+/// it in place, and an anchor is a directory.
 #[cold]
 pub fn came_meanwhile(fd: c_int) -> bool {
-    if last_errno() != Errno::ENOTCONN {
+    let error = last_errno();
+    if error != Errno::ENOTCONN && ![libc::ENOTSOCK, libc::EISDIR].contains(&c_int::from(error.0)) {
         return false;
     }
-    if socket_state::get(fd).has(State::REPLACING) {
-        replacing::wait(fd);
-    }
-    crate::ffi::set_errno(c_int::from(Errno::ENOTCONN.0));
-    crate::calls::stream(fd).is_some()
+    replacing::settle(fd);
+    crate::ffi::set_errno(c_int::from(error.0));
+    calls::stream(fd).is_some()
 }
 
 enum Attempt {
@@ -356,37 +383,37 @@ enum Attempt {
     Answered(Result<(), Errno>),
     /// It does not want it; the next stack may.
     Refused(Reason, Errno),
+    /// The descriptor is no longer this call's to decide on.
+    Over(Verdict),
 }
 
-/// `on`: what is reported if it takes the connection.
+/// `on`: what is reported if it takes the connection. `held`: the socket, from when on it is held.
 fn by_engine(
     fd: c_int,
     state: State,
     (local, remote): (Option<Endpoint>, Endpoint),
     (manner, kernel_too): (Manner, bool),
     on: Decided,
+    held: &mut Option<Held>,
 ) -> Attempt {
     let stack = match EngineIdx::new(on.engine.into()).ok_or(Reason::NoEngine).and_then(engine) {
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
-    let replacing = match Replacing::begin(fd, State::TWIN) {
-        Ok(replacing) => replacing,
-        Err(Refusal::Ended) => return Attempt::Refused(Reason::NoDescriptor, Errno::EBADF),
-        Err(Refusal::Busy) => return by_other_thread(fd),
-    };
-    // A copy of the twin, and with it room for a descriptor: a connection that is begun can be put in place, too.
-    let high = sys::dup_to_high(sys::borrow(fd)).map(|copy| (copy, true));
-    let copy = match high.or_else(|_| sys::dup_anywhere(sys::borrow(fd)).map(|copy| (copy, false))) {
-        Ok(copy) => copy,
-        Err(error) => return Attempt::Refused(Reason::NoDescriptor, error),
+    let twin = match held.take().map_or_else(|| Held::take(stack, fd), Ok) {
+        Ok(twin) => twin,
+        Err(NotHeld::NoDescriptor(error)) => return Attempt::Refused(Reason::NoDescriptor, error),
+        Err(NotHeld::Replaced(refusal)) => return Attempt::Over(by_others(fd, refusal)),
     };
     let anchor = match Anchor::take(stack) {
         Ok(anchor) => anchor,
-        Err(error) => return Attempt::Refused(reason_of(error, remote.addr), error),
+        Err(error) => {
+            *held = Some(twin);
+            return Attempt::Refused(reason_of(error, remote.addr), error);
+        }
     };
     // The program's descriptor is the kernel's still: it holds the port that the program has bound.
-    let from = local.map(|local| (local.to_socket_addr(), sys::borrow(fd)));
+    let from = local.map(|local| (local.to_socket_addr(), sys::borrow(twin.raw())));
     let to = remote.to_socket_addr();
     let need_not_ask = manner.fast == FastOpen::No && from.is_none();
     let begun = need_not_ask.then(|| Socket::connect_at_once(&anchor, to, fd)).flatten();
@@ -398,30 +425,42 @@ fn by_engine(
             if error == Errno::EADDRNOTAVAIL && is_all_its_own(local, remote) {
                 return Attempt::Answered(Err(error));
             }
+            *held = Some(twin);
             return Attempt::Refused(reason_of(error, remote.addr), error);
         }
     };
-    let nonblocking = sys::is_nonblocking(fd);
+    let nonblocking = sys::is_nonblocking(twin.raw());
     socket.set_nonblocking(nonblocking);
-    replay_options(fd, state, socket);
-    if !replacing.place() {
-        // The program has closed the descriptor. As with Linux the connection is made all the same, and ends with this call.
-        let result = socket.wait_connected(nonblocking || manner.dont_wait);
-        drop(anchor);
-        socket.abandon();
-        return Attempt::Answered(result);
-    }
-    let mut twin = match take_over((fd, nonblocking), copy, anchor, socket, (state, on)) {
-        Ok(twin) => twin,
-        Err(error) => return Attempt::Answered(Err(error)),
+    replay_options(twin.raw(), state, socket);
+    let dont_wait = nonblocking || manner.dont_wait;
+    let placed = match twin.make_room(fd, nonblocking, anchor, (socket, on)) {
+        Ok(placed) => placed,
+        Err(NoRoom::Ended(anchor)) => {
+            // The program has closed the descriptor. As with Linux the connection is made all the same, and ends with this call.
+            let result = socket.wait_connected(dont_wait);
+            drop(anchor);
+            socket.abandon();
+            return Attempt::Answered(result);
+        }
+        Err(NoRoom::Errno(error)) => return Attempt::Answered(Err(error)),
     };
-    let nonblocking = nonblocking || manner.dont_wait;
-    let held = (!nonblocking).then(|| socket.hold());
+    wait_placed(fd, placed, (socket, remote), (manner, dont_wait), held)
+}
+
+/// The connection is at the program's number: waits for it, if that is asked for.
+fn wait_placed(
+    fd: c_int,
+    (mut twin, replacing): (Twin, Replacing),
+    (socket, remote): (&'static Socket, Endpoint),
+    (manner, dont_wait): (Manner, bool),
+    held: &mut Option<Held>,
+) -> Attempt {
+    let waits = (!dont_wait).then(|| socket.hold());
     drop(replacing);
     let result = match manner.fast {
         // The octets that it waits for come with this call, and then it is waited for.
         FastOpen::Message if socket.waits_for_octets() => Ok(()),
-        _ => hidden_twin::wait_connected(fd, (socket, held), &mut twin.socket, nonblocking),
+        _ => hidden_twin::wait_connected(fd, (socket, waits), &mut twin, dont_wait),
     };
     if !is_still(fd, socket) {
         // Another thread has closed the descriptor.
@@ -434,8 +473,8 @@ fn by_engine(
             Attempt::Answered(result)
         }
         Err(error) => {
-            twin.put_back(fd, socket);
-            if error == Errno::ECONNREFUSED && remote.addr.is_loopback() {
+            *held = twin.put_back(fd, socket);
+            if error == Errno::ECONNREFUSED && remote.addr.is_loopback() && held.is_some() {
                 return Attempt::Refused(Reason::NobodyListensInEngine, error);
             }
             Attempt::Answered(Err(error))
@@ -443,12 +482,13 @@ fn by_engine(
     }
 }
 
-/// Another thread is in connect on the same descriptor.
-fn by_other_thread(fd: c_int) -> Attempt {
-    replacing::wait(fd);
-    match calls::stream(fd) {
-        Some(socket) => Attempt::Answered(socket.wait_connected(socket.nonblocking())),
-        None => Attempt::Refused(Reason::NobodyListensInEngine, Errno::ECONNREFUSED),
+/// The descriptor is another thread's to decide on, or gone.
+fn by_others(fd: c_int, refusal: Refusal) -> Verdict {
+    match (refusal, calls::stream(fd)) {
+        (Refusal::Ended, None) => Verdict::Done(fail(Errno::EBADF)),
+        (_, Some(socket)) => Verdict::Done(crate::ffi::status(socket.wait_connected(socket.nonblocking()))),
+        // The kernel knows what it has of it.
+        (Refusal::OfKernel | Refusal::Busy, None) => Verdict::Pass,
     }
 }
 
@@ -457,119 +497,6 @@ fn by_other_thread(fd: c_int) -> Attempt {
 fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
     let is_own = |addr: Addr| addr.is_loopback() || addr.is_unspecified();
     remote.addr.is_loopback() && local.is_none_or(|local| is_own(local.addr))
-}
-
-pub fn is_still(fd: c_int, socket: &'static Socket) -> bool {
-    fd_table::get(fd).is_some_and(|now| core::ptr::eq(now, socket))
-}
-
-/// The kernel's socket whose place an engine's has taken.
-struct Twin {
-    /// `None`: its descriptor was the last, or the kernel must forget it.
-    socket: Option<sys::Fd>,
-    /// Its number is none that the program would get to.
-    is_high: bool,
-    state: State,
-    nonblocking: bool,
-}
-
-/// Puts the anchor in the place of the twin: the program's descriptor is the engine's from now on.
-///
-/// `nonblocking`: what the twin is. The socket itself would ask its descriptor, which it has not got yet, if a child has been made since.
-fn take_over(
-    (fd, nonblocking): (c_int, bool),
-    (copy, is_high): (sys::Fd, bool),
-    anchor: Anchor,
-    socket: &'static Socket,
-    (state, on): (State, Decided),
-) -> Result<Twin, Errno> {
-    let cloexec =
-        rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC));
-    if state.has(State::IN_EPOLL) {
-        epoll::note_disarmed(fd);
-    }
-    // The kernel would go on reporting one that is in an epoll set.
-    let kept = (!state.has(State::IN_EPOLL)).then_some(copy);
-    let mut twin =
-        Twin { socket: kept, is_high, state: socket_state::get(fd).without(State::REPLACING), nonblocking };
-    let outcome = match anchor.open_as(fd, cloexec, nonblocking) {
-        // There may be room now.
-        Err((_, Some(anchor))) if twin.socket.take().is_some() => anchor.open_as(fd, cloexec, nonblocking),
-        outcome => outcome,
-    };
-    if let Err((error, _)) = outcome {
-        socket.abandon();
-        return Err(error);
-    }
-    if state.has(State::INET6) {
-        socket.mark_inet6(fd);
-    }
-    fd_table::install(fd, socket);
-    epoll::replace(fd, socket);
-    socket_state::set(fd, State::default());
-    why::set(fd, on);
-    Ok(twin)
-}
-
-impl Twin {
-    /// It is not needed for this connection any more, but to hold the port that the program bound.
-    fn keep(self, fd: c_int) {
-        let Some(socket) = self.socket else { return };
-        if self.state.has(State::BOUND) {
-            hidden_twin::keep(fd, socket);
-        } else if self.is_high
-            && let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking)
-        {
-            spare.keep();
-        }
-    }
-
-    /// The program's descriptor is the kernel's again, as it was before.
-    fn put_back(self, fd: c_int, socket: &Socket) {
-        let Some(twin) = self.socket else {
-            let _ = reopen(fd);
-            return;
-        };
-        let cloexec = rustix::io::fcntl_getfd(sys::borrow(fd));
-        let Some(_replacing) = take_out(fd, socket) else { return };
-        let cloexec = cloexec.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
-        let _ = sys::dup_onto(&twin, fd, cloexec);
-        socket_state::set(fd, self.state);
-        why::set_reason(fd, On::Kernel, Reason::Undecided);
-    }
-}
-
-/// Takes an engine's socket out of the table so that something else can be put at its number. `None`: the program has ended it.
-fn take_out(fd: c_int, socket: &Socket) -> Option<Replacing> {
-    let replacing = Replacing::begin(fd, State::default()).ok()?;
-    (replacing.place() && fd_table::remove_only(fd, socket)).then_some(replacing)
-}
-
-/// Gives the program a new kernel socket in the place of an engine's that has failed or was disconnected.
-fn reopen(fd: c_int) -> Result<(), Errno> {
-    let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).map_err(toe::errno::from_os)?;
-    let cloexec = flags.contains(rustix::io::FdFlags::CLOEXEC);
-    let socket = fd_table::get(fd).ok_or(Errno::EBADF)?;
-    let (nonblocking, is_inet6) = (socket.nonblocking(), socket.is_inet6());
-    let domain = if is_inet6 { libc::AF_INET6 } else { libc::AF_INET };
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
-    // SAFETY: the call takes numbers only.
-    let twin = unsafe { real::socket(domain, kind, 0) };
-    if twin < 0 {
-        return Err(last_errno());
-    }
-    let twin = sys::Fd::from_raw(twin);
-    let _replacing = take_out(fd, socket).ok_or(Errno::EBADF)?;
-    // SAFETY: as above.
-    if unsafe { real::dup3(twin.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) } < 0 {
-        return Err(last_errno());
-    }
-    twin_pool::note_new(fd);
-    if is_inet6 {
-        socket_state::add(fd, State::INET6);
-    }
-    why::set_reason(fd, On::Kernel, Reason::Undecided);
-    Ok(())
 }
 
 /// Sets on the engine's socket what the program had set on the twin.

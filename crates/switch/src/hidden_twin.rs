@@ -3,8 +3,8 @@
 //!
 //! Kept by the program's descriptor. When that is closed while copies of it are open, one of them takes over.
 
-use crate::connect::is_still;
 use crate::socket_state::{self, State};
+use crate::twin::{Twin, is_still};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
 use toe::signals::let_handlers_run;
@@ -36,7 +36,7 @@ pub fn keep(fd: c_int, twin: sys::Fd) {
 pub fn wait_connected(
     fd: c_int,
     (socket, held): (&'static Socket, Option<Held>),
-    twin: &mut Option<sys::Fd>,
+    twin: &mut Twin,
     nonblocking: bool,
 ) -> Result<(), Errno> {
     let mut held = held;
@@ -46,17 +46,17 @@ pub fn wait_connected(
         if result != Err(Errno::EINTR) || !restarts(socket.send_timeout().is_some()) {
             return result;
         }
-        twin.take().into_iter().for_each(|twin| keep(fd, twin));
+        twin.lend(fd);
         let_handlers_run();
         if !is_still(fd, socket) {
             return Err(Errno::EBADF);
         }
-        *twin = take_back(fd);
+        twin.take_back(fd);
     }
 }
 
 /// What [`keep`] has kept for `fd`, if it is there still.
-fn take_back(fd: c_int) -> Option<sys::Fd> {
+pub fn take_back(fd: c_int) -> Option<sys::Fd> {
     let number = place(fd)?.swap(0, Ordering::Relaxed) - 1;
     (number >= 0).then(|| {
         socket_state::set(fd, socket_state::get(fd).without(State::KEEPS_TWIN));

@@ -42,6 +42,7 @@ mod real;
 mod replacing;
 mod socket_state;
 mod tally;
+mod twin;
 mod twin_name;
 mod twin_pool;
 mod why;

@@ -10,6 +10,7 @@ use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options};
 use crate::ffi::{fail, last_errno, number, write_inet};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
+use crate::replacing::Replacing;
 use crate::socket_state::{self, State};
 use crate::twin_name::twin_address;
 use crate::why::{self, Decided, Reason, Stack as On};
@@ -141,7 +142,9 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     if fork::in_vfork_child() {
         return Ok(());
     }
-    let state = socket_state::get(fd);
+    // What another thread that listens or connects has made of it, or the program's close, is how it stays.
+    let Ok(replacing) = Replacing::begin_after_others(fd, State::TWIN) else { return Ok(()) };
+    let state = socket_state::get(fd).without(State::REPLACING);
     let Some(local) = twin_address(fd) else {
         return kernel_listens(fd, false, decision, (Reason::EngineRefused, Errno::EADDRNOTAVAIL));
     };
@@ -165,6 +168,10 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
                 refused = why;
             }
         }
+    }
+    if let Some(head) = head.filter(|_| !replacing.place()) {
+        head.abandon();
+        return Err(Errno::EBADF);
     }
     if let Some(head) = head {
         become_listener(fd, state, head, decision);

@@ -1,5 +1,6 @@
 //! Descriptors whose file this library replaces: a kernel's socket by an engine's anchor when an engine takes the connection, and
-//! back when that fails. Used by `connect.rs`; every call that ends a descriptor asks here first (`calls::open`).
+//! back when that fails. Used by `connect.rs` and `twin.rs`, and by `listen.rs` and `calls::epoll`, which must not come in between;
+//! every call that ends a descriptor asks here first (`calls::open`).
 //!
 //! Meanwhile other threads of the program may close the number, or put something else there, and the kernel may give it out
 //! again. What was about to be placed there then must not be, or a number would be open that nobody closes, or another socket
@@ -22,6 +23,9 @@ enum Phase {
     Asking,
     /// The file is exchanged, and the tables are.
     Placing,
+    /// No engine has it: the kernel connects. Nothing is replaced any more, but whoever comes back from there wants to know whether
+    /// the number is what it was. A signal's handler may not return there, so nobody waits for this one.
+    InKernel,
     /// The program has ended the descriptor.
     Stopped,
 }
@@ -59,7 +63,13 @@ pub enum Refusal {
     Busy,
     /// The program has ended it.
     Ended,
+    /// The kernel is connecting it.
+    OfKernel,
 }
+
+/// A connect that is the kernel's. Plain data: a signal's handler may jump out of that call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InKernel(u64);
 
 /// The calling thread is about to replace what is at a descriptor.
 #[derive(Debug)]
@@ -73,8 +83,8 @@ impl Replacing {
     /// and so either finds that it is being replaced, or did so before this call.
     pub fn begin(fd: c_int, as_long_as: State) -> Result<Replacing, Refusal> {
         let mut list = LIST.lock();
-        if list.at(fd).is_some() {
-            return Err(Refusal::Busy);
+        if let Some(entry) = list.at(fd) {
+            return Err(if entry.phase == Phase::InKernel { Refusal::OfKernel } else { Refusal::Busy });
         }
         if !socket_state::before_adding(fd, State::REPLACING).has(as_long_as) {
             socket_state::remove(fd, State::REPLACING);
@@ -84,6 +94,35 @@ impl Replacing {
         list.next += 1;
         list.entries.push(Entry { id, fd, phase: Phase::Asking });
         Ok(Replacing { fd, id })
+    }
+
+    /// The same, after whoever else does has done it.
+    pub fn begin_after_others(fd: c_int, as_long_as: State) -> Result<Replacing, Refusal> {
+        let until = sys::now() + WITHIN;
+        loop {
+            match Replacing::begin(fd, as_long_as) {
+                Err(Refusal::Busy) if sys::now() < until => std::thread::yield_now(),
+                begun => return begun,
+            }
+        }
+    }
+
+    /// It was placed, and another engine is asked.
+    pub fn ask_again(&self) {
+        let mut list = LIST.lock();
+        let entry = list.at(self.fd).filter(|entry| entry.id == self.id);
+        entry.into_iter().for_each(|entry| entry.phase = Phase::Asking);
+    }
+
+    /// It is not replaced, but the kernel's to connect. `None`: it is not what it was.
+    pub fn leave_to_kernel(self) -> Option<InKernel> {
+        let mut list = LIST.lock();
+        let entry = list.at(self.fd).filter(|entry| entry.id == self.id);
+        entry?.phase = Phase::InKernel;
+        drop(list);
+        let id = self.id;
+        core::mem::forget(self);
+        Some(InKernel(id))
     }
 
     /// Whether the descriptor is what it was. If so nobody ends it until this is dropped.
@@ -114,6 +153,10 @@ pub fn stop(fd: c_int) {
         let mut list = LIST.lock();
         match list.at(fd) {
             Some(entry) if entry.phase == Phase::Placing && sys::now() < until => {}
+            Some(entry) if entry.phase == Phase::InKernel => {
+                let id = entry.id;
+                list.entries.retain(|entry| entry.id != id);
+            }
             Some(entry) => entry.phase = Phase::Stopped,
             None => {
                 socket_state::remove(fd, State::REPLACING);
@@ -125,11 +168,30 @@ pub fn stop(fd: c_int) {
     }
 }
 
-/// Waits until nobody replaces what is at `fd`.
+/// The kernel has answered: whether the descriptor is what it was.
+pub fn is_back(fd: c_int, of: InKernel) -> bool {
+    let mut list = LIST.lock();
+    let is_there = list.at(fd).is_some_and(|entry| entry.id == of.0);
+    if is_there {
+        list.entries.retain(|entry| entry.id != of.0);
+        socket_state::remove(fd, State::REPLACING);
+    }
+    is_there
+}
+
+/// Before something is done to `fd` that is to be found there afterwards: waits until nobody replaces what is there.
+#[inline]
+pub fn settle(fd: c_int) {
+    if socket_state::get(fd).has(State::REPLACING) {
+        wait(fd);
+    }
+}
+
 #[cold]
-pub fn wait(fd: c_int) {
+fn wait(fd: c_int) {
     let until = sys::now() + WITHIN;
-    while LIST.lock().at(fd).is_some() && sys::now() < until {
+    let is_replaced = || LIST.lock().at(fd).is_some_and(|entry| entry.phase != Phase::InKernel);
+    while is_replaced() && sys::now() < until {
         std::thread::yield_now();
     }
 }
@@ -187,6 +249,21 @@ mod tests {
         drop(first);
         assert!(is_noted(fd), "of the second");
         assert!(second.place());
+    }
+
+    #[test]
+    fn who_comes_back_from_the_kernel_knows_whose_the_number_is() {
+        let fd = 910_005;
+        let first = begin(fd).expect("nobody is at it").leave_to_kernel().expect("as it was");
+        assert_eq!(begin(fd).err(), Some(Refusal::OfKernel));
+        settle(fd);
+        stop(fd);
+        let second = begin(fd).expect("another socket's").leave_to_kernel().expect("as it was");
+        assert!(!is_back(fd, first) && is_noted(fd));
+        assert!(is_back(fd, second) && !is_noted(fd));
+        let ended = begin(fd).expect("nobody is at it");
+        stop(fd);
+        assert_eq!(ended.leave_to_kernel(), None);
     }
 
     #[test]

@@ -324,6 +324,53 @@ static void closed_while_another_connects(void)
 	pthread_join(closer, NULL);
 }
 
+struct watched {
+	int epoll;
+	uint32_t rounds;
+};
+
+static atomic_int to_watch = -1;
+
+static void *watch_what_is_there(void *of)
+{
+	struct watched *watched = of;
+	for (uint32_t n = 0, seed = 1; n < watched->rounds; n++) {
+		int fd;
+		while ((fd = atomic_load(&to_watch)) < 0)
+			sched_yield();
+		seed = seed * 1664525 + 1013904223;
+		for (volatile uint32_t spin = seed >> 20; spin; spin--)
+			;
+		struct epoll_event event = {.events = EPOLLOUT, .data.u64 = n};
+		MUST(epoll_ctl(watched->epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+		atomic_store(&to_watch, -1);
+	}
+	return NULL;
+}
+
+/* At any moment of connect a set takes the socket, tells of it once connected, and of nothing else, also not when it is gone. */
+static void watched_while_another_connects(void)
+{
+	struct watched watched = {epoll_create1(0), 1000};
+	struct epoll_event event;
+	pthread_t watcher;
+	MUST(pthread_create(&watcher, NULL, watch_what_is_there, &watched) == 0);
+	for (uint32_t n = 0; n < watched.rounds; n++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		atomic_store(&to_watch, fd);
+		MUST(connect(fd, (struct sockaddr *)&place, sizeof place) == 0);
+		while (atomic_load(&to_watch) >= 0)
+			sched_yield();
+		MUST(epoll_wait(watched.epoll, &event, 1, 5000) == 1);
+		MUST(event.events == EPOLLOUT && event.data.u64 == n);
+		close(fd);
+		MUST(epoll_wait(watched.epoll, &event, 1, 0) == 0);
+		close(accept(listener, NULL, NULL));
+	}
+	pthread_join(watcher, NULL);
+	close(watched.epoll);
+}
+
 static void a_listener_closed_while_others_accept(void)
 {
 	for (int by_dup = 0; by_dup < 2; by_dup++) {
@@ -1134,6 +1181,7 @@ int main(int count, char **words)
 	    {"closed", closed_while_another_waits},
 	    {"taken away", taken_away_while_another_reads},
 	    {"closed in connect", closed_while_another_connects},
+	    {"watched in connect", watched_while_another_connects},
 	    {"closed in accept", a_listener_closed_while_others_accept},
 	    {"closed in poll", closed_while_another_polls},
 	    {"set taken away", an_epoll_set_taken_away_while_others_wait},

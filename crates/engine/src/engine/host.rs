@@ -74,10 +74,7 @@ impl Engine {
             Command::CloseKept { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
-            Command::Lend { anchor } => {
-                self.anchors.lend(session, anchor);
-                Ok(())
-            }
+            Command::Lend { anchor } => self.lend(session, anchor),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
                 self.set_sharing(session, flow, value);
                 Ok(())

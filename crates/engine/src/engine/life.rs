@@ -363,6 +363,12 @@ impl Engine {
         Ok(())
     }
 
+    /// `Command::Lend`.
+    pub(super) fn lend(&mut self, session: SessionId, anchor: AnchorHandle) -> Result<(), FenceReason> {
+        self.anchors.lend(session, anchor);
+        Ok(())
+    }
+
     /// The last descriptor of an anchor was closed, whoever held it.
     pub fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
         match self.anchors.get(anchor) {

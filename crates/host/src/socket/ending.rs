@@ -66,6 +66,11 @@ impl Socket {
         }
     }
 
+    /// Whether the program has several descriptors of it.
+    pub fn has_copies(&self) -> bool {
+        self.references.load(Ordering::Relaxed) > 1
+    }
+
     pub(crate) fn add_reference(&self) {
         self.references.fetch_add(1, Ordering::AcqRel);
     }

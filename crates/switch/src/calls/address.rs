@@ -149,10 +149,10 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
             Verdict::Done(result) => result,
             // SAFETY: as above.
             Verdict::Pass => unsafe { real::connect(fd, addr, len) },
-            Verdict::Kernel(why) => {
+            Verdict::Kernel(why, in_kernel) => {
                 // SAFETY: as above.
                 let result = unsafe { real::connect(fd, addr, len) };
-                guarded((), || connect::kernel_answered(fd, result, why));
+                guarded((), || connect::kernel_answered(fd, result, (why, in_kernel)));
                 result
             }
         }
@@ -292,7 +292,12 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, len:
 pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     match stream(fd) {
         // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::getpeername(fd, addr, len) },
+        None => unsafe {
+            match real::getpeername(fd, addr, len) {
+                ..0 if connect::came_meanwhile(fd) => getpeername(fd, addr, len),
+                got => got,
+            }
+        },
         Some(socket) => guarded(-1, || {
             // SAFETY: as above.
             status(

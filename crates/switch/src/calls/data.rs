@@ -6,7 +6,7 @@ use super::{fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
 use crate::why::{self, Decided, Reason};
-use crate::{adopt, real, socket_state};
+use crate::{adopt, real, replacing, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
@@ -434,6 +434,7 @@ unsafe fn note_passed(message: *const msghdr) {
         // SAFETY: as above.
         unsafe {
             each_passed_fd(message, |fd| {
+                replacing::settle(fd);
                 if let Some(passed) = fd_table::get(fd) {
                     passed.mark_shared(fd);
                     passed.let_others_finish();

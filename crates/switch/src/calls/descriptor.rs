@@ -7,7 +7,7 @@ use crate::ffi::{fail, guarded, status};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, real};
+use crate::{fork, real, replacing};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use toe::stack::Stack;
 use toe::{Errno, Socket, fd_table, program_memory, signal_io, sys};
@@ -55,6 +55,7 @@ fn copied_to(old: c_int, new: c_int) {
 /// None beyond dup(2)'s.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    replacing::settle(fd);
     // SAFETY: the call takes a number only.
     let new = unsafe { real::dup(fd) };
     if new >= 0 {
@@ -83,6 +84,7 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
     if from == to || flags & !libc::O_CLOEXEC != 0 {
         return call();
     }
+    replacing::settle(from);
     if Stack::is_internal_fd(to) || Stack::is_internal_fd(from) {
         return fail(Errno::EBADF);
     }
@@ -129,6 +131,7 @@ fn followed(fd: c_int, of: c_int) {
 
 #[inline]
 fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long) -> c_int) -> c_int {
+    replacing::settle(fd);
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             let new = call(argument);
@@ -252,6 +255,7 @@ unsafe fn about_signals(fd: c_int, socket: &'static Socket, request: c_ulong, va
 /// As ioctl(2); of the definition itself, as [`fcntl`].
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    replacing::settle(fd);
     let Some(socket) = fd_table::get(fd) else {
         match request {
             libc::FIOCLEX | libc::FIONCLEX if Stack::is_internal_fd(fd) => return fail(Errno::EBADF),

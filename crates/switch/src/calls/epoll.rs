@@ -7,6 +7,7 @@ use super::cancel::point;
 use super::open::is_new;
 use super::poll::{timeout_ms, timeout_of};
 use crate::ffi::{fail, guarded, number, status};
+use crate::replacing::Replacing;
 use crate::socket_state::{self, State};
 use crate::{adopt, fork, init, real};
 use core::ffi::c_int;
@@ -51,6 +52,24 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     adopt::on_use(fd);
+    if !socket_state::get(fd).has(State::TWIN) {
+        // SAFETY: the program's arguments, handed on.
+        return unsafe { control_either(epoll, op, fd, event) };
+    }
+    guarded(-1, || {
+        // Neither the kernel's registration nor the note of it may come between the steps of a connect.
+        let begun = Replacing::begin_after_others(fd, State::TWIN).ok();
+        let _apart = begun.filter(Replacing::place);
+        // SAFETY: as above.
+        unsafe { control_either(epoll, op, fd, event) }
+    })
+}
+
+/// epoll_ctl of the engine's socket, or the kernel's.
+///
+/// # Safety
+/// As epoll_ctl(2).
+unsafe fn control_either(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     if fd_table::get(fd).is_some() {
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));

@@ -31,9 +31,9 @@ pub unsafe fn connect_sending(
     let verdict = guarded(Verdict::Done(-1), || unsafe { connect::sending(fd, addr, len, dont_wait) });
     match verdict {
         Verdict::Pass => kernel(),
-        Verdict::Kernel(why) => {
+        Verdict::Kernel(why, in_kernel) => {
             let sent = kernel();
-            guarded((), || connect::kernel_answered(fd, if sent < 0 { -1 } else { 0 }, why));
+            guarded((), || connect::kernel_answered(fd, if sent < 0 { -1 } else { 0 }, (why, in_kernel)));
             sent
         }
         Verdict::Done(0) => match stream(fd) {

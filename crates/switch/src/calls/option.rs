@@ -5,9 +5,9 @@
 use super::{option_model, stream};
 use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
-use crate::real;
 use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
+use crate::{real, replacing};
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
 use toe::program_memory::{self, check};
@@ -24,6 +24,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    replacing::settle(fd);
     if let Some(socket) = stream(fd) {
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || unsafe { status(set_on_stream(fd, socket, level, name, value, len)) });

@@ -1,0 +1,225 @@
+//! The kernel's socket that a program connects: held while engines are asked, moved out of the way when one takes the connection, and
+//! put back when that fails. Used by `connect.rs` and, for as long as the program waits, `hidden_twin.rs`.
+
+use crate::replacing::{InKernel, Refusal, Replacing};
+use crate::socket_state::{self, State};
+use crate::why::{self, Decided, Reason, Stack as On};
+use crate::{hidden_twin, real, twin_pool};
+use core::ffi::c_int;
+use toe::socket::Socket;
+use toe::stack::{OwnCopy, Stack};
+use toe::{Anchor, Errno, epoll, fd_table, sys};
+
+/// Whether the engine's socket is what is at a number.
+pub fn is_still(fd: c_int, socket: &'static Socket) -> bool {
+    fd_table::get(fd).is_some_and(|now| core::ptr::eq(now, socket))
+}
+
+/// A program's socket while engines are asked for it.
+#[derive(Debug)]
+pub struct Held {
+    replacing: Replacing,
+    /// What it is, whatever becomes of the number; and with it there is room for a descriptor: a connection that is begun can be
+    /// put in place, too.
+    copy: OwnCopy,
+    /// The copy's number is none that the program would get to.
+    is_high: bool,
+}
+
+/// Why a program's socket cannot be held.
+#[derive(Debug)]
+pub enum NotHeld {
+    NoDescriptor(Errno),
+    Replaced(Refusal),
+}
+
+/// Why an engine's connection could not be put at the program's number.
+#[derive(Debug)]
+pub enum NoRoom {
+    /// The program has ended the descriptor.
+    Ended(Anchor),
+    /// The connection has ended.
+    Errno(Errno),
+}
+
+impl Held {
+    pub fn take(stack: &'static Stack, fd: c_int) -> Result<Held, NotHeld> {
+        let replacing = Replacing::begin_after_others(fd, State::TWIN).map_err(NotHeld::Replaced)?;
+        let high = stack.copy_of(fd).map(|copy| (copy, true));
+        let copy = high.or_else(|_| stack.copy_anywhere(fd).map(|copy| (copy, false)));
+        let (copy, is_high) = copy.map_err(NotHeld::NoDescriptor)?;
+        Ok(Held { replacing, copy, is_high })
+    }
+
+    /// The number of the copy: the same open file.
+    pub fn raw(&self) -> c_int {
+        self.copy.raw()
+    }
+
+    /// No engine has it. `None`: the number is not what it was.
+    pub fn leave_to_kernel(self) -> Option<InKernel> {
+        self.replacing.leave_to_kernel()
+    }
+
+    /// Puts the anchor in its place: the program's descriptor is the engine's from now on.
+    ///
+    /// `nonblocking`: what the twin is. The socket itself would ask its descriptor, which it has not got yet, if a child has been
+    /// made since.
+    pub fn make_room(
+        self,
+        fd: c_int,
+        nonblocking: bool,
+        anchor: Anchor,
+        (socket, on): (&'static Socket, Decided),
+    ) -> Result<(Twin, Replacing), NoRoom> {
+        let Held { replacing, copy, is_high } = self;
+        if !replacing.place() {
+            return Err(NoRoom::Ended(anchor));
+        }
+        let state = socket_state::get(fd).without(State::REPLACING);
+        let flags = rustix::io::fcntl_getfd(sys::borrow(fd));
+        let cloexec = flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
+        if state.has(State::IN_EPOLL) {
+            epoll::note_disarmed(fd);
+        }
+        // The kernel would go on reporting one that is in an epoll set.
+        let kept = (!state.has(State::IN_EPOLL)).then_some(copy);
+        let stack = anchor.stack;
+        let mut twin = Twin { stack, socket: kept, is_high, state, nonblocking };
+        let outcome = match anchor.open_as(fd, cloexec, nonblocking) {
+            // There may be room now.
+            Err((_, Some(anchor))) if twin.socket.take().is_some() => {
+                anchor.open_as(fd, cloexec, nonblocking)
+            }
+            outcome => outcome,
+        };
+        if let Err((error, _)) = outcome {
+            socket.abandon();
+            return Err(NoRoom::Errno(error));
+        }
+        if state.has(State::INET6) {
+            socket.mark_inet6(fd);
+        }
+        fd_table::install(fd, socket);
+        epoll::replace(fd, socket);
+        socket_state::set(fd, State::default());
+        why::set(fd, on);
+        Ok((twin, replacing))
+    }
+}
+
+/// The kernel's socket whose place an engine's has taken.
+#[derive(Debug)]
+pub struct Twin {
+    stack: &'static Stack,
+    /// `None`: its descriptor was the last, or the kernel must forget it, or the program's descriptor keeps it.
+    socket: Option<OwnCopy>,
+    /// Its number is none that the program would get to.
+    is_high: bool,
+    state: State,
+    nonblocking: bool,
+}
+
+impl Twin {
+    /// A signal's handler is about to run, and may not return: the program's descriptor keeps it.
+    pub fn lend(&mut self, fd: c_int) {
+        self.socket
+            .take()
+            .and_then(OwnCopy::into_fd)
+            .into_iter()
+            .for_each(|twin| hidden_twin::keep(fd, twin));
+    }
+
+    /// What [`Twin::lend`] has given away, if it is there still.
+    pub fn take_back(&mut self, fd: c_int) {
+        self.socket = hidden_twin::take_back(fd).and_then(|twin| self.stack.keep_copy(twin).ok());
+    }
+
+    /// It is not needed for this connection any more, but to hold the port that the program bound.
+    pub fn keep(self, fd: c_int) {
+        let Some(socket) = self.socket.and_then(OwnCopy::into_fd) else { return };
+        if self.state.has(State::BOUND) {
+            hidden_twin::keep(fd, socket);
+        } else if self.is_high
+            && let Some(spare) = twin_pool::spare(socket, self.state, self.nonblocking)
+        {
+            spare.keep();
+        }
+    }
+
+    /// The program's descriptor is the kernel's again, as it was before, and held. `None`: the program has ended it.
+    pub fn put_back(self, fd: c_int, socket: &'static Socket) -> Option<Held> {
+        let Some(copy) = self.socket else {
+            reopen(fd).ok()?;
+            return Held::take(self.stack, fd).ok();
+        };
+        let copies = if socket.has_copies() { others_of(fd, socket) } else { Vec::new() };
+        // A shared kernel socket is simply kept, as by dup.
+        let state = if copies.is_empty() { self.state } else { State::default() };
+        let replacing = put_at(fd, &copy, socket, state)?;
+        for other in copies {
+            let _ = put_at(other, &copy, socket, State::default());
+        }
+        replacing.ask_again();
+        Some(Held { replacing, copy, is_high: self.is_high })
+    }
+}
+
+/// The program's other descriptors of the engine's socket.
+fn others_of(fd: c_int, socket: &'static Socket) -> Vec<c_int> {
+    let mut others = Vec::new();
+    fd_table::for_each(0, c_int::MAX, |other| {
+        if other != fd && is_still(other, socket) {
+            others.push(other);
+        }
+    });
+    others
+}
+
+/// Puts the kernel's socket where the engine's is.
+fn put_at(fd: c_int, twin: &OwnCopy, socket: &Socket, state: State) -> Option<Replacing> {
+    let flags = rustix::io::fcntl_getfd(sys::borrow(fd));
+    let replacing = take_out(fd, socket)?;
+    let cloexec = flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
+    let _ = sys::dup_onto(sys::borrow(twin.raw()), fd, cloexec);
+    socket_state::set(fd, state.with(State::REPLACING));
+    why::set_reason(
+        fd,
+        On::Kernel,
+        if state.has(State::TWIN) { Reason::Undecided } else { Reason::Duplicated },
+    );
+    Some(replacing)
+}
+
+/// Takes an engine's socket out of the table so that something else can be put at its number. `None`: the program has ended it.
+fn take_out(fd: c_int, socket: &Socket) -> Option<Replacing> {
+    let replacing = Replacing::begin_after_others(fd, State::default()).ok()?;
+    (replacing.place() && fd_table::remove_only(fd, socket)).then_some(replacing)
+}
+
+/// Gives the program a new kernel socket in the place of an engine's that has failed or was disconnected.
+pub fn reopen(fd: c_int) -> Result<(), Errno> {
+    let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).map_err(toe::errno::from_os)?;
+    let cloexec = flags.contains(rustix::io::FdFlags::CLOEXEC);
+    let socket = fd_table::get(fd).ok_or(Errno::EBADF)?;
+    let (nonblocking, is_inet6) = (socket.nonblocking(), socket.is_inet6());
+    let domain = if is_inet6 { libc::AF_INET6 } else { libc::AF_INET };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    // SAFETY: the call takes numbers only.
+    let twin = unsafe { real::socket(domain, kind, 0) };
+    if twin < 0 {
+        return Err(crate::ffi::last_errno());
+    }
+    let twin = sys::Fd::from_raw(twin);
+    let _replacing = take_out(fd, socket).ok_or(Errno::EBADF)?;
+    // SAFETY: as above.
+    if unsafe { real::dup3(twin.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) } < 0 {
+        return Err(crate::ffi::last_errno());
+    }
+    twin_pool::note_new(fd);
+    if is_inet6 {
+        socket_state::add(fd, State::INET6);
+    }
+    why::set_reason(fd, On::Kernel, Reason::Undecided);
+    Ok(())
+}
