@@ -6,7 +6,7 @@ use crate::linux::{real_seconds, run_on_linux};
 use crate::run::{Failure, run};
 use crate::script::{OnLinux, Script};
 use crate::stack::StackError;
-use crate::whole::{can_set_up, run_on_whole};
+use crate::whole::{LinkKind as WholeLink, can_set_up, run_on_whole};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ pub fn with_linux(script: &Script, slow: bool) -> Verdict {
 }
 
 /// With the whole of OpenTOE: `programs` is the folder of `toe`, `toed` and the switch.
-pub fn with_whole(script: &Script, programs: &Path) -> Verdict {
+pub fn with_whole(script: &Script, programs: &Path, link: WholeLink) -> Verdict {
     if let Some(what) = &script.header.pending {
         return Verdict::Skipped(format!("pending: {what}"));
     }
@@ -83,7 +83,7 @@ pub fn with_whole(script: &Script, programs: &Path) -> Verdict {
     if real_seconds(script) > WHOLE_SECONDS_MAX {
         return Verdict::Skipped("slow".to_owned());
     }
-    match attempts(script, ATTEMPTS, || run_on_whole(script, programs)) {
+    match attempts(script, ATTEMPTS, || run_on_whole(script, programs, link)) {
         Ok(()) => Verdict::Passed,
         Err(Attempt::Wrong(text) | Attempt::Trouble(text)) => Verdict::Failed(text),
     }
