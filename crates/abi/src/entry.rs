@@ -141,6 +141,9 @@ pub enum Command {
     /// Up to `limit` connections of the listener may be handed out, with the octets of their SYN, before their handshake is
     /// complete (TCP_FASTOPEN; RFC 7413). 0, as it is at first: none.
     FastOpen { listener: ListenerId, limit: u32 },
+    /// Connections of the listener are handed out once their first octets are there, or `secs` later, rounded up to where a
+    /// SYN-ACK would be sent again (TCP_DEFER_ACCEPT). 0, as it is at first: as soon as they are open.
+    DeferAccept { listener: ListenerId, secs: u32 },
     /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
     /// that is done, or with ENOTCONN: there is no such flow any more.
     Inspect { flow: FlowId, token: u32 },
@@ -251,6 +254,7 @@ const CMD_FAST_OPEN: u8 = 0x0c;
 const CMD_INSPECT: u8 = 0x0d;
 const CMD_CLOSE_KEPT: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
+const CMD_DEFER_ACCEPT: u8 = 0x10;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -290,6 +294,9 @@ impl Command {
             Command::FastOpen { listener, limit } => {
                 RawEntry::new(CMD_FAST_OPEN, 0, 0, listener.0.raw(), limit as u64)
             }
+            Command::DeferAccept { listener, secs } => {
+                RawEntry::new(CMD_DEFER_ACCEPT, 0, 0, listener.0.raw(), secs as u64)
+            }
             Command::Inspect { flow, token } => RawEntry::new(CMD_INSPECT, 0, 0, flow.raw(), token as u64),
         }
     }
@@ -323,6 +330,7 @@ impl Command {
             CMD_CHANNEL_READY => Command::ChannelReady { channel: ChannelId(raw.id()) },
             CMD_TAKE_CONNECTION => Command::TakeConnection { listener: ListenerId(flow) },
             CMD_FAST_OPEN => Command::FastOpen { listener: ListenerId(flow), limit: raw.word1 as u32 },
+            CMD_DEFER_ACCEPT => Command::DeferAccept { listener: ListenerId(flow), secs: raw.word1 as u32 },
             CMD_INSPECT => Command::Inspect { flow, token: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })

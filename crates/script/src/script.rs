@@ -368,6 +368,8 @@ pub enum SocketOption {
     ReceiveBuffer,
     TimeToLive,
     ReceiveErrors,
+    /// Seconds; of the listener.
+    DeferAccept,
 }
 
 /// What a stack can be asked of a connection.

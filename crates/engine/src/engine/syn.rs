@@ -9,7 +9,7 @@ use super::Engine;
 use crate::control::cookie::{self, Offer};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
-use crate::flow::record::Flow;
+use crate::flow::record::{Deferral, Flow};
 use crate::flow::tcp::ecn;
 use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams, SynCookies};
@@ -68,6 +68,7 @@ impl Engine {
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
         flow.options.sharing = listener.sharing();
+        flow.deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
         flow.fast_open.option = fast.gives;
         if let Ok(idx) = self.insert_flow(user, flow) {

@@ -120,8 +120,9 @@ impl Settings {
             signals: false,
             ..self.clone()
         };
-        // Linux gives every connection its own.
+        // Linux gives every connection its own, or none.
         settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
+        settings.kept.forget(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
         settings
     }
 

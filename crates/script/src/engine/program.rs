@@ -48,6 +48,7 @@ pub(super) struct Program {
     pub(super) session: SessionId,
     sockets: [Socket; ConnName::MAX as usize],
     listener: Option<ListenerId>,
+    defer_secs: u32,
     /// Options that connections get when they are accepted, as Linux lets them inherit.
     inherited: Vec<(FlowOption, u32)>,
     answer: Option<(Errno, u32)>,
@@ -68,6 +69,7 @@ impl Program {
             session,
             sockets: Default::default(),
             listener: None,
+            defer_secs: 0,
             inherited: syn_retries.map(|value| (FlowOption::SynRetries, value)).into_iter().collect(),
             answer: None,
             send_at: 0,
@@ -248,6 +250,7 @@ impl Program {
         let listener = ListenerId(FlowId::from_raw(id));
         self.listener = Some(listener);
         self.command(cx, Command::FastOpen { listener, limit: backlog }, &[])?;
+        self.command(cx, Command::DeferAccept { listener, secs: self.defer_secs }, &[])?;
         self.command(cx, Command::AcceptCredit { listener, count: backlog }, &[])?;
         Ok(Outcome::Done)
     }
@@ -421,6 +424,10 @@ impl Program {
             SocketOption::ReceiveBuffer => FlowOption::ReceiveWindowMax,
             SocketOption::TimeToLive => FlowOption::HopLimit,
             SocketOption::ReceiveErrors => FlowOption::SoftErrors,
+            SocketOption::DeferAccept => {
+                self.defer_secs = value;
+                return Ok(Outcome::Done);
+            }
         };
         match self.flow(at) {
             Ok(flow) => self.command(cx, Command::SetOption { flow, option, value }, &[])?,

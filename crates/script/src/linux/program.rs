@@ -226,6 +226,7 @@ fn set(socket: &OwnedFd, option: SocketOption, value: u32) -> Result<()> {
         SocketOption::ReceiveBuffer => sockopt::set_socket_recv_buffer_size(socket, value as usize),
         SocketOption::TimeToLive => sockopt::set_ip_ttl(socket, value),
         SocketOption::ReceiveErrors => set_recverr(socket, value != 0),
+        SocketOption::DeferAccept => return set_defer_accept(socket, value),
     }
     .map_err(failed("setting an option"))
 }
@@ -248,6 +249,16 @@ fn is_at_mark(socket: &OwnedFd) -> Result<bool> {
 fn set_recverr(socket: &OwnedFd, on: bool) -> rustix::io::Result<()> {
     nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::Ipv4RecvErr, &on)
         .map_err(|error| rustix::io::Errno::from_raw_os_error(error as i32))
+}
+
+/// TCP_DEFER_ACCEPT, which nothing without unsafe offers.
+fn set_defer_accept(socket: &OwnedFd, secs: u32) -> Result<()> {
+    const SET: &str = "import socket, sys; socket.socket(fileno=0).setsockopt(6, 9, int(sys.argv[1]))";
+    let trouble = |error| StackError::new("setting TCP_DEFER_ACCEPT by python3", error);
+    let socket = socket.try_clone().map_err(trouble)?;
+    let mut command = std::process::Command::new("python3");
+    let status = command.args(["-c", SET, &secs.to_string()]).stdin(socket).status().map_err(trouble)?;
+    if status.success() { Ok(()) } else { Err(StackError(format!("TCP_DEFER_ACCEPT: {status}"))) }
 }
 
 /// The state of a connection, which the program may not have any more.

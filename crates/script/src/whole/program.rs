@@ -113,6 +113,7 @@ const fn option_name(option: SocketOption) -> &'static str {
         SocketOption::ReceiveBuffer => "rcvbuf",
         SocketOption::TimeToLive => "ttl",
         SocketOption::ReceiveErrors => "recverr",
+        SocketOption::DeferAccept => "defer-accept",
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Flow {
     pub ecn: Ecn,
     pub mtu: PathMtu,
     pub fast_open: FastOpen,
+    /// The listener that it comes in at wants it with its first octets.
+    pub deferral: Option<Deferral>,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -176,6 +178,13 @@ impl Default for Earning {
     fn default() -> Self {
         Earning { units: 0, next: Self::FIRST, early: 0 }
     }
+}
+
+/// Until when a bare ACK does not complete the handshake, and whether one has come ([`crate::flow::tcp::deferral`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deferral {
+    pub until: Instant,
+    pub is_heard: bool,
 }
 
 /// Send sequence space.
@@ -494,6 +503,7 @@ impl Flow {
             ecn: Ecn::default(),
             mtu: PathMtu::default(),
             fast_open: FastOpen::default(),
+            deferral: None,
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),
