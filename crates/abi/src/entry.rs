@@ -191,6 +191,8 @@ pub enum FlowOption {
     SharesName,
     /// How often a SYN is sent again once the waits double, 1 to 127; 0: the default (TCP_SYNCNT).
     SynRetries,
+    /// Fewer octets than half of this that have not gone out yet are news ([`Completion::WentOut`]); 0: nothing is (TCP_NOTSENT_LOWAT).
+    UnsentLowWater,
 }
 
 impl FlowOption {
@@ -213,6 +215,7 @@ impl FlowOption {
             FlowOption::FinWait2Secs => 15,
             FlowOption::SharesName => 16,
             FlowOption::SynRetries => 17,
+            FlowOption::UnsentLowWater => 18,
         }
     }
 
@@ -235,6 +238,7 @@ impl FlowOption {
             15 => FlowOption::FinWait2Secs,
             16 => FlowOption::SharesName,
             17 => FlowOption::SynRetries,
+            18 => FlowOption::UnsentLowWater,
             _ => return None,
         })
     }
@@ -462,6 +466,9 @@ pub enum Completion {
     /// Something hinders the connection, which goes on all the same (RFC 9293 section 3.9.1.8); the program wanted to hear of
     /// it ([`FlowOption::SoftErrors`]).
     SoftError { flow: FlowId, errno: Errno },
+    /// So many octets have gone out since this was told last, or since [`FlowOption::UnsentLowWater`] was set, and fewer than half
+    /// of that wait.
+    WentOut { flow: FlowId, len: u32 },
 }
 
 const CPL_COMMAND_RESULT: u8 = 0x41;
@@ -483,6 +490,7 @@ const CPL_URGENT: u8 = 0x50;
 const CPL_SOFT_ERROR: u8 = 0x51;
 const CPL_ANCHOR_SHARED: u8 = 0x52;
 const CPL_CONNECT_CREDIT: u8 = 0x53;
+const CPL_WENT_OUT: u8 = 0x54;
 const FLAG_ANSWER: u8 = 1;
 
 impl Completion {
@@ -522,6 +530,7 @@ impl Completion {
             }
             Completion::Urgent { flow, ahead } => RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), ahead as u64),
             Completion::SoftError { flow, errno } => RawEntry::new(CPL_SOFT_ERROR, 0, errno.0, flow.raw(), 0),
+            Completion::WentOut { flow, len } => RawEntry::new(CPL_WENT_OUT, 0, 0, flow.raw(), len as u64),
         }
     }
 
@@ -563,6 +572,7 @@ impl Completion {
             },
             CPL_URGENT => Completion::Urgent { flow, ahead: raw.word1 as u32 },
             CPL_SOFT_ERROR => Completion::SoftError { flow, errno },
+            CPL_WENT_OUT => Completion::WentOut { flow, len: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -370,6 +370,7 @@ pub enum SocketOption {
     ReceiveErrors,
     /// Seconds; of the listener.
     DeferAccept,
+    NotSentLowWater,
 }
 
 /// What a stack can be asked of a connection.

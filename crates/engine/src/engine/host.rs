@@ -9,6 +9,7 @@ use crate::control::names::{self, Purpose, Rest, Twin};
 use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
+use crate::flow::record::Unsent;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
@@ -435,6 +436,10 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             }
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
+        FlowOption::UnsentLowWater => {
+            let told = flow.report.unsent.map_or(flow.snd.nxt.later(flow.data_una()), |unsent| unsent.told);
+            flow.report.unsent = (value > 0).then_some(Unsent { low_water: value, told });
+        }
         // The engine counts by it.
         FlowOption::SharesName => {}
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),

@@ -40,6 +40,9 @@ struct Socket {
     read: u64,
     /// The place of the urgent octet, until it has been read.
     urgent: Option<u64>,
+    /// TCP_NOTSENT_LOWAT, and what is known not to have gone out.
+    unsent_low_water: u32,
+    unsent: u32,
 }
 
 /// All that the program knows.
@@ -102,10 +105,11 @@ impl Program {
         }
     }
 
+    fn socket_of(&mut self, flow: FlowId) -> Option<&mut Socket> {
+        self.sockets.iter_mut().find(|socket| socket.flow == Some(flow))
+    }
+
     fn take(&mut self, cx: &mut Cx<'_>, completion: Completion) -> Result<(), StackError> {
-        let of = |flow: FlowId, this: &mut Program| {
-            this.sockets.iter().position(|socket| socket.flow == Some(flow)).unwrap_or(usize::MAX)
-        };
         match completion {
             Completion::CommandResult { errno, id, .. } => self.answer = Some((errno, id)),
             Completion::Accepted { listener, flow } => {
@@ -116,54 +120,41 @@ impl Program {
                 self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), ..Socket::default() };
             }
             Completion::Connected { flow, errno } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.connected = Some(errno);
                     socket.is_reset = !errno.is_ok();
                     socket.error = errno;
                 }
             }
             Completion::Data { flow, data } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.unread.push_back(data);
                     socket.arrived += u64::from(data.len);
                 }
             }
             Completion::Urgent { flow, ahead } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.urgent = Some(socket.arrived + u64::from(ahead));
                 }
             }
             Completion::PeerClosed { flow } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.is_eof = true;
                 }
             }
             Completion::Reset { flow, errno } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.is_reset = true;
                     socket.error = errno;
                 }
             }
+            Completion::WentOut { flow, len } => {
+                if let Some(socket) = self.socket_of(flow) {
+                    socket.unsent = socket.unsent.saturating_sub(len);
+                }
+            }
             Completion::SoftError { flow, errno } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.error = errno;
                 }
             }
@@ -340,6 +331,12 @@ impl Program {
             let error = core::mem::take(&mut socket.error);
             return Ok(Outcome::Error(if error.is_ok() { Errno::EPIPE } else { error }));
         }
+        if socket.unsent_low_water > 0 {
+            if socket.unsent >= socket.unsent_low_water {
+                return Ok(Outcome::Nothing);
+            }
+            socket.unsent += octets.len() as u32;
+        }
         if self.send_at + octets.len() as u64 > LAYOUT.send_len {
             return Err(StackError("the script sends more than the program has memory for".to_owned()));
         }
@@ -424,6 +421,10 @@ impl Program {
             SocketOption::ReceiveBuffer => FlowOption::ReceiveWindowMax,
             SocketOption::TimeToLive => FlowOption::HopLimit,
             SocketOption::ReceiveErrors => FlowOption::SoftErrors,
+            SocketOption::NotSentLowWater => {
+                self.sockets[at].unsent_low_water = value;
+                FlowOption::UnsentLowWater
+            }
             SocketOption::DeferAccept => {
                 self.defer_secs = value;
                 return Ok(Outcome::Done);

@@ -25,6 +25,7 @@ def apply(sock, name, value):
         "rcvbuf": (sol, socket.SO_RCVBUF),
         "ttl": (socket.IPPROTO_IP, socket.IP_TTL),
         "defer-accept": (tcp, socket.TCP_DEFER_ACCEPT),
+        "notsent-lowat": (tcp, socket.TCP_NOTSENT_LOWAT),
         "recverr": (socket.IPPROTO_IP, 11),  # IP_RECVERR, which the module does not name before Python 3.14
     }[name]
     sock.setsockopt(level, option, value)

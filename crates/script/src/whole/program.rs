@@ -114,6 +114,7 @@ const fn option_name(option: SocketOption) -> &'static str {
         SocketOption::TimeToLive => "ttl",
         SocketOption::ReceiveErrors => "recverr",
         SocketOption::DeferAccept => "defer-accept",
+        SocketOption::NotSentLowWater => "notsent-lowat",
     }
 }
 

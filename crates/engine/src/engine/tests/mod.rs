@@ -32,5 +32,6 @@ mod soft_errors;
 mod tcp_report;
 mod transfer;
 mod troubles;
+mod unsent;
 mod vlan;
 mod world;

@@ -371,6 +371,8 @@ pub struct Report {
     /// The urgent octet.
     pub urgent: Option<SeqNum>,
     pub soft_error: Option<Errno>,
+    /// The owner wants to hear of what has gone out.
+    pub unsent: Option<Unsent>,
     /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
     pub shown_error: Noted,
@@ -378,6 +380,14 @@ pub struct Report {
     pub peer_closed_told: bool,
     pub reset: Option<Errno>,
     pub reset_told: bool,
+}
+
+/// What has gone out is news when fewer octets than half of the mark have not (`FlowOption::UnsentLowWater`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    pub low_water: u32,
+    /// How far it has been told.
+    pub told: SeqNum,
 }
 
 impl Default for Timers {
