@@ -90,9 +90,13 @@ impl Engine {
             }
             return Taken::default();
         }
+        // It may be the copy of one that was answered with a SYN cookie, and then the ACK of that is on its way, perhaps with the same
+        // octets: the handshake tells.
+        let is_copy_perhaps = now < listener.cookies_until;
         let secret = &self.config.secret;
         let gives = Some(cookies::make(secret, &work.key, now));
         match cookies::check(secret, &work.key, &offered, now) {
+            Check::Good | Check::Old if is_copy_perhaps => Taken { early: false, gives },
             Check::Good => Taken { early: true, gives: None },
             Check::Old => Taken { early: true, gives },
             Check::Bad => {
