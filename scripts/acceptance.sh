@@ -150,13 +150,15 @@ part_differ() {
 }
 
 part_scripts() {
-    local log=$work/scripts.log
-    if (cd "$root_dir" && cargo run --locked -q -p toe-script -- --whole "$(dirname "$toe")" crates/script/scripts) >"$log" 2>&1; then
-        row PASS "packet scripts against the whole, over TAP" "$(grep -o '[0-9]* scripts: .*' "$log" | tail -1)"
-    else
-        row FAIL "packet scripts against the whole, over TAP" "see below"
-        tail -60 "$log" >&2
-    fi
+    local log=$work/scripts.log link
+    for link in tap xdp; do
+        if (cd "$root_dir" && cargo run --locked -q -p toe-script -- --whole "$(dirname "$toe")" --link "$link" crates/script/scripts) >"$log" 2>&1; then
+            row PASS "packet scripts against the whole, over $link" "$(grep -o '[0-9]* scripts: .*' "$log" | tail -1)"
+        else
+            row FAIL "packet scripts against the whole, over $link" "see below"
+            tail -60 "$log" >&2
+        fi
+    done
 }
 
 part_sim() {

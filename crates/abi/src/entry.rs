@@ -141,6 +141,9 @@ pub enum Command {
     /// Up to `limit` connections of the listener may be handed out, with the octets of their SYN, before their handshake is
     /// complete (TCP_FASTOPEN; RFC 7413). 0, as it is at first: none.
     FastOpen { listener: ListenerId, limit: u32 },
+    /// Connections of the listener are handed out once their first octets are there, or `secs` later, rounded up to where a
+    /// SYN-ACK would be sent again (TCP_DEFER_ACCEPT). 0, as it is at first: as soon as they are open.
+    DeferAccept { listener: ListenerId, secs: u32 },
     /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
     /// that is done, or with ENOTCONN: there is no such flow any more.
     Inspect { flow: FlowId, token: u32 },
@@ -188,6 +191,8 @@ pub enum FlowOption {
     SharesName,
     /// How often a SYN is sent again once the waits double, 1 to 127; 0: the default (TCP_SYNCNT).
     SynRetries,
+    /// Fewer octets than half of this that have not gone out yet are news ([`Completion::WentOut`]); 0: nothing is (TCP_NOTSENT_LOWAT).
+    UnsentLowWater,
 }
 
 impl FlowOption {
@@ -210,6 +215,7 @@ impl FlowOption {
             FlowOption::FinWait2Secs => 15,
             FlowOption::SharesName => 16,
             FlowOption::SynRetries => 17,
+            FlowOption::UnsentLowWater => 18,
         }
     }
 
@@ -232,6 +238,7 @@ impl FlowOption {
             15 => FlowOption::FinWait2Secs,
             16 => FlowOption::SharesName,
             17 => FlowOption::SynRetries,
+            18 => FlowOption::UnsentLowWater,
             _ => return None,
         })
     }
@@ -251,6 +258,7 @@ const CMD_FAST_OPEN: u8 = 0x0c;
 const CMD_INSPECT: u8 = 0x0d;
 const CMD_CLOSE_KEPT: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
+const CMD_DEFER_ACCEPT: u8 = 0x10;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -290,6 +298,9 @@ impl Command {
             Command::FastOpen { listener, limit } => {
                 RawEntry::new(CMD_FAST_OPEN, 0, 0, listener.0.raw(), limit as u64)
             }
+            Command::DeferAccept { listener, secs } => {
+                RawEntry::new(CMD_DEFER_ACCEPT, 0, 0, listener.0.raw(), secs as u64)
+            }
             Command::Inspect { flow, token } => RawEntry::new(CMD_INSPECT, 0, 0, flow.raw(), token as u64),
         }
     }
@@ -323,6 +334,7 @@ impl Command {
             CMD_CHANNEL_READY => Command::ChannelReady { channel: ChannelId(raw.id()) },
             CMD_TAKE_CONNECTION => Command::TakeConnection { listener: ListenerId(flow) },
             CMD_FAST_OPEN => Command::FastOpen { listener: ListenerId(flow), limit: raw.word1 as u32 },
+            CMD_DEFER_ACCEPT => Command::DeferAccept { listener: ListenerId(flow), secs: raw.word1 as u32 },
             CMD_INSPECT => Command::Inspect { flow, token: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })
@@ -454,6 +466,9 @@ pub enum Completion {
     /// Something hinders the connection, which goes on all the same (RFC 9293 section 3.9.1.8); the program wanted to hear of
     /// it ([`FlowOption::SoftErrors`]).
     SoftError { flow: FlowId, errno: Errno },
+    /// So many octets have gone out since this was told last, or since [`FlowOption::UnsentLowWater`] was set, and fewer than half
+    /// of that wait.
+    WentOut { flow: FlowId, len: u32 },
 }
 
 const CPL_COMMAND_RESULT: u8 = 0x41;
@@ -475,6 +490,7 @@ const CPL_URGENT: u8 = 0x50;
 const CPL_SOFT_ERROR: u8 = 0x51;
 const CPL_ANCHOR_SHARED: u8 = 0x52;
 const CPL_CONNECT_CREDIT: u8 = 0x53;
+const CPL_WENT_OUT: u8 = 0x54;
 const FLAG_ANSWER: u8 = 1;
 
 impl Completion {
@@ -514,6 +530,7 @@ impl Completion {
             }
             Completion::Urgent { flow, ahead } => RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), ahead as u64),
             Completion::SoftError { flow, errno } => RawEntry::new(CPL_SOFT_ERROR, 0, errno.0, flow.raw(), 0),
+            Completion::WentOut { flow, len } => RawEntry::new(CPL_WENT_OUT, 0, 0, flow.raw(), len as u64),
         }
     }
 
@@ -555,6 +572,7 @@ impl Completion {
             },
             CPL_URGENT => Completion::Urgent { flow, ahead: raw.word1 as u32 },
             CPL_SOFT_ERROR => Completion::SoftError { flow, errno },
+            CPL_WENT_OUT => Completion::WentOut { flow, len: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -465,6 +465,7 @@ impl Queue {
                 self.catch_up(flow);
                 self.with_flow(flow, |_, stream| stream.on_urgent(ahead));
             }
+            Completion::WentOut { flow, len } => self.with_flow(flow, |_, s| s.on_went_out(len)),
             Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),
             Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
             Completion::ConnectCredit { flow } => self.connect_credit.give(flow),

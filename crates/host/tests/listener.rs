@@ -68,6 +68,18 @@ fn the_engine_is_told_how_many_may_come_early() {
 }
 
 #[test]
+fn the_engine_is_told_for_how_long_a_connection_without_octets_waits() {
+    let engine = Engine::attached();
+    let (l, id) = engine.listening();
+    let set =
+        |secs: i32| l.socket.keep_option(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &secs.to_ne_bytes());
+    set(7);
+    assert_eq!(engine.command().1, Command::DeferAccept { listener: id, secs: 7 });
+    set(-1);
+    assert_eq!(engine.command().1, Command::DeferAccept { listener: id, secs: 0 });
+}
+
+#[test]
 fn accepted_sockets_take_over_the_listeners_options() {
     let engine = Engine::attached();
     let (l, id) = engine.listening();

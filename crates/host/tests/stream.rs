@@ -299,6 +299,31 @@ fn a_soft_error_that_was_asked_for_is_told_once_and_ends_nothing() {
     assert_eq!((c.ready(), so_error(&c)), (OUT, 0));
 }
 
+/// TCP_NOTSENT_LOWAT: a call takes some while less than that waits; to be woken for it takes half.
+#[test]
+fn a_program_is_not_asked_for_more_than_it_wants_to_wait() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let set = |octets: i32| {
+        let value = octets.to_ne_bytes();
+        c.socket.set_option(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &value).expect("an option")
+    };
+    let went_out = |len| engine.post(c.queue_set, Completion::WentOut { flow: c.flow, len });
+    set(1000);
+    assert_eq!(c.ready(), OUT);
+    assert_eq!((c.send(&[1; 400]), c.ready()), (Ok(400), OUT));
+    assert_eq!((c.send(&[1; 200]), c.ready()), (Ok(200), 0));
+    assert_eq!(c.send(&[1; 900]), Ok(900), "what one call gives goes in one piece");
+    assert_eq!((c.send(b"x"), c.ready()), (Err(Errno::EAGAIN), 0));
+    went_out(1000);
+    assert_eq!(c.ready(), 0, "half of it waits");
+    went_out(1);
+    assert_eq!(c.ready(), OUT);
+    assert_eq!((c.send(&[1; 501]), c.send(b"x")), (Ok(501), Err(Errno::EAGAIN)));
+    set(0);
+    assert_eq!((c.ready(), c.send(b"x")), (OUT, Ok(1)));
+}
+
 #[test]
 fn octets_that_came_are_read_before_a_soft_error() {
     let engine = Engine::attached();

@@ -6,6 +6,7 @@
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use toe_script::whole::LinkKind;
 use toe_script::{files, verdict};
 
 #[derive(Debug, Parser)]
@@ -17,9 +18,12 @@ struct Options {
     /// Against Linux, over a link in a network namespace of each script's own; needs root.
     #[arg(long)]
     linux: bool,
-    /// Against the whole of OpenTOE over a TAP, with the programs of this folder (target/release); needs root.
+    /// Against the whole of OpenTOE, with the programs of this folder (target/release); needs root.
     #[arg(long, value_name = "FOLDER", conflicts_with = "linux")]
     whole: Option<PathBuf>,
+    /// With --whole: over a TAP, or over a veth at the kernel's own address (xdp).
+    #[arg(long, value_name = "tap|xdp", default_value = "tap", requires = "whole")]
+    link: LinkKind,
     /// With --linux: also scripts that take minutes.
     #[arg(long, requires = "linux")]
     slow: bool,
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
         }
     }
     let one = |script: &_| match &options.whole {
-        Some(programs) => verdict::with_whole(script, programs),
+        Some(programs) => verdict::with_whole(script, programs, options.link),
         None if options.linux => verdict::with_linux(script, options.slow),
         None => verdict::with_engine(script),
     };

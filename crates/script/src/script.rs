@@ -9,8 +9,23 @@ pub struct Script {
     pub path: PathBuf,
     pub header: Header,
     pub steps: Vec<Step>,
+    /// What Linux does where it differs, and in the place of which statement.
+    pub instead: Option<(usize, Step)>,
     /// The file's lines, for reports.
     pub lines: Vec<String>,
+}
+
+impl Script {
+    /// The script as Linux follows it: up to where it differs, and what it does there.
+    pub fn of_linux(&self) -> Script {
+        let mut script = self.clone();
+        if let Some((at, instead)) = script.instead.take() {
+            script.steps.truncate(at);
+            script.steps.push(instead);
+            script.header.tail_us = 0;
+        }
+        script
+    }
 }
 
 /// What stands before the first blank line.
@@ -27,7 +42,7 @@ pub struct Header {
     /// The far end's initial sequence number.
     pub isn: u32,
     pub mtu: u32,
-    /// After the last statement nothing may be sent for this long.
+    /// After the last statement nothing may be sent for this long; 0: whatever may be.
     pub tail_us: u64,
 }
 
@@ -38,7 +53,7 @@ pub enum OnLinux {
     Yes,
     /// It passes, and takes so long that it only runs when asked for.
     Slow,
-    /// Linux does something else that is allowed, or is wrong: the script must fail there.
+    /// Linux does something else that is allowed, or is wrong: what it does is in the script, too.
     Differs(String),
     /// It cannot be run there.
     No(String),
@@ -368,6 +383,9 @@ pub enum SocketOption {
     ReceiveBuffer,
     TimeToLive,
     ReceiveErrors,
+    /// Seconds; of the listener.
+    DeferAccept,
+    NotSentLowWater,
 }
 
 /// What a stack can be asked of a connection.

@@ -244,6 +244,7 @@ impl Session {
             6 => Command::CloseKept { flow, anchor: self.some_anchor(cx), abort: cx.random.one_in(2) },
             7 => Command::CloseListener { listener, last: cx.random.one_in(2) },
             8 if cx.random.one_in(2) => Command::TakeConnection { listener },
+            8 if value % 4 == 3 => Command::DeferAccept { listener, secs: value },
             8 => Command::ChannelReady { channel: ChannelId(value) },
             _ => Command::SetOption { flow, option: cx.random.pick(&options), value },
         }

@@ -180,6 +180,7 @@ const RARE: &[Replayed] = &[
     replayed(libc::SOL_SOCKET, libc::SO_DONTROUTE),
     replayed(libc::IPPROTO_TCP, libc::TCP_LINGER2),
     replayed(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    replayed(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
     replayed(libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
     replayed(libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
     replayed(libc::IPPROTO_TCP, toe::socket::TCP_INQ),

@@ -20,7 +20,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 17] = [
+const FLOW_OPTIONS: [FlowOption; 18] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -38,6 +38,7 @@ const FLOW_OPTIONS: [FlowOption; 17] = [
     FlowOption::FinWait2Secs,
     FlowOption::SharesName,
     FlowOption::SynRetries,
+    FlowOption::UnsentLowWater,
 ];
 
 pub fn commands() -> Vec<Command> {
@@ -57,6 +58,7 @@ pub fn commands() -> Vec<Command> {
         Command::ChannelReady { channel: CHANNEL },
         Command::TakeConnection { listener: LISTENER },
         Command::FastOpen { listener: LISTENER, limit: 0x0102_0304 },
+        Command::DeferAccept { listener: LISTENER, secs: 0x0102_0304 },
         Command::Inspect { flow: FLOW, token: 0x5566_7788 },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
@@ -104,6 +106,7 @@ pub fn completions() -> Vec<Completion> {
         Completion::NothingWaits { listener: LISTENER, answer: true },
         Completion::Urgent { flow: FLOW, ahead: 0x0403_0201 },
         Completion::SoftError { flow: FLOW, errno: Errno::EHOSTUNREACH },
+        Completion::WentOut { flow: FLOW, len: 0x0403_0201 },
     ]
 }
 

@@ -1,7 +1,6 @@
 //! Answers to what concerns no connection: echo requests (RFC 1122 section 3.2.2.6) and segments for connections
 //! that do not exist (RFC 9293 section 3.10.7.1).
 
-use crate::flow::key::FlowKey;
 use crate::work::{ControlFrame, Segment};
 use toe_base::window::UnscaledWindow;
 use toe_base::{Addr, SeqNum};
@@ -63,9 +62,4 @@ pub fn reset(seq: SeqNum, ack: Option<SeqNum>) -> Segment {
         urgent: None,
         len: 0,
     }
-}
-
-/// A reset as a frame.
-pub fn reset_frame(to_mac: MacAddr, key: FlowKey, segment: Segment) -> ControlFrame {
-    ControlFrame::Tcp { to_mac, key, segment }
 }

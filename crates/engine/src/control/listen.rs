@@ -4,6 +4,7 @@ use super::fast_open::FastOpenQueue;
 use super::names::Twin;
 use super::process_each::ProcessEach;
 use crate::flow::key::Scope;
+use crate::flow::tcp::deferral;
 use crate::work::{Sharing, UserIdx};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use toe_abi::errno::Errno;
@@ -91,10 +92,17 @@ pub struct Listener {
     /// Until then an ACK may bring a cookie back.
     pub cookies_until: Instant,
     pub fast_open: FastOpenQueue,
+    /// It wants connections with their first octets, for so many seconds (TCP_DEFER_ACCEPT); 0: as soon as they are open.
+    pub defer_secs: u32,
     pub process_each: ProcessEach,
 }
 
 impl Listener {
+    /// Until when a connection that begins now is not one without octets.
+    pub fn defers_until(&self, now: Instant) -> Option<Instant> {
+        (self.defer_secs > 0).then(|| deferral::until(now, self.defer_secs))
+    }
+
     /// Whether connections that its program has not taken are as many as it wants to wait. Linux lets one more come than
     /// `listen` says.
     pub fn is_full(&self) -> bool {
@@ -288,6 +296,7 @@ impl Listeners {
             handed: 0,
             cookies_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
+            defer_secs: 0,
             process_each: ProcessEach::default(),
         };
         let place = &mut self.slots[slot as usize];

@@ -2,7 +2,7 @@
 //! events that come faster than the host reads them join into one completion, and memory stays bounded.
 
 use super::Engine;
-use crate::flow::record::{Direct, Flow};
+use crate::flow::record::{Direct, Flow, Unsent};
 use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
@@ -26,6 +26,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
             || report.soft_error.is_some()
             || is_info_old(flow)
             || report.sent > 0
+            || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
             || flow.receive.published != flow.data_nxt())
@@ -124,6 +125,13 @@ impl Engine {
             }
             flow.report.sent = 0;
         }
+        if let Some(unsent) = flow.report.unsent {
+            let len = went_out(flow, unsent);
+            if len > 0 && !post(Completion::WentOut { flow: id, len }) {
+                return false;
+            }
+            flow.report.unsent = Some(Unsent { told: unsent.told.plus(len), ..unsent });
+        }
         if let Some(errno) = flow.report.soft_error {
             if !flow.conn.app_closed && !post(Completion::SoftError { flow: id, errno }) {
                 return false;
@@ -186,6 +194,14 @@ fn post_all<H: HostSide>(answers: &mut VecDeque<Completion>, place: Place, host:
         answers.pop_front();
     }
     true
+}
+
+/// Octets that have gone out and are to be told of.
+fn went_out(flow: &Flow, unsent: Unsent) -> u32 {
+    let end = flow.queue_end();
+    let out = flow.snd.nxt.earlier(end);
+    let is_low = u64::from(end.distance_from(out)) * 2 < u64::from(unsent.low_water);
+    if is_low && out.after(unsent.told) { out.distance_from(unsent.told) } else { 0 }
 }
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.

@@ -3,14 +3,14 @@
 
 use super::Engine;
 use crate::control::fast_open::{self as cookies, Check, Heard, Known};
-use crate::control::listen::{BACKLOG_MAX, ListenerIdx};
+use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
 use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::work::{Path, RxWork, Segment};
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
+use toe_base::{FlowIdx, Instant};
 use toe_wire::tcp::FastOpenCookie;
 
 /// How a SYN with the option, or without, is taken.
@@ -77,15 +77,6 @@ impl Engine {
 
     // ---- listening ----
 
-    /// `Command::FastOpen`.
-    pub(super) fn set_fast_open(&mut self, session: SessionId, id: ListenerId, limit: u32) {
-        let listener = self.sessions.get(session).and_then(|s| s.listener(id));
-        match listener.and_then(|idx| self.listeners.get_mut(idx)) {
-            Some(listener) => listener.fast_open.limit = limit.min(BACKLOG_MAX),
-            None => self.counters.add(Counter::StaleEntries),
-        }
-    }
-
     /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
     pub(super) fn take_fast_open(&mut self, now: Instant, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
         let Some(offered) = work.segment.fast_open else { return Taken::default() };
@@ -99,9 +90,13 @@ impl Engine {
             }
             return Taken::default();
         }
+        // It may be the copy of one that was answered with a SYN cookie, and then the ACK of that is on its way, perhaps with the same
+        // octets: the handshake tells.
+        let is_copy_perhaps = now < listener.cookies_until;
         let secret = &self.config.secret;
         let gives = Some(cookies::make(secret, &work.key, now));
         match cookies::check(secret, &work.key, &offered, now) {
+            Check::Good | Check::Old if is_copy_perhaps => Taken { early: false, gives },
             Check::Good => Taken { early: true, gives: None },
             Check::Old => Taken { early: true, gives },
             Check::Bad => {

@@ -4,11 +4,12 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
-use crate::control::listen::{CREDIT_MAX, Holder, ListenerIdx, ON_ITS_WAY};
+use crate::control::listen::{BACKLOG_MAX, CREDIT_MAX, Holder, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::{self, Purpose, Rest, Twin};
 use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
+use crate::flow::record::Unsent;
 use crate::flow::tcp::congestion::{self, AlgorithmName};
 use crate::flow::tcp::segment_arrives::credit_given;
 use crate::flow::tcp::soft_error::Hears;
@@ -86,8 +87,8 @@ impl Engine {
                 self.channel_ready(session, channel);
                 Ok(())
             }
-            Command::FastOpen { listener, limit } => {
-                self.set_fast_open(session, listener, limit);
+            Command::FastOpen { listener, .. } | Command::DeferAccept { listener, .. } => {
+                self.set_listener(session, listener, command);
                 Ok(())
             }
             Command::Inspect { flow, token } => {
@@ -157,6 +158,19 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
         }
         idx
+    }
+
+    /// What a command changes of a listener of the session's.
+    fn set_listener(&mut self, session: SessionId, id: ListenerId, command: Command) {
+        let listener = self.sessions.get(session).and_then(|s| s.listener(id));
+        let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) else {
+            return self.counters.add(Counter::StaleEntries);
+        };
+        match command {
+            Command::FastOpen { limit, .. } => listener.fast_open.limit = limit.min(BACKLOG_MAX),
+            Command::DeferAccept { secs, .. } => listener.defer_secs = secs,
+            _ => {}
+        }
     }
 
     fn with_flow(
@@ -422,6 +436,10 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             }
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
+        FlowOption::UnsentLowWater => {
+            let told = flow.report.unsent.map_or(flow.snd.nxt.later(flow.data_una()), |unsent| unsent.told);
+            flow.report.unsent = (value > 0).then_some(Unsent { low_water: value, told });
+        }
         // The engine counts by it.
         FlowOption::SharesName => {}
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),

@@ -98,7 +98,7 @@ impl Engine {
         // RFC 7323 section 3.2.
         reset.timestamps = output::timestamps(flow, now);
         let (path, key) = (flow.conn.path, flow.conn.key);
-        self.send_reset(path, key, reset);
+        self.send_reset(now, path, key, reset);
         self.closed(idx, errno);
     }
 

@@ -26,6 +26,7 @@ mod fast_open;
 mod host;
 mod leftovers;
 mod life;
+mod lone;
 mod names;
 mod neighbours;
 mod ports;
@@ -160,6 +161,7 @@ struct Port {
     shared: bool,
     neighbours: Neighbours,
     control: VecDeque<ControlFrame>,
+    waiting: lone::WaitingSegments,
     ready: FairList,
 }
 
@@ -274,6 +276,7 @@ impl Engine {
             shared: false,
             neighbours: Neighbours::default(),
             control: VecDeque::new(),
+            waiting: lone::WaitingSegments::default(),
             ready: FairList::new(self.config.flows_max),
         });
         PortId(self.ports.len() as u8 - 1)

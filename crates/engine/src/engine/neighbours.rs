@@ -33,9 +33,10 @@ impl Engine {
                 held[usize::from(neighbour)] = true;
             }
         }
-        let neighbours = &mut self.ports[port.index()].neighbours;
-        neighbours.free_all_but(&held);
-        neighbours.number(addr)
+        let of_port = &mut self.ports[port.index()];
+        of_port.waiting.clear();
+        of_port.neighbours.free_all_but(&held);
+        of_port.neighbours.number(addr)
     }
 
     /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
@@ -59,6 +60,7 @@ impl Engine {
         let neighbours = &mut self.ports[port.index()].neighbours;
         if !shared && neighbours.mac(neighbour).is_none() && next_hop == key.remote.addr {
             neighbours.learn(next_hop, from_mac);
+            self.lone_may_go(port, neighbour, from_mac);
         }
         Some(Path::Port { port, neighbour })
     }
@@ -131,6 +133,12 @@ impl Engine {
 
     /// What waited for the neighbour may go.
     pub(super) fn neighbour_found(&mut self, path: Path) {
+        if let Path::Port { port, neighbour } = path {
+            match self.ports[port.index()].neighbours.mac(neighbour) {
+                Some(mac) => self.lone_may_go(port, neighbour, mac),
+                None => self.lone_in_vain(port, neighbour),
+            }
+        }
         let waiting: Vec<FlowIdx> =
             self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
         for idx in waiting {
@@ -161,6 +169,9 @@ impl Engine {
     /// Connects that wait for a neighbour that does not answer fail; established flows go on trying, and those with something on
     /// its way have a soft error.
     pub(super) fn neighbour_lost(&mut self, path: Path) {
+        if let Path::Port { port, neighbour } = path {
+            self.lone_in_vain(port, neighbour);
+        }
         let waiting: Vec<FlowIdx> =
             self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
         for idx in waiting {

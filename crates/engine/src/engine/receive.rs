@@ -1,6 +1,6 @@
 //! Frames in: ingress, then the flow core or the control plane.
 
-use super::{CONTROL_QUEUE_MAX, Engine};
+use super::Engine;
 use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
@@ -237,25 +237,9 @@ impl Engine {
         let Some(reset) = icmp::reset_for(segment) else { return };
         // Segments of nobody's come as fast as anybody likes; the answers need not.
         if path == Path::Local || self.reset_limit.allows(now) {
-            self.send_reset(path, key, reset);
+            self.send_reset(now, path, key, reset);
         } else {
             self.counters.add(Counter::ResetsHeldBack);
-        }
-    }
-
-    /// Sends a reset by a path; the queue is bounded, a reset too many is lost like a frame.
-    pub(super) fn send_reset(&mut self, path: Path, key: FlowKey, reset: Segment) {
-        self.counters.add(Counter::Resets);
-        match path {
-            Path::Local if self.local_control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
-                self.counters.add(Counter::DropControlQueueFull);
-            }
-            Path::Local => self.local_control.push_back((key.reversed(), reset)),
-            Path::Port { port, neighbour } => {
-                if let Some(to_mac) = self.ports[port.index()].neighbours.mac(neighbour) {
-                    self.push_control(port, icmp::reset_frame(to_mac, key, reset));
-                }
-            }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::control::cookie::{self, Offer};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
-use crate::flow::record::Flow;
+use crate::flow::record::{Deferral, Flow};
 use crate::flow::tcp::ecn;
 use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::tcp::open::{self, OpenParams, SynCookies};
@@ -17,7 +17,7 @@ use crate::flow::tcp::output::{self, Pools};
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
-use crate::work::{ControlFrame, Path, RxWork, Segment};
+use crate::work::{Path, RxWork, Segment};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
@@ -68,6 +68,7 @@ impl Engine {
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
         flow.options.sharing = listener.sharing();
+        flow.deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
         flow.fast_open.option = fast.gives;
         if let Ok(idx) = self.insert_flow(user, flow) {
@@ -152,10 +153,6 @@ impl Engine {
             self.counters.add(Counter::DropBacklogFull);
             return;
         };
-        let Some(to_mac) = self.ports[port.index()].neighbours.mac(neighbour) else {
-            self.counters.add(Counter::DropBacklogFull);
-            return;
-        };
         let syn = &work.segment;
         let mss = self.path_mss(work.path, work.key.remote.addr);
         let theirs = open::mss_offered(&work.key, syn).min(mss);
@@ -192,7 +189,7 @@ impl Engine {
             listener.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
         }
         self.counters.add(Counter::CookiesSent);
-        self.push_control(port, ControlFrame::Tcp { to_mac, key: work.key, segment: answer });
+        self.send_lone(now, port, neighbour, work.key, answer);
     }
 
     /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.

@@ -1,6 +1,6 @@
 //! Segments out: over a port as frames, between two local ends as they are.
 
-use super::Engine;
+use super::{Engine, completions};
 use crate::counter::Counter;
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
@@ -9,6 +9,7 @@ use crate::flow::tcp::output::{Pools, TxContext};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{congestion, output, timeout};
 use crate::hostif::HostSide;
+use crate::hostif::outbox::Place;
 use crate::hostif::users::UserIdx;
 use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
 use toe_base::{Addr, FlowIdx, Instant, PortId};
@@ -161,6 +162,16 @@ impl Engine {
         output::settle(flow, now);
         let deadline = flow.timers.earliest();
         self.wheel.set(idx, deadline);
+        self.tell_what_went_out(idx);
+    }
+
+    /// Octets went out, and the owner may want to hear of that.
+    fn tell_what_went_out(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        if flow.report.unsent.is_some() && completions::has_something(flow) {
+            let owner = flow.conn.owner;
+            self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+        }
     }
 
     fn transmit_unit<H: HostSide>(

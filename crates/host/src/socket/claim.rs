@@ -116,6 +116,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             if let Some(before) = before {
                 stream.set_manner(before);
             }
+            stream.set_unsent_low_water(socket.settings.lock().unsent_low_water());
             let place = queue.add_stream(stream);
             socket.needs_claim.store(false, Ordering::Release);
             socket.move_in(home, place, Kind::Stream);

@@ -3,7 +3,7 @@
 
 use crate::socket::{Kind, Socket};
 use toe_abi::command::{SHARES_REUSE_ADDR, SHARES_REUSE_PORT};
-use toe_abi::entry::FlowOption;
+use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 
 /// Longer values are not asked for again.
@@ -66,7 +66,7 @@ fn priority_of(tos: u32) -> i32 {
 
 impl Socket {
     /// A new IP_TOS sets SO_PRIORITY (Linux: ip_sock_set_tos).
-    pub(super) fn keep_priority_of(&self, tos: u32) {
+    pub(super) fn keep_priority_of(&'static self, tos: u32) {
         self.keep_option(libc::SOL_SOCKET, libc::SO_PRIORITY, &priority_of(tos).to_ne_bytes());
     }
 
@@ -102,8 +102,11 @@ impl Socket {
     }
 
     /// The program has set it, and Linux would have let it.
-    pub fn keep_option(&self, level: i32, name: i32, value: &[u8]) {
+    pub fn keep_option(&'static self, level: i32, name: i32, value: &[u8]) {
         self.settings.lock().kept.set(level, name, value);
+        if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
+            self.defer_accept();
+        }
         if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
             let value = self.shares_name();
             self.tell_engine(level, FlowOption::SharesName, value);
@@ -111,6 +114,23 @@ impl Socket {
                 // What it had when it began to listen the engine has seen on its twin.
                 self.settings.lock().shares_name_now = Some(value);
             }
+        }
+    }
+
+    /// TCP_DEFER_ACCEPT: of a listener the engine is told.
+    fn defer_accept(&'static self) {
+        if self.kind() != Kind::Listener {
+            return;
+        }
+        let mut secs = 0;
+        self.with_kept_option(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, |value| {
+            let value = value.first_chunk().map_or(0, |value| i32::from_ne_bytes(*value));
+            secs = u32::try_from(value).unwrap_or(0);
+        });
+        for member in self.members(0) {
+            member.with_listener(|io, listener| {
+                io.command(Command::DeferAccept { listener: listener.id, secs });
+            });
         }
     }
 

@@ -23,12 +23,11 @@ const OOB_INLINE: usize = 0;
 const FAST_OPEN_CONNECT: usize = 1;
 
 /// Remembered for the program, without effect on the engine.
-const REMEMBERED: [(i32, i32); 7] = [
+const REMEMBERED: [(i32, i32); 6] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
     (libc::IPPROTO_TCP, TCP_INQ),
 ];
@@ -41,7 +40,7 @@ const REMEMBERED_DEFAULTS: [((i32, i32), i32); 1] = [((libc::IPPROTO_TCP, libc::
 const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
 /// Options that the engine acts on, with Linux's default.
-const OFFLOADED: [(i32, i32, FlowOption, u32); 15] = [
+const OFFLOADED: [(i32, i32, FlowOption, u32); 16] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, FlowOption::KeepAlive, 0),
@@ -50,6 +49,7 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 15] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, FlowOption::KeepCount, 9),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
     (libc::IPPROTO_TCP, libc::TCP_SYNCNT, FlowOption::SynRetries, SYN_RETRIES),
+    UNSENT_LOW_WATER,
     (libc::IPPROTO_TCP, libc::TCP_LINGER2, FlowOption::FinWait2Secs, FIN_TIMEOUT_SECS),
     (libc::IPPROTO_IP, libc::IP_TOS, FlowOption::TrafficClass, 0),
     (libc::IPPROTO_IP, libc::IP_TTL, FlowOption::HopLimit, HOP_LIMIT),
@@ -58,6 +58,9 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 15] = [
     (libc::IPPROTO_IP, libc::IP_RECVERR, FlowOption::SoftErrors, 0),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, FlowOption::SoftErrors, 0),
 ];
+/// Of which a stream has to know, too.
+const UNSENT_LOW_WATER: (i32, i32, FlowOption, u32) =
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, FlowOption::UnsentLowWater, 0);
 /// Linux's tcp_syn_retries, and MAX_TCP_SYNCNT.
 const SYN_RETRIES: u32 = 6;
 const SYN_RETRIES_MAX: u32 = 127;
@@ -120,8 +123,9 @@ impl Settings {
             signals: false,
             ..self.clone()
         };
-        // Linux gives every connection its own.
+        // Linux gives every connection its own, or none.
         settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
+        settings.kept.forget(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
         settings
     }
 
@@ -129,6 +133,12 @@ impl Settings {
     pub(super) fn tells_unread(&self) -> bool {
         let at = REMEMBERED.iter().position(|known| *known == (libc::IPPROTO_TCP, TCP_INQ));
         at.is_some_and(|at| self.remembered[at] == Some(1))
+    }
+
+    /// TCP_NOTSENT_LOWAT.
+    pub(super) fn unsent_low_water(&self) -> u32 {
+        let set = OFFLOADED.iter().zip(self.offloaded).find(|(option, _)| **option == UNSENT_LOW_WATER);
+        set.and_then(|(_, value)| value).unwrap_or(0)
     }
 
     /// What connect is to do.
@@ -169,6 +179,7 @@ impl Settings {
         if let Some(limit) = self.send_limit {
             stream.set_send_limit(limit);
         }
+        stream.set_unsent_low_water(self.unsent_low_water());
         if let Some(low_water) = self.low_water {
             stream.low_water = low_water as usize;
         }
@@ -242,6 +253,8 @@ fn offloaded_value(level: i32, option: FlowOption, default: u32, value: i32) -> 
         (FlowOption::KeepCount, Ok(KEEP_COUNT_MAX..)) => Err(Errno::EINVAL),
         (FlowOption::SynRetries, Ok(value @ 1..=SYN_RETRIES_MAX)) => Ok(value),
         (FlowOption::SynRetries, _) => Err(Errno::EINVAL),
+        // Linux takes it for unsigned.
+        (FlowOption::UnsentLowWater, _) => Ok(value as u32),
         _ if default == 0 => Ok(u32::from(value != 0)),
         (_, Ok(value @ 1..)) => Ok(value),
         _ => Err(Errno::EINVAL),
@@ -329,6 +342,9 @@ impl Socket {
             let value = offloaded_value(level, option, default, value)?;
             let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
             self.tell_engine(level, option, value);
+            if option == FlowOption::UnsentLowWater {
+                self.with_stream(|_, stream, _| stream.set_unsent_low_water(value));
+            }
             if (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) && value != before {
                 self.keep_priority_of(value);
             }

@@ -40,6 +40,9 @@ struct Socket {
     read: u64,
     /// The place of the urgent octet, until it has been read.
     urgent: Option<u64>,
+    /// TCP_NOTSENT_LOWAT, and what is known not to have gone out.
+    unsent_low_water: u32,
+    unsent: u32,
 }
 
 /// All that the program knows.
@@ -48,6 +51,7 @@ pub(super) struct Program {
     pub(super) session: SessionId,
     sockets: [Socket; ConnName::MAX as usize],
     listener: Option<ListenerId>,
+    defer_secs: u32,
     /// Options that connections get when they are accepted, as Linux lets them inherit.
     inherited: Vec<(FlowOption, u32)>,
     answer: Option<(Errno, u32)>,
@@ -68,6 +72,7 @@ impl Program {
             session,
             sockets: Default::default(),
             listener: None,
+            defer_secs: 0,
             inherited: syn_retries.map(|value| (FlowOption::SynRetries, value)).into_iter().collect(),
             answer: None,
             send_at: 0,
@@ -100,10 +105,11 @@ impl Program {
         }
     }
 
+    fn socket_of(&mut self, flow: FlowId) -> Option<&mut Socket> {
+        self.sockets.iter_mut().find(|socket| socket.flow == Some(flow))
+    }
+
     fn take(&mut self, cx: &mut Cx<'_>, completion: Completion) -> Result<(), StackError> {
-        let of = |flow: FlowId, this: &mut Program| {
-            this.sockets.iter().position(|socket| socket.flow == Some(flow)).unwrap_or(usize::MAX)
-        };
         match completion {
             Completion::CommandResult { errno, id, .. } => self.answer = Some((errno, id)),
             Completion::Accepted { listener, flow } => {
@@ -114,54 +120,41 @@ impl Program {
                 self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), ..Socket::default() };
             }
             Completion::Connected { flow, errno } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.connected = Some(errno);
                     socket.is_reset = !errno.is_ok();
                     socket.error = errno;
                 }
             }
             Completion::Data { flow, data } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.unread.push_back(data);
                     socket.arrived += u64::from(data.len);
                 }
             }
             Completion::Urgent { flow, ahead } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.urgent = Some(socket.arrived + u64::from(ahead));
                 }
             }
             Completion::PeerClosed { flow } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.is_eof = true;
                 }
             }
             Completion::Reset { flow, errno } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.is_reset = true;
                     socket.error = errno;
                 }
             }
+            Completion::WentOut { flow, len } => {
+                if let Some(socket) = self.socket_of(flow) {
+                    socket.unsent = socket.unsent.saturating_sub(len);
+                }
+            }
             Completion::SoftError { flow, errno } => {
-                if let Some(socket) = {
-                    let at = of(flow, self);
-                    self.sockets.get_mut(at)
-                } {
+                if let Some(socket) = self.socket_of(flow) {
                     socket.error = errno;
                 }
             }
@@ -248,6 +241,7 @@ impl Program {
         let listener = ListenerId(FlowId::from_raw(id));
         self.listener = Some(listener);
         self.command(cx, Command::FastOpen { listener, limit: backlog }, &[])?;
+        self.command(cx, Command::DeferAccept { listener, secs: self.defer_secs }, &[])?;
         self.command(cx, Command::AcceptCredit { listener, count: backlog }, &[])?;
         Ok(Outcome::Done)
     }
@@ -337,6 +331,12 @@ impl Program {
             let error = core::mem::take(&mut socket.error);
             return Ok(Outcome::Error(if error.is_ok() { Errno::EPIPE } else { error }));
         }
+        if socket.unsent_low_water > 0 {
+            if socket.unsent >= socket.unsent_low_water {
+                return Ok(Outcome::Nothing);
+            }
+            socket.unsent += octets.len() as u32;
+        }
         if self.send_at + octets.len() as u64 > LAYOUT.send_len {
             return Err(StackError("the script sends more than the program has memory for".to_owned()));
         }
@@ -421,6 +421,14 @@ impl Program {
             SocketOption::ReceiveBuffer => FlowOption::ReceiveWindowMax,
             SocketOption::TimeToLive => FlowOption::HopLimit,
             SocketOption::ReceiveErrors => FlowOption::SoftErrors,
+            SocketOption::NotSentLowWater => {
+                self.sockets[at].unsent_low_water = value;
+                FlowOption::UnsentLowWater
+            }
+            SocketOption::DeferAccept => {
+                self.defer_secs = value;
+                return Ok(Outcome::Done);
+            }
         };
         match self.flow(at) {
             Ok(flow) => self.command(cx, Command::SetOption { flow, option, value }, &[])?,

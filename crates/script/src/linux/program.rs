@@ -226,6 +226,8 @@ fn set(socket: &OwnedFd, option: SocketOption, value: u32) -> Result<()> {
         SocketOption::ReceiveBuffer => sockopt::set_socket_recv_buffer_size(socket, value as usize),
         SocketOption::TimeToLive => sockopt::set_ip_ttl(socket, value),
         SocketOption::ReceiveErrors => set_recverr(socket, value != 0),
+        SocketOption::DeferAccept => return set_by_python(socket, TCP_DEFER_ACCEPT, value),
+        SocketOption::NotSentLowWater => return set_by_python(socket, TCP_NOTSENT_LOWAT, value),
     }
     .map_err(failed("setting an option"))
 }
@@ -248,6 +250,21 @@ fn is_at_mark(socket: &OwnedFd) -> Result<bool> {
 fn set_recverr(socket: &OwnedFd, on: bool) -> rustix::io::Result<()> {
     nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::Ipv4RecvErr, &on)
         .map_err(|error| rustix::io::Errno::from_raw_os_error(error as i32))
+}
+
+const TCP_DEFER_ACCEPT: u32 = 9;
+const TCP_NOTSENT_LOWAT: u32 = 25;
+
+/// An option of TCP's that nothing without unsafe offers: a process that has the socket as its standard input sets it.
+fn set_by_python(socket: &OwnedFd, option: u32, value: u32) -> Result<()> {
+    const SET: &str =
+        "import socket, sys; socket.socket(fileno=0).setsockopt(6, int(sys.argv[1]), int(sys.argv[2]))";
+    let trouble = |error| StackError::new("setting an option by python3", error);
+    let socket = socket.try_clone().map_err(trouble)?;
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", SET, &option.to_string(), &value.to_string()]).stdin(socket);
+    let status = command.status().map_err(trouble)?;
+    if status.success() { Ok(()) } else { Err(StackError(format!("option {option}: {status}"))) }
 }
 
 /// The state of a connection, which the program may not have any more.

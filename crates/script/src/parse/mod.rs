@@ -10,7 +10,7 @@ mod words;
 pub(crate) use statement::errno_name;
 pub use words::ParseError;
 
-use crate::script::Script;
+use crate::script::{OnLinux, Script};
 use std::path::Path;
 use words::{Words, Wrong};
 
@@ -25,19 +25,31 @@ pub fn parse(path: &Path, text: &str) -> Result<Script, ParseError> {
         found: wrong.found,
     };
     let (header, body) = header::header(&lines).map_err(|(line, wrong)| at(line, wrong))?;
-    let mut steps = Vec::new();
+    let (mut steps, mut instead) = (Vec::new(), None);
     for (number, line) in lines.iter().enumerate().skip(body) {
-        let step = statement::statement(&mut Words::of(line), number + 1);
-        steps.extend(step.map_err(|wrong| at(number, wrong))?);
+        let mut words = Words::of(line);
+        let of_linux = words.peek() == Some("linux:");
+        words.skip_if(of_linux);
+        let step = statement::statement(&mut words, number + 1).map_err(|wrong| at(number, wrong))?;
+        match step {
+            Some(step) if of_linux && instead.is_none() && !steps.is_empty() => {
+                instead = Some((steps.len() - 1, step));
+            }
+            _ if of_linux => return Err(at(number, wrong("one `linux:` line, behind a statement", line))),
+            step => steps.extend(step),
+        }
+    }
+    if instead.is_some() != matches!(header.linux, OnLinux::Differs(_)) {
+        let expected = "a line `linux:` with what Linux does, where and only where it differs";
+        return Err(at(lines.len(), wrong(expected, "the end of the file")));
     }
     if steps.is_empty() {
-        let wrong = Wrong {
-            column: 1,
-            expected: "statements behind the header".to_owned(),
-            found: "the end of the file".to_owned(),
-        };
-        return Err(at(lines.len(), wrong));
+        return Err(at(lines.len(), wrong("statements behind the header", "the end of the file")));
     }
     let lines = lines.iter().map(|line| (*line).to_owned()).collect();
-    Ok(Script { path: path.to_owned(), header, steps, lines })
+    Ok(Script { path: path.to_owned(), header, steps, instead, lines })
+}
+
+fn wrong(expected: &str, found: &str) -> Wrong {
+    Wrong { column: 1, expected: expected.to_owned(), found: found.to_owned() }
 }

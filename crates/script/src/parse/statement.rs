@@ -261,8 +261,8 @@ fn on_off(word: &str) -> Option<u32> {
     }
 }
 
-const OPTIONS_EXPECTED: &str =
-    "nodelay, cork, keepalive, keepidle, keepintvl, keepcnt, user-timeout (in ms), rcvbuf, ttl or recverr";
+const OPTIONS_EXPECTED: &str = "nodelay, cork, keepalive, keepidle, keepintvl, keepcnt, user-timeout (in ms), rcvbuf, ttl, recverr, \
+     defer-accept or notsent-lowat";
 
 fn option(word: &str) -> Option<SocketOption> {
     Some(match word {
@@ -276,6 +276,8 @@ fn option(word: &str) -> Option<SocketOption> {
         "rcvbuf" => SocketOption::ReceiveBuffer,
         "ttl" => SocketOption::TimeToLive,
         "recverr" => SocketOption::ReceiveErrors,
+        "defer-accept" => SocketOption::DeferAccept,
+        "notsent-lowat" => SocketOption::NotSentLowWater,
         _ => return None,
     })
 }

@@ -59,7 +59,8 @@ fn a_header_says_what_it_must() {
     let reason = of("rfc: 1\nwhat: x\nlinux: no\n\nlisten\n").expect_err("no reason").to_string();
     assert!(reason.contains("reason in quotation marks"), "{reason}");
     let header =
-        of("rfc: 1\nwhat: x\nlinux: differs \"it waits\"\nsetup: ecn on\n\nlisten\n").expect("right");
+        of("rfc: 1\nwhat: x\nlinux: differs \"it waits\"\nsetup: ecn on\n\nlisten\nlinux: quiet 1s\n")
+            .expect("right");
     assert_eq!(header.linux, OnLinux::Differs("it waits".to_owned()));
     assert_eq!(header.setup, [Setting { name: SettingName::Ecn, value: "on".to_owned() }]);
 }
@@ -72,4 +73,27 @@ fn times_are_read_in_three_ways() {
     }
     assert!(error("quiet soon\n").contains("a time such as"));
     assert!(error("quiet .5\n").contains("a time such as"));
+}
+
+/// What Linux does where it differs stands in the script, or any failure would do.
+#[test]
+fn where_linux_differs_it_is_said_how() {
+    let of = |linux: &str, body: &str| {
+        let text = format!("rfc: 1\nwhat: x\nlinux: {linux}\nisn: 1\n\n{body}");
+        parse(Path::new("x.toe"), &text).map_err(|error| error.to_string())
+    };
+    let differs = "differs \"it waits\"";
+    let body = "listen\nexpect syn seq 0\nlinux: +1s quiet 2s\nexpect ack 1\n";
+    let script = of(differs, body).expect("right");
+    assert_eq!(script.steps.len(), 3);
+    let of_linux = script.of_linux();
+    assert_eq!((of_linux.steps.len(), of_linux.header.tail_us), (2, 0));
+    assert_eq!(of_linux.steps[1].act, Act::Quiet(2_000_000));
+    assert!(of(differs, "listen\n").is_err_and(|error| error.contains("with what Linux does")));
+    assert!(of("yes", body).is_err_and(|error| error.contains("with what Linux does")));
+    for body in
+        ["linux: quiet 1s\nlisten\n", "listen\nlinux: quiet 1s\nlinux: quiet 1s\n", "listen\nlinux:\n"]
+    {
+        assert!(of(differs, body).is_err_and(|error| error.contains("one `linux:` line")), "{body}");
+    }
 }

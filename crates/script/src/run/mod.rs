@@ -41,7 +41,10 @@ pub fn run(script: &Script, stack: &mut dyn Stack) -> Result<(), Failure> {
         run.line = step.line;
         run.step(step).map_err(|stop| run.failure(stop))?;
     }
-    run.quiet(script.header.tail_us).map_err(|stop| run.failure(stop))
+    match script.header.tail_us {
+        0 => Ok(()),
+        us => run.quiet(us).map_err(|stop| run.failure(stop)),
+    }
 }
 
 /// Why a run ends early.

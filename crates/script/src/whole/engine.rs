@@ -1,6 +1,6 @@
-//! The engine's process, with a TAP link in this thread's namespace.
+//! The engine's process, with a link in this thread's namespace.
 
-use crate::packet::STACK_ADDR;
+use super::LinkKind;
 use crate::script::{ConnName, InfoName, Setting, SettingName, StateName};
 use crate::stack::{StackError, far_port, number_of};
 use std::path::{Path, PathBuf};
@@ -21,11 +21,16 @@ pub(super) struct EngineProcess {
 
 impl EngineProcess {
     /// Starts `toed` of the folder `programs` and waits until it answers.
-    pub(super) fn start(programs: &Path, link: &str, setup: &[Setting]) -> Result<EngineProcess, StackError> {
+    pub(super) fn start(
+        programs: &Path,
+        link: LinkKind,
+        setup: &[Setting],
+    ) -> Result<EngineProcess, StackError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("toescript-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let child = Command::new(programs.join("toed"))
-            .args(["--name", &name, "--port", &format!("tap:{link}"), "--addr", &format!("{STACK_ADDR}/24")])
+            .args(["--name", &name])
+            .args(link.flags())
             .args(setup.iter().filter_map(flag_of))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

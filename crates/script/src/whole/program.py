@@ -24,6 +24,8 @@ def apply(sock, name, value):
         "user-timeout": (tcp, socket.TCP_USER_TIMEOUT),
         "rcvbuf": (sol, socket.SO_RCVBUF),
         "ttl": (socket.IPPROTO_IP, socket.IP_TTL),
+        "defer-accept": (tcp, socket.TCP_DEFER_ACCEPT),
+        "notsent-lowat": (tcp, socket.TCP_NOTSENT_LOWAT),
         "recverr": (socket.IPPROTO_IP, 11),  # IP_RECVERR, which the module does not name before Python 3.14
     }[name]
     sock.setsockopt(level, option, value)

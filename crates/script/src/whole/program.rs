@@ -5,13 +5,17 @@ use crate::packet::FAR_ADDR;
 use crate::script::{Call, ConnName, SocketOption};
 use crate::stack::{LISTEN_PORT, Outcome, StackError, far_port};
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use toe_abi::errno::Errno;
+
+/// Else the kernel would do what the engine does not, and at an address of both it could not be told from it.
+const POLICY: &str = "[policy]\nstack = \"engine-only\"\n";
 
 /// A running program; killed when this is dropped.
 pub(super) struct Program {
     child: Child,
+    policy: PathBuf,
     asks: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -19,8 +23,12 @@ pub(super) struct Program {
 impl Program {
     pub(super) fn start(toe: &Path, engine: &str) -> Result<Program, StackError> {
         let failed = |error| StackError::new("running python3 under toe run", error);
+        let policy = std::env::temp_dir().join(format!("{engine}.toml"));
+        std::fs::write(&policy, POLICY).map_err(|error| StackError::new("writing the policy", error))?;
         let mut child = Command::new(toe)
-            .args(["run", "--name", engine, "--", "python3", "-u", "-c", include_str!("program.py")])
+            .args(["run", "--name", engine, "--config"])
+            .arg(&policy)
+            .args(["--", "python3", "-u", "-c", include_str!("program.py")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -29,7 +37,7 @@ impl Program {
         let (Some(asks), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(StackError("the program has no pipes".to_owned()));
         };
-        Ok(Program { child, asks, answers: BufReader::new(answers) })
+        Ok(Program { child, policy, asks, answers: BufReader::new(answers) })
     }
 
     pub(super) fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
@@ -56,6 +64,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.policy);
     }
 }
 
@@ -104,6 +113,8 @@ const fn option_name(option: SocketOption) -> &'static str {
         SocketOption::ReceiveBuffer => "rcvbuf",
         SocketOption::TimeToLive => "ttl",
         SocketOption::ReceiveErrors => "recverr",
+        SocketOption::DeferAccept => "defer-accept",
+        SocketOption::NotSentLowWater => "notsent-lowat",
     }
 }
 

@@ -227,6 +227,34 @@ fn the_answer_to_a_cookie_counts_though_the_syn_came_again_and_has_a_record() {
 }
 
 /// Found by toe-sim, seeds 134739 and 131238.
+/// A copy of a SYN that was answered with a SYN cookie comes when there is room again: its octets must not be the program's twice, nor
+/// the answer that is on its way meet another connection.
+#[test]
+fn the_copy_of_a_syn_that_had_a_cookie_for_an_answer_does_not_open_early() {
+    let mut world = super::fast_open::acquainted();
+    for number in 0..200 {
+        stray(&mut world, &Stray::syn(number));
+    }
+    let cookies = |w: &World| w.sides[B].engine.counter(Counter::CookiesSent);
+    let before = (cookies(&world), world.log.len());
+    let (now, data) = (world.now, pattern(3000, 5));
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
+    world.sides[A].send(now, a, &data);
+    assert!(world.run_until(100, |w| cookies(w) > before.0));
+    for number in 0..200 {
+        let syn = Stray::syn(number);
+        stray(&mut world, &Stray { flags: TcpFlags::RST, seq: syn.seq.wrapping_add(1), ..syn });
+    }
+    let copy = world.log[before.1..].iter().find(|(_, from, _)| *from == A).expect("its SYN").2.clone();
+    let (now, side) = (world.now, &mut world.sides[B]);
+    side.engine.handle_frame(now, PORT, &copy, BELIEVED, &mut side.memory);
+    assert_eq!(world.sides[B].engine.counter(Counter::FastOpenReceived), 0, "it waits for the handshake");
+    let is_whole = |w: &World| w.sides[B].conns.get(1).is_some_and(|conn| conn.received == data);
+    assert!(world.run_until(5_000, is_whole));
+    world.run_ms(2_000);
+    assert_eq!((world.sides[B].conns.len(), world.sides[A].conns[a].errno), (2, None));
+}
+
 #[test]
 fn a_cookie_that_finds_no_place_is_not_answered_with_a_reset_and_may_come_again() {
     let mut world = World::new();

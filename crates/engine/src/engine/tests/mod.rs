@@ -33,5 +33,6 @@ mod soft_errors;
 mod tcp_report;
 mod transfer;
 mod troubles;
+mod unsent;
 mod vlan;
 mod world;

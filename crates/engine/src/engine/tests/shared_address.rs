@@ -92,6 +92,30 @@ fn the_kernel_is_asked_for_a_neighbour_and_its_answer_lets_the_handshake_go_on()
     assert!(ethertypes_of_b(&world).iter().all(|kind| *kind == [8, 0]));
 }
 
+/// Who sends to no connection, and was never heard of, is answered as soon as the kernel has said where that is: it may not send again.
+#[test]
+fn a_reset_waits_for_the_neighbour_that_it_goes_to() {
+    for is_there in [true, false] {
+        let mut world = world();
+        let now = world.now;
+        // What comes to a port that the kernel keeps for the engine is the engine's to answer.
+        world.sides[B].engine.add_reserved_port(40_000);
+        let a = world.sides[A].connect(now, addr(B, 40_000)).expect("connects");
+        world.run_until(5, |_| false);
+        assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
+        assert!(ethertypes_of_b(&world).is_empty(), "nowhere to send to");
+        if is_there {
+            know_a(&mut world);
+            assert!(world.run_until(5, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNREFUSED)));
+        } else {
+            world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+            know_a(&mut world);
+            world.run_until(5, |_| false);
+            assert!(ethertypes_of_b(&world).is_empty(), "it was not there");
+        }
+    }
+}
+
 #[test]
 fn a_connect_fails_when_the_kernel_says_that_nobody_answers() {
     let mut world = world();

@@ -2,6 +2,7 @@
 
 use super::world::{A, B, Faults, World, addr, pattern};
 use crate::Counter;
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_wire::EthRepr;
 use toe_wire::ipv4::Ipv4Repr;
@@ -274,5 +275,30 @@ fn a_chosen_port_is_never_that_of_a_listener_so_nothing_connects_to_itself() {
         world.close(A, 1);
         world.run_ms(20);
         world.sides[A].conns.clear();
+    }
+}
+
+/// TCP_DEFER_ACCEPT, of a peer on a link and of one that is here.
+#[test]
+fn a_listener_may_want_connections_with_their_first_octets() {
+    for (to, at) in [(B, addr(B, 80)), (A, "127.0.0.1:80".parse().expect("an address"))] {
+        let mut world = World::new();
+        let now = world.now;
+        let listener = world.sides[to].listen(now, at).expect("listens");
+        world.sides[to].plain(now, Command::DeferAccept { listener, secs: 3 });
+        let accepted = |w: &World| w.sides[to].conns.len() - if to == A { 2 } else { 0 };
+        let clients = [(); 2].map(|()| world.sides[A].connect(now, at).expect("connects"));
+        world.run_ms(1_000);
+        assert!(clients.iter().all(|a| world.sides[A].conns[*a].established), "the peers know nothing of it");
+        assert_eq!(accepted(&world), 0);
+        world.sides[A].send(now, clients[0], b"hello");
+        world.run_ms(100);
+        assert_eq!(accepted(&world), 1);
+        world.run_ms(1_800);
+        assert_eq!(accepted(&world), 1);
+        world.run_ms(200);
+        assert_eq!(accepted(&world), 2, "the time is over");
+        let b = world.sides[to].conns.len() - 2;
+        assert_eq!(world.sides[to].conns[b].received, b"hello");
     }
 }

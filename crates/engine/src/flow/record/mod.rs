@@ -49,6 +49,8 @@ pub struct Flow {
     pub ecn: Ecn,
     pub mtu: PathMtu,
     pub fast_open: FastOpen,
+    /// The listener that it comes in at wants it with its first octets.
+    pub deferral: Option<Deferral>,
     pub timers: Timers,
     pub options: Options,
     pub report: Report,
@@ -176,6 +178,13 @@ impl Default for Earning {
     fn default() -> Self {
         Earning { units: 0, next: Self::FIRST, early: 0 }
     }
+}
+
+/// Until when a bare ACK does not complete the handshake, and whether one has come ([`crate::flow::tcp::deferral`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deferral {
+    pub until: Instant,
+    pub is_heard: bool,
 }
 
 /// Send sequence space.
@@ -362,6 +371,8 @@ pub struct Report {
     /// The urgent octet.
     pub urgent: Option<SeqNum>,
     pub soft_error: Option<Errno>,
+    /// The owner wants to hear of what has gone out.
+    pub unsent: Option<Unsent>,
     /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
     pub shown_error: Noted,
@@ -369,6 +380,14 @@ pub struct Report {
     pub peer_closed_told: bool,
     pub reset: Option<Errno>,
     pub reset_told: bool,
+}
+
+/// What has gone out is news when fewer octets than half of the mark have not (`FlowOption::UnsentLowWater`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    pub low_water: u32,
+    /// How far it has been told.
+    pub told: SeqNum,
 }
 
 impl Default for Timers {
@@ -494,6 +513,7 @@ impl Flow {
             ecn: Ecn::default(),
             mtu: PathMtu::default(),
             fast_open: FastOpen::default(),
+            deferral: None,
             timers: Timers::default(),
             options: Options::default(),
             report: Report::default(),

@@ -19,6 +19,7 @@
 //! Nothing here touches a port, a ring, the flow table or another flow.
 
 pub mod congestion;
+pub mod deferral;
 pub mod ecn;
 pub mod fast_open;
 pub mod isn;

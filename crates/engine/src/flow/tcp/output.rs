@@ -168,7 +168,10 @@ fn path_left(flow: &Flow, now: Instant) -> u32 {
         return u32::MAX;
     }
     let mss = u32::from(flow.snd.mss);
-    let paced = rate::paced_room(&flow.rate, now, mss);
+    let paced = match rate::paced_room(&flow.rate, now, mss) {
+        u32::MAX => u32::MAX,
+        room => room.max(congestion::burst::head_start(flow)),
+    };
     let left = flow.cc.cwnd.saturating_sub(flow.pipe());
     if paced > 0 && (left >= mss || flow.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
 }

@@ -4,7 +4,7 @@ use crate::counter::{Counter, Counters};
 use crate::flow::record::{Flow, RoundTrip};
 use crate::flow::scoreboard::SentPool;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{path_mtu, rack, recovery, soft_error};
+use crate::flow::tcp::{deferral, path_mtu, rack, recovery, soft_error};
 use crate::work::FlowEvent;
 use toe_abi::errno::Errno;
 use toe_base::Instant;
@@ -108,6 +108,9 @@ pub fn on_timeout(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: 
 
 /// RFC 6298 sections 5.4 to 5.6.
 fn retransmit(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
+    if deferral::ends(flow, sent, now) {
+        return FlowEvent::None;
+    }
     if is_given_up(flow, now) {
         return give_up(flow);
     }

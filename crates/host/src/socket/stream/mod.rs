@@ -17,6 +17,7 @@ mod fast_open;
 mod recv;
 mod send;
 mod soft_error;
+mod unsent;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
@@ -30,6 +31,7 @@ use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{AnchorHandle, FlowId};
+use unsent::Unsent;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -122,6 +124,7 @@ pub struct Stream {
     /// How much of that may be.
     quiet_credit_max: u32,
     pub send: SendMemory,
+    unsent: Unsent,
     /// A send found no memory or no room in the ring.
     starved: bool,
     /// A send found the old ring still draining: the next `Sent` makes room.
@@ -167,6 +170,7 @@ impl Stream {
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
             send: SendMemory::default(),
+            unsent: Unsent::default(),
             starved: false,
             draining: false,
             error: Errno::OK,
@@ -258,11 +262,28 @@ impl Stream {
     }
 
     fn has_room(&self) -> bool {
+        self.has_memory() && (self.unsent.is_low() || self.direct.as_ref().is_some_and(|d| d.is_sending()))
+    }
+
+    fn has_memory(&self) -> bool {
         let memory = match &self.direct {
             Some(direct) if direct.is_sending() => &direct.send,
             _ => &self.send,
         };
         !self.starved && !self.draining && memory.is_writable()
+    }
+
+    /// TCP_NOTSENT_LOWAT.
+    pub fn set_unsent_low_water(&mut self, octets: u32) {
+        self.unsent.set_low_water(octets);
+        self.publish(if self.has_room() { OUT } else { 0 });
+    }
+
+    /// So many octets have gone out.
+    pub fn on_went_out(&mut self, octets: u32) {
+        let had_room = self.has_room();
+        self.unsent.went_out(octets);
+        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
     }
 
     /// Whether a send needs nothing from the engine.
@@ -472,7 +493,7 @@ impl Stream {
 
     pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {
         let had_room = self.has_room();
-        if !had_room {
+        if !self.has_memory() {
             self.send.grow();
         }
         self.send.release(blocks, len);

@@ -22,7 +22,7 @@ impl Stream {
         let chunk = if self.waits_for_octets() { self.syn_room } else { SEND_CHUNK };
         let mut sent = self.send_direct(io, from, flags.urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
-        while through_engine && from.left() > 0 && self.send.room() > 0 {
+        while through_engine && from.left() > 0 && self.send.room() > 0 && self.unsent.has_room_behind(0) {
             if io.ring.send_room() == 0 {
                 self.starved = true;
                 break;
@@ -45,7 +45,9 @@ impl Stream {
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // octets take up.
             let follows = match from.left() {
-                1.. if self.syn_room == 0 => self.send.has_room_behind(len),
+                1.. if self.syn_room == 0 => {
+                    self.send.has_room_behind(len) && self.unsent.has_room_behind(len)
+                }
                 _ => flags.more,
             };
             // A call that only a part is taken of has not come to its last octet.
@@ -56,6 +58,7 @@ impl Stream {
                 break;
             }
             self.send.commit(len);
+            self.unsent.given(len);
             self.engine_sent += u64::from(len);
             sent += len as usize;
             io.ring();

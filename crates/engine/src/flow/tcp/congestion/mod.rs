@@ -9,8 +9,10 @@
 //! | DCTCP (RFC 8257) | [`dctcp`] |
 //! | BBR (draft-ietf-ccwg-bbr), which steers by a model of the path instead of by losses | [`bbr`] |
 //! | leaving slow start before it overshoots (RFC 9406) | [`hystart`] |
+//! | how a window leaves that was not used (RFC 7661) | [`burst`] |
 
 pub mod bbr;
+pub mod burst;
 pub mod cubic;
 pub mod dctcp;
 pub mod hystart;
@@ -323,6 +325,10 @@ pub fn note_usage(flow: &mut Flow, now: Instant) {
     usage.most_before = usage.most;
     usage.most = 0;
     usage.round_end = flow.snd.nxt;
+    if !follows_model {
+        burst::ends(flow);
+    }
+    let usage = &mut flow.cc.usage;
     if usage.pipe_ack() >= flow.cc.cwnd / 2 || follows_model {
         usage.unvalidated_since = None;
         return;
@@ -335,12 +341,16 @@ pub fn note_usage(flow: &mut Flow, now: Instant) {
 
 /// A flow may send. Where nothing is out no ACK has looked whether the window was used.
 pub fn wake(flow: &mut Flow, now: Instant) {
+    if flow.snd.nxt != flow.snd.una || flow.cc.follows_model() {
+        return;
+    }
     let usage = &flow.cc.usage;
     let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(flow.timers.heard));
-    if unused_us >= UNVALIDATED_MAX_US && flow.snd.nxt == flow.snd.una && !flow.cc.follows_model() {
+    if unused_us >= UNVALIDATED_MAX_US {
         let_go_of_half(flow);
         flow.cc.usage.unvalidated_since = Some(now);
     }
+    burst::begins(flow, now);
 }
 
 /// RFC 7661 section 4.4.3: half of the window was not used for too long.

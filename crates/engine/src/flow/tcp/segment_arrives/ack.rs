@@ -5,7 +5,7 @@ use crate::counter::Counter;
 use crate::flow::record::Flow;
 use crate::flow::tcp::recovery::{self, AckNews};
 use crate::flow::tcp::state::{TcpEvent, TcpState};
-use crate::flow::tcp::{RxContext, rack, soft_error, timeout};
+use crate::flow::tcp::{RxContext, deferral, rack, soft_error, timeout};
 use crate::work::{FlowEvent, Segment};
 use toe_base::limits::WINDOW_MAX;
 use toe_base::window::WindowScale;
@@ -32,6 +32,9 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
         if ack.at_or_before(flow.snd.una) {
             return Step::Done(FlowEvent::Reject);
         }
+        if deferral::passes_over(flow, cx.now, segment) {
+            return Step::Done(FlowEvent::None);
+        }
         flow.conn.state = flow.conn.state.after(TcpEvent::SynAcked);
         if flow.snd.fin_queued {
             flow.conn.state = flow.conn.state.after(TcpEvent::Close);
@@ -48,7 +51,9 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
     }
     if was_answered_late {
         flow.rtt.backoff = 0;
-        recovery::handshake_lost(flow);
+        if !deferral::was_heard(flow) {
+            recovery::handshake_lost(flow);
+        }
     }
     if in_syn_received { Step::Done(FlowEvent::Established) } else { Step::Continue }
 }

@@ -1,0 +1,95 @@
+//! Segments that belong to no connection, or to one that ends with them: resets, and SYN-ACKs with a cookie. To a neighbour that is not
+//! known yet they wait until it is, as a connection's own would; who sent what they answer may not send it again.
+
+use super::{CONTROL_QUEUE_MAX, Engine};
+use crate::counter::Counter;
+use crate::flow::key::FlowKey;
+use crate::work::{ControlFrame, Path, Segment};
+use std::collections::VecDeque;
+use toe_base::{Instant, PortId};
+use toe_wire::link::MacAddr;
+
+/// So many of a port wait; the oldest give way (Linux's `unres_qlen` bounds them for each neighbour).
+const WAITING_MAX: usize = 64;
+
+/// A port's, with the neighbours' numbers.
+#[derive(Debug, Default)]
+pub(super) struct WaitingSegments(VecDeque<(u16, FlowKey, Segment)>);
+
+impl WaitingSegments {
+    /// Returns whether an older one gave way.
+    fn push(&mut self, neighbour: u16, key: FlowKey, segment: Segment) -> bool {
+        let is_full = self.0.len() >= WAITING_MAX;
+        if is_full {
+            self.0.pop_front();
+        }
+        self.0.push_back((neighbour, key, segment));
+        is_full
+    }
+
+    /// Takes those for a neighbour.
+    fn take(&mut self, neighbour: u16) -> Vec<(FlowKey, Segment)> {
+        let of = self.0.iter().filter(|(to, ..)| *to == neighbour);
+        let taken = of.map(|(_, key, segment)| (*key, *segment)).collect();
+        self.0.retain(|(to, ..)| *to != neighbour);
+        taken
+    }
+
+    /// Neighbours have other numbers now.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Engine {
+    /// Sends a reset by a path; the queue is bounded, a reset too many is lost like a frame.
+    pub(super) fn send_reset(&mut self, now: Instant, path: Path, key: FlowKey, reset: Segment) {
+        self.counters.add(Counter::Resets);
+        match path {
+            Path::Local if self.local_control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
+                self.counters.add(Counter::DropControlQueueFull);
+            }
+            Path::Local => self.local_control.push_back((key.reversed(), reset)),
+            Path::Port { port, neighbour } => self.send_lone(now, port, neighbour, key, reset),
+        }
+    }
+
+    /// Sends a segment over a port, once its neighbour is known.
+    pub(super) fn send_lone(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        neighbour: u16,
+        key: FlowKey,
+        segment: Segment,
+    ) {
+        let of_port = &mut self.ports[port.index()];
+        if let Some(to_mac) = of_port.neighbours.mac(neighbour) {
+            return self.push_control(port, ControlFrame::Tcp { to_mac, key, segment });
+        }
+        if of_port.waiting.push(neighbour, key, segment) {
+            self.counters.add(Counter::DropControlQueueFull);
+        }
+        let of_port = &mut self.ports[port.index()];
+        let (shared, asked) = (of_port.shared, of_port.neighbours.ask(neighbour, now));
+        match asked {
+            Some(target) if shared => self.shared.ask_neighbour(port, target),
+            Some(target) => {
+                self.push_control(port, ControlFrame::AskNeighbour { target, source: key.local.addr });
+            }
+            None => {}
+        }
+    }
+
+    /// The neighbour is known now: what waited for it goes.
+    pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
+        for (key, segment) in self.ports[port.index()].waiting.take(neighbour) {
+            self.push_control(port, ControlFrame::Tcp { to_mac, key, segment });
+        }
+    }
+
+    /// It does not answer.
+    pub(super) fn lone_in_vain(&mut self, port: PortId, neighbour: u16) {
+        self.ports[port.index()].waiting.take(neighbour);
+    }
+}
