@@ -25,6 +25,7 @@ pub mod option;
 mod option_model;
 pub mod poll;
 pub mod process;
+mod rights;
 pub mod signal;
 pub mod splice;
 pub mod stdio;
