@@ -3,7 +3,7 @@
 use super::cancel::point;
 use super::control::put_unread;
 use super::rights::{note_passed, note_received};
-use super::{fast_open, stream};
+use super::{datagram, fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
 use crate::real;
@@ -14,7 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 use toe::errno::ERESTART;
 use toe::program_memory::{self, check};
 use toe::socket::{RecvFlags, SendFlags, Socket};
-use toe::{Errno, sys};
+use toe::{Errno, fd_table, sys};
 
 fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -113,6 +113,9 @@ unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t,
     })
 }
 
+/// Of a call that tells no address.
+const NO_NAME: (*mut sockaddr, *mut socklen_t) = (core::ptr::null_mut(), core::ptr::null_mut());
+
 /// # Safety
 /// As read(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -121,6 +124,9 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
+                if let Some(datagram) = fd_table::datagram(fd).filter(|_| len > 0) {
+                    return datagram::receive_from(fd, datagram, (buf, len), 0, NO_NAME);
+                }
                 match real::read(fd, buf, len) {
                     ..0 if came_meanwhile(fd) => read(fd, buf, len),
                     got => got,
@@ -141,7 +147,12 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
     restarted(|| {
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::write(fd, buf, len) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => datagram::send_to(fd, datagram, (buf, len), 0, (core::ptr::null(), 0)),
+                    None => real::write(fd, buf, len),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, 0) },
         }
@@ -156,6 +167,9 @@ pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, f
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_from(fd, datagram, (buf, len), flags, NO_NAME);
+                }
                 match real::recv(fd, buf, len, flags) {
                     ..0 if came_meanwhile(fd) => recv(fd, buf, len, flags),
                     got => got,
@@ -174,7 +188,14 @@ pub unsafe extern "C-unwind" fn send(fd: c_int, buf: *const c_void, len: size_t,
     restarted(|| {
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::send(fd, buf, len, flags) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => {
+                        datagram::send_to(fd, datagram, (buf, len), flags, (core::ptr::null(), 0))
+                    }
+                    None => real::send(fd, buf, len, flags),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
         }
@@ -198,6 +219,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on.
             return unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_from(fd, datagram, (buf, len), flags, (addr, addr_len));
+                }
                 match real::recvfrom(fd, buf, len, flags, addr, addr_len) {
                     ..0 if came_meanwhile(fd) => recvfrom(fd, buf, len, flags, addr, addr_len),
                     got => got,
@@ -242,7 +266,12 @@ pub unsafe extern "C-unwind" fn sendto(
                 }
             }
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => datagram::send_to(fd, datagram, (buf, len), flags, (addr, addr_len)),
+                    None => real::sendto(fd, buf, len, flags, addr, addr_len),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
         }
@@ -257,6 +286,9 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_vectors(fd, datagram, iov, count);
+                }
                 match real::readv(fd, iov, count) {
                     ..0 if came_meanwhile(fd) => readv(fd, iov, count),
                     got => got,
@@ -275,7 +307,12 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
     restarted(|| {
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::writev(fd, iov, count) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => datagram::send_vectors(fd, datagram, iov, count),
+                    None => real::writev(fd, iov, count),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => point(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
         }
@@ -338,6 +375,9 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
             unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_message(fd, datagram, message, flags);
+                }
                 let result = real::recvmsg(fd, message, flags);
                 if result >= 0 {
                     note_received(message);
@@ -382,6 +422,9 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
             unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::send_message(fd, datagram, message, flags);
+                }
                 note_passed(message);
                 if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
                     return real::sendmsg(fd, message, flags);
@@ -418,6 +461,9 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; messages that the kernel says to have filled are valid.
             return unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_messages(fd, datagram, (messages, count), flags, timeout);
+                }
                 let came = real::recvmmsg(fd, messages, count, flags, timeout);
                 for n in 0..usize::try_from(came).unwrap_or(0) {
                     note_received(&raw const (*messages.add(n)).msg_hdr);
@@ -474,6 +520,9 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
             return unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::send_messages(fd, datagram, messages, count, flags);
+                }
                 (0..(count as usize).min(crate::ffi::IOV_MAX))
                     .take_while(|n| check(messages.add(*n), 1).is_ok())
                     .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));

@@ -42,6 +42,7 @@ pub unsafe fn note_passed(message: *const msghdr) {
                     passed.mark_shared(fd);
                     passed.let_others_finish();
                 }
+                super::leave_lanes(fd);
                 socket_state::touch(fd);
             })
         }
