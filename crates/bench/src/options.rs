@@ -59,6 +59,7 @@ pub enum Workload {
     Idle,
     Wake,
     Calls,
+    Udp,
 }
 
 /// How client and server are joined.
@@ -118,7 +119,7 @@ impl FromStr for Neighbour {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 9] = [
+    pub const ALL: [Workload; 10] = [
         Workload::Http,
         Workload::Kv,
         Workload::Rr,
@@ -128,6 +129,7 @@ impl Workload {
         Workload::Idle,
         Workload::Wake,
         Workload::Calls,
+        Workload::Udp,
     ];
 
     pub fn name(self) -> &'static str {
@@ -141,6 +143,7 @@ impl Workload {
             Workload::Idle => "idle",
             Workload::Wake => "wake",
             Workload::Calls => "calls",
+            Workload::Udp => "udp",
         }
     }
 
@@ -156,6 +159,7 @@ impl Workload {
             Workload::Idle => "idle connections",
             Workload::Wake => "request and reply when both sides sleep",
             Workload::Calls => "single calls",
+            Workload::Udp => "datagrams over loopback",
         }
     }
 }
