@@ -5,8 +5,9 @@
 //! order. The engine closes the socket when it fences the session; the host closes it to end the session.
 
 use crate::channel::Side;
+use crate::lane::LaneLayout;
 use crate::region::RegionLayout;
-use toe_base::{Cred, NetNs};
+use toe_base::{Addr, Cred, Endpoint, NetNs};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// "TOEA", little-endian.
@@ -77,8 +78,21 @@ pub enum Request {
     /// The asking process is about to become user `uid`, who may attach from then on, until the engine ends, in the network
     /// namespace of the asking process (no session needed; the engine's starter or root only). Answer: [`Reply::Done`].
     Admit { uid: u32 },
+    /// With descriptor [a kernel socket (UDP)]: datagrams go from it to `peer`, or came to it from there, by way of the kernel.
+    /// Answer: [`Reply::Lane`] with descriptor [the lane's memory] when the other socket's program has said the same, or
+    /// [`Reply::Done`]: ask again later.
+    AskLane { way: Way, peer: Endpoint },
     /// End the connection's capture: its stream ends once what was copied has been read. Answer: [`Reply::Done`].
     EndCapture,
+}
+
+/// Which end of a lane a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// Datagrams go from it to the peer.
+    Sends,
+    /// Datagrams come to it from the peer.
+    Receives,
 }
 
 /// What an engine answers.
@@ -116,6 +130,10 @@ pub enum Reply {
     Channel {
         side: Side,
         peer: Cred,
+    },
+    /// A lane whose ring has so many octets.
+    Lane {
+        ring_len: u32,
     },
     Done,
     /// The capture has begun.
@@ -222,6 +240,7 @@ const REQ_RECOGNISE: u16 = 12;
 const REQ_CAPTURE: u16 = 13;
 const REQ_END_CAPTURE: u16 = 14;
 const REQ_ADMIT: u16 = 15;
+const REQ_ASK_LANE: u16 = 16;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -232,6 +251,7 @@ const REP_REPORT: u16 = 0x107;
 const REP_DONE: u16 = 0x108;
 const REP_CHANNEL: u16 = 0x109;
 const REP_CAPTURE: u16 = 0x10a;
+const REP_LANE: u16 = 0x10b;
 const REP_REFUSED: u16 = 0x1ff;
 
 impl Message {
@@ -288,6 +308,14 @@ impl Request {
                 Message::new(REQ_CAPTURE, [snaplen as u64, interface, filter_len as u64, 0, 0])
             }
             Request::EndCapture => Message::new(REQ_END_CAPTURE, [0; 5]),
+            Request::AskLane { way, peer } => {
+                let addr = u128::from_le_bytes(peer.addr.octets());
+                let way = match way {
+                    Way::Sends => 0,
+                    Way::Receives => 1,
+                };
+                Message::new(REQ_ASK_LANE, [way, addr as u64, (addr >> 64) as u64, peer.port as u64, 0])
+            }
             Request::Admit { uid } => Message::new(REQ_ADMIT, [uid as u64, 0, 0, 0, 0]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
             Request::Relinquish { flow, unread } => {
@@ -328,6 +356,16 @@ impl Request {
                 filter_len: small(2)?,
             },
             REQ_END_CAPTURE => Request::EndCapture,
+            REQ_ASK_LANE => {
+                let addr = u128::from(args[1]) | u128::from(args[2]) << 64;
+                let port = u16::try_from(args[3]).map_err(|_| BadMessage::BadArgument)?;
+                let way = match args[0] {
+                    0 => Way::Sends,
+                    1 => Way::Receives,
+                    _ => return Err(BadMessage::BadArgument),
+                };
+                Request::AskLane { way, peer: Endpoint { addr: Addr::from_octets(addr.to_le_bytes()), port } }
+            }
             REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
             REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
@@ -364,6 +402,7 @@ impl Reply {
             Reply::Channel { side, peer } => {
                 Message::new(REP_CHANNEL, [side.index() as u64, peer.uid as u64, peer.netns.0, 0, 0])
             }
+            Reply::Lane { ring_len } => Message::new(REP_LANE, [ring_len as u64, 0, 0, 0, 0]),
             Reply::Done => Message::new(REP_DONE, [0; 5]),
             Reply::Capture => Message::new(REP_CAPTURE, [0; 5]),
             Reply::Refused { errno, version } => {
@@ -401,6 +440,13 @@ impl Reply {
                 side: Side::from_index(args[0]).ok_or(BadMessage::BadArgument)?,
                 peer: Cred { uid: small(1)?, netns: NetNs(args[2]) },
             },
+            REP_LANE => {
+                let ring_len = small(0)?;
+                if !LaneLayout::is_ring_len(ring_len) {
+                    return Err(BadMessage::BadArgument);
+                }
+                Reply::Lane { ring_len }
+            }
             REP_DONE => Reply::Done,
             REP_CAPTURE => Reply::Capture,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },

@@ -6,7 +6,7 @@
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
 //! queues), [`command`] (argument blocks and flow information), [`tcp_info`] (how a flow's TCP stands), [`congestion`]
 //! (names of algorithms), [`attach`] (how a host gets all
-//! this), [`channel`] (memory that two sessions share), [`capture`] (packets as an engine saw them).
+//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`capture`] (packets as an engine saw them).
 #![forbid(unsafe_code)]
 
 pub mod attach;
@@ -16,6 +16,7 @@ pub mod command;
 pub mod congestion;
 pub mod entry;
 pub mod errno;
+pub mod lane;
 pub mod own_calls;
 pub mod place;
 pub mod policy;
@@ -26,4 +27,4 @@ pub mod tcp_info;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 17;
+pub const INTERFACE_VERSION: u16 = 18;

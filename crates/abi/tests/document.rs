@@ -11,6 +11,7 @@ use toe_abi::channel::{
 };
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN};
 use toe_abi::region::{
     ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load, NAMES,
     QUEUE_SET_STRIDE, QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
@@ -100,6 +101,20 @@ fn the_layout_of_a_channel() {
         table("Sizes of a channel").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();
     assert_eq!(got, expected(sizes));
     assert_eq!((FROZEN, ALL_READ), (1 << 63, u64::MAX));
+}
+
+#[test]
+fn the_layout_of_a_lane() {
+    let rows = table("Layout of a lane");
+    let got: BTreeMap<_, _> = rows.iter().map(|row| (row[2].to_owned(), number(row[0]))).collect();
+    let parts = [("WORD", LaneLayout::WORD), ("HEAD", LaneLayout::HEAD), ("RING", LaneLayout::RING)];
+    assert_eq!(got, expected(parts));
+    assert_eq!((RING_LEN_MIN, RING_LEN_MAX, RECORD_UNIT, DATAGRAM_MAX), (1 << 18, 1 << 22, 8, 65507));
+    assert_eq!((LaneWord::DIVERTED, LaneWord::CLOSED), (1 << 62, 1 << 63));
+    assert_eq!(
+        (LaneWord(u64::MAX).tail(), LaneWord(u64::MAX).opening()),
+        ((1 << 47) - 1, ((1 << 15) - 1) << 47)
+    );
 }
 
 #[test]

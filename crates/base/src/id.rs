@@ -48,6 +48,11 @@ id!(
 );
 
 id!(
+    /// A lane between two UDP sockets. Counts up; a number is not given out again.
+    LaneId(u32)
+);
+
+id!(
     /// A network namespace, by the number that the kernel gives it (Linux: SO_NETNS_COOKIE) and gives no other.
     NetNs(u64)
 );

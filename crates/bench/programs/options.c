@@ -33,6 +33,12 @@ static const char help[] =
     "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
     "  toe-load file   --connect IP:PORT --seconds S\n"
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
+    "  toe-load udp-serve --listen IP:PORT [--batch 1]\n"
+    "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg), answers those of udp-rr and counts all; ends by a signal\n"
+    "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
+    "      datagrams as fast as they go (sendto; sendmmsg); the rate is of those that came\n"
+    "  toe-load udp-rr --connect IP:PORT [--size 64] --seconds S\n"
+    "      request and reply by datagrams, one at a time\n"
     "  toe-load flood  --connect IP:PORT [--rate 100000] --seconds S\n"
     "      SYNs a second from addresses that do not exist; for namespaces of a test alone, needs root\n"
     "  toe-load spin\n"
@@ -50,7 +56,8 @@ static const char help[] =
 enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
-       FLOOD = 256, NEIGHBOUR = 512, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS };
+       FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096,
+       CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS, UDP = UDP_FLOOD | UDP_RR };
 
 static const struct {
     const char *name;
@@ -68,6 +75,9 @@ static const struct {
     {"accept", CALLS, {"connect", "seconds"}},
     {"file", CALLS, {"connect", "seconds"}},
     {"flood", FLOOD, {"connect", "seconds"}},
+    {"udp-serve", UDP_SERVE, {"listen"}},
+    {"udp-flood", UDP_FLOOD, {"connect", "seconds"}},
+    {"udp-rr", UDP_RR, {"connect", "seconds"}},
     {"null", NULL_MODE, {"seconds"}},
     {"spin", NEIGHBOUR, {NULL}},
     {"eat", NEIGHBOUR, {NULL}},
@@ -80,22 +90,25 @@ static const struct option {
     unsigned modes;
     uint32_t most;
 } table[] = {
-    {"listen", ADDRESS_PORT, offsetof(struct options, listen), SERVE, 0},
-    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS | FLOOD, 0},
+    {"listen", ADDRESS_PORT, offsetof(struct options, listen), SERVE | UDP_SERVE, 0},
+    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS | FLOOD | UDP, 0},
     {"source", ADDRESS, offsetof(struct options, source), CONNECTS, 0},
     /* The server takes the size that the client says; it accepts the option so that both can be given the same. */
-    {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE, BUFFER},
+    {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE | UDP,
+     BUFFER},
+    {"batch", NUMBER, offsetof(struct options, batch), UDP_SERVE | UDP_FLOOD, 64},
     {"depth", NUMBER, offsetof(struct options, depth), RR, 65536},
     {"connections", NUMBER, offsetof(struct options, connections), RR | CPS | IDLE, 1000000},
     {"flows", NUMBER, offsetof(struct options, flows), STREAM, 1000000},
     {"interval-us", NUMBER, offsetof(struct options, interval_us), WAKE, 1000000000},
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
     {"rate", NUMBER, offsetof(struct options, rate), FLOOD, 10000000},
-    {"seconds", SECONDS, offsetof(struct options, seconds), RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD, 0},
+    {"seconds", SECONDS, offsetof(struct options, seconds),
+     RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD | UDP, 0},
     {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR, 1024},
     {"each", EACH, offsetof(struct options, each), SERVE, 0},
     {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
-    {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS, 0},
+    {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS | UDP, 0},
     {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
 };
 
@@ -200,6 +213,7 @@ void options_parse(struct options *options, int argc, char **argv)
     options->write_size = BUFFER;
     options->rate = 100000;
     options->programs = 1;
+    options->batch = 1;
 
     bool given[OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {

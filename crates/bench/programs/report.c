@@ -82,6 +82,13 @@ void report_flood(uint64_t sent)
     print_cpu();
 }
 
+void report_datagrams(uint64_t sent, uint64_t came)
+{
+    printf("{\"mode\":\"udp-flood\",\"requests\":%ju,\"sent\":%ju,\"seconds\":%.6f,\"rate\":%.3f,\"latency_us\":null,",
+           (uintmax_t)came, (uintmax_t)sent, seconds(), (double)came / seconds());
+    print_cpu();
+}
+
 void report_server(uint64_t requests)
 {
     uint64_t user, system;

@@ -102,6 +102,8 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
         }
         Load::Idle { connections } => format!("idle --connections {connections}"),
         Load::Calls(calls) => calls.name().to_owned(),
+        Load::Datagrams { batch } => format!("udp-flood --size {SMALL} --batch {batch}"),
+        Load::DatagramRr => format!("udp-rr --size {SMALL}"),
         _ => format!("wake --size {SMALL}"),
     };
     command.args(words.split(' '));

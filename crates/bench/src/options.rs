@@ -60,6 +60,7 @@ pub enum Workload {
     Idle,
     Wake,
     Calls,
+    Udp,
 }
 
 /// How client and server are joined.
@@ -119,7 +120,7 @@ impl FromStr for Neighbour {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 10] = [
+    pub const ALL: [Workload; 11] = [
         Workload::Http,
         Workload::Apps,
         Workload::Kv,
@@ -130,6 +131,7 @@ impl Workload {
         Workload::Idle,
         Workload::Wake,
         Workload::Calls,
+        Workload::Udp,
     ];
 
     pub fn name(self) -> &'static str {
@@ -144,6 +146,7 @@ impl Workload {
             Workload::Idle => "idle",
             Workload::Wake => "wake",
             Workload::Calls => "calls",
+            Workload::Udp => "udp",
         }
     }
 
@@ -160,6 +163,7 @@ impl Workload {
             Workload::Idle => "idle connections",
             Workload::Wake => "request and reply when both sides sleep",
             Workload::Calls => "single calls",
+            Workload::Udp => "datagrams over loopback",
         }
     }
 }

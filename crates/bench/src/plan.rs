@@ -90,6 +90,11 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         // Over a link a client's kernel has its own share of the memory, the same on both stacks.
         (Workload::Idle, _) => Vec::new(),
         (Workload::Wake, _) => vec![Load::Wake],
+        (Workload::Udp, Link::Local) => {
+            vec![Load::Datagrams { batch: 1 }, Load::Datagrams { batch: 32 }, Load::DatagramRr]
+        }
+        // Datagrams over a link are the kernel's.
+        (Workload::Udp, _) => Vec::new(),
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),
     }

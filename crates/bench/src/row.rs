@@ -12,7 +12,7 @@ pub(crate) const APPS_CONNECTIONS: u32 = 32;
 pub(crate) const KV_CONNECTIONS: u32 = 50;
 /// The connections that are open at once in a row of `cps`.
 pub(crate) const CPS_CONNECTIONS: u32 = 64;
-/// Octets of a request of `cps` and `wake`.
+/// Octets of a request of `cps` and `wake`, and of a datagram.
 pub(crate) const SMALL: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,12 @@ pub(crate) enum Load {
     },
     Wake,
     Calls(Calls),
+    /// Datagrams one way, so many in a call.
+    Datagrams {
+        batch: u32,
+    },
+    /// Request and reply by datagrams.
+    DatagramRr,
 }
 
 /// What serves a connection.
@@ -137,7 +143,9 @@ impl Row {
             | Load::Redis { .. }
             | Load::Rr { .. }
             | Load::Crowd { .. }
-            | Load::Wake => "request",
+            | Load::Wake
+            | Load::DatagramRr => "request",
+            Load::Datagrams { .. } => "datagram",
             Load::Memcached { .. } => "key",
             Load::Stream { .. } => "MiB",
             Load::Cps { .. } | Load::Idle { .. } => "connection",
@@ -177,6 +185,9 @@ impl fmt::Display for Load {
             Load::Idle { connections } => write!(f, "c{connections}"),
             Load::Wake => write!(f, "{}", Octets(SMALL)),
             Load::Calls(calls) => f.write_str(calls.name()),
+            Load::Datagrams { batch: 1 } => write!(f, "{}-flood", Octets(SMALL)),
+            Load::Datagrams { batch } => write!(f, "{}-flood-mmsg{batch}", Octets(SMALL)),
+            Load::DatagramRr => write!(f, "{}-rr", Octets(SMALL)),
         }
     }
 }

@@ -42,7 +42,7 @@ impl Server {
             }
             _ => {
                 let mut command = stage.server(stack, &stage.lab.program("toe-load"));
-                command.args(["serve", "--listen", &format!("0.0.0.0:{port}")]);
+                command.args([mode(row.load), "--listen", &format!("0.0.0.0:{port}")]);
                 command.args(how_served(row.load));
                 program(stage, stack, "toe-load serve", command)
             }
@@ -61,11 +61,20 @@ impl Server {
     }
 }
 
+/// Which of toe-load's servers.
+fn mode(load: Load) -> &'static str {
+    match load {
+        Load::Datagrams { .. } | Load::DatagramRr => "udp-serve",
+        _ => "serve",
+    }
+}
+
 /// What toe-load's server is told of the load.
 fn how_served(load: Load) -> Vec<String> {
     match load {
         Load::Cps { served_by: ServedBy::Thread } => vec!["--each=thread".to_owned()],
         Load::Cps { served_by: ServedBy::Process } => vec!["--each=process".to_owned()],
+        Load::Datagrams { batch } => vec![format!("--batch={batch}")],
         Load::Crowd { programs, .. } => vec![format!("--programs={programs}")],
         _ => Vec::new(),
     }

@@ -38,6 +38,7 @@ pub(crate) enum Judged {
     /// Nanoseconds more than on Linux.
     P50OverLinuxNs,
     ServerCpu,
+    TotalCpu,
     ServerCpuOverNullNs,
     ConnectionKib,
     CpuPercent,
@@ -157,6 +158,7 @@ impl Judged {
             Judged::P99 => Figure::P99,
             Judged::Max => Figure::Max,
             Judged::ServerCpu | Judged::ServerCpuOverNullNs => Figure::ServerCpu,
+            Judged::TotalCpu => Figure::TotalCpu,
             Judged::ConnectionKib => Figure::ConnectionMemory,
             Judged::CpuPercent => Figure::CpuPercent,
         }
@@ -170,6 +172,7 @@ impl Judged {
             Judged::Max => "longest wait",
             Judged::P50OverLinuxNs => "p50 over Linux",
             Judged::ServerCpu => "server's CPU per operation",
+            Judged::TotalCpu => "all CPU per operation",
             Judged::ServerCpuOverNullNs => "server's CPU per request over an empty handler",
             Judged::ConnectionKib => "memory per connection",
             Judged::CpuPercent => "CPU of all together",
@@ -179,7 +182,7 @@ impl Judged {
     fn unit(self) -> &'static str {
         match self {
             Judged::Rate => "/s",
-            Judged::P50 | Judged::P99 | Judged::Max | Judged::ServerCpu => "us",
+            Judged::P50 | Judged::P99 | Judged::Max | Judged::ServerCpu | Judged::TotalCpu => "us",
             Judged::ServerCpuOverNullNs | Judged::P50OverLinuxNs => "ns",
             Judged::ConnectionKib => "KiB",
             Judged::CpuPercent => "%",

@@ -254,6 +254,10 @@ impl Daemon {
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
             Request::Admit { uid } => self.admit(place, uid),
+            Request::AskLane { way, peer } => {
+                let session = self.session_of(place)?;
+                self.ask_lane(session, way, peer, evidence.datagram_socket()?)
+            }
         }
     }
 

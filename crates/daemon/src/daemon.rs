@@ -12,6 +12,7 @@ use crate::connections::Connections;
 use crate::fence::LogLimit;
 use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
+use crate::lanes::Lanes;
 use crate::load::Meter;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
@@ -77,6 +78,7 @@ pub struct Daemon {
     pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
+    pub(crate) lanes: Lanes,
     pub(crate) ports: Ports,
     /// Set once there are links whose interfaces the kernel may change.
     pub(crate) kernel: Option<Follower>,
@@ -188,6 +190,7 @@ impl Daemon {
             policy,
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
+            lanes: Lanes::default(),
             ports: Ports::default(),
             kernel: None,
             anchors,
@@ -272,6 +275,7 @@ impl Daemon {
         self.budget.remove(session.account, id);
         self.connections.end(connection);
         self.drop_capture(connection);
+        self.leave_lanes(id);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
         self.anchors.leave_home(id);

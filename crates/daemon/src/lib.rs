@@ -23,6 +23,7 @@ pub mod fence;
 pub mod host_side;
 pub mod irq_names;
 pub mod kernel;
+pub mod lanes;
 pub mod load;
 pub mod log;
 mod own_file;

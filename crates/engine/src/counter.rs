@@ -82,6 +82,7 @@ toe_base::counters! {
         Claims = "claims",
         ChannelsOpened = "channels_opened",
         DirectConnections = "direct_connections",
+        Lanes = "lanes",
         Yields = "yields",
         FenceUnknownEntryType = "fence_unknown_entry_type",
         FenceBadArgument = "fence_bad_argument",

@@ -1,11 +1,12 @@
 //! Which of the program's descriptors are this library's: an array with a word for each possible number.
 //!
-//! A word is zero, the address of a [`Socket`] or (lowest bit set) of an [`EpollSet`], or [`INTERNAL`] for a descriptor
-//! that the library keeps for itself. Sockets and epoll sets are never freed, only reused, so an address read here is
+//! A word is zero, the address of a [`Socket`], or (by its lowest two bits) of an [`EpollSet`] or a [`Datagram`], or [`INTERNAL`]
+//! for a descriptor that the library keeps for itself. What has an address here is never freed, only reused, so an address read here is
 //! always good. The array lies in zeroed memory of which only the touched pages exist.
 //!
 //! Called by the switch layer and the C API around every call that makes, copies or closes a descriptor.
 
+use crate::datagram::Datagram;
 use crate::epoll::EpollSet;
 use crate::socket::Socket;
 use rustix::fd::RawFd;
@@ -15,6 +16,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 const NUMBERS: usize = 1 << 20;
 const EPOLL: usize = 1;
 const INTERNAL: usize = 2;
+const DATAGRAM: usize = EPOLL | INTERNAL;
+const TAG: usize = EPOLL | INTERNAL;
 
 static TABLE: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
 /// One more than the largest number that was ever a program's descriptor here.
@@ -27,6 +30,7 @@ pub enum Removed {
     Nothing,
     Socket,
     Epoll,
+    Datagram,
     /// This is the child of a vfork, which shares the memory of its parent: only do the real close.
     NotOurs,
 }
@@ -43,7 +47,7 @@ fn load(fd: RawFd) -> usize {
 
 #[inline]
 fn as_socket(value: usize) -> Option<&'static Socket> {
-    if value == 0 || value & (EPOLL | INTERNAL) != 0 {
+    if value == 0 || value & TAG != 0 {
         return None;
     }
     let at = std::ptr::with_exposed_provenance::<Socket>(value);
@@ -54,7 +58,7 @@ fn as_socket(value: usize) -> Option<&'static Socket> {
 
 #[inline]
 fn as_epoll(value: usize) -> Option<&'static EpollSet> {
-    if value & EPOLL == 0 {
+    if value & TAG != EPOLL {
         return None;
     }
     let at = std::ptr::with_exposed_provenance::<EpollSet>(value & !EPOLL);
@@ -62,7 +66,18 @@ fn as_epoll(value: usize) -> Option<&'static EpollSet> {
     Some(unsafe { &*at })
 }
 
-const _: () = assert!(align_of::<Socket>() >= 4 && align_of::<EpollSet>() >= 4);
+#[inline]
+fn as_datagram(value: usize) -> Option<&'static Datagram> {
+    if value & TAG != DATAGRAM {
+        return None;
+    }
+    let at = std::ptr::with_exposed_provenance::<Datagram>(value & !TAG);
+    // SAFETY: as for sockets: values with this tag come only from `&'static Datagram`, and those are never freed.
+    Some(unsafe { &*at })
+}
+
+const _: () =
+    assert!(align_of::<Socket>() >= 4 && align_of::<EpollSet>() >= 4 && align_of::<Datagram>() >= 4);
 
 /// The socket behind `fd`, if it is on the engine.
 #[inline]
@@ -74,6 +89,12 @@ pub fn get(fd: RawFd) -> Option<&'static Socket> {
 #[inline]
 pub fn epoll_set(fd: RawFd) -> Option<&'static EpollSet> {
     as_epoll(load(fd))
+}
+
+/// The UDP socket of the kernel's behind `fd`.
+#[inline]
+pub fn datagram(fd: RawFd) -> Option<&'static Datagram> {
+    as_datagram(load(fd))
 }
 
 /// Whether `fd` is one that the library keeps for itself.
@@ -98,6 +119,12 @@ pub(crate) fn put_counted(fd: RawFd, socket: &'static Socket) {
 pub fn install_epoll(fd: RawFd, set: &'static EpollSet) {
     set.add_reference();
     put(fd, std::ptr::from_ref(set).expose_provenance() | EPOLL);
+}
+
+/// Makes `fd` a descriptor of `datagram`: one more reference.
+pub fn install_datagram(fd: RawFd, datagram: &'static Datagram) {
+    datagram.add_reference();
+    put(fd, std::ptr::from_ref(datagram).expose_provenance() | DATAGRAM);
 }
 
 fn put(fd: RawFd, value: usize) {
@@ -127,6 +154,8 @@ pub fn duplicate(old: RawFd, new: RawFd) {
         install(new, socket);
     } else if let Some(set) = epoll_set(old) {
         install_epoll(new, set);
+    } else if let Some(datagram) = datagram(old) {
+        install_datagram(new, datagram);
     }
 }
 
@@ -161,6 +190,10 @@ fn remove_as(fd: RawFd, is_open: bool) -> Removed {
     if let Some(set) = as_epoll(value) {
         set.drop_reference(fd);
         return Removed::Epoll;
+    }
+    if let Some(datagram) = as_datagram(value) {
+        datagram.drop_reference();
+        return Removed::Datagram;
     }
     if let Some(socket) = as_socket(value) {
         socket.drop_reference(fd, is_open);

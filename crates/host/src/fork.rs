@@ -11,7 +11,7 @@ use crate::leaving::give_up_at;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::{self, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
-use crate::{fd_table, signals, sys, wait};
+use crate::{datagram, fd_table, signals, sys, wait};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use toe_abi::attach::{Reply, Request};
@@ -55,6 +55,7 @@ pub fn children() -> u32 {
 /// A child is about to be made in another way than by fork; it gets copies of descriptors all the same.
 pub fn before_child() {
     CHILDREN.fetch_add(1, Ordering::Relaxed);
+    datagram::before_child();
     share_all();
 }
 
@@ -178,6 +179,7 @@ pub fn is_forking() -> bool {
 pub extern "C" fn prepare() {
     signals::before_fork();
     FORKING.store(true, Ordering::Release);
+    datagram::before_child();
     share_all();
     stack::attach_lock().lock_raw();
     socket::registry_lock().lock_raw();
@@ -194,9 +196,11 @@ pub extern "C" fn prepare() {
         stack.own_fds_lock().lock_raw();
     }
     epoll::lock_all();
+    datagram::before_fork();
 }
 
 fn unlock() {
+    datagram::after_fork();
     epoll::unlock_all();
     for stack in at_fork().rev() {
         stack.own_fds_lock().unlock_raw();
@@ -233,6 +237,7 @@ pub extern "C" fn in_child() {
     crate::confine::after_fork_in_child();
     socket::after_fork_in_child();
     epoll::after_fork_in_child();
+    datagram::after_fork_in_child();
     at_fork().for_each(Stack::abandon_in_child);
     signals::after_fork(true);
 }

@@ -291,6 +291,19 @@ pub fn all_restart() -> Option<bool> {
     (came != 0).then_some(came & ENDS == 0)
 }
 
+/// Whether a signal has come since the thread is inside whose handler has yet to run.
+pub fn is_any_kept() -> bool {
+    with_kept(|kept| kept.pending.load(Ordering::Relaxed) != 0)
+}
+
+/// How a call ends that has kept one, and would wait: as Linux ends it, or, where that restarts it, so that the switch layer does.
+pub fn interruption() -> toe_abi::errno::Errno {
+    match with_kept(Kept::kept_ends) & ENDS {
+        0 => crate::errno::ERESTART,
+        _ => toe_abi::errno::Errno::EINTR,
+    }
+}
+
 /// Whether the thread is in a call of the switch layer's and nowhere deeper: who has made it can begin it anew.
 pub fn is_in_a_call() -> bool {
     with_kept(|kept| kept.depth.get() == 1)

@@ -12,7 +12,8 @@
 //! - [`load`]: how busy the engine says that it is;
 //! - [`moderation`]: when an interrupt is due, as a plain state machine;
 //! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out;
-//! - [`channel`]: the same between two hosts, for connections whose both ends are on one engine.
+//! - [`channel`]: the same between two hosts, for connections whose both ends are on one engine;
+//! - [`lane`]: a way for datagrams from one host to another.
 //!
 //! The daemon uses the engine's ends, the host library the host's. Nothing here knows what an entry means beyond
 //! decoding it.
@@ -23,6 +24,7 @@ pub mod doorbell;
 pub mod engine_cursor;
 pub mod host_cursor;
 pub mod irq;
+pub mod lane;
 pub mod load;
 pub mod lost_memory;
 pub mod moderation;
@@ -37,6 +39,7 @@ pub use doorbell::{EngineDoorbell, EngineSleep, EventFd, HostDoorbell};
 pub use engine_cursor::{EngineConsumer, EngineProducer, PushError};
 pub use host_cursor::{Full, HostConsumer, HostProducer};
 pub use irq::{EngineIrq, HostIrq, IrqLine, IrqReceiver, IrqSender, irq_pair};
+pub use lane::{LaneMemory, LaneReceiver, LaneSender};
 pub use moderation::{IrqSettings, Moderation};
 pub use queue_set::{EngineQueueSet, HostQueueSet};
 pub use region::{OutOfRange, Region};

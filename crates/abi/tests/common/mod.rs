@@ -3,14 +3,14 @@
 
 #![allow(dead_code)]
 
-use toe_abi::attach::{Message, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::attach::{Message, Reply, ReportKind, Request, Way, refusal_of_version};
 use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::{RegionHeader, RegionLayout};
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId, NetNs};
+use toe_base::{AnchorHandle, ChannelId, Cred, Endpoint, FlowId, ListenerId, NetNs};
 use zerocopy::FromBytes;
 
 const FLOW: FlowId = FlowId::from_raw(0xa1b2_c3d4);
@@ -141,6 +141,11 @@ pub fn requests() -> Vec<Request> {
         Request::Capture { snaplen: 1, interface: Some(0x0708), filter_len: 0 },
         Request::EndCapture,
         Request::Admit { uid: 0x0a0b_0c0d },
+        Request::AskLane { way: Way::Sends, peer: Endpoint::new([127, 1, 2, 3], 0x1314) },
+        Request::AskLane {
+            way: Way::Receives,
+            peer: Endpoint { addr: toe_base::Addr::LOCALHOST_V6, port: 0x1516 },
+        },
     ]
 }
 
@@ -157,6 +162,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::ClaimedListener { listener: 0x0120_0007, anchor: 0x1020_3040 },
         Reply::Report { len: 0x0102_0304_0506 },
         Reply::Channel { side: Side::One, peer: Cred { uid: 1000, netns: NetNs(1 << 40) } },
+        Reply::Lane { ring_len: 0x0010_0000 },
         Reply::Done,
         Reply::Capture,
         Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },

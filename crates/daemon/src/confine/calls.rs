@@ -94,6 +94,7 @@ calls! {
     SYS_shutdown, Any, "a connection whose session has ended: its host sees it", "marks a socket; nothing is closed";
     SYS_getsockopt, Any, "who has connected; what a socket is", "reads fields of a socket";
     SYS_getsockname, Any, "what a socket is bound to", "reads fields of a socket";
+    SYS_getpeername, Any, "what a socket of datagrams is connected to", "reads fields of a socket";
     SYS_fstat, Any, "files of the engine's own; objects of the kernel's", "nothing of a file system's that a program serves";
     SYS_newfstatat, Any, "/sys (anchors: threads beside the engine's alone)", "the kernel's own files";
     SYS_statx, Any, "what a descriptor is", "AT_STATX_DONT_SYNC on what is not the engine's own";

@@ -14,6 +14,7 @@ use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::AnchorHandle;
 use toe_engine::control::names::Twin;
+use toe_engine::udp::Shown;
 
 /// What one of the porter's threads wants of the engine's, and where the answer goes.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub enum Evidence {
     Home(Home),
     /// For `ShowTwin`.
     Twin(Twin),
+    /// For `AskLane`.
+    Datagram(Shown),
     /// For `Claim` and `Recognise`: which object it has open.
     Object(Identity),
     /// For `Relinquish`: memory whose length cannot change.
@@ -86,6 +89,13 @@ impl Evidence {
     pub fn twin(self) -> Result<Twin, Errno> {
         match self {
             Evidence::Twin(twin) => Ok(twin),
+            other => Err(other.refusal()),
+        }
+    }
+
+    pub fn datagram_socket(self) -> Result<Shown, Errno> {
+        match self {
+            Evidence::Datagram(shown) => Ok(shown),
             other => Err(other.refusal()),
         }
     }

@@ -15,6 +15,7 @@ use toe_abi::capture::{FILTER_LEN_MAX, Filter};
 use toe_abi::errno::Errno;
 use toe_base::{Endpoint, Instant};
 use toe_engine::control::names::Twin;
+use toe_engine::udp;
 
 /// States of a connection as TCP_INFO has them (linux/tcp.h).
 const TCP_CLOSE: u8 = 7;
@@ -30,6 +31,7 @@ pub(super) fn of(
     let found = match *request {
         Request::Hello { .. } => home(keeper),
         Request::ShowTwin => shown.ok_or(Errno::EBADF).and_then(|shown| twin(&shown, watch)),
+        Request::AskLane { .. } => shown.ok_or(Errno::EBADF).and_then(|shown| datagram_socket(&shown)),
         Request::Claim { .. } | Request::Recognise => shown
             .ok_or(Errno::EBADF)
             .and_then(|shown| identity_of(&shown).map(Evidence::Object).map_err(|_| Errno::ENOENT)),
@@ -87,6 +89,37 @@ fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
     };
     watch.add(shown, identity, Shown { local: twin.local, netns, listens })?;
     Ok(Evidence::Twin(twin))
+}
+
+/// A UDP socket as it is now. What it says of itself its owner may change afterwards; who is harmed by that is his own user.
+fn datagram_socket(shown: &OwnedFd) -> Result<Evidence, Errno> {
+    let invalid = |_| Errno::EINVAL;
+    let is_udp = sockopt::socket_type(shown) == Ok(SocketType::DGRAM)
+        && matches!(sockopt::socket_domain(shown), Ok(AddressFamily::INET | AddressFamily::INET6))
+        && sockopt::socket_protocol(shown) == Ok(Some(ipproto::UDP));
+    if !is_udp || sys::device_of(shown) != Some(0) {
+        return Err(Errno::EINVAL);
+    }
+    let endpoint = |addr| SocketAddr::try_from(addr).map(Endpoint::from).map_err(invalid);
+    let local = endpoint(rustix::net::getsockname(shown).map_err(invalid)?)?;
+    let peer = match rustix::net::getpeername(shown) {
+        Ok(Some(peer)) => Some(endpoint(peer)?),
+        Err(rustix::io::Errno::NOTCONN) => None,
+        _ => return Err(Errno::EINVAL),
+    };
+    let shares_port = |asked: rustix::io::Result<bool>| asked.map_err(invalid);
+    Ok(Evidence::Datagram(udp::Shown {
+        local,
+        peer,
+        v6_only: sockopt::socket_domain(shown) == Ok(AddressFamily::INET6)
+            && sockopt::ipv6_v6only(shown) != Ok(false),
+        identity: sockopt::socket_cookie(shown).map_err(invalid)?,
+        netns: sys::netns_of(shown).ok_or(Errno::EINVAL)?,
+        shares_port: shares_port(sockopt::socket_reuseaddr(shown))?
+            || shares_port(sockopt::socket_reuseport(shown))?,
+        receive_buffer: u32::try_from(sockopt::socket_recv_buffer_size(shown).map_err(invalid)?)
+            .map_err(|_| Errno::EINVAL)?,
+    }))
 }
 
 /// One clock for all users' threads.

@@ -9,6 +9,7 @@ mod fuse;
 mod giving_back;
 mod held_locks;
 mod hostile;
+mod lanes;
 mod porter;
 mod stuck_page;
 mod transfer;

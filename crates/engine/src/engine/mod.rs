@@ -3,7 +3,7 @@
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`earlier`] (what counts before an entry of another session's), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
 //! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
-//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`errors`] (what
+//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`lanes`] (datagrams that go past it), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
@@ -24,6 +24,7 @@ mod earlier;
 mod errors;
 mod fast_open;
 mod host;
+mod lanes;
 mod leftovers;
 mod life;
 mod lone;
@@ -44,6 +45,7 @@ mod transmit;
 mod tests;
 
 pub use audit::FlowAudit;
+pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
 
 use crate::control::arp::Neighbours;
@@ -74,11 +76,12 @@ use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
 use crate::hostif::outbox::{Outbox, Place};
 use crate::hostif::session::Sessions;
-use crate::hostif::users::{Limit, Quotas, Resource};
+use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
 use crate::sched::fair::FairList;
 use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
+use crate::udp::Lanes;
 use crate::work::{ControlFrame, Link, Path, Segment};
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
@@ -194,6 +197,7 @@ pub struct Engine {
     sessions: Sessions,
     anchors: Anchors,
     channels: Channels,
+    lanes: Lanes<UserIdx>,
     counters: Counters,
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
@@ -240,6 +244,7 @@ impl Engine {
             sessions: Sessions::new(STAGING_LEN, quotas, config.netns),
             anchors: Anchors::default(),
             channels: Channels::default(),
+            lanes: Lanes::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             port_counters: PortCounters::default(),

@@ -88,6 +88,8 @@ impl EpollSet {
             *inner = Inner { interests, ..Inner::default() };
         }
         self.has_nested.store(false, Ordering::Release);
+        self.has_datagrams.store(false, Ordering::SeqCst);
+        self.is_seen_elsewhere.store(false, Ordering::SeqCst);
         self.fires_once.store(false, Ordering::Relaxed);
         self.leave_outer_sets();
         self.sockets.store(0, Ordering::SeqCst);

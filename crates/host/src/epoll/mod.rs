@@ -10,6 +10,7 @@
 
 mod control;
 mod ending;
+mod lanes;
 mod moves;
 mod nested;
 mod once;
@@ -86,6 +87,8 @@ struct Inner {
     waiters: Vec<&'static Waiter>,
     /// Epoll sets in this one.
     nested: Vec<nested::Nested>,
+    /// UDP sockets that may have lanes.
+    datagrams: Vec<lanes::Listed>,
     /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
     kernel: HashMap<RawFd, Registered>,
     /// The program has closed it; the last thread that sleeps on it ends it. The copy of its descriptor that is kept until then.
@@ -116,6 +119,10 @@ pub struct EpollSet {
     moved: AtomicBool,
     /// It has other sets in it.
     has_nested: AtomicBool,
+    /// It has, or had, UDP sockets that may have lanes.
+    has_datagrams: AtomicBool,
+    /// Somebody waits for it, or has, in another way than by a wait in it.
+    is_seen_elsewhere: AtomicBool,
     /// It has, or had, one-shot registrations of listeners, which the kernel may fire, too.
     fires_once: AtomicBool,
     /// Counts what its sockets have told of.
@@ -205,6 +212,8 @@ fn unused() -> &'static EpollSet {
                 idle_listeners: AtomicBool::new(false),
                 moved: AtomicBool::new(false),
                 has_nested: AtomicBool::new(false),
+                has_datagrams: AtomicBool::new(false),
+                is_seen_elsewhere: AtomicBool::new(false),
                 fires_once: AtomicBool::new(false),
                 events: AtomicU32::new(0),
             }));
@@ -228,6 +237,7 @@ fn has_twin(socket: &Socket) -> bool {
 pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
     let set = find_or_make(epfd);
     set.note_nested(fd, op, event);
+    set.note_datagram(fd, event.filter(|_| op != libc::EPOLL_CTL_DEL));
     let mut inner = set.inner.lock();
     match (op, event) {
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
@@ -260,6 +270,7 @@ pub fn replace(fd: RawFd, socket: &'static Socket) {
 pub fn forget_kernel_fd(fd: RawFd) {
     for set in &REGISTRY.lock().all {
         set.inner.lock().kernel.remove(&fd);
+        set.forget_datagram(fd);
     }
 }
 

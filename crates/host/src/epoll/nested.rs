@@ -81,6 +81,7 @@ impl EpollSet {
     /// The kernel has carried out `op` for a descriptor that may be an epoll set's.
     pub(super) fn note_nested(&self, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
         let Some(set) = fd_table::epoll_set(fd) else { return };
+        set.leave_lanes();
         let mut inner = self.inner.lock();
         inner.nested.retain(|nested| nested.fd != fd);
         if let (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) = (op, event) {

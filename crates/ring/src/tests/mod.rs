@@ -4,8 +4,12 @@
 mod channel;
 #[cfg(not(loom))]
 mod hostile;
+#[cfg(not(loom))]
+mod lane;
 #[cfg(loom)]
 mod loom;
+#[cfg(loom)]
+mod loom_lane;
 #[cfg(not(loom))]
 mod lost_memory;
 #[cfg(not(loom))]

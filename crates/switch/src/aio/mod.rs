@@ -44,8 +44,9 @@ static DONE: AtomicU32 = AtomicU32::new(0);
 /// There was a request here.
 static EVER: AtomicBool = AtomicBool::new(false);
 
-/// Whether a request for this descriptor is run here.
+/// Whether a request for this descriptor is run here. The C library's threads, which run the others, know of no lanes.
 pub fn is_ours(fd: c_int) -> bool {
+    crate::calls::leave_lanes(fd);
     fd_table::get(fd).is_some()
 }
 

@@ -35,6 +35,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
     }
     let state = socket_state::get(fd);
     if !state.has(State::TWIN) {
+        renamed(fd);
         // SAFETY: the program's arguments, handed on.
         return unsafe { real::bind(fd, addr, len) };
     }
@@ -59,6 +60,13 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
         return guarded(-1, || unsafe { bind_to_engine(fd, addr, len) });
     }
     result
+}
+
+/// A UDP socket gets another name, or peer: its lanes were for the one before.
+fn renamed(fd: c_int) {
+    if let Some(datagram) = fd_table::datagram(fd) {
+        guarded((), || datagram.leave());
+    }
 }
 
 /// Whether a connection of an engine has the name, and the kernel finds nothing else to say against it.
@@ -148,7 +156,10 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
         match verdict {
             Verdict::Done(result) => result,
             // SAFETY: as above.
-            Verdict::Pass => unsafe { real::connect(fd, addr, len) },
+            Verdict::Pass => unsafe {
+                renamed(fd);
+                real::connect(fd, addr, len)
+            },
             Verdict::Kernel(why, in_kernel) => {
                 // SAFETY: as above.
                 let result = unsafe { real::connect(fd, addr, len) };
@@ -314,6 +325,7 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
         // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
         guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));
+        super::leave_lanes(fd);
         // SAFETY: the call takes numbers only.
         return unsafe { real::shutdown(fd, how) };
     };

@@ -2,11 +2,12 @@
 
 use super::cancel::point;
 use super::control::put_unread;
-use super::{fast_open, stream};
+use super::rights::{note_passed, note_received};
+use super::{datagram, fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
+use crate::real;
 use crate::why::{self, Decided, Reason};
-use crate::{adopt, real, replacing, socket_state};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
@@ -112,6 +113,9 @@ unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t,
     })
 }
 
+/// Of a call that tells no address.
+const NO_NAME: (*mut sockaddr, *mut socklen_t) = (core::ptr::null_mut(), core::ptr::null_mut());
+
 /// # Safety
 /// As read(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -120,6 +124,9 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
+                if let Some(datagram) = fd_table::datagram(fd).filter(|_| len > 0) {
+                    return datagram::receive_from(fd, datagram, (buf, len), 0, NO_NAME);
+                }
                 match real::read(fd, buf, len) {
                     ..0 if came_meanwhile(fd) => read(fd, buf, len),
                     got => got,
@@ -140,7 +147,12 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
     restarted(|| {
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::write(fd, buf, len) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => datagram::send_to(fd, datagram, (buf, len), 0, (core::ptr::null(), 0)),
+                    None => real::write(fd, buf, len),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, 0) },
         }
@@ -155,6 +167,9 @@ pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, f
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_from(fd, datagram, (buf, len), flags, NO_NAME);
+                }
                 match real::recv(fd, buf, len, flags) {
                     ..0 if came_meanwhile(fd) => recv(fd, buf, len, flags),
                     got => got,
@@ -173,7 +188,14 @@ pub unsafe extern "C-unwind" fn send(fd: c_int, buf: *const c_void, len: size_t,
     restarted(|| {
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::send(fd, buf, len, flags) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => {
+                        datagram::send_to(fd, datagram, (buf, len), flags, (core::ptr::null(), 0))
+                    }
+                    None => real::send(fd, buf, len, flags),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
         }
@@ -197,6 +219,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on.
             return unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_from(fd, datagram, (buf, len), flags, (addr, addr_len));
+                }
                 match real::recvfrom(fd, buf, len, flags, addr, addr_len) {
                     ..0 if came_meanwhile(fd) => recvfrom(fd, buf, len, flags, addr, addr_len),
                     got => got,
@@ -241,7 +266,12 @@ pub unsafe extern "C-unwind" fn sendto(
                 }
             }
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => datagram::send_to(fd, datagram, (buf, len), flags, (addr, addr_len)),
+                    None => real::sendto(fd, buf, len, flags, addr, addr_len),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
         }
@@ -256,6 +286,9 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_vectors(fd, datagram, iov, count);
+                }
                 match real::readv(fd, iov, count) {
                     ..0 if came_meanwhile(fd) => readv(fd, iov, count),
                     got => got,
@@ -274,7 +307,12 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
     restarted(|| {
         match stream(fd) {
             // SAFETY: the program's arguments, handed on.
-            None => unsafe { real::writev(fd, iov, count) },
+            None => unsafe {
+                match fd_table::datagram(fd) {
+                    Some(datagram) => datagram::send_vectors(fd, datagram, iov, count),
+                    None => real::writev(fd, iov, count),
+                }
+            },
             // SAFETY: as above.
             Some(socket) => point(-1, || length(unsafe { write_vectors(socket, iov, count as usize) })),
         }
@@ -337,6 +375,9 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
             unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_message(fd, datagram, message, flags);
+                }
                 let result = real::recvmsg(fd, message, flags);
                 if result >= 0 {
                     note_received(message);
@@ -347,19 +388,6 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         // SAFETY: the program's arguments, handed on.
         point(-1, || length(unsafe { receive_message(socket, message, flags) }))
     })
-}
-
-/// The descriptors that came with a message may be an engine's.
-///
-/// # Safety
-/// The kernel has filled `message`.
-unsafe fn note_received(message: *const msghdr) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if (*message).msg_controllen != 0 {
-            guarded((), || each_passed_fd(message, adopt::received));
-        }
-    }
 }
 
 /// # Safety
@@ -394,6 +422,9 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
             unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::send_message(fd, datagram, message, flags);
+                }
                 note_passed(message);
                 if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
                     return real::sendmsg(fd, message, flags);
@@ -416,56 +447,6 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
     })
 }
 
-/// The descriptors that go with a message are another process's, too, before that has them: a thread that is at one of
-/// them minds this from here on.
-///
-/// # Safety
-/// `message` is valid with its control data, if it has any.
-unsafe fn note_passed(message: *const msghdr) {
-    if check(message, 1).is_err() {
-        return;
-    }
-    // SAFETY: the caller's promise; it is there.
-    let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
-    if len == 0 || check(control.cast::<u8>(), len).is_err() {
-        return;
-    }
-    guarded((), || {
-        // SAFETY: as above.
-        unsafe {
-            each_passed_fd(message, |fd| {
-                replacing::settle(fd);
-                if let Some(passed) = fd_table::get(fd) {
-                    passed.mark_shared(fd);
-                    passed.let_others_finish();
-                }
-                socket_state::touch(fd);
-            })
-        }
-    });
-}
-
-/// Calls `each` with the descriptors that go or came with a message (SCM_RIGHTS).
-///
-/// # Safety
-/// `message` is valid with its control data.
-unsafe fn each_passed_fd(message: *const msghdr, mut each: impl FnMut(c_int)) {
-    // SAFETY: the CMSG functions walk within the control data that the caller vouches for.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let data = libc::CMSG_DATA(header).cast::<c_int>();
-                let octets = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-                for n in 0..octets / size_of::<c_int>() {
-                    each(data.add(n).read_unaligned());
-                }
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
-    }
-}
-
 /// # Safety
 /// As recvmmsg(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -480,6 +461,9 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; messages that the kernel says to have filled are valid.
             return unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::receive_messages(fd, datagram, (messages, count), flags, timeout);
+                }
                 let came = real::recvmmsg(fd, messages, count, flags, timeout);
                 for n in 0..usize::try_from(came).unwrap_or(0) {
                     note_received(&raw const (*messages.add(n)).msg_hdr);
@@ -536,6 +520,9 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         let Some(socket) = stream(fd) else {
             // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
             return unsafe {
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    return datagram::send_messages(fd, datagram, messages, count, flags);
+                }
                 (0..(count as usize).min(crate::ffi::IOV_MAX))
                     .take_while(|n| check(messages.add(*n), 1).is_ok())
                     .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
@@ -595,33 +582,6 @@ mod tests {
         assert!(send_flags(libc::MSG_MORE).unwrap().more);
         assert!(send_flags(libc::MSG_OOB).unwrap().urgent);
         assert!(send_flags(libc::MSG_EOR).unwrap().end_of_record);
-    }
-
-    #[test]
-    fn passed_descriptors_are_found() {
-        let fds = [5, 9];
-        let mut control = [0u64; 8];
-        let message = msghdr {
-            msg_name: core::ptr::null_mut(),
-            msg_namelen: 0,
-            msg_iov: core::ptr::null_mut(),
-            msg_iovlen: 0,
-            msg_control: control.as_mut_ptr().cast(),
-            // SAFETY: arithmetic only.
-            msg_controllen: unsafe { libc::CMSG_SPACE(8) } as usize,
-            msg_flags: 0,
-        };
-        let mut found = Vec::new();
-        // SAFETY: `control` has room for one header with two descriptors.
-        unsafe {
-            let header = libc::CMSG_FIRSTHDR(&message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(8) as usize;
-            libc::CMSG_DATA(header).cast::<[c_int; 2]>().write_unaligned(fds);
-            each_passed_fd(&message, |fd| found.push(fd));
-        }
-        assert_eq!(found, fds);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! dup, dup2, dup3, fcntl, ioctl: a descriptor's number, flags and copies.
 
 use super::open::{forget, is_known, is_new};
-use super::{listener, stream};
+use super::{leave_lanes, listener, stream};
 use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
@@ -166,7 +166,14 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                     // It marks the twins of listeners (`toe::socket::TWIN_MARK`).
                     guarded((), || keep_on_kernel(fd, Reason::Option));
                 }
-                return call(argument);
+                let result = call(argument);
+                if let Some(datagram) = fd_table::datagram(fd).filter(|_| result == 0) {
+                    if argument & c_long::from(libc::O_ASYNC) != 0 {
+                        leave_lanes(fd);
+                    }
+                    datagram.set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
+                }
+                return result;
             };
             set_flags(fd, socket, argument, call)
         }
@@ -180,6 +187,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
         }
         _ if signal_io::is_about_owner(command) => {
             guarded((), || keep_on_kernel(fd, Reason::Signals));
+            leave_lanes(fd);
             let result = call(argument);
             match fd_table::get(fd) {
                 Some(socket) if result == 0 => guarded(-1, || status(signal_io::follow(fd, socket))),
@@ -251,6 +259,29 @@ unsafe fn about_signals(fd: c_int, socket: &'static Socket, request: c_ulong, va
     }
 }
 
+/// Of a descriptor that is the kernel's, and may have lanes beside it.
+///
+/// # Safety
+/// As ioctl(2).
+unsafe fn of_kernel(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's arguments, handed on.
+    let result = unsafe { real::ioctl(fd, request, argument) };
+    let Some(datagram) = fd_table::datagram(fd).filter(|_| result == 0) else { return result };
+    let value = argument.cast::<c_int>();
+    match request {
+        // SAFETY: the kernel has read it without a fault.
+        libc::FIONBIO => datagram.set_nonblocking(unsafe { value.read_unaligned() } != 0),
+        libc::FIONREAD if datagram.receives_by_lanes() => {
+            if let Some(len) = guarded(None, || datagram.next_len()) {
+                // SAFETY: the kernel has written it without a fault.
+                unsafe { value.write_unaligned(len as c_int) };
+            }
+        }
+        _ => {}
+    }
+    result
+}
+
 /// # Safety
 /// As ioctl(2); of the definition itself, as [`fcntl`].
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -260,11 +291,14 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         match request {
             libc::FIOCLEX | libc::FIONCLEX if Stack::is_internal_fd(fd) => return fail(Errno::EBADF),
             libc::FIONBIO | libc::FIONREAD => {}
-            libc::FIOASYNC | FIOSETOWN | SIOCSPGRP => guarded((), || keep_on_kernel(fd, Reason::Signals)),
+            libc::FIOASYNC | FIOSETOWN | SIOCSPGRP => {
+                guarded((), || keep_on_kernel(fd, Reason::Signals));
+                leave_lanes(fd);
+            }
             _ => socket_state::touch(fd),
         }
         // SAFETY: the program's arguments, handed on.
-        return unsafe { real::ioctl(fd, request, argument) };
+        return unsafe { of_kernel(fd, request, argument) };
     };
     let asks = HAVE_AN_INT.contains(&request);
     if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {

@@ -45,7 +45,10 @@ pub unsafe extern "C-unwind" fn sendfile(
                 guarded(-1, || length(send_file(from, place(), count, |part, _| to_listener(out, part))))
             }
             // SAFETY: the program's arguments, handed on.
-            (None, None) => unsafe { real::sendfile(out, from, offset, count) },
+            (None, None) => unsafe {
+                super::leave_lanes(out);
+                real::sendfile(out, from, offset, count)
+            },
         }
     })
 }

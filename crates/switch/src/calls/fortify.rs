@@ -8,6 +8,11 @@ use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
+/// Whether the call of the name without a check does something of its own.
+fn is_looked_after(fd: c_int) -> bool {
+    stream(fd).is_some() || toe::fd_table::datagram(fd).is_some()
+}
+
 /// # Safety
 /// As read(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -19,7 +24,7 @@ pub unsafe extern "C-unwind" fn __read_chk(
 ) -> ssize_t {
     // SAFETY: the program's arguments, handed on.
     unsafe {
-        if len > buf_len || stream(fd).is_none() {
+        if len > buf_len || !is_looked_after(fd) {
             return real::read_chk(fd, buf, len, buf_len);
         }
         read(fd, buf, len)
@@ -38,7 +43,7 @@ pub unsafe extern "C-unwind" fn __recv_chk(
 ) -> ssize_t {
     // SAFETY: the program's arguments, handed on.
     unsafe {
-        if len > buf_len || stream(fd).is_none() {
+        if len > buf_len || !is_looked_after(fd) {
             return real::recv_chk(fd, buf, len, buf_len, flags);
         }
         recv(fd, buf, len, flags)
@@ -59,7 +64,7 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
 ) -> ssize_t {
     // SAFETY: the program's arguments, handed on.
     unsafe {
-        if len > buf_len || stream(fd).is_none() {
+        if len > buf_len || !is_looked_after(fd) {
             return real::recvfrom_chk(fd, buf, len, buf_len, flags, addr, addr_len);
         }
         recvfrom(fd, buf, len, flags, addr, addr_len)

@@ -159,7 +159,10 @@ macro_rules! anywhere_in_a_stream {
                 // SAFETY: the program's arguments, handed on.
                 unsafe {
                     match stream(fd) {
-                        None => real::$name(fd, iov, count, offset, flags),
+                        None => {
+                            super::leave_lanes(fd);
+                            real::$name(fd, iov, count, offset, flags)
+                        }
                         Some(_) if offset == -1 => $plain(fd, iov, count),
                         Some(_) => fail(not_seekable(offset)) as ssize_t,
                     }

@@ -12,12 +12,14 @@ pub mod cancel;
 pub mod confine;
 pub mod control;
 pub mod data;
+pub mod datagram;
 pub mod descriptor;
 pub mod epoll;
 pub mod exec;
 pub mod fast_open;
 pub mod file;
 pub mod fortify;
+mod lane_wait;
 pub mod load;
 pub mod metadata;
 pub mod open;
@@ -25,6 +27,7 @@ pub mod option;
 mod option_model;
 pub mod poll;
 pub mod process;
+mod rights;
 pub mod signal;
 pub mod splice;
 pub mod stdio;
@@ -38,6 +41,14 @@ use toe::socket::{Kind, Socket};
 #[inline]
 pub fn stream(fd: c_int) -> Option<&'static Socket> {
     fd_table::get(fd).filter(|socket| !matches!(socket.kind(), Kind::Listener))
+}
+
+/// The UDP socket behind a descriptor that may have lanes is the kernel's alone from here on: it is asked for what those do not do.
+#[inline]
+pub fn leave_lanes(fd: c_int) {
+    if let Some(datagram) = fd_table::datagram(fd) {
+        crate::ffi::guarded((), || datagram.leave_to_kernel());
+    }
 }
 
 /// The engine's listener behind a descriptor.

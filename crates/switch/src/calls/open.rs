@@ -7,6 +7,7 @@ use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, hidden_twin, init, real, replacing, twin_pool};
 use core::ffi::{c_int, c_uint};
+use toe::datagram::Datagram;
 use toe::stack::Stack;
 use toe::{epoll, fd_table, sys};
 
@@ -61,7 +62,16 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
             }
             why::set_reason(fd, On::Kernel, Reason::Undecided);
         }
-        Some((on, reason)) => why::set_reason(fd, on, reason),
+        Some((on, reason)) => {
+            if kind & 0xf == libc::SOCK_DGRAM
+                && matches!(protocol, 0 | libc::IPPROTO_UDP)
+                && !init::disabled()
+            {
+                let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
+                fd_table::install_datagram(fd, Datagram::take(domain == libc::AF_INET6, nonblocking));
+            }
+            why::set_reason(fd, on, reason);
+        }
     }
 }
 
@@ -186,6 +196,7 @@ fn forget_range(from: c_int, to: c_int) {
 pub fn is_known(fd: c_int) -> bool {
     fd_table::get(fd).is_some()
         || fd_table::epoll_set(fd).is_some()
+        || fd_table::datagram(fd).is_some()
         || socket_state::get(fd) != State::default()
 }
 

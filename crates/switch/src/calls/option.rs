@@ -2,7 +2,7 @@
 //! socket are noted, to be repeated there; on a connection of an engine the host library answers, and what it does not
 //! know is asked of the kernel ([`option_model`]), when that makes no difference to the connection.
 
-use super::{option_model, stream};
+use super::{leave_lanes, option_model, stream};
 use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
 use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
@@ -29,6 +29,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || unsafe { status(set_on_stream(fd, socket, level, name, value, len)) });
     }
+    lanes_and_option(fd, level, name);
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::setsockopt(fd, level, name, value, len) };
     if result != 0 {
@@ -55,6 +56,32 @@ pub unsafe extern "C-unwind" fn setsockopt(
         }
     }
     result
+}
+
+/// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on; what changes where datagrams go, or how many
+/// wait, is looked at anew by the engine.
+fn lanes_and_option(fd: c_int, level: c_int, name: c_int) {
+    let Some(datagram) = fd_table::datagram(fd) else { return };
+    match (level, name) {
+        (
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUF | libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_LINGER | libc::SO_KEEPALIVE,
+        ) => {}
+        (
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF
+            | libc::SO_RCVBUFFORCE
+            | libc::SO_REUSEADDR
+            | libc::SO_REUSEPORT
+            | libc::SO_PRIORITY,
+        )
+        | (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER)
+        | (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_V6ONLY | libc::IPV6_TCLASS | libc::IPV6_UNICAST_HOPS | libc::IPV6_MTU_DISCOVER,
+        ) => guarded((), || datagram.leave()),
+        _ => leave_lanes(fd),
+    }
 }
 
 /// TCP_CONGESTION has just been set to an algorithm that the kernel has as a module, and engines do not know. (One that

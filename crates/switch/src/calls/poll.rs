@@ -2,6 +2,7 @@
 //! library's, which waits for both. select is poll in another form.
 
 use super::cancel::point;
+use super::lane_wait::LaneWait;
 use crate::ffi::{fail, number};
 use crate::{adopt, real};
 use core::ffi::{c_int, c_ulong};
@@ -54,16 +55,48 @@ fn wait(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) 
     toe::poll::poll(fds, timeout, mask).map(|ready| ready as c_int)
 }
 
+/// Whether a datagram may be in a lane that makes this one readable.
+fn concerns_lanes(fd: c_int) -> bool {
+    fd_table::datagram(fd).is_some() || fd_table::epoll_set(fd).is_some()
+}
+
+/// A poll of a set in which there are UDP sockets: `call` makes it with its own time limit, or, where something is in a lane, with
+/// none. Without such sockets there is nothing to do.
+///
+/// # Safety
+/// As [`with_toe`].
+unsafe fn beside_lanes(fds: *mut pollfd, count: nfds_t, call: impl FnOnce(bool) -> c_int) -> c_int {
+    let is_there =
+        count > 0 && count <= c_int::MAX as nfds_t && program_memory::check(fds, count as usize).is_ok();
+    if !is_there {
+        return call(false);
+    }
+    // SAFETY: the caller's promise; it is there. Nobody else looks at it between the two uses.
+    let polled = || unsafe { core::slice::from_raw_parts_mut(fds, count as usize) };
+    if !polled().iter().any(|polled| concerns_lanes(polled.fd)) {
+        return call(false);
+    }
+    let reads = |polled: &&pollfd| polled.events & (libc::POLLIN | libc::POLLRDNORM) != 0;
+    let lanes = LaneWait::begin(polled().iter().filter(reads).map(|polled| polled.fd));
+    let ready = call(lanes.is_over());
+    lanes.end_poll(polled(), ready)
+}
+
 /// # Safety
 /// As poll(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program's arguments, handed on.
-    match unsafe { with_toe(fds, count) } {
-        // SAFETY: as above.
-        None => unsafe { real::poll(fds, count, timeout) },
-        Some(fds) => point(-1, || number(wait(fds, timeout_ms(timeout), None))),
-    }
+    let call = |is_over| {
+        let timeout = if is_over { 0 } else { timeout };
+        // SAFETY: the program's arguments, handed on.
+        match unsafe { with_toe(fds, count) } {
+            // SAFETY: as above.
+            None => unsafe { real::poll(fds, count, timeout) },
+            Some(fds) => point(-1, || number(wait(fds, timeout_ms(timeout), None))),
+        }
+    };
+    // SAFETY: as above.
+    unsafe { beside_lanes(fds, count, call) }
 }
 
 /// # Safety
@@ -75,22 +108,35 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's arguments, handed on.
-    match unsafe { with_toe(fds, count) } {
-        // SAFETY: as above.
-        None => unsafe { real::ppoll(fds, count, timeout, mask) },
-        Some(fds) => point(-1, || {
+    let call = |is_over| {
+        let timeout = if is_over { &raw const AT_ONCE } else { timeout };
+        // SAFETY: the program's arguments, handed on.
+        match unsafe { with_toe(fds, count) } {
             // SAFETY: as above.
-            number(unsafe { timeout_of(timeout) }.and_then(|time| wait(fds, time, unsafe { mask.as_ref() })))
-        }),
-    }
+            None => unsafe { real::ppoll(fds, count, timeout, mask) },
+            Some(fds) => point(-1, || {
+                // SAFETY: as above.
+                number(
+                    unsafe { timeout_of(timeout) }.and_then(|time| wait(fds, time, unsafe { mask.as_ref() })),
+                )
+            }),
+        }
+    };
+    // SAFETY: as above.
+    unsafe { beside_lanes(fds, count, call) }
 }
+
+/// A time limit that is over.
+static AT_ONCE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The three sets of select, as words.
 struct Sets {
     sets: [*mut c_ulong; 3],
     count: c_int,
 }
+
+/// UDP sockets of one set that keep their lanes.
+const LANES_LOOKED_AT: usize = 16;
 
 /// What poll asks and answers for each of select's sets (Linux: POLLIN_SET, POLLOUT_SET, POLLEX_SET).
 const ASKED: [i16; 3] = [
@@ -155,6 +201,66 @@ impl Sets {
         unsafe { self.any(|fd, asked| toe::poll::has_toe(&[pollfd { fd, events: asked, revents: 0 }])) }
     }
 
+    /// As [`beside_lanes`], for select.
+    ///
+    /// # Safety
+    /// As [`Sets::any`], and the sets are writable.
+    unsafe fn beside_lanes(&self, call: impl FnOnce(bool) -> c_int) -> c_int {
+        let is_there =
+            |set: &*mut c_ulong| set.is_null() || program_memory::check(*set, self.words()).is_ok();
+        let is_of_lanes = |fd, asked| asked & ASKED[0] != 0 && concerns_lanes(fd);
+        if !self.sets.iter().all(is_there) {
+            return call(false);
+        }
+        // SAFETY: the caller's promise; it is there.
+        let concerns = unsafe { self.any(is_of_lanes) };
+        if !concerns {
+            return call(false);
+        }
+        // A set of select's is for so many descriptors at most that they are looked at one by one.
+        let mut fds = [-1; LANES_LOOKED_AT];
+        let mut count = 0;
+        // SAFETY: as above.
+        unsafe {
+            self.any(|fd, asked| {
+                if is_of_lanes(fd, asked) {
+                    match fds.get_mut(count) {
+                        Some(place) => *place = fd,
+                        None => super::leave_lanes(fd),
+                    }
+                    count += 1;
+                }
+                false
+            });
+        }
+        let lanes = LaneWait::begin(fds.into_iter().take(count));
+        let ready = call(lanes.is_over());
+        lanes.end_select(ready, |fd| {
+            let (word, bit) = (fd as usize / Sets::BITS, 1 << (fd as usize % Sets::BITS));
+            // SAFETY: the caller's promise; the descriptor was in the set.
+            unsafe {
+                let set = self.sets[0].add(word);
+                let was_in = *set & bit != 0;
+                *set |= bit;
+                !was_in
+            }
+        })
+    }
+
+    /// In a set with sockets of an engine's, UDP sockets are the kernel's alone.
+    ///
+    /// # Safety
+    /// As [`Sets::any`].
+    unsafe fn leave_lanes(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.any(|fd, _| {
+                super::leave_lanes(fd);
+                false
+            });
+        }
+    }
+
     /// Writes poll's answers to the sets and counts the bits.
     ///
     /// # Safety
@@ -213,9 +319,17 @@ pub unsafe extern "C-unwind" fn select(
     let sets = Sets::new(count, read, write, except);
     // SAFETY: the program's arguments, handed on.
     if !unsafe { sets.has_toe() } {
+        let call = |is_over| {
+            let mut at_once = timeval { tv_sec: 0, tv_usec: 0 };
+            let timeout = if is_over { &raw mut at_once } else { timeout };
+            // SAFETY: as above.
+            unsafe { real::select(count, read, write, except, timeout) }
+        };
         // SAFETY: as above.
-        return unsafe { real::select(count, read, write, except, timeout) };
+        return unsafe { sets.beside_lanes(call) };
     }
+    // SAFETY: as above.
+    unsafe { sets.leave_lanes() };
     point(-1, || {
         // SAFETY: as above.
         if !timeout.is_null() && program_memory::check(timeout, 1).is_err() {
@@ -264,8 +378,12 @@ pub unsafe extern "C-unwind" fn pselect(
     // SAFETY: the program's arguments, handed on.
     unsafe {
         if !sets.has_toe() {
-            return real::pselect(count, read, write, except, timeout, mask);
+            return sets.beside_lanes(|is_over| {
+                let timeout = if is_over { &raw const AT_ONCE } else { timeout };
+                real::pselect(count, read, write, except, timeout, mask)
+            });
         }
+        sets.leave_lanes();
         point(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask.as_ref()))))
     }
 }

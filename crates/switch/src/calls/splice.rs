@@ -6,7 +6,7 @@
 use super::cancel::point;
 use super::data::{receive, transmit};
 use super::file::to_listener;
-use super::{listener, stream};
+use super::{leave_lanes, listener, stream};
 use crate::ffi::{errno, length, restarted};
 use crate::real;
 use core::ffi::{c_int, c_uint};
@@ -43,6 +43,8 @@ pub unsafe extern "C-unwind" fn splice(
         let with_offset = |offset: *mut off_t| !offset.is_null();
         match (stream(from), stream(to)) {
             (None, None) if listener(to).is_none() || len == 0 => {
+                leave_lanes(from);
+                leave_lanes(to);
                 // SAFETY: the program's arguments, handed on.
                 unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
             }

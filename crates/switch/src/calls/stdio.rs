@@ -121,7 +121,14 @@ unsafe fn open_over(fd: c_int, mode: *const c_char) -> *mut FILE {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program's arguments, handed on.
-    unsafe { if stream(fd).is_none() { real::fdopen(fd, mode) } else { open_over(fd, mode) } }
+    unsafe {
+        if stream(fd).is_none() {
+            super::leave_lanes(fd);
+            real::fdopen(fd, mode)
+        } else {
+            open_over(fd, mode)
+        }
+    }
 }
 
 /// What stood in the three standard streams before a connection did.
@@ -304,7 +311,10 @@ pub unsafe extern "C-unwind" fn vdprintf(fd: c_int, format: *const c_char, argum
     // SAFETY: the program's arguments, handed on.
     unsafe {
         match stream(fd) {
-            None => real::vdprintf(fd, format, arguments),
+            None => {
+                super::leave_lanes(fd);
+                real::vdprintf(fd, format, arguments)
+            }
             Some(_) => print(fd, format, arguments),
         }
     }
@@ -322,7 +332,10 @@ pub unsafe extern "C-unwind" fn __vdprintf_chk(
     // SAFETY: the program's arguments, handed on.
     unsafe {
         match stream(fd) {
-            None => real::vdprintf_chk(fd, flag, format, arguments),
+            None => {
+                super::leave_lanes(fd);
+                real::vdprintf_chk(fd, flag, format, arguments)
+            }
             Some(_) => print(fd, format, arguments),
         }
     }

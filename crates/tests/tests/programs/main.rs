@@ -11,6 +11,7 @@ mod direct;
 mod engines;
 mod fast_open;
 mod ipv6;
+mod lanes;
 mod layer;
 mod lifecycle;
 mod load;

@@ -1,0 +1,206 @@
+//! Lanes: memory through which datagrams go from one UDP socket to another of the same machine, past kernel and engine.
+//!
+//! A lane is one-way and belongs to two sockets of two sessions (or of one). The sockets stay the kernel's, with their
+//! names, options and queues; a datagram takes the lane while the receiver is looking at it, and the kernel's way while it
+//! is not. Each side takes the other for hostile, as the engine takes a host.
+//!
+//! | part | size | written by |
+//! |---|---|---|
+//! | [`LaneLayout::WORD`] | 64 | both |
+//! | [`LaneLayout::HEAD`] | the rest of the first page | the receiver |
+//! | ring | 2^18 to 2^22, a power of two | the sender |
+//!
+//! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many octets, both of
+//! which may go on at the ring's beginning.
+
+use crate::region::PAGE;
+
+/// Sizes of a ring.
+pub const RING_LEN_MIN: u32 = 1 << 18;
+pub const RING_LEN_MAX: u32 = 1 << 22;
+/// Records begin at multiples of this, and their header is as long.
+pub const RECORD_UNIT: u64 = 8;
+/// Most octets of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
+pub const DATAGRAM_MAX: u32 = 65_507;
+
+/// Offsets within a lane's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneLayout;
+
+impl LaneLayout {
+    /// A [`LaneWord`] (u64).
+    pub const WORD: u64 = 0;
+    /// Octets of the ring that the receiver is done with, free-running (u64). The sender's hint where there is room.
+    pub const HEAD: u64 = 64;
+    /// Where the ring begins.
+    pub const RING: u64 = PAGE;
+
+    /// Size of the whole memory in octets.
+    pub const fn len(ring_len: u32) -> u64 {
+        LaneLayout::RING + ring_len as u64
+    }
+
+    /// The ring for a socket whose queue holds `receive_buffer` octets (Linux: SO_RCVBUF as it is read, which counts more than
+    /// the datagrams' own): what Linux would keep has room in it, also while the receiver has not told the last 16th of what it
+    /// is done with. `None`: no ring is so large.
+    pub const fn ring_len(receive_buffer: u32) -> Option<u32> {
+        let mut len = RING_LEN_MIN;
+        while len - len / 16 < receive_buffer {
+            if len == RING_LEN_MAX {
+                return None;
+            }
+            len *= 2;
+        }
+        Some(len)
+    }
+
+    /// Whether a ring can have this size.
+    pub const fn is_ring_len(len: u32) -> bool {
+        len.is_power_of_two() && len >= RING_LEN_MIN && len <= RING_LEN_MAX
+    }
+}
+
+const _: () = assert!(LaneLayout::RING.is_multiple_of(RECORD_UNIT));
+const _: () = assert!(record_len(DATAGRAM_MAX) < RING_LEN_MIN as u64 / 2);
+
+/// Octets that a record of a datagram of `len` octets takes up in the ring.
+pub const fn record_len(len: u32) -> u64 {
+    RECORD_UNIT + (len as u64).next_multiple_of(RECORD_UNIT)
+}
+
+/// A record's header: the datagram's length.
+pub const fn header(len: u32) -> u64 {
+    len as u64
+}
+
+/// The length that a header tells, if a datagram can have it.
+pub const fn parse_header(header: u64) -> Option<u32> {
+    if header <= DATAGRAM_MAX as u64 { Some(header as u32) } else { None }
+}
+
+/// What sender and receiver agree by: one word, changed by compare-and-swap, so that no datagram is published in a lane that
+/// nobody looks at.
+///
+/// Bits 0 to 46 are the tail, octets of the ring that were ever written, modulo 2^47; bits 47 to 61 count how often the receiver has
+/// opened the lane, modulo 2^15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneWord(pub u64);
+
+impl LaneWord {
+    /// The receiver does not look at the lane, or the sender found it full: the next datagram goes by the kernel. The receiver takes
+    /// it back when it has read all before.
+    pub const DIVERTED: u64 = 1 << 62;
+    /// One side has left the lane. For good.
+    pub const CLOSED: u64 = 1 << 63;
+    /// What is written into a new lane, in which nobody looks yet.
+    pub const NEW: LaneWord = LaneWord(LaneWord::DIVERTED);
+
+    const TAIL_BITS: u32 = 47;
+    const TAIL: u64 = (1 << LaneWord::TAIL_BITS) - 1;
+    const OPENING: u64 = 1 << LaneWord::TAIL_BITS;
+    const OPENINGS: u64 = LaneWord::DIVERTED - LaneWord::OPENING;
+
+    pub const fn tail(self) -> u64 {
+        self.0 & LaneWord::TAIL
+    }
+
+    /// Octets from `head` to the tail.
+    pub const fn ahead_of(self, head: u64) -> u64 {
+        LaneWord::distance(head, self.tail())
+    }
+
+    /// Octets from one place to another.
+    pub const fn distance(from: u64, to: u64) -> u64 {
+        to.wrapping_sub(from) & LaneWord::TAIL
+    }
+
+    /// A place so many octets further.
+    pub const fn after(place: u64, octets: u64) -> u64 {
+        place.wrapping_add(octets) & LaneWord::TAIL
+    }
+
+    #[must_use]
+    pub const fn with_tail(self, tail: u64) -> LaneWord {
+        LaneWord(self.0 & !LaneWord::TAIL | tail & LaneWord::TAIL)
+    }
+
+    /// Which opening it is.
+    pub const fn opening(self) -> u64 {
+        self.0 & LaneWord::OPENINGS
+    }
+
+    pub const fn is_diverted(self) -> bool {
+        self.0 & LaneWord::DIVERTED != 0
+    }
+
+    pub const fn is_closed(self) -> bool {
+        self.0 & LaneWord::CLOSED != 0
+    }
+
+    /// Datagrams may be published.
+    pub const fn is_open(self) -> bool {
+        self.0 & (LaneWord::DIVERTED | LaneWord::CLOSED) == 0
+    }
+
+    #[must_use]
+    pub const fn diverted(self) -> LaneWord {
+        LaneWord(self.0 | LaneWord::DIVERTED)
+    }
+
+    /// The next opening of a diverted lane.
+    #[must_use]
+    pub const fn opened(self) -> LaneWord {
+        let opening = self.0.wrapping_add(LaneWord::OPENING) & LaneWord::OPENINGS;
+        LaneWord(self.0 & !(LaneWord::OPENINGS | LaneWord::DIVERTED) | opening)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_the_word_are_apart() {
+        let word = LaneWord(LaneWord::TAIL).opened();
+        assert_eq!((word.tail(), word.opening()), (LaneWord::TAIL, LaneWord::OPENING));
+        assert!(word.is_open() && word.diverted().is_diverted());
+        assert_eq!(word.diverted().opened().opening(), 2 * LaneWord::OPENING);
+        let last = LaneWord(LaneWord::OPENINGS | LaneWord::DIVERTED | 5);
+        assert_eq!(last.opened(), LaneWord(5), "counted modulo 2^15, without a carry");
+        assert!(!LaneWord::NEW.is_open() && !LaneWord(LaneWord::CLOSED).is_open());
+        assert_eq!(LaneWord::TAIL | LaneWord::OPENINGS | LaneWord::DIVERTED | LaneWord::CLOSED, u64::MAX);
+    }
+
+    #[test]
+    fn places_wrap() {
+        let head = LaneWord::TAIL + 1 - RECORD_UNIT;
+        let tail = LaneWord::after(head, 64);
+        assert_eq!(tail, 64 - RECORD_UNIT);
+        assert_eq!(LaneWord(7 << 50).with_tail(tail).ahead_of(head), 64);
+        assert_eq!(LaneWord::distance(tail, head), LaneWord::TAIL + 1 - 64, "a head beyond the tail");
+    }
+
+    #[test]
+    fn a_ring_has_room_for_what_linux_keeps() {
+        assert_eq!(LaneLayout::ring_len(0), Some(RING_LEN_MIN));
+        assert_eq!(LaneLayout::ring_len(212_992), Some(RING_LEN_MIN), "Linux's default");
+        assert_eq!(
+            LaneLayout::ring_len(425_984),
+            Some(2 * RING_LEN_MIN),
+            "the most that anybody may ask for"
+        );
+        assert_eq!(LaneLayout::ring_len(RING_LEN_MAX - RING_LEN_MAX / 16), Some(RING_LEN_MAX));
+        assert_eq!(LaneLayout::ring_len(RING_LEN_MAX), None);
+        assert!(LaneLayout::is_ring_len(RING_LEN_MAX) && !LaneLayout::is_ring_len(RING_LEN_MAX * 2));
+        assert!(!LaneLayout::is_ring_len(RING_LEN_MIN + 8) && !LaneLayout::is_ring_len(0));
+    }
+
+    #[test]
+    fn a_header_tells_a_length_or_nothing() {
+        assert_eq!(parse_header(header(DATAGRAM_MAX)), Some(DATAGRAM_MAX));
+        assert_eq!(parse_header(header(0)), Some(0));
+        assert_eq!(parse_header(header(DATAGRAM_MAX) + 1), None);
+        assert_eq!(parse_header(1 << 32), None);
+        assert_eq!((record_len(0), record_len(1), record_len(64)), (8, 16, 72));
+    }
+}

@@ -1,0 +1,69 @@
+//! UDP sockets of two programs that are given a lane (decision 0034): who may have one, and who is charged for it.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::hostif::users::Resource;
+use crate::udp::{Asked, Outcome, SESSION_LANES_MAX};
+use toe_abi::errno::Errno;
+use toe_base::{LaneId, SessionId};
+
+/// A lane for who has asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    pub lane: LaneId,
+    pub ring_len: u32,
+    /// Its memory is yet to be made.
+    pub is_new: bool,
+}
+
+impl Engine {
+    /// A program says of a socket where its datagrams come from or go to. `None`: the other one has not said so yet.
+    pub fn ask_lane(&mut self, asked: Asked) -> Result<Option<Given>, Errno> {
+        let session = self.sessions.get(asked.session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let (cred, payer) = (session.cred, session.user);
+        if !self.config.direct {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (other, ring_len) = match self.lanes.ask(asked, cred)? {
+            Outcome::Wait => return Ok(None),
+            Outcome::Fetch { lane, ring_len } => return Ok(Some(Given { lane, ring_len, is_new: false })),
+            Outcome::Met { other, ring_len } => (other, ring_len),
+        };
+        let is_full = |session| self.lanes.of_session(session).count() >= SESSION_LANES_MAX;
+        if is_full(asked.session) || is_full(other.session) {
+            return Err(Errno::ENOBUFS);
+        }
+        // It is memory that two processes and the engine map, as a channel is.
+        if let Err(refused) = self.sessions.users_mut().take(payer, Resource::Channels, 1) {
+            self.counters.add(Counter::OverQuota);
+            return Err(refused.into());
+        }
+        self.counters.add(Counter::Lanes);
+        let lane = self.lanes.add(asked, other, ring_len, payer);
+        Ok(Some(Given { lane, ring_len, is_new: true }))
+    }
+
+    /// The lanes that end at a session.
+    pub fn lanes_of(&self, session: SessionId) -> Vec<LaneId> {
+        self.lanes.of_session(session).collect()
+    }
+
+    /// One of the two has left the lane, or it has no memory.
+    pub fn end_lane(&mut self, lane: LaneId) {
+        if let Some(payer) = self.lanes.remove(lane) {
+            self.sessions.users_mut().give(payer, Resource::Channels, 1);
+        }
+    }
+
+    /// A session is about to end: the lanes whose memory is to be closed.
+    pub fn leave_lanes(&mut self, session: SessionId) -> Vec<LaneId> {
+        self.lanes.forget_session(session);
+        let lanes = self.lanes_of(session);
+        lanes.iter().for_each(|lane| self.end_lane(*lane));
+        lanes
+    }
+
+    pub fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+}

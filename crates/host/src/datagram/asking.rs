@@ -1,0 +1,144 @@
+//! When the engine is asked for a lane, and what comes of it.
+
+use super::Datagram;
+use crate::stack::{EngineIdx, Stack};
+use crate::sys;
+use rustix::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use toe_abi::attach::{Reply, Request, Way};
+use toe_base::Endpoint;
+use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
+
+/// Datagrams after which the engine is asked for the first time…
+const ASK_FIRST: u32 = 32;
+/// …and, as the answer is no each time, at most.
+const ASK_LAST: u32 = 1 << 16;
+/// How many datagrams went by the kernel one way, and when the engine is asked for a lane.
+#[derive(Debug)]
+pub(super) struct Count {
+    seen: AtomicU32,
+    ask_at: AtomicU32,
+    interval: AtomicU32,
+}
+
+impl Count {
+    pub(super) const fn new() -> Count {
+        Count {
+            seen: AtomicU32::new(0),
+            ask_at: AtomicU32::new(ASK_FIRST),
+            interval: AtomicU32::new(ASK_FIRST),
+        }
+    }
+
+    pub(super) fn reset(&self) {
+        self.seen.store(0, Ordering::Relaxed);
+        self.asked(true);
+    }
+
+    /// Counts some more; whether the engine is to be asked. Of threads that count at the same time one may not: it is a hint.
+    #[inline]
+    pub(super) fn more(&self, datagrams: u32) -> bool {
+        let seen = self.seen.load(Ordering::Relaxed).wrapping_add(datagrams);
+        self.seen.store(seen, Ordering::Relaxed);
+        seen >= self.ask_at.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn asked(&self, is_fruitful: bool) {
+        let before = self.interval.load(Ordering::Relaxed);
+        let interval = if is_fruitful { ASK_FIRST } else { (before * 2).min(ASK_LAST) };
+        self.interval.store(interval, Ordering::Relaxed);
+        self.seen.store(0, Ordering::Relaxed);
+        self.ask_at.store(interval, Ordering::Relaxed);
+    }
+}
+
+impl Datagram {
+    /// So many datagrams have come by the kernel, or gone by it; whether it is time to ask for a lane.
+    #[inline]
+    pub fn counts(&self, way: Way, datagrams: u32) -> bool {
+        if way == Way::Receives {
+            // Of threads that count at the same time one may not: the others count on.
+            let by_kernel = self.by_kernel.load(Ordering::Relaxed).wrapping_add(datagrams);
+            self.by_kernel.store(by_kernel, Ordering::Relaxed);
+        }
+        self.count(way).more(datagrams) && !self.kernel_only.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, way: Way) -> &Count {
+        match way {
+            Way::Sends => &self.sent,
+            Way::Receives => &self.received,
+        }
+    }
+
+    /// Asks an engine for a lane to `peer`, or from there. `is_connected`: the socket is connected to it.
+    pub fn ask(&self, fd: RawFd, way: Way, peer: Endpoint, is_connected: bool, engine: EngineIdx) {
+        let may_have = peer.addr.is_loopback() && !self.has_lane(way, peer) && self.may_have(way);
+        let got = may_have && self.fetch(fd, way, peer, is_connected, engine).is_some();
+        self.count(way).asked(got);
+    }
+
+    /// The engine need not be asked: there is nobody to have a lane to.
+    pub fn asked_in_vain(&self, way: Way) {
+        self.count(way).asked(false);
+    }
+
+    pub(super) fn may_have(&self, way: Way) -> bool {
+        let is_refused = self.kernel_only.load(Ordering::Acquire)
+            || way == Way::Receives && self.kernel_receives.load(Ordering::Acquire);
+        !is_refused && !crate::confine::is_filtered() && !crate::fork::is_forking()
+    }
+
+    fn has_lane(&self, way: Way, peer: Endpoint) -> bool {
+        match way {
+            Way::Sends => {
+                let outgoing = self.outgoing.lock();
+                outgoing.has_lane_to(peer) || !outgoing.has_room()
+            }
+            Way::Receives => {
+                let incoming = self.incoming.lock();
+                incoming.has_lane_from(peer) || !incoming.has_room()
+            }
+        }
+    }
+
+    fn fetch(
+        &self,
+        fd: RawFd,
+        way: Way,
+        peer: Endpoint,
+        is_connected: bool,
+        engine: EngineIdx,
+    ) -> Option<()> {
+        if crate::fork::is_vfork_child() {
+            return None;
+        }
+        let stack = Stack::get(engine)?;
+        let (reply, fds) = stack.request_fds(Request::AskLane { way, peer }, &[sys::borrow(fd)]).ok()?;
+        let Reply::Lane { ring_len } = reply else { return None };
+        let memory = LaneMemory::map(fds.first()?, ring_len).ok()?;
+        self.session.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        // Before a fork lanes are closed under these locks: either it is seen here, or what is added is closed there.
+        match way {
+            Way::Sends => {
+                let mut outgoing = self.outgoing.lock();
+                if !self.may_have(way) {
+                    memory.close();
+                    return None;
+                }
+                outgoing.add(peer, LaneSender::new(memory), is_connected);
+                self.sends.store(true, Ordering::Relaxed);
+            }
+            Way::Receives => {
+                let mut incoming = self.incoming.lock();
+                if !self.may_have(way) {
+                    memory.close();
+                    return None;
+                }
+                incoming.add(peer, LaneReceiver::new(memory));
+                self.receives.store(true, Ordering::SeqCst);
+            }
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,260 @@
+//! The lanes by which datagrams come to one socket, in turn with the kernel's queue: what is received next, and when the lanes
+//! are open. Knows no descriptor, signal, thread or process; the kernel's queue is what its caller says of it ([`Queue`]).
+
+use crate::program_memory;
+use crate::socket::slices::Scatter;
+use std::io::IoSliceMut;
+use toe_abi::errno::Errno;
+use toe_base::Endpoint;
+use toe_ring::LaneReceiver;
+use toe_ring::lane::Record;
+
+/// Lanes that one socket receives by; what comes from others goes by the kernel.
+pub(super) const LANES_MAX: usize = 16;
+/// After so many datagrams from lanes the kernel's queue is looked at, so that those who send by it are heard, too.
+const KERNEL_HEARD_EVERY: u32 = 64;
+
+/// A datagram takes up at least so many octets of a socket's queue (Linux counts what it needs for itself).
+const QUEUED_LEN_MIN: u64 = 512;
+
+/// What a look at the kernel's queue found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    Empty,
+    /// First in it is a datagram from there; `None`: nobody knows.
+    From(Option<Endpoint>),
+}
+
+/// What a receiver does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Take {
+        lane: usize,
+        record: Record,
+    },
+    /// The kernel's queue comes first, or has its turn. `directly`: whatever is in it does; else it is to be looked at
+    /// ([`Incoming::found`]).
+    Kernel {
+        directly: bool,
+    },
+    /// All lanes are empty. Unless one is open, all that comes does so by the kernel; `directly` as above.
+    Nothing {
+        is_open: bool,
+        directly: bool,
+    },
+}
+
+/// A datagram that came by a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Octets that were copied…
+    pub len: usize,
+    /// …of so many.
+    pub whole: usize,
+    pub from: Endpoint,
+}
+
+#[derive(Debug)]
+struct Lane {
+    end: LaneReceiver,
+    from: Endpoint,
+    /// How many datagrams had come by the kernel when the first of this opening was seen here.
+    seen_at: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    lanes: Vec<Lane>,
+    /// Which lane is looked at first.
+    turn: usize,
+    taken: u32,
+    /// Counts looks at the lanes.
+    looks: u32,
+    /// What had come by lanes that are no more.
+    came_before: u64,
+}
+
+impl Lane {
+    /// Others may keep the kernel's queue from ever being empty: all that was in it when something was first seen here has come
+    /// when so many have come that it could not hold more.
+    fn confirm_after(&mut self, by_kernel: u32) {
+        if !self.end.is_fresh() || self.end.is_empty() {
+            self.seen_at = None;
+            return;
+        }
+        let came = by_kernel.wrapping_sub(*self.seen_at.get_or_insert(by_kernel));
+        if u64::from(came) >= self.end.lane().ring_len() / QUEUED_LEN_MIN {
+            self.end.confirm();
+        }
+    }
+}
+
+impl Incoming {
+    pub fn is_unused(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    pub fn has_lane_from(&self, peer: Endpoint) -> bool {
+        self.lanes.iter().any(|lane| lane.from == peer && !lane.end.is_closed())
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.lanes.len() < LANES_MAX
+    }
+
+    pub fn add(&mut self, from: Endpoint, end: LaneReceiver) {
+        self.lanes.push(Lane { end, from, seen_at: None });
+    }
+
+    /// Ends all lanes; what is in them stays to be read.
+    pub fn close(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.end.close());
+    }
+
+    /// Ends them, and nobody is going to read what is in them.
+    pub fn drop_all(&mut self) {
+        self.close();
+        *self = Incoming::default();
+    }
+
+    /// `may_open`: nobody waits for the kernel's queue. `by_kernel`: how many datagrams have come by that.
+    pub fn next(&mut self, may_open: bool, by_kernel: u32) -> Next {
+        self.looks = self.looks.wrapping_add(1);
+        let came_before = &mut self.came_before;
+        self.lanes.retain_mut(|lane| {
+            let stays = !lane.end.is_closed() || !lane.end.is_empty();
+            *came_before += if stays { 0 } else { lane.end.came() };
+            stays
+        });
+        let count = self.lanes.len();
+        let (mut is_open, mut waits, mut is_confirmed) = (false, false, false);
+        for n in 0..count {
+            let at = (self.turn + n) % count;
+            let Some(lane) = self.lanes.get_mut(at) else { break };
+            lane.confirm_after(by_kernel);
+            let end = &mut lane.end;
+            if end.is_empty() {
+                if may_open && end.is_wanted() {
+                    end.open();
+                }
+                let is_this_open = !end.is_diverted() && !end.is_closed();
+                is_open |= is_this_open;
+                is_confirmed |= is_this_open && !end.is_fresh();
+                continue;
+            }
+            waits = true;
+            if end.is_fresh() {
+                continue;
+            }
+            is_confirmed = true;
+            if self.taken < KERNEL_HEARD_EVERY
+                && let Some(record) = end.first()
+            {
+                return Next::Take { lane: at, record };
+            }
+        }
+        let directly = !is_confirmed;
+        if waits { Next::Kernel { directly } } else { Next::Nothing { is_open, directly } }
+    }
+
+    /// Which look was the last.
+    pub fn looks(&self) -> u32 {
+        self.looks
+    }
+
+    /// What came of a look at the kernel's queue after [`Incoming::next`]: whether a datagram is to be received from there now.
+    pub fn found(&mut self, queue: Queue) -> bool {
+        self.taken = 0;
+        match queue {
+            Queue::Empty => {
+                self.kernel_was_empty(self.looks);
+                false
+            }
+            // What its sender put into the lane before is older, unless it came before the lane was opened.
+            Queue::From(Some(peer)) => {
+                let of_peer = self.lanes.iter_mut().find(|lane| lane.from == peer);
+                !of_peer.is_some_and(|lane| !lane.end.is_fresh() && !lane.end.is_empty())
+            }
+            Queue::From(None) => true,
+        }
+    }
+
+    /// The kernel's queue was found empty after that look at the lanes. What others have seen since then may be younger.
+    pub fn kernel_was_empty(&mut self, look: u32) {
+        if look == self.looks {
+            self.lanes.iter_mut().for_each(|lane| lane.end.confirm());
+        }
+    }
+
+    /// Opens all lanes: somebody looks.
+    pub fn open(&mut self) {
+        self.lanes.iter_mut().filter(|lane| lane.end.is_diverted()).for_each(|lane| lane.end.open());
+    }
+
+    /// Copies a datagram out, and takes it unless it is only to be looked at.
+    pub fn take(
+        &mut self,
+        at: usize,
+        record: Record,
+        into: &mut [IoSliceMut<'_>],
+        peeks: bool,
+    ) -> Result<Taken, Errno> {
+        let Some(lane) = self.lanes.get_mut(at) else { return Err(Errno::EAGAIN) };
+        let whole = record.len as usize;
+        let mut scatter = Scatter::new(into);
+        let (mut len, mut copied) = (0, Ok(()));
+        for (offset, piece) in lane.end.lane().pieces(record.place, record.len) {
+            let piece = piece.min(scatter.left());
+            if piece == 0 {
+                continue;
+            }
+            let Ok(octets) = lane.end.lane().region().lend(offset, piece) else { break };
+            copied = scatter
+                .fill(piece, |done, room| {
+                    let from = octets.as_ptr().cast::<u8>().wrapping_add(done);
+                    // SAFETY: needed because the one is shared with another process and the other may not be there. `room` is
+                    // the program's, which asked for it; from `done` on there are as many octets as it has.
+                    unsafe { program_memory::copy(room.as_mut_ptr(), from, room.len()) }
+                })
+                .map(|done| len += done);
+            if copied.is_err() {
+                break;
+            }
+        }
+        if !peeks {
+            lane.end.take(record);
+            self.taken += 1;
+            self.turn = if lane.end.is_empty() { at + 1 } else { at };
+        }
+        // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
+        copied.map(|()| Taken { len, whole, from: lane.from })
+    }
+
+    /// Octets of the datagram that is next in a lane.
+    pub fn next_len(&mut self) -> Option<usize> {
+        let record = self.lanes.iter_mut().find_map(|lane| lane.end.first())?;
+        Some(record.len as usize)
+    }
+
+    /// Octets of records that have come by lanes.
+    pub fn came(&mut self) -> u64 {
+        self.looks = self.looks.wrapping_add(1);
+        self.came_before + self.lanes.iter_mut().map(|lane| lane.end.came()).sum::<u64>()
+    }
+
+    /// Whether a sender may use a lane.
+    pub fn is_open(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.end.is_diverted() && !lane.end.is_closed())
+    }
+
+    /// Whether a lane has something.
+    pub fn has_something(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        self.lanes.iter_mut().any(|lane| !lane.end.is_empty())
+    }
+
+    /// A thread is about to wait for the kernel's queue. `false`: something is in a lane.
+    pub fn divert(&mut self) -> bool {
+        self.lanes.iter_mut().all(|lane| lane.end.divert().is_ok())
+    }
+}

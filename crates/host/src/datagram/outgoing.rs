@@ -1,0 +1,128 @@
+//! The lanes by which datagrams leave one socket. Knows no descriptor, signal, thread or process.
+
+use crate::program_memory;
+use crate::socket::slices::Gather;
+use std::io::IoSlice;
+use toe_abi::errno::Errno;
+use toe_abi::lane::DATAGRAM_MAX;
+use toe_base::Endpoint;
+use toe_ring::LaneSender;
+use toe_ring::lane::Offer;
+
+/// Lanes that one socket sends by.
+pub(super) const LANES_MAX: usize = 16;
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way, or lost as Linux loses it: so many octets.
+    Done(usize),
+    /// It goes by the kernel, as do those that follow until [`super::Datagram::takes`] says otherwise.
+    Kernel,
+    /// The lane is full: it may be sent again, or is given up by [`super::Datagram::send`].
+    Full,
+}
+
+#[derive(Debug)]
+struct Lane {
+    end: LaneSender,
+    to: Endpoint,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    lanes: Vec<Lane>,
+    /// What the socket is connected to, as far as a lane goes there.
+    connected: Option<Endpoint>,
+}
+
+impl Outgoing {
+    pub fn is_unused(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    pub fn has_lane_to(&self, peer: Endpoint) -> bool {
+        self.lanes.iter().any(|lane| lane.to == peer)
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.lanes.len() < LANES_MAX
+    }
+
+    /// `is_connected`: that is where datagrams without an address go.
+    pub fn add(&mut self, to: Endpoint, end: LaneSender, is_connected: bool) {
+        if is_connected {
+            self.connected = Some(to);
+        }
+        self.lanes.push(Lane { end, to });
+    }
+
+    /// Ends all lanes: what follows goes by the kernel.
+    pub fn close(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.end.close());
+        *self = Outgoing::default();
+    }
+
+    fn lane_to(&mut self, to: Option<Endpoint>) -> Option<&mut Lane> {
+        let to = to.or(self.connected)?;
+        self.lanes.iter_mut().find(|lane| lane.to == to)
+    }
+
+    /// Whether a datagram to there would go by a lane.
+    pub fn takes(&mut self, to: Option<Endpoint>) -> bool {
+        self.lane_to(to).is_some_and(|lane| !matches!(lane.end.offer(0), Offer::Kernel))
+    }
+
+    /// The next datagram to there goes by the kernel.
+    pub fn divert(&mut self, to: Option<Endpoint>) {
+        if let Some(lane) = self.lane_to(to) {
+            lane.end.divert();
+        }
+    }
+
+    /// EFAULT: the program's memory is not there.
+    pub fn send(&mut self, to: Option<Endpoint>, from: &[IoSlice<'_>]) -> Result<Sent, Errno> {
+        let Some(lane) = self.lane_to(to) else { return Ok(Sent::Kernel) };
+        let mut gather = Gather::new(from);
+        let len = gather.left();
+        let Some(octets) = u32::try_from(len).ok().filter(|octets| *octets <= DATAGRAM_MAX) else {
+            lane.end.divert();
+            return Ok(Sent::Kernel);
+        };
+        match lane.end.offer(octets) {
+            Offer::Lane { place } => {
+                for (offset, piece) in lane.end.lane().pieces(place, octets) {
+                    let Ok(room) = lane.end.lane().region().lend(offset, piece) else {
+                        return Ok(Sent::Kernel);
+                    };
+                    gather.empty(piece, |done, part| {
+                        let to = room.as_ptr().cast::<u8>().cast_mut().wrapping_add(done);
+                        // SAFETY: needed because the one is shared with another process and the other may not be there. Atomics
+                        // may change under a shared reference; from `done` on there is room for as many octets as `part` has.
+                        unsafe { program_memory::copy(to, part.as_ptr(), part.len()) }
+                    })?;
+                }
+                if lane.end.publish(octets) {
+                    return Ok(Sent::Done(len));
+                }
+            }
+            Offer::Full => return Ok(Sent::Full),
+            Offer::Kernel => {}
+        }
+        self.forget_closed();
+        Ok(Sent::Kernel)
+    }
+
+    /// A datagram of so many octets for which there is no room.
+    pub fn overflow(&mut self, to: Option<Endpoint>, len: usize) -> Sent {
+        let is_lost = self.lane_to(to).is_some_and(|lane| !lane.end.overflow());
+        if is_lost { Sent::Done(len) } else { Sent::Kernel }
+    }
+
+    fn forget_closed(&mut self) {
+        self.lanes.retain(|lane| !lane.end.is_over());
+        if self.lanes.is_empty() {
+            self.connected = None;
+        }
+    }
+}

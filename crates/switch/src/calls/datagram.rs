@@ -1,0 +1,555 @@
+//! recv, send and their relatives on a UDP socket, which is the kernel's and may have lanes beside it (`toe::datagram`). A socket
+//! without one costs a look at a flag, and a count of datagrams now and then asks an engine for one.
+
+use super::cancel::point;
+use super::process::may_have_moved;
+use crate::ffi::{Vectors, fail, guarded, last_errno, length, read_endpoint, slice, slice_mut, write_inet};
+use crate::policy::{self, Call};
+use crate::{own_calls, real};
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, timespec};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use toe::datagram::{Datagram, Receive, Sent, Step, Taken};
+use toe::program_memory::{self, check};
+use toe::{Errno, sys};
+use toe_abi::attach::Way;
+use toe_base::Endpoint;
+
+/// Flags that make no difference to what a lane does.
+const PLAIN_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// An address, and where its length stands.
+type Name = (*mut sockaddr, *mut socklen_t);
+
+/// Room for an address that the program does not want.
+struct Unwanted(sockaddr_storage, socklen_t);
+
+impl Unwanted {
+    fn new() -> Unwanted {
+        // SAFETY: all zeros are an address.
+        Unwanted(unsafe { core::mem::zeroed() }, size_of::<sockaddr_storage>() as socklen_t)
+    }
+
+    fn name(&mut self) -> Name {
+        ((&raw mut self.0).cast(), &raw mut self.1)
+    }
+}
+
+/// What the kernel is asked for.
+#[derive(Clone, Copy)]
+struct Kernel {
+    flags: c_int,
+    /// One datagram: the next may be younger than what is in a lane.
+    one: bool,
+}
+
+/// Receives by a lane, or by what `kernel` does.
+fn receive(
+    fd: c_int,
+    datagram: &'static Datagram,
+    into: &mut [IoSliceMut<'_>],
+    flags: c_int,
+    mut kernel: impl FnMut(Kernel) -> ssize_t,
+) -> Result<Taken, ssize_t> {
+    let waits = flags & libc::MSG_DONTWAIT == 0 && !datagram.nonblocking();
+    if flags & libc::MSG_ERRQUEUE != 0 || !waits && !datagram.receives_by_lanes() {
+        return Err(kernel(Kernel { flags, one: false }));
+    }
+    let how = Receive { peeks: flags & libc::MSG_PEEK != 0, waits };
+    let mut empty = None;
+    loop {
+        let mut step = Step::Failed(Errno(libc::EIO as u16));
+        if datagram.receives_by_lanes() {
+            step = point(step, || datagram.receive(fd, into, how, empty));
+        } else {
+            match datagram.begin_wait_without_lanes() {
+                Some(generation) => step = Step::Sleep { generation },
+                // It has got one just now.
+                None => continue,
+            }
+        }
+        match step {
+            Step::Took(taken) => return Ok(taken),
+            Step::Failed(error) => return Err(fail(error) as ssize_t),
+            Step::Sleep { generation } => {
+                let got = kernel(Kernel { flags, one: false });
+                datagram.end_wait(generation);
+                return Err(got);
+            }
+            Step::Kernel { one, look } => {
+                let got = kernel(Kernel { flags: flags | libc::MSG_DONTWAIT, one });
+                if got >= 0 || last_errno() != Errno::EAGAIN {
+                    return Err(got);
+                }
+                empty = Some(look);
+            }
+        }
+    }
+}
+
+/// Datagrams have come by the kernel: perhaps it is worth a lane to ask for the next ones.
+///
+/// # Safety
+/// The kernel has written the address.
+unsafe fn came(fd: c_int, datagram: &'static Datagram, flags: c_int, (addr, len): Name, datagrams: u32) {
+    if flags & (libc::MSG_PEEK | libc::MSG_ERRQUEUE) == 0 && datagram.counts(Way::Receives, datagrams) {
+        guarded((), || {
+            let is_there = !addr.is_null() && !len.is_null();
+            // SAFETY: the caller's promise.
+            let from = unsafe { is_there.then(|| read_endpoint(addr, *len, datagram.is_inet6())).flatten() };
+            ask(fd, datagram, Way::Receives, from);
+        });
+    }
+}
+
+/// A datagram has gone by the kernel.
+///
+/// # Safety
+/// The kernel has read the address, or there is none.
+unsafe fn went(
+    fd: c_int,
+    datagram: &'static Datagram,
+    (addr, len): (*const sockaddr, socklen_t),
+    datagrams: u32,
+) {
+    if datagram.counts(Way::Sends, datagrams) {
+        guarded((), || {
+            // SAFETY: the caller's promise.
+            let to = unsafe { read_endpoint(addr, len, datagram.is_inet6()) };
+            ask(fd, datagram, Way::Sends, to);
+        });
+    }
+}
+
+/// Asks for a lane between the socket and another one, be it what it is connected to.
+#[cold]
+fn ask(fd: c_int, datagram: &'static Datagram, way: Way, other: Option<Endpoint>) {
+    let connected = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
+    let connected = connected.and_then(|addr| SocketAddr::try_from(addr).ok()).map(Endpoint::from);
+    let peer = other.or(connected);
+    let is_possible = !own_calls::found() && !may_have_moved();
+    let engine = peer.filter(|peer| is_possible && peer.addr.is_loopback()).and_then(|peer| {
+        policy::stacks(policy::decide(Call::Connect, peer), peer)
+            .engines()
+            .next()
+            .map(|engine| (peer, engine))
+    });
+    match engine {
+        Some((peer, engine)) => datagram.ask(fd, way, peer, connected == Some(peer), engine),
+        None => datagram.asked_in_vain(way),
+    }
+}
+
+/// # Safety
+/// As recvfrom(2).
+pub unsafe fn receive_from(
+    fd: c_int,
+    datagram: &'static Datagram,
+    (buf, len): (*mut c_void, size_t),
+    flags: c_int,
+    (addr, addr_len): Name,
+) -> ssize_t {
+    let mut unwanted = Unwanted::new();
+    let name = if addr.is_null() { unwanted.name() } else { (addr, addr_len) };
+    // SAFETY: the caller's promise.
+    let mut into = [IoSliceMut::new(unsafe { slice_mut(buf, len) })];
+    // SAFETY: the program's arguments, handed on.
+    let kernel = |asked: Kernel| unsafe { real::recvfrom(fd, buf, len, asked.flags, name.0, name.1) };
+    match receive(fd, datagram, &mut into, flags, kernel) {
+        Ok(taken) if addr.is_null() => told_len(taken, flags),
+        Ok(taken) => {
+            // SAFETY: as above.
+            match unsafe { write_inet(taken.from.to_socket_addr(), datagram.is_inet6(), addr, addr_len) } {
+                Ok(()) => told_len(taken, flags),
+                Err(error) => fail(error) as ssize_t,
+            }
+        }
+        Err(got) => {
+            if got >= 0 {
+                // SAFETY: as above.
+                unsafe { came(fd, datagram, flags, name, 1) };
+            }
+            got
+        }
+    }
+}
+
+fn told_len(taken: Taken, flags: c_int) -> ssize_t {
+    let len = if flags & libc::MSG_TRUNC != 0 { taken.whole } else { taken.len };
+    len as ssize_t
+}
+
+/// # Safety
+/// As readv(2).
+pub unsafe fn receive_vectors(
+    fd: c_int,
+    datagram: &'static Datagram,
+    iov: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    // SAFETY: the caller's promise.
+    let is_empty = unsafe { Vectors::new(iov, count) }
+        .map(|vectors| unsafe { vectors.buffers() }.iter().all(|buffer| buffer.is_empty()));
+    match is_empty {
+        Ok(false) => {}
+        // A read of nothing takes nothing.
+        Ok(true) => return 0,
+        Err(error) => return fail(error) as ssize_t,
+    }
+    // SAFETY: all zeros are a message.
+    let mut message: msghdr = unsafe { core::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (iov.cast_mut(), count as _);
+    // SAFETY: the caller's promise; the message is a local.
+    unsafe { receive_message(fd, datagram, &mut message, 0) }
+}
+
+/// # Safety
+/// As recvmsg(2).
+pub unsafe fn receive_message(
+    fd: c_int,
+    datagram: &'static Datagram,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
+    if check(message, 1).is_err() {
+        return fail(program_memory::EFAULT) as ssize_t;
+    }
+    // SAFETY: the caller's promise; it is there.
+    let vectors = unsafe { Vectors::new((*message).msg_iov, (*message).msg_iovlen) };
+    let mut vectors = match vectors {
+        Ok(vectors) => vectors,
+        Err(error) => return fail(error) as ssize_t,
+    };
+    // SAFETY: as above.
+    let into = unsafe { vectors.buffers_mut() };
+    // SAFETY: the program's arguments, handed on.
+    let kernel = |asked: Kernel| unsafe { real::recvmsg(fd, message, asked.flags) };
+    match receive(fd, datagram, into, flags, kernel) {
+        // SAFETY: it is there.
+        Ok(taken) => match unsafe { fill(&mut *message, taken, datagram, flags) } {
+            Ok(()) => told_len(taken, flags),
+            Err(error) => fail(error) as ssize_t,
+        },
+        Err(got) => {
+            if got >= 0 {
+                // SAFETY: the kernel has filled it.
+                unsafe { came(fd, datagram, flags, name_of(message), 1) };
+            }
+            got
+        }
+    }
+}
+
+/// # Safety
+/// The message is there.
+unsafe fn name_of(message: *mut msghdr) -> Name {
+    // SAFETY: the caller's promise.
+    unsafe { ((*message).msg_name.cast(), &raw mut (*message).msg_namelen) }
+}
+
+/// What a message says of a datagram beside its octets.
+///
+/// # Safety
+/// As recvmsg(2).
+unsafe fn fill(message: &mut msghdr, taken: Taken, datagram: &Datagram, flags: c_int) -> Result<(), Errno> {
+    if !message.msg_name.is_null() {
+        let (name, len) = (message.msg_name.cast(), &raw mut message.msg_namelen);
+        // SAFETY: the caller's promise.
+        unsafe { write_inet(taken.from.to_socket_addr(), datagram.is_inet6(), name, len)? };
+    }
+    message.msg_controllen = 0;
+    let cut = if taken.len < taken.whole { libc::MSG_TRUNC } else { 0 };
+    message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | cut;
+    Ok(())
+}
+
+fn has_something(datagram: &Datagram) -> bool {
+    datagram.receives_by_lanes() && guarded(false, || datagram.has_something())
+}
+
+/// # Safety
+/// As recvmmsg(2).
+pub unsafe fn receive_messages(
+    fd: c_int,
+    datagram: &'static Datagram,
+    (messages, count): (*mut mmsghdr, c_uint),
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let count = count.min(crate::ffi::IOV_MAX as c_uint);
+    // SAFETY: as the kernel reads it.
+    let time = match unsafe { super::poll::timeout_of(timeout) } {
+        Ok(time) => time,
+        Err(error) => return fail(error),
+    };
+    let deadline = time.map(|time| sys::now() + time);
+    let mut done = 0;
+    while done < count {
+        let is_late = || deadline.is_some_and(|deadline| sys::now() >= deadline);
+        let ends = flags & (libc::MSG_WAITFORONE | libc::MSG_DONTWAIT) != 0 || datagram.nonblocking();
+        if done > 0 && (is_late() || ends && !has_something(datagram)) {
+            break;
+        }
+        let flags = if done > 0 && ends { flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT } else { flags };
+        // SAFETY: the program's array has `count` messages.
+        let rest = (unsafe { messages.add(done as usize) }, count - done);
+        // SAFETY: the caller's promise.
+        match unsafe { receive_some(fd, datagram, rest, flags, timeout) } {
+            Ok(()) => done += 1,
+            Err(came @ 1..) => return (done + came as c_uint) as c_int,
+            Err(other) if done == 0 => return other,
+            Err(_) => break,
+        }
+    }
+    done as c_int
+}
+
+/// One message by a lane, or as many as the kernel gives, which is then all.
+///
+/// # Safety
+/// As recvmmsg(2).
+unsafe fn receive_some(
+    fd: c_int,
+    datagram: &'static Datagram,
+    (messages, count): (*mut mmsghdr, c_uint),
+    flags: c_int,
+    timeout: *mut timespec,
+) -> Result<(), c_int> {
+    let kernel = move |asked: Kernel| {
+        let (count, timeout) = if asked.one { (1, core::ptr::null_mut()) } else { (count, timeout) };
+        // SAFETY: the program's arguments, handed on.
+        unsafe { real::recvmmsg(fd, messages, count, asked.flags, timeout) as ssize_t }
+    };
+    check(messages, 1).map_err(fail)?;
+    // SAFETY: it is there, and what it points to is as recvmmsg(2) asks.
+    unsafe {
+        let header = &raw mut (*messages).msg_hdr;
+        let mut vectors = Vectors::new((*header).msg_iov, (*header).msg_iovlen).map_err(fail)?;
+        let told = flags & !libc::MSG_WAITFORONE;
+        match receive(fd, datagram, vectors.buffers_mut(), flags, kernel) {
+            Ok(taken) => {
+                (*messages).msg_len = told_len(taken, told) as c_uint;
+                fill(&mut *header, taken, datagram, told).map_err(fail)
+            }
+            Err(came_by_kernel) => {
+                if came_by_kernel > 0 {
+                    came(fd, datagram, flags, name_of(header), came_by_kernel as u32);
+                }
+                Err(came_by_kernel as c_int)
+            }
+        }
+    }
+}
+
+/// Sends by a lane. `None`: by the kernel.
+fn send(
+    datagram: &'static Datagram,
+    to: Option<Endpoint>,
+    from: &[IoSlice<'_>],
+    is_plain: bool,
+) -> Option<ssize_t> {
+    if !is_plain {
+        guarded((), || datagram.divert(to));
+        return None;
+    }
+    match point(Ok(Sent::Kernel), || datagram.send(to, from)) {
+        Ok(Sent::Done(len)) => Some(len as ssize_t),
+        Ok(Sent::Kernel | Sent::Full) => None,
+        Err(error) => Some(length(Err(error))),
+    }
+}
+
+/// # Safety
+/// As sendto(2).
+pub unsafe fn send_to(
+    fd: c_int,
+    datagram: &'static Datagram,
+    (buf, len): (*const c_void, size_t),
+    flags: c_int,
+    (addr, addr_len): (*const sockaddr, socklen_t),
+) -> ssize_t {
+    if datagram.sends_by_lanes() {
+        // SAFETY: the caller's promise.
+        let to = unsafe { read_endpoint(addr, addr_len, datagram.is_inet6()) };
+        if addr.is_null() || to.is_some() {
+            // SAFETY: as above.
+            let from = [IoSlice::new(unsafe { slice(buf, len) })];
+            if let Some(sent) = send(datagram, to, &from, flags & !PLAIN_SEND == 0) {
+                return sent;
+            }
+        }
+    }
+    // SAFETY: the program's arguments, handed on.
+    unsafe {
+        let sent = real::sendto(fd, buf, len, flags, addr, addr_len);
+        if sent >= 0 {
+            went(fd, datagram, (addr, addr_len), 1);
+        }
+        sent
+    }
+}
+
+/// # Safety
+/// As writev(2).
+pub unsafe fn send_vectors(
+    fd: c_int,
+    datagram: &'static Datagram,
+    iov: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let by_lane =
+            datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, true));
+        if let Some(sent) = by_lane.flatten() {
+            return sent;
+        }
+        let sent = real::writev(fd, iov, count);
+        if sent >= 0 {
+            went(fd, datagram, (core::ptr::null(), 0), 1);
+        }
+        sent
+    }
+}
+
+/// # Safety
+/// As writev(2).
+unsafe fn send_scattered(
+    datagram: &'static Datagram,
+    to: Option<Endpoint>,
+    iov: *const iovec,
+    count: usize,
+    is_plain: bool,
+) -> Option<ssize_t> {
+    // SAFETY: the caller's promise.
+    let vectors = unsafe { Vectors::new(iov, count) }.ok()?;
+    // SAFETY: as above.
+    send(datagram, to, unsafe { vectors.buffers() }, is_plain)
+}
+
+/// # Safety
+/// The message is there, and what it points to is as sendmsg(2) asks.
+unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = destination(datagram, message)?;
+        let is_plain = flags & !PLAIN_SEND == 0 && (*message).msg_controllen == 0;
+        send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, is_plain)
+    }
+}
+
+/// Where a message goes; `None`: nowhere that a lane leads to. `Some(None)`: to what the socket is connected to.
+///
+/// # Safety
+/// As [`send_by_lane`].
+unsafe fn destination(datagram: &'static Datagram, message: *const msghdr) -> Option<Option<Endpoint>> {
+    // SAFETY: the caller's promise.
+    let (name, len) =
+        unsafe { ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen) };
+    if name.is_null() {
+        return Some(None);
+    }
+    // SAFETY: as above.
+    unsafe { read_endpoint(name, len, datagram.is_inet6()) }.map(Some)
+}
+
+/// # Safety
+/// As sendmsg(2).
+pub unsafe fn send_message(
+    fd: c_int,
+    datagram: &'static Datagram,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
+    unsafe {
+        if datagram.sends_by_lanes()
+            && check(message, 1).is_ok()
+            && let Some(sent) = send_by_lane(datagram, message, flags)
+        {
+            return sent;
+        }
+        let sent = real::sendmsg(fd, message, flags);
+        if sent >= 0 {
+            went(fd, datagram, ((*message).msg_name.cast_const().cast(), (*message).msg_namelen), 1);
+        }
+        sent
+    }
+}
+
+/// Those that go by a lane do so one by one; those between them go by the kernel together.
+///
+/// # Safety
+/// As sendmmsg(2).
+pub unsafe fn send_messages(
+    fd: c_int,
+    datagram: &'static Datagram,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let count = count.min(crate::ffi::IOV_MAX as c_uint);
+    let mut done = 0;
+    while done < count {
+        // SAFETY: the program's array has `count` messages.
+        let message = unsafe { messages.add(done as usize) };
+        let is_there = check(message, 1).is_ok();
+        // SAFETY: it is there.
+        let by_lane = (is_there && datagram.sends_by_lanes())
+            .then(|| unsafe { send_by_lane(datagram, &raw const (*message).msg_hdr, flags) });
+        match by_lane.flatten() {
+            // SAFETY: as above.
+            Some(len @ 0..) => unsafe { (*message).msg_len = len as c_uint },
+            Some(_) if done == 0 => return -1,
+            Some(_) => break,
+            None => {
+                // SAFETY: the program's arguments, handed on.
+                let sent = unsafe { send_run(fd, datagram, message, count - done, flags) };
+                if sent <= 0 {
+                    return if done == 0 { sent } else { done as c_int };
+                }
+                done += sent as c_uint;
+                continue;
+            }
+        }
+        done += 1;
+    }
+    done as c_int
+}
+
+/// Sends messages by the kernel, up to the next one that a lane takes.
+///
+/// # Safety
+/// As sendmmsg(2).
+unsafe fn send_run(
+    fd: c_int,
+    datagram: &'static Datagram,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let mut run = count;
+    if datagram.sends_by_lanes() {
+        let is_for_kernel = |n: &c_uint| {
+            // SAFETY: the program's array has `count` messages.
+            let message = unsafe { messages.add(*n as usize) };
+            // SAFETY: it is there, where it is looked at.
+            let to = check(message, 1)
+                .is_ok()
+                .then(|| unsafe { destination(datagram, &raw const (*message).msg_hdr) });
+            to.flatten().is_none_or(|to| !guarded(false, || datagram.takes(to)))
+        };
+        run = 1 + (1..count).take_while(is_for_kernel).count() as c_uint;
+    }
+    // SAFETY: the program's arguments, handed on; what the kernel has taken is valid.
+    unsafe {
+        let sent = real::sendmmsg(fd, messages, run, flags);
+        if sent > 0 {
+            let header = &(*messages).msg_hdr;
+            went(fd, datagram, (header.msg_name.cast_const().cast(), header.msg_namelen), sent as u32);
+        }
+        sent
+    }
+}
