@@ -16,7 +16,7 @@ use toe_abi::lane::{LaneLayout, LaneWord};
 const RING_LEN: u64 = 64;
 const DATAGRAMS: u32 = 3;
 /// All interleavings with so many switches where no thread had to wait.
-const PREEMPTIONS: usize = 3;
+const PREEMPTIONS: usize = 5;
 
 struct Memory {
     word: AtomicU64,
