@@ -85,7 +85,10 @@ impl Datagram {
 
     pub(super) fn may_have(&self, way: Way) -> bool {
         let is_refused = self.kernel_only.load(Ordering::Acquire)
-            || way == Way::Receives && self.kernel_receives.load(Ordering::Acquire);
+            || match way {
+                Way::Receives => self.kernel_receives.load(Ordering::Acquire),
+                Way::Sends => self.kernel_sends.load(Ordering::Acquire),
+            };
         !is_refused && !crate::confine::is_filtered() && !crate::fork::is_forking()
     }
 

@@ -72,6 +72,14 @@ pub(super) struct Incoming {
     looks: u32,
     /// What had come by lanes that are no more.
     came_before: u64,
+    peeked: Option<Peeked>,
+}
+
+/// Where the datagram was that was looked at last and not taken since: it stays the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peeked {
+    Lane { from: Endpoint, place: u64 },
+    Kernel,
 }
 
 impl Lane {
@@ -126,6 +134,9 @@ impl Incoming {
             *came_before += if stays { 0 } else { lane.end.came() };
             stays
         });
+        if let Some(next) = self.as_peeked() {
+            return next;
+        }
         let count = self.lanes.len();
         let (mut is_open, mut waits, mut is_confirmed) = (false, false, false);
         for n in 0..count {
@@ -157,6 +168,28 @@ impl Incoming {
         if waits { Next::Kernel { directly } } else { Next::Nothing { is_open, directly } }
     }
 
+    /// What a call has looked at is what the next one gets, as long as it is there.
+    fn as_peeked(&mut self) -> Option<Next> {
+        match self.peeked? {
+            Peeked::Kernel => return Some(Next::Kernel { directly: true }),
+            Peeked::Lane { from, place } => {
+                let found = self.lanes.iter_mut().enumerate().find(|(_, lane)| lane.from == from);
+                if let Some((lane, record)) = found.and_then(|(at, lane)| Some((at, lane.end.first()?)))
+                    && record.place == place
+                {
+                    return Some(Next::Take { lane, record });
+                }
+            }
+        }
+        self.peeked = None;
+        None
+    }
+
+    /// The kernel's queue is what is received from, or looked at.
+    pub fn leave_to_kernel(&mut self, peeks: bool) {
+        self.peeked = peeks.then_some(Peeked::Kernel);
+    }
+
     /// Which look was the last.
     pub fn looks(&self) -> u32 {
         self.looks
@@ -181,6 +214,9 @@ impl Incoming {
 
     /// The kernel's queue was found empty after that look at the lanes. What others have seen since then may be younger.
     pub fn kernel_was_empty(&mut self, look: u32) {
+        if self.peeked == Some(Peeked::Kernel) {
+            self.peeked = None;
+        }
         if look == self.looks {
             self.lanes.iter_mut().for_each(|lane| lane.end.confirm());
         }
@@ -221,6 +257,7 @@ impl Incoming {
                 break;
             }
         }
+        self.peeked = peeks.then_some(Peeked::Lane { from: lane.from, place: record.place });
         if !peeks {
             lane.end.take(record);
             self.taken += 1;
@@ -228,12 +265,6 @@ impl Incoming {
         }
         // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
         copied.map(|()| Taken { len, whole, from: lane.from })
-    }
-
-    /// Octets of the datagram that is next in a lane.
-    pub fn next_len(&mut self) -> Option<usize> {
-        let record = self.lanes.iter_mut().find_map(|lane| lane.end.first())?;
-        Some(record.len as usize)
     }
 
     /// Octets of records that have come by lanes.

@@ -65,6 +65,8 @@ pub struct Datagram {
     kernel_only: AtomicBool,
     /// It has none to receive by: somebody waits for it in a way that is not seen here.
     kernel_receives: AtomicBool,
+    /// It has none to send by: some of what it sends only the kernel can, and would overtake the rest.
+    kernel_sends: AtomicBool,
     /// The session by which it got its last lane, or null.
     session: AtomicPtr<Stack>,
     /// Descriptors that the program has of it.
@@ -156,6 +158,7 @@ impl Datagram {
         datagram.nonblocking.store(nonblocking, Ordering::Relaxed);
         datagram.kernel_only.store(false, Ordering::Relaxed);
         datagram.kernel_receives.store(false, Ordering::Relaxed);
+        datagram.kernel_sends.store(false, Ordering::Relaxed);
         datagram.waiting.store(0, Ordering::SeqCst);
         datagram
     }
@@ -172,6 +175,7 @@ impl Datagram {
             nonblocking: AtomicBool::new(false),
             kernel_only: AtomicBool::new(false),
             kernel_receives: AtomicBool::new(false),
+            kernel_sends: AtomicBool::new(false),
             session: AtomicPtr::new(std::ptr::null_mut()),
             references: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
@@ -249,6 +253,14 @@ impl Datagram {
         }
     }
 
+    /// Ends the lanes that it sends by, for good.
+    pub fn send_from_kernel(&self) {
+        if !self.kernel_sends.swap(true, Ordering::AcqRel) {
+            self.outgoing.lock().close();
+            self.sends.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Receives a datagram, or says how the kernel's call is to be made. `empty`: the one of [`Step::Kernel`] has just found nothing.
     pub fn receive(
         &self,
@@ -272,10 +284,16 @@ impl Datagram {
                         .take(lane, record, into, how.peeks)
                         .map_or_else(Step::Failed, Step::Took);
                 }
-                Next::Kernel { directly: true } => return Step::kernel(&incoming, false),
+                Next::Kernel { directly: true } => {
+                    incoming.leave_to_kernel(how.peeks);
+                    return Step::kernel(&incoming, false);
+                }
                 Next::Kernel { directly: false } => match self.look_at_kernel(fd, &mut incoming) {
                     Found::Lane | Found::Nothing => continue,
-                    found => return found.step(&incoming),
+                    found => {
+                        incoming.leave_to_kernel(how.peeks);
+                        return found.step(&incoming);
+                    }
                 },
                 Next::Nothing { is_open, directly } => (is_open, directly),
             };
@@ -459,9 +477,21 @@ impl Datagram {
         self.receives_by_lanes() && self.incoming.lock().has_something()
     }
 
-    /// Octets of the datagram that is next, if that is in a lane.
-    pub fn next_len(&self) -> Option<usize> {
-        self.incoming.lock().next_len()
+    /// Octets of the datagram that is next, if that is in a lane: it stays the next.
+    pub fn next_len(&self, fd: RawFd) -> Option<usize> {
+        if !self.has_something() {
+            return None;
+        }
+        let mut empty = None;
+        // Of threads that receive meanwhile each may change it.
+        for _ in 0..LOOKS {
+            match self.receive(fd, &mut [], Receive { peeks: true, waits: false }, empty) {
+                Step::Took(taken) => return Some(taken.whole),
+                Step::Kernel { look, .. } if look_at_queue(fd) == Ok(Queue::Empty) => empty = Some(look),
+                _ => break,
+            }
+        }
+        None
     }
 
     /// Sends a datagram, `to` an address or to what the socket is connected to, if it has a lane there that is open.
@@ -502,11 +532,6 @@ impl Datagram {
     /// Whether a datagram to there would go by a lane.
     pub fn takes(&self, to: Option<Endpoint>) -> bool {
         self.outgoing.lock().takes(to)
-    }
-
-    /// The next datagram to there goes by the kernel, whatever it is.
-    pub fn divert(&self, to: Option<Endpoint>) {
-        self.outgoing.lock().divert(to);
     }
 }
 

@@ -73,13 +73,6 @@ impl Outgoing {
         self.lane_to(to).is_some_and(|lane| !matches!(lane.end.offer(0), Offer::Kernel))
     }
 
-    /// The next datagram to there goes by the kernel.
-    pub fn divert(&mut self, to: Option<Endpoint>) {
-        if let Some(lane) = self.lane_to(to) {
-            lane.end.divert();
-        }
-    }
-
     /// EFAULT: the program's memory is not there.
     pub fn send(&mut self, to: Option<Endpoint>, from: &[IoSlice<'_>]) -> Result<Sent, Errno> {
         let Some(lane) = self.lane_to(to) else { return Ok(Sent::Kernel) };

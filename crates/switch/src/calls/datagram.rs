@@ -351,7 +351,7 @@ fn send(
     is_plain: bool,
 ) -> Option<ssize_t> {
     if !is_plain {
-        guarded((), || datagram.divert(to));
+        guarded((), || datagram.send_from_kernel());
         return None;
     }
     match point(Ok(Sent::Kernel), || datagram.send(to, from)) {

@@ -264,19 +264,19 @@ unsafe fn about_signals(fd: c_int, socket: &'static Socket, request: c_ulong, va
 /// # Safety
 /// As ioctl(2).
 unsafe fn of_kernel(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let datagram = fd_table::datagram(fd);
+    let asked = datagram.filter(|datagram| request == libc::FIONREAD && datagram.receives_by_lanes());
+    // Before the kernel is asked: where what is next is in its queue, it is there by then.
+    let in_lane = asked.and_then(|datagram| guarded(None, || datagram.next_len(fd)));
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::ioctl(fd, request, argument) };
-    let Some(datagram) = fd_table::datagram(fd).filter(|_| result == 0) else { return result };
+    let Some(datagram) = datagram.filter(|_| result == 0) else { return result };
     let value = argument.cast::<c_int>();
-    match request {
+    match (request, in_lane) {
         // SAFETY: the kernel has read it without a fault.
-        libc::FIONBIO => datagram.set_nonblocking(unsafe { value.read_unaligned() } != 0),
-        libc::FIONREAD if datagram.receives_by_lanes() => {
-            if let Some(len) = guarded(None, || datagram.next_len()) {
-                // SAFETY: the kernel has written it without a fault.
-                unsafe { value.write_unaligned(len as c_int) };
-            }
-        }
+        (libc::FIONBIO, _) => datagram.set_nonblocking(unsafe { value.read_unaligned() } != 0),
+        // SAFETY: the kernel has written it without a fault.
+        (libc::FIONREAD, Some(len)) => unsafe { value.write_unaligned(len as c_int) },
         _ => {}
     }
     result
