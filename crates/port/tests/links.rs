@@ -148,6 +148,10 @@ impl Peer {
 
     fn take(&mut self, frame: &[u8], offload: RxOffload) {
         let (link, rest) = EthRepr::parse(frame).expect("an Ethernet frame");
+        if link.ethertype == EtherType::Ipv6 {
+            // The kernel tells of its groups and looks for its neighbours, some time after the link came up.
+            return;
+        }
         assert!(link.dst == self.port.mac() || link.dst == MacAddr::BROADCAST, "only what is meant for us");
         match link.ethertype {
             EtherType::Arp => {
