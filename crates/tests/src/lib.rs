@@ -10,6 +10,7 @@
 pub mod attacker;
 pub mod bins;
 pub mod child;
+pub mod conformance;
 pub mod engine;
 pub mod lab;
 pub mod nginx;

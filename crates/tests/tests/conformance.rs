@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use toe_tests::bins::workspace;
+use toe_tests::conformance::{PAGE, Page, Row, State, code_in, file_text, page, page_text};
 use toe_tests::source;
 
-const PAGE: &str = "docs/conformance.md";
 const SCRIPTS: &str = "crates/script/scripts";
 /// Between these lines of the page stand the sums.
 const SUMS: (&str, &str) = ("<!-- sums -->", "<!-- end of sums -->");
@@ -19,46 +19,6 @@ const SUMS: (&str, &str) = ("<!-- sums -->", "<!-- end of sums -->");
 const NUMBERED: [(&str, u32); 2] = [("MUST-", 69), ("SHLD-", 31)];
 /// Sections that comments in these folders name have to have rows.
 const CITING: [&str; 2] = ["crates/engine/src/flow", "crates/wire/src/tcp"];
-const LEVELS: [&str; 4] = ["MUST", "SHOULD", "MAY", "text"];
-
-/// How far a requirement is met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    Shown,
-    Unshown,
-    NotMet,
-    DoesNotApply,
-}
-
-/// One row of a table.
-#[derive(Debug)]
-struct Row {
-    line: usize,
-    rfc: String,
-    section: String,
-    /// `MUST-13` and the like.
-    number: Option<String>,
-    level: String,
-    where_: String,
-    shown: String,
-    state: State,
-}
-
-impl Row {
-    fn name(&self) -> String {
-        let number = self.number.as_ref().map(|number| format!(" {number}")).unwrap_or_default();
-        format!("{PAGE}:{}: RFC {} section {}{number}", self.line, self.rfc, self.section)
-    }
-}
-
-/// What the page says.
-#[derive(Debug, Default)]
-struct Page {
-    /// RFCs with a table, in the page's order.
-    tables: Vec<String>,
-    rows: Vec<Row>,
-    findings: Vec<String>,
-}
 
 /// A script's header, as far as it matters here.
 #[derive(Debug)]
@@ -86,96 +46,6 @@ fn related(a: &str, b: &str) -> bool {
 
 fn expect_none(what: &str, findings: &[String]) {
     assert!(findings.is_empty(), "{what}:\n{}", findings.join("\n"));
-}
-
-fn page_text() -> String {
-    fs::read_to_string(workspace().join(PAGE)).expect("the page")
-}
-
-fn page(text: &str) -> Page {
-    let mut page = Page::default();
-    for (at, line) in text.lines().enumerate() {
-        if let Some(rest) = line.strip_prefix("## RFC ") {
-            let rfc: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            page.tables.push(rfc);
-        } else if let Some(rest) = line.strip_prefix("## ") {
-            // A draft goes by its name's first word.
-            page.tables.push(rest.split(' ').next().unwrap_or_default().to_owned());
-        } else if line.starts_with("| ") && !line.starts_with("| section ") && !page.tables.is_empty() {
-            let rfc = page.tables.last().cloned().unwrap_or_default();
-            match row(line, at + 1, &rfc) {
-                Ok(row) => page.rows.push(row),
-                Err(wrong) => page.findings.push(format!("{PAGE}:{}: {wrong}", at + 1)),
-            }
-        }
-    }
-    page
-}
-
-fn row(line: &str, at: usize, rfc: &str) -> Result<Row, String> {
-    let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
-    let [place, level, what, where_, shown] = cells[..] else {
-        return Err(format!("a row has 5 cells, this one {}", cells.len()));
-    };
-    let (section, number) = place.split_once(' ').map_or((place, None), |(s, n)| (s, Some(n.to_owned())));
-    if section.is_empty() || what.is_empty() {
-        return Err("a row needs a section and says what the RFC asks".to_owned());
-    }
-    if !LEVELS.contains(&level) {
-        return Err(format!("the level is one of {LEVELS:?}, not `{level}`"));
-    }
-    let state = state(shown)?;
-    if matches!(state, State::Shown | State::Unshown) && code_in(where_).next().is_none() {
-        return Err("a row that is met names the file that meets it".to_owned());
-    }
-    Ok(Row {
-        line: at,
-        rfc: rfc.to_owned(),
-        section: section.to_owned(),
-        number,
-        level: level.to_owned(),
-        where_: where_.to_owned(),
-        shown: shown.to_owned(),
-        state,
-    })
-}
-
-/// What the last cell says. Whatever is not proved has a reason.
-fn state(shown: &str) -> Result<State, String> {
-    let reasons = [
-        ("**no script yet**", State::Unshown, false),
-        ("**not met**", State::NotMet, true),
-        ("**does not apply**", State::DoesNotApply, true),
-    ];
-    for (mark, state, needs_reason) in reasons {
-        if let Some(rest) = shown.strip_prefix(mark) {
-            let reason = rest.trim_start_matches(':').trim();
-            return if needs_reason && reason.len() < 8 {
-                Err(format!("{mark} needs its reason: `{mark}: why`"))
-            } else {
-                Ok(state)
-            };
-        }
-    }
-    if code_in(shown).next().is_some() {
-        Ok(State::Shown)
-    } else {
-        Err("the last cell names scripts or tests between backticks, or is **no script yet**, **not met**: why, or \
-             **does not apply**: why"
-            .to_owned())
-    }
-}
-
-/// What stands between backticks.
-fn code_in(cell: &str) -> impl Iterator<Item = &str> {
-    cell.split('`').skip(1).step_by(2)
-}
-
-/// A file of the page's short form: below the engine's source, or below `crates`.
-fn file_text(path: &str) -> Option<String> {
-    ["crates/engine/src", "crates"]
-        .iter()
-        .find_map(|root| fs::read_to_string(workspace().join(root).join(path)).ok())
 }
 
 /// Whether the file defines something of this name.
