@@ -11,7 +11,7 @@ export TOE_BIN_DIR ?= $(abspath $(TARGET_DIR)/release)
 LOAD := $(TOE_BIN_DIR)/toe-load
 LOAD_SOURCES := $(wildcard crates/bench/programs/*.[ch])
 
-.PHONY: help build programs test lint demo bench acceptance compat interop sim fuzz hostile storm stress again coverage smoke clean
+.PHONY: help build programs test lint demo bench acceptance compat interop sim mutants fuzz hostile storm stress again coverage smoke clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,6 +85,12 @@ SEEDS ?= 100000
 FIRST ?= 1000000
 sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 1000000), on all processors; docs/simulator.md
 	cargo run --locked --profile sim -p toe-sim --bin toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
+
+# NAMES="9293 3.8" plants only those whose names hold that.
+NAMES ?=
+mutants: ## takes each MUST of docs/conformance.md away, by a planted defect, and demands that one of its scripts fails
+	@scripts/setup.sh test
+	TOE_MUTANTS=all TOE_MUTANT_NAMES="$(NAMES)" cargo test --locked -p toe-tests --test mutants -- --nocapture
 
 TARGET ?=
 SECONDS ?= 60

@@ -39,6 +39,8 @@ run build make build
 run demo make demo DEMO_SECONDS=1 DEMO_ROUNDS=1
 run bench make bench "BENCH_FLAGS=--quick --seconds 1 --link local rr cps"
 run sim make sim SEEDS=200
+# All of them: the copy of the source takes a minute to build, and then they take a second.
+run mutants make mutants
 run fuzz make fuzz TARGET=frames SECONDS=2 FUZZ_KEEP=0
 run compat make compat "COMPAT_FLAGS=--only curl,netcat"
 run interop interop

@@ -310,6 +310,8 @@ pub struct SegmentSpec {
     pub raw_options: Vec<u8>,
     pub ecn: Option<Ecn>,
     pub ttl: Option<Span>,
+    /// The stack's port.
+    pub port: Option<Span>,
     pub dont_fragment: Option<bool>,
     /// Injected with a wrong checksum.
     pub bad_checksum: bool,

@@ -4,7 +4,7 @@ use super::words::{Words, Wrong};
 use crate::script::{AckSpec, Cookie, Ecn, SegmentSpec, Span, StampSpec, Want};
 
 const FIELDS: &str = "a part of a segment (syn, ack, fin, rst, psh, ece, cwr, urgent N, seq N, ack N, len N, win N, \
-                      room N, mss N, wscale N, sackok, sack A-B, ts, cookie, option HEX, ecn X, ttl N, df, \
+                      room N, mss N, wscale N, sackok, sack A-B, ts, cookie, option HEX, ecn X, ttl N, port N, df, \
                       bad-checksum, altered, or `no` with one of them)";
 
 /// The segment that the rest of the line describes.
@@ -24,7 +24,8 @@ pub(super) fn field(words: &mut Words<'_>, spec: &mut SegmentSpec) -> Result<boo
         return Ok(true);
     }
     let Some(word) = words.peek() else { return Ok(false) };
-    let known = ["no", "ack", "seq", "len", "win", "room", "urgent", "ttl", "ecn", "mss", "wscale", "sack"];
+    let known =
+        ["no", "ack", "seq", "len", "win", "room", "urgent", "ttl", "port", "ecn", "mss", "wscale", "sack"];
     let known = known.contains(&word) || ["ts", "cookie", "option"].contains(&word);
     if !known {
         return Ok(false);
@@ -43,6 +44,7 @@ pub(super) fn field(words: &mut Words<'_>, spec: &mut SegmentSpec) -> Result<boo
         "room" => spec.room = Some(number(words)?),
         "urgent" => spec.urgent = Some(number(words)?),
         "ttl" => spec.ttl = Some(number(words)?),
+        "port" => spec.port = Some(number(words)?),
         "ecn" => spec.ecn = Some(words.read("none, ect0, ect1, ect or ce", ecn)?),
         "mss" => spec.mss = Want::Is(number(words)?),
         "wscale" => spec.wscale = Want::Is(number(words)?),

@@ -116,8 +116,11 @@ fn check_exact(words: &Words<'_>, spec: &SegmentSpec) -> Result<(), Wrong> {
     };
     let spans =
         [spec.seq, spec.len, spec.win, spec.urgent, spec.ttl, ack, wanted(&spec.mss), wanted(&spec.wscale)];
-    if spans.into_iter().flatten().any(|span| span.exact().is_none()) || spec.room.is_some() {
-        return words.wrong("numbers, not spans, in what is injected (and `win`, not `room`)");
+    if spans.into_iter().flatten().any(|span| span.exact().is_none())
+        || spec.room.is_some()
+        || spec.port.is_some()
+    {
+        return words.wrong("numbers, not spans, in what is injected (`win`, not `room`; no `port`)");
     }
     Ok(())
 }

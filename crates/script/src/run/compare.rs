@@ -28,6 +28,7 @@ pub(super) fn differences(conn: &Conn, spec: &SegmentSpec, got: &Segment) -> Vec
     found.number("win", spec.win, i64::from(got.window));
     found.number("room", spec.room, conn.room(got));
     found.number("urgent", spec.urgent, i64::from(got.urgent));
+    found.number("port", spec.port, i64::from(got.src_port));
     found.number("ttl", spec.ttl, i64::from(got.ttl));
     if spec.dont_fragment.is_some_and(|df| df != got.dont_fragment) {
         found.0.push(format!("df: {}", if got.dont_fragment { "there" } else { "not there" }));

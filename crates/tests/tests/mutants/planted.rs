@@ -133,11 +133,18 @@ pub fn mutants(files: &[File], page: &Page) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
+/// Whether the copy has it: scripts, and unit tests of its packages; whole programs do not run there.
+fn is_in_copy(proof: &str) -> bool {
+    let Some((file, _)) = proof.split_once("::") else { return true };
+    let of_engine = workspace().join("crates/engine/src").join(file).exists();
+    of_engine || ["base/src/", "wire/src/"].iter().any(|root| file.starts_with(root))
+}
+
 /// `row`: of a file that has an RFC, what the page has under that name.
 fn mutant(number: u32, rfc: &str, planted: &Planted, row: Option<Option<&Row>>) -> Result<Mutant, String> {
     let shown: Vec<String> = match row {
         Some(None) => return Err("the page has no such row".to_owned()),
-        Some(Some(row)) => code_in(&row.shown).map(str::to_owned).collect(),
+        Some(Some(row)) => code_in(&row.shown).filter(|proof| is_in_copy(proof)).map(str::to_owned).collect(),
         None => Vec::new(),
     };
     let found_by = if planted.found_by.is_empty() { shown.clone() } else { planted.found_by.clone() };

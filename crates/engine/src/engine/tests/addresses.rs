@@ -3,6 +3,7 @@
 
 use super::hostile::fix_ip_checksum;
 use super::world::{A, B, World, addr};
+use crate::counter::Counter;
 use toe_base::PortId;
 use toe_wire::icmp::IcmpRepr;
 use toe_wire::link::RxOffload;
@@ -96,6 +97,9 @@ fn a_source_quench_is_dropped_in_silence() {
     let sum = (sum & 0xffff) + (sum >> 16);
     message[2..4].copy_from_slice(&(!(((sum & 0xffff) + (sum >> 16)) as u16)).to_be_bytes());
     assert!(answers(&mut world, &icmp(&syn, &message)).is_empty());
+    for errors in [Counter::IcmpErrors, Counter::IcmpErrorsStray] {
+        assert_eq!(world.sides[B].engine.counter(errors), 0, "it is no error of any connection");
+    }
     assert!(world.transfer(A, conns, &super::world::pattern(10_000, 1), 1_000), "and slows nothing down");
 }
 

@@ -239,7 +239,27 @@ fn tune_window(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::tcp::state::TcpState;
     use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+
+    /// RFC 9293 section 3.8.6.2.2: of a window that was closed the peer is told when two segments have been read, and not before.
+    #[test]
+    fn slivers_of_the_window_are_not_offered() {
+        let mut flow = Flow::vacant();
+        flow.conn.state = TcpState::Established;
+        flow.snd.mss = 1000;
+        flow.receive.window_max = 8000;
+        flow.rcv.nxt = flow.receive.consumed.plus(8000);
+        flow.rcv.edge = flow.rcv.nxt;
+        let mut tells = |len| {
+            flow.receive.consumed = flow.receive.consumed.plus(len);
+            credit_given(&mut flow, Instant::from_millis(1), len, Pressure::None);
+            flow.rcv.ack_now
+        };
+        assert!(!tells(1000));
+        assert!(!tells(999));
+        assert!(tells(1));
+    }
 
     /// The window of a reader that keeps up with a path of this round trip, after a while.
     fn window_after(srtt_us: u32) -> u32 {
