@@ -1,6 +1,7 @@
 //! One run of a seed: faults for a while, in which nothing may be wrong; then all is healed and everything must come to
 //! its end; then every program lets go, and everything must come back.
 
+use crate::checkers::starvation::Starvation;
 use crate::checkers::{Checker, Failure, memory, timers};
 use crate::memory::Memory;
 use crate::panics;
@@ -430,7 +431,9 @@ impl World {
     pub fn everything_completes(&mut self) -> Result<(), Failure> {
         let mut moved_at = self.now_us;
         let mut progress = self.streams.progress;
+        let mut starvation = Starvation::default();
         while let Some(waits) = self.waits_for() {
+            self.nobody_starves(&mut starvation)?;
             let more = self.advance(moved_at + STALL_US)?;
             if self.streams.progress != progress {
                 (progress, moved_at) = (self.streams.progress, self.now_us);
@@ -443,6 +446,25 @@ impl World {
         }
         self.tally_completed();
         self.check_streams()
+    }
+
+    /// While the others move, each connection does that must complete.
+    fn nobody_starves(&mut self, starvation: &mut Starvation) -> Result<(), Failure> {
+        if !starvation.is_due(self.now_us) {
+            return Ok(());
+        }
+        for number in 0..self.conns.list.len() {
+            let conn = &self.conns.list[number];
+            let waits = !conn.is_complete() && conn.excuse.is_none() && conn.start_us <= self.now_us;
+            if waits
+                && starvation.stands_still(number as u32, &self.streams, self.now_us)
+                && self.why_it_never_ends(number as u32).is_none()
+            {
+                let what = format!("others go on, and {}", self.describe_stall(number as u32));
+                return Err(Failure { checker: Checker::Liveness, at_us: self.now_us, what });
+            }
+        }
+        Ok(())
     }
 
     /// A connection that must complete and has not.

@@ -1,6 +1,7 @@
 //! Small scenes for what worlds come to by chance only, for the test that every counter is reached.
 
-use crate::fuzz::{ENGINE, play};
+use crate::fuzz::{ENGINE, play, play_with};
+use crate::pattern::StreamId;
 use crate::program::plan::{Conn, Gate, PLAIN, Plan};
 use crate::swarm::{EngineSpec, LinkFaults};
 use crate::tally::Tallies;
@@ -99,4 +100,46 @@ pub fn a_direct_connection_changes_hands() -> Tallies {
         world.heal();
         world.everything_completes()
     })
+}
+
+/// A link that streams share, and what the scene made of it.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub link: LinkFaults,
+    pub congestion: &'static str,
+    pub octets: u64,
+    pub streams: u32,
+}
+
+/// Streams of so many octets from one engine to another, all begun at once: how long they took, in µs, and what each had got when the
+/// first was there.
+pub fn streams_share_a_link(scene: &Shared) -> (u64, Vec<u64>) {
+    let mut came = Vec::new();
+    let mut took_us = 0;
+    let engine = EngineSpec { gso_max: 65_536, takes_large: true, ..ENGINE };
+    // No stream is to wait for memory.
+    play_with(16 << 20, vec![engine; 2], 0, |world| {
+        world.set_up_sessions();
+        world.network.set_faults(&scene.link);
+        let plan = Plan {
+            octets: scene.octets,
+            congestion: toe_abi::congestion::number_of(scene.congestion).map(u32::from),
+            ..PLAIN
+        };
+        let begun_us = world.now_us + 1_000;
+        for _ in 0..scene.streams {
+            let conn = Conn { from_port: 0, plans: [plan, PLAIN], ..conn_from_port(world, 1_000) };
+            world.add_connection(conn);
+        }
+        let got = |world: &World| -> Vec<u64> {
+            let of = |conn| world.streams.get(StreamId { conn, side: 0 }).read;
+            (0..scene.streams).map(of).collect()
+        };
+        while got(world).iter().all(|octets| *octets < scene.octets) && world.advance(u64::MAX)? {}
+        came = got(world);
+        world.everything_completes()?;
+        took_us = world.now_us - begun_us;
+        Ok(())
+    });
+    (took_us, came)
 }

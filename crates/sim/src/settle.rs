@@ -1,7 +1,7 @@
 //! An engine does all that it can do at this moment: local segments, frames, completions. What has no room is tried
 //! again a little later, as the daemon does.
 
-use crate::checkers::{Checker, memory, timers};
+use crate::checkers::{Checker, memory, paths, timers};
 use crate::frame::TcpFrame;
 use crate::node::PORT;
 use crate::sabotage::Sabotage;
@@ -82,6 +82,9 @@ impl World {
         let spec = &self.nodes[at].spec;
         let found = self.sequences.sent(&frame, offload, spec, &self.streams);
         self.verdict.check(Checker::Sequence, found);
+        if let Some(tcp) = TcpFrame::parse(&frame).filter(|_| self.sequences.judges) {
+            self.verdict.check(Checker::Storms, self.storms.sent(&tcp, now_us));
+        }
         self.launch(at, frame, offload);
     }
 
@@ -141,6 +144,7 @@ impl World {
         if is_quiet && self.drivers.one_in(AUDIT_ONE_IN) {
             self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));
             self.verdict.check(Checker::Memory, memory::counts_agree(node));
+            self.verdict.check(Checker::Paths, paths::are_sane(&node.engine));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! that something happened to does all that it can do now ([`crate::settle`]).
 
 use crate::checkers::sequence::Sequences;
+use crate::checkers::storms::Storms;
 use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Failure, Verdict};
 use crate::frame::TcpFrame;
@@ -80,6 +81,7 @@ pub struct World {
     pub conns: Conns,
     pub streams: Streams,
     pub sequences: Sequences,
+    pub storms: Storms,
     pub programs: Random,
     pub drivers: Random,
     pub hostile: Random,
@@ -134,6 +136,7 @@ impl World {
         World {
             network: Network::new(&swarm.engines, &swarm.link, Random::new(seed, Draws::Network)),
             meddler: Meddler::new(swarm.meddling, Random::new(seed, Draws::Meddler)),
+            storms: Storms::default(),
             sequences: Sequences::new(swarm.meddling.garbage_ppm > 0),
             swarm,
             now_us: 0,
@@ -314,16 +317,19 @@ impl World {
         let node = &mut self.nodes[to];
         let clock = node.clock(now_us);
         let (engine, memory) = (&mut node.engine, &mut node.memory);
-        let trace = &mut self.trace;
+        let (trace, storms) = (&mut self.trace, &mut self.storms);
         self.meddler.meddle(&mut frame, &mut offload, &self.sequences, &mut self.tallies, |other| {
             trace.event(now_us, About::node(to), "meddler", format_args!("{}", Seen(&other)));
+            TcpFrame::parse(&other).iter().for_each(|tcp| storms.arrived(tcp, now_us));
             engine.handle_frame(clock, PORT, &other, Default::default(), memory);
         });
         if self.sabotage == Some(Sabotage::FlipPayload) {
             flip_payload(&mut frame);
         }
         trace.event(now_us, About::node(to), "arrives", format_args!("{}", Seen(&frame)));
-        if let Some(tcp) = whole.or_else(|| TcpFrame::parse(&frame))
+        let segment = whole.or_else(|| TcpFrame::parse(&frame));
+        segment.iter().for_each(|tcp| storms.arrived(tcp, now_us));
+        if let Some(tcp) = segment
             && (whole.is_some() || offload.checksum_ok || tcp.checksum_is_valid(&frame))
         {
             // Of a segment in pieces with the first of them: a little early, so never too strict.

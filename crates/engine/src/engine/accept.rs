@@ -267,7 +267,8 @@ impl Engine {
             if let Some(anchor) = self.flows.get(idx).conn.anchor {
                 self.anchors.lend(session, anchor);
             }
-            if self.flows.get(idx).conn.accepted {
+            let flow = self.flows.get(idx);
+            if flow.conn.accepted || flow.is_written() {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
                 if !self.take_untaken(idx, host) {
@@ -286,12 +287,10 @@ impl Engine {
     }
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
-    /// for what it holds. A host sends nothing by such a flow; what one sent all the same leaves its memory here, because
-    /// nothing would keep that for the flow.
+    /// for what it holds. Nothing was sent by it.
     fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
-        let staged = self.stage_send_data(idx, host);
         self.disown(idx);
-        self.move_receive_memory(idx, SessionId(0), host) && staged
+        self.move_receive_memory(idx, SessionId(0), host)
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
@@ -428,7 +427,7 @@ impl Engine {
                 self.app_close(now, flow, true, host);
                 continue;
             }
-            if self.take_untaken(flow, host) {
+            if !self.flows.get(flow).is_written() && self.take_untaken(flow, host) {
                 self.return_to_listener(flow);
             } else {
                 self.app_close(now, flow, true, host);

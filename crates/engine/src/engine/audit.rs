@@ -23,7 +23,65 @@ pub struct FlowAudit {
     pub deadline: Instant,
 }
 
+/// A connection as what it believes of its path is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathAudit {
+    pub key: FlowKey,
+    pub state: TcpState,
+    pub is_local: bool,
+    /// Octets of a segment, as are those that follow, of the windows.
+    pub mss: u32,
+    pub cwnd: u32,
+    pub ssthresh: u32,
+    pub pipe: u32,
+    pub outstanding: u32,
+    /// Of what is outstanding, octets that the peer has beyond a hole, and those that are to be sent again.
+    pub sacked: u32,
+    pub lost: u32,
+    /// 0: not measured yet.
+    pub srtt_us: u32,
+    pub rto_us: u32,
+}
+
 impl Engine {
+    /// What every connection believes of its path.
+    pub fn audit_paths(&self) -> impl Iterator<Item = PathAudit> + '_ {
+        self.flows.indices().map(|idx| {
+            let flow = self.flows.get(idx);
+            PathAudit {
+                key: flow.conn.key,
+                state: flow.conn.state,
+                is_local: flow.is_local(),
+                mss: u32::from(flow.snd.mss),
+                cwnd: flow.cc.cwnd,
+                ssthresh: flow.cc.ssthresh,
+                pipe: flow.pipe(),
+                outstanding: flow.outstanding(),
+                sacked: flow.board.sacked(),
+                lost: flow.board.lost(),
+                srtt_us: flow.rtt.srtt_us,
+                rto_us: flow.rtt.rto_us,
+            }
+        })
+    }
+
+    /// Whether each place of the flows' pools that is taken is some flow's.
+    pub fn audit_pools(&self) -> Result<(), String> {
+        let (mut sent, mut held, mut record_ends) = ((0, 0), 0, 0);
+        for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
+            let (places, chunks) = flow.board.places(&self.sent);
+            sent = (sent.0 + places, sent.1 + chunks);
+            held += flow.held.places();
+            record_ends += flow.record_ends.places();
+        }
+        let taken = (self.sent.used_by_both(), self.held.used(), self.record_ends.used());
+        let of_flows = (sent, held, record_ends);
+        let what = || {
+            format!("places (sent, its chunks), held, record ends: {taken:?} taken, {of_flows:?} of flows")
+        };
+        if taken == of_flows { Ok(()) } else { Err(what()) }
+    }
+
     /// Every connection's timers. Asked when nothing is ready to be sent.
     pub fn audit_flows(&self) -> impl Iterator<Item = FlowAudit> + '_ {
         self.flows.indices().map(|idx| {

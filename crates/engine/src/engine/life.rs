@@ -462,8 +462,9 @@ impl Engine {
                 closing.next = next;
             }
             // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
-            let accepted = self.flows.get(idx).conn.accepted;
-            if resets == Resets::All || resets == Resets::Accepted && accepted {
+            let flow = self.flows.get(idx);
+            let taken = flow.conn.accepted || flow.is_written();
+            if resets == Resets::All || resets == Resets::Accepted && taken {
                 self.app_close(now, idx, true, host);
             }
             if self.flows.is_used(idx) && self.flows.get(idx).conn.owner.session == session {
@@ -513,8 +514,12 @@ impl Engine {
             // Another process may hold the descriptor, and what came through the channel died with this one.
             self.abort_with_hole(now, idx);
         }
-        if !self.flows.get(idx).conn.accepted {
-            self.return_to_listener(idx);
+        let flow = self.flows.get(idx);
+        match flow.conn.accepted {
+            true => {}
+            // Its program had taken it, and only that had not come through: it ends as any that nobody has.
+            false if flow.is_written() => self.app_close(now, idx, false, host),
+            false => self.return_to_listener(idx),
         }
         self.after(idx);
     }

@@ -140,6 +140,11 @@ impl<T: Copy + Default> Pool<T> {
         *array = Array::default();
     }
 
+    /// Places that this one has.
+    pub fn places_of(array: &Array) -> usize {
+        usize::from(array.places)
+    }
+
     /// Places that arrays have.
     pub fn used(&self) -> usize {
         self.used

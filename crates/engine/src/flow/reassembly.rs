@@ -96,6 +96,11 @@ impl Reassembly {
         reach
     }
 
+    /// Places that it has.
+    pub fn places(&self) -> usize {
+        HeldPool::places_of(&self.array)
+    }
+
     pub fn clear(&mut self, pool: &mut HeldPool) {
         pool.clear(&mut self.array);
     }

@@ -36,6 +36,11 @@ impl RecordEnds {
         }
     }
 
+    /// Places that it has.
+    pub fn places(&self) -> usize {
+        RecordEndPool::places_of(&self.array)
+    }
+
     pub fn clear(&mut self, pool: &mut RecordEndPool) {
         pool.clear(&mut self.array);
     }

@@ -290,6 +290,11 @@ impl Scoreboard {
         });
     }
 
+    /// Places that it has ([`SentPool::used_by_both`]).
+    pub fn places(&self, pool: &SentPool) -> (usize, usize) {
+        self.stretches.places(pool)
+    }
+
     pub fn clear(&mut self, pool: &mut SentPool) {
         self.stretches.clear(pool);
         *self = Scoreboard::default();

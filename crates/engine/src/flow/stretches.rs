@@ -165,6 +165,11 @@ impl SentPool {
     pub fn used(&self) -> usize {
         self.places.used()
     }
+
+    /// The same, and those of the chunks that they lie in.
+    pub fn used_by_both(&self) -> (usize, usize) {
+        (self.places.used(), self.chunks.used())
+    }
 }
 
 /// Where a stretch is, until one is put in or taken out.
@@ -426,6 +431,13 @@ impl Stretches {
             self.move_tail(pool, at + 1, 0, at);
             pool.chunks.remove(&mut self.chunks, at + 1, 1);
         }
+    }
+
+    /// Places of one flow, as [`SentPool::used_by_both`] has those of all.
+    pub fn places(&self, pool: &SentPool) -> (usize, usize) {
+        let chunks = pool.chunks.get(&self.chunks);
+        let places = chunks.iter().map(|chunk| Pool::<SentRange>::places_of(&chunk.places)).sum();
+        (places, Pool::<Chunk>::places_of(&self.chunks))
     }
 
     pub fn clear(&mut self, pool: &mut SentPool) {

@@ -3,7 +3,10 @@
 pub mod fast_open;
 pub mod isolation;
 pub mod memory;
+pub mod paths;
 pub mod sequence;
+pub mod starvation;
+pub mod storms;
 pub mod streams;
 pub mod timers;
 
@@ -14,6 +17,8 @@ pub enum Checker {
     Sequence,
     Memory,
     Timers,
+    Paths,
+    Storms,
     Isolation,
     Liveness,
     /// The engine panicked.
@@ -27,6 +32,8 @@ impl Checker {
             Checker::Sequence => "sequence space",
             Checker::Memory => "memory",
             Checker::Timers => "timers",
+            Checker::Paths => "paths",
+            Checker::Storms => "storms",
             Checker::Isolation => "isolation",
             Checker::Liveness => "liveness",
             Checker::Panic => "panic",

@@ -138,6 +138,16 @@ pub(crate) fn play(
     outside: usize,
     act: impl FnOnce(&mut World) -> Result<(), Failure>,
 ) -> Tallies {
+    play_with(256 << 10, engines, outside, act)
+}
+
+/// The same with so much memory for each session to receive into, and to send from.
+pub(crate) fn play_with(
+    session_memory: u64,
+    engines: Vec<EngineSpec>,
+    outside: usize,
+    act: impl FnOnce(&mut World) -> Result<(), Failure>,
+) -> Tallies {
     let swarm = Swarm::choose(1, Some(Fault::Rebuild));
     let driver = crate::swarm::DriverFaults { port_room: 64, ..Default::default() };
     let swarm = Swarm {
@@ -147,8 +157,8 @@ pub(crate) fn play(
         storm: false,
         backlog: 4,
         session_flows: 64,
-        receive_len: 256 << 10,
-        send_len: 256 << 10,
+        receive_len: session_memory,
+        send_len: session_memory,
         ring_len: 64,
         wake_us: 0,
         link: LinkFaults { delay_us: 50, ..LinkFaults::default() },

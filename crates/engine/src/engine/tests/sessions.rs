@@ -110,6 +110,45 @@ fn connections_that_a_dead_session_did_not_take_go_to_the_next_holder() {
     assert!(matches!(rest, [Completion::Accepted { .. }, Completion::Data { .. }]), "{told:?}");
 }
 
+/// Else the next one's answer would follow what this one has said.
+#[test]
+fn a_connection_that_a_session_has_written_to_goes_to_nobody_else() {
+    let mut world = World::new();
+    let now = world.now;
+    world.sides[B].listen(now, addr(B, 80)).expect("listens");
+    let thief = second_session(&mut world);
+    let side = &mut world.sides[B];
+    let claimed =
+        side.engine.claim(now, thief, QueueSetId(0), 3, toe_base::AnchorHandle(0), &mut side.memory);
+    let Ok(Claimed::Listener(listener)) = claimed else { panic!("{claimed:?}") };
+    side.memory.ring_len = 0;
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+    assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
+    world.run_ms(10);
+    let side = &mut world.sides[B];
+    side.memory.ring_len = 64;
+    let parent = side.session;
+    side.engine.close_session(world.now, parent, &mut side.memory);
+    for command in [Command::AcceptCredit { listener, count: 1 }, Command::TakeConnection { listener }] {
+        side.engine
+            .handle_command(world.now, thief, QueueSetId(0), command, &[0; 64], &mut side.memory)
+            .expect("fits");
+    }
+    let told = completions_of(&mut world, thief);
+    let handed = told.iter().find_map(|told| match told {
+        Completion::Accepted { flow, .. } => Some(*flow),
+        _ => None,
+    });
+    let flow = handed.expect("it was handed one");
+    let side = &mut world.sides[B];
+    let data = MemRange { offset: LAYOUT.send_offset(), len: 4 };
+    side.engine.handle_send(world.now, thief, Send::new(flow, data)).expect("fits");
+    side.engine.fence(world.now, thief, FenceReason::BadArgument, &mut side.memory);
+    world.run_ms(1000);
+    assert_eq!(world.sides[B].engine.flow_count(), 0, "it does not wait for the next one");
+    assert!(world.sides[A].conns[a].errno.is_some(), "and its peer knows that it is over");
+}
+
 #[test]
 fn a_bad_entry_fences_its_session_and_no_other() {
     let mut world = World::new();

@@ -544,6 +544,11 @@ impl Flow {
         self.data_una().plus(self.send_queue.len())
     }
 
+    /// Whether a program has given it octets, or the end: whoever has it next would go on in the middle of another's stream.
+    pub fn is_written(&self) -> bool {
+        self.snd.fin_queued || self.queue_end() != self.snd.iss.plus(1)
+    }
+
     /// The sequence number of the first octet in the send queue: `snd.una`, not counting SYN and FIN.
     pub fn data_una(&self) -> SeqNum {
         if !self.snd.syn_acked {

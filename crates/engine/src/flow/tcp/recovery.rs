@@ -382,6 +382,10 @@ fn resize_window(flow: &mut Flow, now: Instant, news: &AckNews) {
 fn prr(flow: &mut Flow, news: &AckNews) {
     let mss = u32::from(flow.snd.mss);
     let pipe = flow.pipe();
+    if news.delivered == 0 && pipe == news.pipe_before {
+        // It says nothing of what left the network, and what an ACK before it in the same batch allows has not gone yet.
+        return;
+    }
     let prr = &mut flow.cc.prr;
     prr.delivered = prr.delivered.saturating_add(news.delivered);
     let may_send = if pipe > flow.cc.ssthresh {
