@@ -398,5 +398,6 @@ fn prr(flow: &mut Flow, news: &AckNews) {
     };
     // The first retransmission goes at once.
     let least = if prr.out == 0 && flow.cc.phase == Phase::Recovery { mss } else { 0 };
-    flow.cc.cwnd = pipe + may_send.max(least);
+    // A segment may go when nothing is in the network, whatever went out before (`output::path_left`): the window says so.
+    flow.cc.cwnd = (pipe + may_send.max(least)).max(mss);
 }
