@@ -7,6 +7,8 @@ FRAME = 1514
 SEGMENT = 1448
 RATE_MBIT = 50
 """So that the processors are not what limits: two cores bear some four such links."""
+FAST_MBIT = 1000
+"""Two cores bear one such link, more or less: each frame goes through the cable's process."""
 BURST = 5
 """Frames lost in a row on average on links with burst loss."""
 SIDES = {
@@ -27,29 +29,36 @@ class Shape:
     delay_ms: int
     loss: float = 0
     kind: str = "random"
+    rate_mbit: int = RATE_MBIT
 
     @property
     def queue(self):
         """Octets: what the link holds in a round trip, and not less than some forty frames."""
-        return max(64_000, RATE_MBIT * 125_000 * 2 * self.delay_ms // 1000)
+        return max(64_000, self.rate_mbit * 125_000 * 2 * self.delay_ms // 1000)
 
     def faults(self, seed):
         """For the two ends of the cable: the same for both directions, but other frames are lost."""
         loss = f"rx_drop={self.loss}%&" if self.loss else ""
         burst = f"rx_burst={BURST}&" if self.loss and self.kind == "burst" else ""
-        rest = (f"rx_delay_us={self.delay_ms * 1000}&rx_rate_kbit={RATE_MBIT * 1000}"
+        rest = (f"rx_delay_us={self.delay_ms * 1000}&rx_rate_kbit={self.rate_mbit * 1000}"
                 f"&rx_queue_bytes={self.queue}")
         return [f"{loss}{burst}{rest}&seed={number}" for number in (seed, seed + 1_000_000)]
 
     def expected_mbit(self, flows):
         """About what TCP reaches (Mathis et al., for Reno), to know how many cells can run at once."""
         if not self.loss:
-            return RATE_MBIT
+            return self.rate_mbit
         per_flow = 1.22 * SEGMENT * 8 / (2e-3 * self.delay_ms * math.sqrt(self.loss / 100)) / 1e6
-        return min(RATE_MBIT, max(1, flows * per_flow))
+        return min(self.rate_mbit, max(1, flows * per_flow))
+
+    def name(self):
+        rate = "" if self.rate_mbit == RATE_MBIT else f"{self.rate_mbit}mbit/"
+        loss = f"{self.loss}%-{self.kind}" if self.loss else "0%"
+        return f"{rate}{loss}/{self.delay_ms}ms"
 
     def title(self):
         loss = f"{self.loss} % {self.kind}" if self.loss else "none"
+        loss += "" if self.rate_mbit == RATE_MBIT else f", {self.rate_mbit} Mbit/s"
         return f"{loss} | {self.delay_ms} ms"
 
 
@@ -69,8 +78,7 @@ class Cell:
         return seeds * 3 if self.shape.loss and self.flows == 1 else seeds
 
     def name(self):
-        loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"
-        return f"{loss}/{self.shape.delay_ms}ms/{self.flows}x"
+        return f"{self.shape.name()}/{self.flows}x"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +101,14 @@ class Share:
         return seeds
 
     def name(self):
-        loss = f"{self.shape.loss}%-{self.shape.kind}" if self.shape.loss else "0%"
-        return f"share/{loss}/{self.shape.delay_ms}ms"
+        return f"share/{self.shape.name()}"
 
 
 def goodput_cells():
-    return [Cell(Shape(delay, loss, kind), flows) for loss, kind in LOSSES for delay in DELAYS_MS for flows in FLOWS]
+    shapes = [Shape(delay, loss, kind) for loss, kind in LOSSES for delay in DELAYS_MS]
+    shapes += [Shape(delay, rate_mbit=FAST_MBIT) for delay in (1, 20)]
+    return [Cell(shape, flows) for shape in shapes for flows in FLOWS]
 
 
 def share_cells():
-    return [Share(Shape(delay, loss)) for loss in (0, 0.1) for delay in DELAYS_MS]
+    return [Share(Shape(delay, loss)) for loss in (0, 0.1, 1, 5) for delay in DELAYS_MS]
