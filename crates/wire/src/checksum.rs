@@ -127,6 +127,9 @@ mod tests {
         let mut of_v6 = [0; 40];
         (of_v6[15], of_v6[31], of_v6[35], of_v6[39]) = (1, 1, 20, 6);
         assert_eq!(pseudo_header_sum(v6, v6, 6, 20).folded(), plain(&of_v6));
+        let full = "2001:db8:3:4:5:6:7:8".parse::<core::net::Ipv6Addr>().expect("an address");
+        of_v6[..16].copy_from_slice(&full.octets());
+        assert_eq!(pseudo_header_sum(full, v6, 6, 20).folded(), plain(&of_v6), "every octet counts");
         let zoned = Addr::v6("fe80::1".parse().expect("an address"), 0x1234_5678);
         let plain_one = Addr::v6("fe80::1".parse().expect("an address"), 0);
         assert_eq!(

@@ -342,6 +342,10 @@ mod tests {
         assert_eq!(parsed(ask(mac), |m| m[25] = 0, SRC, DST), Some(ParseError::BadOption), "an empty option");
         assert_eq!(parsed(ask(mac), |m| m[25] = 2, SRC, DST), Some(ParseError::BadOption), "a long option");
         assert_eq!(parsed(ask(None), |m| m.truncate(20), SRC, DST), Some(ParseError::Truncated));
+        let mut message = vec![0; ask(mac).header_len()];
+        ask(mac).emit(&mut message, SRC, DST);
+        message[31] ^= 1;
+        assert_eq!(Icmpv6Repr::parse(&message, SRC, DST).err(), Some(ParseError::BadChecksum));
         let answer = |is_solicited| {
             let (is_router, overrides) = (false, true);
             let it = Advertisement { target: SRC, target_mac: mac, is_router, is_solicited, overrides };

@@ -251,6 +251,18 @@ mod tests {
         assert_eq!(servers.known(&server(1), START), Known::Cookie(cookie(1), Some(1460)));
     }
 
+    /// RFC 7413 section 4.1.3: for each pair of addresses, as a server's cookies are its clients'.
+    #[test]
+    fn another_address_of_ours_has_another_cookie() {
+        let mut servers = Servers::default();
+        let first = key([10, 0, 0, 2], 1);
+        let second = FlowKey::new(Endpoint::new([10, 0, 0, 9], 1), first.remote);
+        servers.heard(&first, &heard(Some(cookie(1))), START);
+        assert_eq!(servers.known(&second, START), Known::Nothing);
+        servers.heard(&second, &heard(Some(cookie(2))), START);
+        assert_eq!(servers.known(&first, START), Known::Cookie(cookie(1), Some(1460)));
+    }
+
     #[test]
     fn a_server_without_fast_open_takes_no_place() {
         let mut servers = Servers::default();

@@ -230,3 +230,33 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
     let from_mac = arrival.from_mac;
     Ok(Arrived::Tcp { from_mac, key, segment, is_marked, is_scale_too_large, payload: text })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3168 section 5: the mark is two bits, and the other six are Diffserv's.
+    #[test]
+    fn a_mark_is_read_beside_any_diffserv_field() {
+        let mut header = [0; 20];
+        (header[1], header[3], header[12]) = (9, 80, 5 << 4);
+        let offload = RxOffload { checksum_ok: true, coalesced_mss: None };
+        for (traffic_class, marked) in [
+            (0, false),
+            (0b01, false),
+            (0b10, false),
+            (0b11, true),
+            (0xb8, false),
+            (0xba, false),
+            (0xbb, true),
+        ] {
+            let (src, dst) = (Addr::from([10, 0, 0, 1]), Addr::from([10, 0, 0, 2]));
+            let from_mac = MacAddr::default();
+            let arrival = Arrival { from_mac, src, dst, hop_limit: 64, traffic_class, zone: 0 };
+            let Ok(Arrived::Tcp { is_marked, .. }) = parse_tcp(&arrival, &header, offload) else {
+                panic!("a sound segment")
+            };
+            assert_eq!(is_marked, marked, "{traffic_class:#x}");
+        }
+    }
+}

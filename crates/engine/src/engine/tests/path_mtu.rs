@@ -44,13 +44,17 @@ fn a_path_that_widens_is_used_after_ten_minutes() {
     let from = world.log.len();
     assert!(world.transfer(A, conns, &pattern(500_000, 3), 20_000));
     assert!(largest(&world, from) <= 1200);
-    world.run_ms(600_000);
+    world.run_ms(300_000);
+    let from = world.log.len();
+    assert!(world.transfer(A, conns, &pattern(500_000, 6), 20_000));
+    assert!(largest(&world, from) <= 1200, "after five minutes");
+    world.run_ms(300_000);
     assert!(world.transfer(A, conns, &pattern(2_000_000, 4), 20_000));
     let from = world.log.len();
     assert!(world.transfer(A, conns, &pattern(500_000, 5), 20_000));
     assert_eq!(largest(&world, from), 1448);
     assert_eq!(
         world.sides[B].conns[conns.1].received.len(),
-        100_000 + 2_000_000 + 500_000 + 2_000_000 + 500_000
+        100_000 + 2_000_000 + 500_000 + 500_000 + 2_000_000 + 500_000
     );
 }

@@ -194,6 +194,47 @@ mod tests {
         }
     }
 
+    /// A sender with so much to send that was told of a path of 900 octets, all of it answered.
+    fn lowered_with(queued: u32) -> Flow {
+        use toe_abi::entry::MemRange;
+        use toe_base::SessionId;
+        let mut sent = SentPool::new(1);
+        let mut flow = with_probe(&mut sent);
+        lowered(&mut flow, &mut sent, 900, Instant::from_millis(1));
+        flow.board.clear(&mut sent);
+        flow.snd.una = flow.snd.nxt;
+        flow.snd.syn_acked = true;
+        flow.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        flow.send_queue.push(SessionId(0), MemRange { offset: 0, len: queued }).expect("room");
+        flow
+    }
+
+    /// RFC 1191 section 6.3, RFC 8201 section 4.
+    #[test]
+    fn a_larger_size_is_tried_ten_minutes_after_a_router_spoke() {
+        let flow = lowered_with(20_000);
+        for (secs, is_tried) in [(0, false), (299, false), (599, false), (601, true)] {
+            assert_eq!(
+                next_probe(&flow, Instant::from_millis(secs * 1000 + 1)).is_some(),
+                is_tried,
+                "{secs} s"
+            );
+        }
+    }
+
+    /// RFC 4821 section 7.4: three others have to come behind it, or only a time-out would tell that it was lost.
+    #[test]
+    fn a_probe_needs_others_behind_it() {
+        let now = Instant::from_millis(700_000);
+        let size = u32::from(next_probe(&lowered_with(20_000), now).expect("enough to send"));
+        let enough = size + 3 * 900;
+        assert_eq!(next_probe(&lowered_with(enough - 1), now), None);
+        assert!(next_probe(&lowered_with(enough), now).is_some());
+        let mut flow = lowered_with(20_000);
+        flow.cc.cwnd = enough - 1;
+        assert_eq!(next_probe(&flow, now), None, "the window would hold them back");
+    }
+
     #[test]
     fn nothing_is_tried_while_something_is_missing() {
         let mut sent = SentPool::new(1);

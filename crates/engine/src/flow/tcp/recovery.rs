@@ -102,8 +102,16 @@ fn count_duplicates(flow: &mut Flow, news: &AckNews) {
             0
         };
     } else if news.is_duplicate {
-        flow.cc.dup_acks = (flow.cc.dup_acks + 1).min(flow.outstanding() / mss);
+        // Those that begin no recovery let two segments go and no more (RFC 3042 section 2).
+        let is_open = matches!(flow.cc.phase, Phase::Open | Phase::Reduced);
+        let most = if is_open && !may_begin(flow) { rack::DUP_THRESHOLD - 1 } else { u32::MAX };
+        flow.cc.dup_acks = (flow.cc.dup_acks + 1).min(flow.outstanding() / mss).min(most);
     }
+}
+
+/// RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again begin no recovery.
+fn may_begin(flow: &Flow) -> bool {
+    flow.snd.una.after(flow.cc.recover) || flow.cc.recover == flow.snd.iss
 }
 
 /// Whether what was sent again had arrived the first time.
@@ -145,9 +153,7 @@ fn is_lost(flow: &mut Flow, pool: &mut SentPool, now: Instant) -> bool {
     if flow.snd.sack_permitted {
         return rack::detect_loss(flow, pool, now, false) != Loss::None;
     }
-    // RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again do not count.
-    let is_new = flow.snd.una.after(flow.cc.recover) || flow.cc.recover == flow.snd.iss;
-    if flow.cc.dup_acks >= rack::DUP_THRESHOLD && is_new {
+    if flow.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(flow) {
         return flow.board.mark_head_lost(pool, u32::from(flow.snd.mss));
     }
     false

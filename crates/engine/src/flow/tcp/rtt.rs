@@ -87,6 +87,9 @@ mod tests {
         assert_eq!(rtt.rto_us, 1_200_000);
         rtt.acknowledged(&once(400_000), &AckNews::default(), 0, Instant::from_millis(1400));
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (400_000, 150_000));
+        rtt.acknowledged(&once(800_000), &AckNews::default(), 0, Instant::from_millis(2400));
+        // RTTVAR by the SRTT of before: 3/4 of 150 and a quarter of 400; SRTT: 7/8 of 400 and an eighth of 800.
+        assert_eq!((rtt.srtt_us, rtt.rttvar_us), (450_000, 212_500));
     }
 
     #[test]

@@ -180,6 +180,18 @@ mod tests {
         assert!(cwnd > 1_000_000);
     }
 
+    /// The curve lies below a window that has grown otherwise: it does not take it down.
+    #[test]
+    fn a_curve_below_the_window_leaves_it() {
+        let mut cubic = Cubic::default();
+        cubic.reduced(20_000, 1000);
+        let mut cwnd = 14_000;
+        cubic.avoid(&mut cwnd, &growth(0, 1000, 1000, 10_000));
+        cwnd = 50_000;
+        cubic.avoid(&mut cwnd, &growth(10, 1000, 1000, 10_000));
+        assert!((50_000..50_100).contains(&cwnd), "{cwnd}");
+    }
+
     /// Section 4.3: where Reno would have more, as on a short path, CUBIC grows like it: 9/17 of a segment a round trip until
     /// the window is back, then a segment.
     #[test]

@@ -173,9 +173,17 @@ mod tests {
 
     #[test]
     fn without_marks_alpha_becomes_nothing_and_few_marks_make_it_small() {
+        assert_eq!(alpha_after(1, 0), ONE - ONE / 16, "a sixteenth is new");
         assert_eq!(alpha_after(1000, 0), 0);
         let few = alpha_after(1000, 2);
         assert!((ONE / 510..=ONE / 490).contains(&few), "two of a thousand: {few} of {ONE}");
+    }
+
+    #[test]
+    fn a_loss_halves_the_window_though_nothing_was_marked() {
+        let unmarked = Dctcp { alpha: ONE / 64, ..Dctcp::default() };
+        assert_eq!(unmarked.reduced(100_000, false), 50_000);
+        assert!(unmarked.reduced(100_000, true) > 99_000, "a mark would take little");
     }
 
     /// Marks come and go while no ACK can go out: what is told is never wrong, though it may be less than all.
