@@ -19,6 +19,7 @@ pub mod confine;
 pub mod connections;
 pub mod cores;
 pub mod daemon;
+mod datagrams;
 pub mod fence;
 pub mod host_side;
 pub mod irq_names;

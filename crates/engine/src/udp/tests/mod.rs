@@ -1,0 +1,2 @@
+mod sockets;
+mod transmit;
