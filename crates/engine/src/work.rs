@@ -149,6 +149,8 @@ pub struct RxDatagram<'a> {
     pub arrival: Arrival,
     pub ports: UdpRepr,
     pub text: &'a [u8],
+    /// There are several of so many octets each, one behind the other; the last may be shorter.
+    pub segment: Option<u16>,
 }
 
 impl RxDatagram<'_> {

@@ -10,7 +10,7 @@ use crate::udp::{Shown, errors};
 use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TTL, TxDatagram};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, RING_LEN_MAX, RecordHead};
 use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
 use toe_wire::link::{FrameSink, MacAddr};
 use toe_wire::UdpRepr;
@@ -63,7 +63,8 @@ impl Engine {
         if self.udp.sockets.ends_of(session) >= SESSION_ENDS_MAX {
             return Err(Errno::EMFILE);
         }
-        let ring_len = LaneLayout::ring_len(shown.receive_buffer).ok_or(Errno::ENOBUFS)?;
+        // Beyond the largest the kernel's queue is the larger one.
+        let ring_len = LaneLayout::ring_len(shown.receive_buffer).unwrap_or(RING_LEN_MAX);
         let is_new = !self.udp.sockets.knows(shown.identity);
         let users = self.sessions.users_mut();
         users.take(user, Resource::Channels, 1)?;
@@ -143,6 +144,21 @@ impl Engine {
 /// Receive plane.
 impl Engine {
     pub(super) fn datagram_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: Option<PortId>,
+        datagram: &RxDatagram<'_>,
+        host: &mut H,
+    ) {
+        let Some(len) = datagram.segment.filter(|len| usize::from(*len) < datagram.text.len()) else {
+            return self.one_arrives(now, port, datagram, host);
+        };
+        for text in datagram.text.chunks(usize::from(len).max(1)) {
+            self.one_arrives(now, port, &RxDatagram { text, segment: None, ..*datagram }, host);
+        }
+    }
+
+    fn one_arrives<H: HostSide>(
         &mut self,
         now: Instant,
         port: Option<PortId>,
@@ -327,5 +343,6 @@ fn turned_round<'a>(datagram: &TxDatagram, text: &'a [u8]) -> RxDatagram<'a> {
         },
         ports: UdpRepr { src_port: from.port, dst_port: to.port },
         text,
+        segment: None,
     }
 }

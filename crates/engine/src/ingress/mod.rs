@@ -208,7 +208,7 @@ fn parse_udp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
     if ports.dst_port == 0 {
         return Err(Counter::DropBadUdp);
     }
-    Ok(Arrived::Datagram(RxDatagram { arrival: *arrival, ports, text }))
+    Ok(Arrived::Datagram(RxDatagram { arrival: *arrival, ports, text, segment: offload.coalesced_mss }))
 }
 
 fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Result<Arrived<'a>, Counter> {

@@ -5,12 +5,12 @@ use super::cancel::point;
 use super::process::may_have_moved;
 use crate::ffi::{Vectors, fail, guarded, last_errno, length, read_endpoint, slice, slice_mut, write_inet};
 use crate::policy::{self, Call};
-use crate::{own_calls, real};
+use crate::{datagram_stack, own_calls, real};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, timespec};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use toe::datagram::{Datagram, Receive, Sent, Step, Taken};
+use toe::datagram::{Datagram, Details, Receive, Sent, Step, Taken};
 use toe::program_memory::{self, check};
 use toe::{Errno, sys};
 use toe_abi::attach::Way;
@@ -85,6 +85,13 @@ fn receive(
                 empty = Some(look);
             }
         }
+    }
+}
+
+/// The kernel's call has failed, perhaps by an error of what an engine has sent.
+fn has_failed(fd: c_int, datagram: &Datagram) {
+    if datagram.has_engine() {
+        guarded((), || datagram_stack::failed(fd, datagram));
     }
 }
 
@@ -166,9 +173,10 @@ pub unsafe fn receive_from(
             }
         }
         Err(got) => {
-            if got >= 0 {
+            match got {
                 // SAFETY: as above.
-                unsafe { came(fd, datagram, flags, name, 1) };
+                0.. => unsafe { came(fd, datagram, flags, name, 1) },
+                _ => has_failed(fd, datagram),
             }
             got
         }
@@ -233,9 +241,10 @@ pub unsafe fn receive_message(
             Err(error) => fail(error) as ssize_t,
         },
         Err(got) => {
-            if got >= 0 {
+            match got {
                 // SAFETY: the kernel has filled it.
-                unsafe { came(fd, datagram, flags, name_of(message), 1) };
+                0.. => unsafe { came(fd, datagram, flags, name_of(message), 1) },
+                _ => has_failed(fd, datagram),
             }
             got
         }
@@ -334,8 +343,10 @@ unsafe fn receive_some(
                 fill(&mut *header, taken, datagram, told).map_err(fail)
             }
             Err(came_by_kernel) => {
-                if came_by_kernel > 0 {
-                    came(fd, datagram, flags, name_of(header), came_by_kernel as u32);
+                match came_by_kernel {
+                    1.. => came(fd, datagram, flags, name_of(header), came_by_kernel as u32),
+                    0 => {}
+                    _ => has_failed(fd, datagram),
                 }
                 Err(came_by_kernel as c_int)
             }
@@ -361,6 +372,37 @@ fn send(
     }
 }
 
+/// Sends by an engine. `None`: not by one.
+fn send_by_engine(
+    fd: c_int,
+    datagram: &'static Datagram,
+    to: Option<Endpoint>,
+    from: &[IoSlice<'_>],
+    details: (&Details, c_int),
+) -> Option<ssize_t> {
+    point(None, || datagram_stack::send(fd, datagram, to, from, details))
+}
+
+/// # Safety
+/// The message is there, and what it points to is as sendmsg(2) asks.
+unsafe fn send_message_by_engine(
+    fd: c_int,
+    datagram: &'static Datagram,
+    message: *const msghdr,
+    flags: c_int,
+) -> Option<ssize_t> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = destination(datagram, message)?;
+        if to.map_or(!datagram.has_engine(), |to| to.addr.is_loopback()) {
+            return None;
+        }
+        let details = datagram_stack::details_of(message)?;
+        let vectors = Vectors::new((*message).msg_iov, (*message).msg_iovlen).ok()?;
+        send_by_engine(fd, datagram, to, vectors.buffers(), (&details, flags))
+    }
+}
+
 /// # Safety
 /// As sendto(2).
 pub unsafe fn send_to(
@@ -370,9 +412,16 @@ pub unsafe fn send_to(
     flags: c_int,
     (addr, addr_len): (*const sockaddr, socklen_t),
 ) -> ssize_t {
+    // SAFETY: the caller's promise.
+    let to = unsafe { read_endpoint(addr, addr_len, datagram.is_inet6()) };
+    if to.map_or(addr.is_null() && datagram.has_engine(), |to| !to.addr.is_loopback()) {
+        // SAFETY: as above.
+        let from = [IoSlice::new(unsafe { slice(buf, len) })];
+        if let Some(sent) = send_by_engine(fd, datagram, to, &from, (&Details::default(), flags)) {
+            return sent;
+        }
+    }
     if datagram.sends_by_lanes() {
-        // SAFETY: the caller's promise.
-        let to = unsafe { read_endpoint(addr, addr_len, datagram.is_inet6()) };
         if addr.is_null() || to.is_some() {
             // SAFETY: as above.
             let from = [IoSlice::new(unsafe { slice(buf, len) })];
@@ -401,6 +450,13 @@ pub unsafe fn send_vectors(
 ) -> ssize_t {
     // SAFETY: the caller's promise.
     unsafe {
+        if datagram.has_engine()
+            && let Ok(vectors) = Vectors::new(iov, count as usize)
+            && let details = (&Details::default(), 0)
+            && let Some(sent) = send_by_engine(fd, datagram, None, vectors.buffers(), details)
+        {
+            return sent;
+        }
         let by_lane =
             datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, true));
         if let Some(sent) = by_lane.flatten() {
@@ -465,6 +521,11 @@ pub unsafe fn send_message(
 ) -> ssize_t {
     // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
     unsafe {
+        if check(message, 1).is_ok()
+            && let Some(sent) = send_message_by_engine(fd, datagram, message, flags)
+        {
+            return sent;
+        }
         if datagram.sends_by_lanes()
             && check(message, 1).is_ok()
             && let Some(sent) = send_by_lane(datagram, message, flags)
@@ -497,9 +558,14 @@ pub unsafe fn send_messages(
         let message = unsafe { messages.add(done as usize) };
         let is_there = check(message, 1).is_ok();
         // SAFETY: it is there.
-        let by_lane = (is_there && datagram.sends_by_lanes())
-            .then(|| unsafe { send_by_lane(datagram, &raw const (*message).msg_hdr, flags) });
-        match by_lane.flatten() {
+        let by_engine = is_there
+            .then(|| unsafe { send_message_by_engine(fd, datagram, &raw const (*message).msg_hdr, flags) });
+        let by_lane = || {
+            // SAFETY: as above.
+            (is_there && datagram.sends_by_lanes())
+                .then(|| unsafe { send_by_lane(datagram, &raw const (*message).msg_hdr, flags) })
+        };
+        match by_engine.flatten().or_else(|| by_lane().flatten()) {
             // SAFETY: as above.
             Some(len @ 0..) => unsafe { (*message).msg_len = len as c_uint },
             Some(_) if done == 0 => return -1,
@@ -530,8 +596,8 @@ unsafe fn send_run(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let mut run = count;
-    if datagram.sends_by_lanes() {
+    let mut run = if datagram.has_engine() { 1 } else { count };
+    if run > 1 && datagram.sends_by_lanes() {
         let is_for_kernel = |n: &c_uint| {
             // SAFETY: the program's array has `count` messages.
             let message = unsafe { messages.add(*n as usize) };
@@ -541,7 +607,7 @@ unsafe fn send_run(
                 .then(|| unsafe { destination(datagram, &raw const (*message).msg_hdr) });
             to.flatten().is_none_or(|to| !guarded(false, || datagram.takes(to)))
         };
-        run = 1 + (1..count).take_while(is_for_kernel).count() as c_uint;
+        run = 1 + (1..run).take_while(is_for_kernel).count() as c_uint;
     }
     // SAFETY: the program's arguments, handed on; what the kernel has taken is valid.
     unsafe {
