@@ -11,7 +11,9 @@ use toe_abi::channel::{
 };
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
-use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead};
+use toe_abi::lane::{
+    DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead,
+};
 use toe_abi::region::{
     ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load, NAMES,
     QUEUE_SET_STRIDE, QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,

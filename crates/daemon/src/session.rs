@@ -122,7 +122,8 @@ impl Session {
     }
 
     pub fn has_work(&self) -> bool {
-        self.queue_sets.iter().any(EngineQueueSet::has_work) || self.datagrams.iter().any(FromSocket::has_news)
+        self.queue_sets.iter().any(EngineQueueSet::has_work)
+            || self.datagrams.iter().any(FromSocket::has_news)
     }
 
     /// Whether completions that did not fit may fit now. A head register that cannot be counts, too: the next try to

@@ -83,7 +83,10 @@ pub unsafe fn connect(
     }
     // SAFETY: as above.
     let peer = unsafe { read_endpoint(addr, len, datagram.is_inet6()) }?;
-    if peer.port == 0 || !may_be_engines(peer.addr) || datagram.is_inet6() && peer.addr.is_v4() && is_v6only(fd) {
+    if peer.port == 0
+        || !may_be_engines(peer.addr)
+        || datagram.is_inet6() && peer.addr.is_v4() && is_v6only(fd)
+    {
         return None;
     }
     let engine = engine_for(Call::Connect, peer)?;
@@ -157,11 +160,8 @@ fn set_option<T>(fd: c_int, level: c_int, name: c_int, value: &T) -> bool {
 fn sets_errors(fd: c_int, inet6: bool) -> bool {
     let mut is_on: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
-    let (level, name) = if inet6 {
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-    } else {
-        (libc::IPPROTO_IP, libc::IP_RECVERR)
-    };
+    let (level, name) =
+        if inet6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
     // SAFETY: both are locals.
     unsafe { real::getsockopt(fd, level, name, (&raw mut is_on).cast(), &raw mut len) };
     let on: c_int = 1;

@@ -7,6 +7,7 @@ use crate::attach::Answer;
 use crate::daemon::Daemon;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use to_kernel::ToKernel;
 use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{RECORD_MAX, RecordHead};
@@ -15,7 +16,6 @@ use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, RxDatagram, RxDatagramError};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
-use to_kernel::ToKernel;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Records of one socket taken in one turn.

@@ -12,8 +12,8 @@ use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, RING_LEN_MAX, RecordHead};
 use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
-use toe_wire::link::{FrameSink, MacAddr};
 use toe_wire::UdpRepr;
+use toe_wire::link::{FrameSink, MacAddr};
 
 /// Ends that one session has.
 const SESSION_ENDS_MAX: usize = 1024;

@@ -42,10 +42,5 @@ pub fn port_unreachable(datagram: &RxDatagram<'_>) -> ControlFrame {
     let UdpRepr { src_port, dst_port } = datagram.ports;
     UdpRepr { src_port, dst_port }.emit(len, &mut quoted[ip_len..]);
     quoted.extend_from_slice(text);
-    ControlFrame::PortUnreachable {
-        to_mac: arrival.from_mac,
-        to: arrival.src,
-        source: arrival.dst,
-        quoted,
-    }
+    ControlFrame::PortUnreachable { to_mac: arrival.from_mac, to: arrival.src, source: arrival.dst, quoted }
 }

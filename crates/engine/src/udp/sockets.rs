@@ -114,7 +114,9 @@ impl<P: Copy> Sockets<P> {
         let mut hearing = hear.by_ref().filter(|socket| socket.hears(to, from));
         match (hearing.next(), hearing.next()) {
             (None, _) => Receiver::Nobody,
-            (Some(Socket { ends, is_shared: false, .. }), None) if ends.len() == 1 => Receiver::One(ends[0].id),
+            (Some(Socket { ends, is_shared: false, .. }), None) if ends.len() == 1 => {
+                Receiver::One(ends[0].id)
+            }
             _ => Receiver::Several,
         }
     }

@@ -11,12 +11,12 @@ use rustix::fd::RawFd;
 use rustix::net::sockopt;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
-use toe_abi::attach::{Reply, Request, Use};
+use toe_abi::attach::{Reply, Request, Use, Way};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, RecordHead};
 use toe_base::{Addr, Endpoint};
 use toe_ring::lane::Offer;
-use toe_ring::{LaneMemory, LaneSender};
+use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use zerocopy::IntoBytes;
 
 /// Addresses of which it is known which stack has them; the oldest make room.
@@ -77,6 +77,12 @@ impl ByEngine {
         *self = ByEngine::default();
     }
 
+    fn close(&mut self) {
+        if let Some((mut end, _)) = self.end.take() {
+            end.close();
+        }
+    }
+
     fn note(&mut self, addr: Addr, is_engines: bool) {
         self.known.retain(|(known, _)| *known != addr);
         if self.known.len() >= KNOWN_MAX {
@@ -104,6 +110,11 @@ impl ByEngine {
     /// `Ok(None)`: there is no room now.
     fn put(&mut self, head: &RecordHead, from: &[IoSlice<'_>]) -> Result<Option<usize>, Errno> {
         let Some((end, stack)) = &mut self.end else { return Err(Errno::ENETDOWN) };
+        // One that was killed leaves the lane as it is.
+        stack.look();
+        if !stack.alive() {
+            return Err(Errno::ENETDOWN);
+        }
         let mut gather = Gather::new(from);
         let len = gather.left();
         let is_short = u32::try_from(len).is_ok_and(|len| len <= DATAGRAM_MAX);
@@ -154,23 +165,39 @@ impl Datagram {
             return Err(Errno::ENETUNREACH);
         }
         let stack = Stack::get_or_why(engine)?;
+        if purpose == Use::Connects {
+            // What lay in the lane from the engine was for the socket as it was: it gets others.
+            self.by_engine.lock().close();
+        }
         let request = Request::OpenDatagrams { purpose, peer };
-        let answer = stack.request_fds(request, &[sys::borrow(fd)]);
-        let mut by_engine = self.by_engine.lock();
-        let (reply, fds) = answer?;
+        let (reply, fds) = stack.request_fds(request, &[sys::borrow(fd)])?;
         let Reply::Datagrams { ring_len, source } = reply else { return Err(Errno::EPROTO) };
         if ring_len != 0 {
-            // The other one is for receiving; while nobody looks there all comes by the kernel.
-            let [_, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
-            let memory = LaneMemory::map(to_engine, ring_len).map_err(|_| Errno::ENOMEM)?;
-            by_engine.end = Some((LaneSender::new(memory), stack));
+            let [from_engine, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
+            let map = |file| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
+            let end = LaneSender::new(map(to_engine)?);
+            self.hear_engine(map(from_engine)?, stack);
+            let mut by_engine = self.by_engine.lock();
+            by_engine.end = Some((end, stack));
             by_engine.read_options(fd);
             self.engine.store(true, Ordering::Relaxed);
         }
+        let mut by_engine = self.by_engine.lock();
         if purpose != Use::Hears && by_engine.end.is_some() {
             by_engine.note(peer.addr, true);
         }
         Ok(source)
+    }
+
+    /// What comes by the engine's links may come by the lane, while somebody looks there. Else by the kernel.
+    fn hear_engine(&self, memory: LaneMemory, stack: &'static Stack) {
+        let mut incoming = self.incoming.lock();
+        if !self.may_have(Way::Receives) || !incoming.has_room() {
+            return memory.close();
+        }
+        self.session.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        incoming.add_engine(LaneReceiver::new(memory));
+        self.receives.store(true, Ordering::SeqCst);
     }
 
     /// Whether what goes there goes by the engine; `None`: that is to be asked.

@@ -186,7 +186,7 @@ def scene_details(own, peer):
     text, told, _, _ = s.recvmsg(100, 200)
     for level, kind, data in told:
         at = data[:16] if v6 and kind == socket.IPV6_PKTINFO else data[8:12] if kind == 8 and not v6 else data
-        print(level, kind, at)
+        print(level, kind, at == socket.inet_pton(family(own), own) or at)
 
 
 def scene_mmsg(own, peer):
