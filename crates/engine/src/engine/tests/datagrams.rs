@@ -6,8 +6,8 @@ use crate::{Counter, Delivered, Limit, Quotas, Resource};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::RecordHead;
-use toe_base::{Addr, DatagramId, Endpoint, NetNs};
-use toe_wire::link::LinkCaps;
+use toe_base::{Addr, DatagramId, Endpoint, NetNs, PortId};
+use toe_wire::link::{LinkCaps, RxOffload};
 
 fn at(side: usize, port: u16) -> Endpoint {
     Endpoint::new([10, 0, 0, side as u8 + 1], port)
@@ -71,6 +71,83 @@ fn a_datagram_comes_to_the_other_sides_socket() {
     assert_eq!(count(&world, B, Counter::RxDatagrams), 3, "the first one waited for the neighbour");
     assert_eq!(count(&world, B, Counter::Reassembled), 1);
     assert_eq!(count(&world, A, Counter::TxFragments), 4);
+}
+
+/// A datagram as a frame to B, changed by the test.
+fn frame(world: &mut World, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let ip = toe_wire::Ipv4Repr {
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        protocol: toe_wire::Protocol::Udp,
+        ttl: 64,
+        traffic_class: 0,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        total_len: 31,
+    };
+    frame.resize(14 + 31, 0);
+    ip.emit(&mut frame[14..]);
+    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(11, &mut frame[34..]);
+    frame[42..].copy_from_slice(b"abc");
+    toe_wire::udp::store_checksum(&mut frame[34..], at(A, 0).addr, at(B, 0).addr);
+    change(&mut frame);
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+}
+
+#[test]
+fn a_datagram_whose_checksum_is_wrong_is_dropped_silently() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    frame(&mut world, |_| {});
+    assert_eq!(world.sides[B].memory.datagrams.len(), 1, "as it should be");
+    frame(&mut world, |frame| frame[43] ^= 1);
+    world.run_ms(1000);
+    assert_eq!(world.sides[B].memory.datagrams.len(), 1);
+    assert_eq!(count(&world, B, Counter::DropBadUdpChecksum), 1);
+    assert_eq!((count(&world, B, Counter::Unreachables), count(&world, B, Counter::TxControl)), (0, 0));
+}
+
+#[test]
+fn an_address_that_nobody_can_have_is_not_heard() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    for src in [[127, 0, 0, 1], [224, 0, 0, 1], [255, 255, 255, 255], [0, 0, 0, 0], [10, 0, 0, 2]] {
+        frame(&mut world, |frame| {
+            let (mut ip, _) = toe_wire::Ipv4Repr::parse(&frame[14..]).expect("a packet");
+            ip.src = src.into();
+            ip.emit(&mut frame[14..]);
+            frame[40..42].fill(0);
+        });
+    }
+    assert_eq!((world.sides[B].memory.datagrams.len(), count(&world, B, Counter::DropBadAddress)), (0, 5));
+}
+
+#[test]
+fn datagrams_that_a_link_has_joined_are_taken_apart() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    let joined = RxOffload { checksum_ok: true, coalesced_mss: Some(2) };
+    let arrived = b"abcde";
+    let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame(&mut world, |frame| octets = frame.clone());
+    octets.truncate(34);
+    let (mut ip, _) = toe_wire::Ipv4Repr::parse(&[&octets[14..], &[0; 11]].concat()).expect("a packet");
+    ip.total_len = 33;
+    ip.emit(&mut octets[14..]);
+    octets.extend_from_slice(&[0; 8]);
+    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(13, &mut octets[34..]);
+    octets.extend_from_slice(arrived);
+    world.sides[B].memory.datagrams.clear();
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    engine.handle_frame(now, PortId(0), &octets, joined, memory);
+    let texts: Vec<_> = memory.datagrams.iter().map(|(.., text)| text.as_slice()).collect();
+    assert_eq!(texts, [&b"ab"[..], b"cd", b"e"]);
 }
 
 #[test]
