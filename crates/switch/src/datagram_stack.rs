@@ -268,7 +268,7 @@ fn ask(fd: c_int, datagram: &Datagram, to: Endpoint) -> Option<()> {
 /// only if it has asked for it. errno stays as it is.
 pub fn failed(fd: c_int, datagram: &Datagram) {
     let before = last_errno();
-    if before == Errno::EAGAIN || !datagram.connected().is_some_and(|connected| !connected.had_errors) {
+    if before == Errno::EAGAIN || datagram.connected().is_none_or(|connected| connected.had_errors) {
         return;
     }
     // SAFETY: all zeros are a message without any room.

@@ -102,13 +102,11 @@ pub unsafe fn send_to(
             return sent;
         }
     }
-    if datagram.sends_by_lanes() {
-        if addr.is_null() || to.is_some() {
-            // SAFETY: as above.
-            let from = [IoSlice::new(unsafe { slice(buf, len) })];
-            if let Some(sent) = send(datagram, to, &from, flags & !PLAIN_SEND == 0) {
-                return sent;
-            }
+    if datagram.sends_by_lanes() && (addr.is_null() || to.is_some()) {
+        // SAFETY: as above.
+        let from = [IoSlice::new(unsafe { slice(buf, len) })];
+        if let Some(sent) = send(datagram, to, &from, flags & !PLAIN_SEND == 0) {
+            return sent;
         }
     }
     // SAFETY: the program's arguments, handed on.
