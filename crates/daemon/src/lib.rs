@@ -32,6 +32,7 @@ pub mod policy;
 pub mod poller;
 pub mod porter;
 pub mod ports;
+pub mod profile;
 pub mod report;
 pub mod rest;
 pub mod run_loop;
