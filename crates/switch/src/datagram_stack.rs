@@ -58,7 +58,7 @@ pub fn bound(fd: c_int, datagram: &Datagram) {
     let Some(engine) = engine_for(Call::Listen, local) else { return };
     match datagram.open_by_engine(fd, (Use::Hears, Endpoint::UNSPECIFIED_V4), engine) {
         Ok(_) => tell(fd, engine),
-        Err(Errno::EADDRNOTAVAIL) => note_kernels(local.addr),
+        Err(Errno::EADDRNOTAVAIL | Errno::EOPNOTSUPP) => note_kernels(local.addr),
         Err(_) => {}
     }
 }
@@ -118,7 +118,7 @@ pub unsafe fn connect(
 
 fn refused(datagram: &Datagram, peer: Addr, error: Errno) {
     match error {
-        Errno::ENETUNREACH => note_kernels(peer),
+        Errno::ENETUNREACH | Errno::EOPNOTSUPP => note_kernels(peer),
         // It is this socket that has not the way.
         _ => datagram.note_kernels(peer),
     }

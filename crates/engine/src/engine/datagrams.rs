@@ -206,7 +206,7 @@ impl Engine {
 /// Transmit plane.
 impl Engine {
     /// Whether [`Engine::handle_datagrams`] may be called: else records stay where they are.
-    pub fn takes_datagrams(&self) -> bool {
+    pub fn takes_datagrams(&mut self) -> bool {
         self.udp.has_room()
     }
 

@@ -67,8 +67,8 @@ impl<P: Copy> Udp<P> {
     }
 
     /// Whether one more record may be taken. A port that takes no frames must not keep others from theirs: what is for it is dropped.
-    pub fn has_room(&self) -> bool {
-        self.queues.is_empty() || self.queues.iter().any(TxQueue::has_room)
+    pub fn has_room(&mut self) -> bool {
+        self.queues.is_empty() || self.queues.iter_mut().any(TxQueue::has_room)
     }
 
     pub fn next_ident(&mut self) -> u32 {

@@ -13,6 +13,8 @@ use toe_wire::{Protocol, UdpRepr, udp};
 const QUEUE_FULL: usize = 256;
 /// Frames beyond which datagrams are dropped: what more the last record was.
 const DROP_BEYOND: usize = 2 * QUEUE_FULL;
+/// Looks for room in vain after which a port is taken for stuck: some ms of an engine that does nothing else.
+const STUCK_AFTER: u32 = 1 << 14;
 /// Frames whose memory is kept for the next ones.
 const SPARE_MAX: usize = 512;
 
@@ -26,6 +28,8 @@ struct Frame {
 #[derive(Debug, Default)]
 pub struct TxQueue {
     frames: VecDeque<Frame>,
+    /// Looks for room in vain since the port took a frame.
+    in_vain: u32,
     spare: Vec<Vec<u8>>,
 }
 
@@ -34,8 +38,14 @@ impl TxQueue {
         self.frames.is_empty()
     }
 
-    pub fn has_room(&self) -> bool {
-        self.frames.len() < QUEUE_FULL
+    /// Whether what one more record holds may be queued. A port that takes no frames, as its link is gone, does not keep records where
+    /// they are for ever: then they are taken, and dropped.
+    pub fn has_room(&mut self) -> bool {
+        if self.frames.len() < QUEUE_FULL {
+            return true;
+        }
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.in_vain > STUCK_AFTER
     }
 
     pub fn len(&self) -> usize {
@@ -59,6 +69,7 @@ impl TxQueue {
             room.copy_from_slice(&frame.octets);
             sink.commit(frame.offload);
             sent += 1;
+            self.in_vain = 0;
             if let Some(frame) = self.frames.pop_front()
                 && self.spare.len() < SPARE_MAX
             {

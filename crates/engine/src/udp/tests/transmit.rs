@@ -136,5 +136,7 @@ fn a_port_that_takes_nothing_bounds_the_queue() {
     assert_eq!(last, 0, "dropped");
     assert!(!queue.has_room() && queue.len() < 600, "{}", queue.len());
     let mut sink = Sink { room: 5, ..Sink::default() };
+    assert!((0..1 << 15).any(|_| queue.has_room()), "what is stuck is not waited for");
     assert_eq!(queue.send(&mut sink, 1000), 5, "as many as the port takes");
+    assert!(!queue.has_room(), "it takes frames again");
 }
