@@ -82,6 +82,11 @@ pub enum Request {
     /// Answer: [`Reply::Lane`] with descriptor [the lane's memory] when the other socket's program has said the same, or
     /// [`Reply::Done`]: ask again later.
     AskLane { way: Way, peer: Endpoint },
+    /// With descriptor [a kernel socket (UDP)]: what comes to its name on the engine's links is for it, and what it sends by them
+    /// goes by the engine ([`crate::lane::RecordHead`]). `peer`: where to; for [`Use::Hears`] nobody. Answer: [`Reply::Datagrams`] with
+    /// descriptors [memory of the lane from the engine, of that to the engine], or none if the session has them; ENETUNREACH: no link of the engine's leads to the peer;
+    /// EADDRNOTAVAIL: the socket's address is none of them.
+    OpenDatagrams { purpose: Use, peer: Endpoint },
     /// End the connection's capture: its stream ends once what was copied has been read. Answer: [`Reply::Done`].
     EndCapture,
 }
@@ -93,6 +98,17 @@ pub enum Way {
     Sends,
     /// Datagrams come to it from the peer.
     Receives,
+}
+
+/// What a socket is shown for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It is bound and hears what comes.
+    Hears,
+    /// It sends to the peer. If it has no name yet, nothing is opened: the answer is what it may be bound to.
+    Sends,
+    /// The same, and it hears nobody else from now on.
+    Connects,
 }
 
 /// What an engine answers.
@@ -134,6 +150,12 @@ pub enum Reply {
     /// A lane whose ring has so many octets.
     Lane {
         ring_len: u32,
+    },
+    /// Two lanes whose rings have so many octets; 0: there is no new one. `source`: the address that the engine speaks to the peer
+    /// from.
+    Datagrams {
+        ring_len: u32,
+        source: Addr,
     },
     Done,
     /// The capture has begun.
@@ -241,6 +263,7 @@ const REQ_CAPTURE: u16 = 13;
 const REQ_END_CAPTURE: u16 = 14;
 const REQ_ADMIT: u16 = 15;
 const REQ_ASK_LANE: u16 = 16;
+const REQ_OPEN_DATAGRAMS: u16 = 17;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -252,6 +275,7 @@ const REP_DONE: u16 = 0x108;
 const REP_CHANNEL: u16 = 0x109;
 const REP_CAPTURE: u16 = 0x10a;
 const REP_LANE: u16 = 0x10b;
+const REP_DATAGRAMS: u16 = 0x10c;
 const REP_REFUSED: u16 = 0x1ff;
 
 impl Message {
@@ -271,6 +295,16 @@ impl Message {
         }
         Ok(message)
     }
+}
+
+/// An address in two arguments.
+const fn words_of(addr: Addr) -> [u64; 2] {
+    let addr = u128::from_le_bytes(addr.octets());
+    [addr as u64, (addr >> 64) as u64]
+}
+
+fn address_in([low, high]: [u64; 2]) -> Addr {
+    Addr::from_octets((u128::from(low) | u128::from(high) << 64).to_le_bytes())
 }
 
 impl Request {
@@ -309,12 +343,21 @@ impl Request {
             }
             Request::EndCapture => Message::new(REQ_END_CAPTURE, [0; 5]),
             Request::AskLane { way, peer } => {
-                let addr = u128::from_le_bytes(peer.addr.octets());
+                let [low, high] = words_of(peer.addr);
                 let way = match way {
                     Way::Sends => 0,
                     Way::Receives => 1,
                 };
-                Message::new(REQ_ASK_LANE, [way, addr as u64, (addr >> 64) as u64, peer.port as u64, 0])
+                Message::new(REQ_ASK_LANE, [way, low, high, peer.port as u64, 0])
+            }
+            Request::OpenDatagrams { purpose, peer } => {
+                let [low, high] = words_of(peer.addr);
+                let purpose = match purpose {
+                    Use::Hears => 0,
+                    Use::Sends => 1,
+                    Use::Connects => 2,
+                };
+                Message::new(REQ_OPEN_DATAGRAMS, [purpose, low, high, peer.port as u64, 0])
             }
             Request::Admit { uid } => Message::new(REQ_ADMIT, [uid as u64, 0, 0, 0, 0]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
@@ -357,14 +400,24 @@ impl Request {
             },
             REQ_END_CAPTURE => Request::EndCapture,
             REQ_ASK_LANE => {
-                let addr = u128::from(args[1]) | u128::from(args[2]) << 64;
                 let port = u16::try_from(args[3]).map_err(|_| BadMessage::BadArgument)?;
                 let way = match args[0] {
                     0 => Way::Sends,
                     1 => Way::Receives,
                     _ => return Err(BadMessage::BadArgument),
                 };
-                Request::AskLane { way, peer: Endpoint { addr: Addr::from_octets(addr.to_le_bytes()), port } }
+                Request::AskLane { way, peer: Endpoint { addr: address_in([args[1], args[2]]), port } }
+            }
+            REQ_OPEN_DATAGRAMS => {
+                let port = u16::try_from(args[3]).map_err(|_| BadMessage::BadArgument)?;
+                let purpose = match args[0] {
+                    0 => Use::Hears,
+                    1 => Use::Sends,
+                    2 => Use::Connects,
+                    _ => return Err(BadMessage::BadArgument),
+                };
+                let peer = Endpoint { addr: address_in([args[1], args[2]]), port };
+                Request::OpenDatagrams { purpose, peer }
             }
             REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
@@ -403,6 +456,10 @@ impl Reply {
                 Message::new(REP_CHANNEL, [side.index() as u64, peer.uid as u64, peer.netns.0, 0, 0])
             }
             Reply::Lane { ring_len } => Message::new(REP_LANE, [ring_len as u64, 0, 0, 0, 0]),
+            Reply::Datagrams { ring_len, source } => {
+                let [low, high] = words_of(source);
+                Message::new(REP_DATAGRAMS, [ring_len as u64, low, high, 0, 0])
+            }
             Reply::Done => Message::new(REP_DONE, [0; 5]),
             Reply::Capture => Message::new(REP_CAPTURE, [0; 5]),
             Reply::Refused { errno, version } => {
@@ -446,6 +503,13 @@ impl Reply {
                     return Err(BadMessage::BadArgument);
                 }
                 Reply::Lane { ring_len }
+            }
+            REP_DATAGRAMS => {
+                let ring_len = small(0)?;
+                if ring_len != 0 && !LaneLayout::is_ring_len(ring_len) {
+                    return Err(BadMessage::BadArgument);
+                }
+                Reply::Datagrams { ring_len, source: address_in([args[1], args[2]]) }
             }
             REP_DONE => Reply::Done,
             REP_CAPTURE => Reply::Capture,

@@ -13,7 +13,9 @@
 //! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many octets, both of
 //! which may go on at the ring's beginning.
 
+use crate::command::WireAddr;
 use crate::region::PAGE;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Sizes of a ring.
 pub const RING_LEN_MIN: u32 = 1 << 18;
@@ -22,6 +24,33 @@ pub const RING_LEN_MAX: u32 = 1 << 22;
 pub const RECORD_UNIT: u64 = 8;
 /// Most octets of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
 pub const DATAGRAM_MAX: u32 = 65_507;
+
+/// What a record of a lane to or from the engine begins with; the datagram's octets follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RecordHead {
+    /// Who has sent it, or is to have it.
+    pub peer: WireAddr,
+    /// The engine's address that it came to, or is to be sent from (family 0: as the route says). Its port is 0.
+    pub own: WireAddr,
+    /// Of what is sent: octets of each datagram, of which the record holds several (UDP_SEGMENT); 0: it is one.
+    pub segment: u16,
+    /// TTL or hop limit; 0: the default.
+    pub hop_limit: u8,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
+    /// Zero.
+    pub reserved: [u8; 4],
+}
+
+impl RecordHead {
+    pub const LEN: u32 = size_of::<RecordHead>() as u32;
+}
+
+const _: () = assert!(RecordHead::LEN == 48);
+
+/// Most octets of a record.
+pub const RECORD_MAX: u32 = DATAGRAM_MAX + RecordHead::LEN;
 
 /// Offsets within a lane's memory.
 #[derive(Clone, Copy, Debug)]
@@ -61,21 +90,21 @@ impl LaneLayout {
 }
 
 const _: () = assert!(LaneLayout::RING.is_multiple_of(RECORD_UNIT));
-const _: () = assert!(record_len(DATAGRAM_MAX) < RING_LEN_MIN as u64 / 2);
+const _: () = assert!(record_len(RECORD_MAX) < RING_LEN_MIN as u64 / 2);
 
 /// Octets that a record of a datagram of `len` octets takes up in the ring.
 pub const fn record_len(len: u32) -> u64 {
     RECORD_UNIT + (len as u64).next_multiple_of(RECORD_UNIT)
 }
 
-/// A record's header: the datagram's length.
+/// A record's header: how long the rest is.
 pub const fn header(len: u32) -> u64 {
     len as u64
 }
 
-/// The length that a header tells, if a datagram can have it.
+/// The length that a header tells, if a record can have it.
 pub const fn parse_header(header: u64) -> Option<u32> {
-    if header <= DATAGRAM_MAX as u64 { Some(header as u32) } else { None }
+    if header <= RECORD_MAX as u64 { Some(header as u32) } else { None }
 }
 
 /// What sender and receiver agree by: one word, changed by compare-and-swap, so that no datagram is published in a lane that
@@ -197,9 +226,9 @@ mod tests {
 
     #[test]
     fn a_header_tells_a_length_or_nothing() {
-        assert_eq!(parse_header(header(DATAGRAM_MAX)), Some(DATAGRAM_MAX));
+        assert_eq!(parse_header(header(RECORD_MAX)), Some(RECORD_MAX));
         assert_eq!(parse_header(header(0)), Some(0));
-        assert_eq!(parse_header(header(DATAGRAM_MAX) + 1), None);
+        assert_eq!(parse_header(header(RECORD_MAX) + 1), None);
         assert_eq!(parse_header(1 << 32), None);
         assert_eq!((record_len(0), record_len(1), record_len(64)), (8, 16, 72));
     }

@@ -27,4 +27,4 @@ pub mod tcp_info;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 18;
+pub const INTERFACE_VERSION: u16 = 19;

@@ -115,7 +115,7 @@ reasons! {
     AcceptedByKernel = 18, "the connection came in through the kernel's stack",
         "let the client connect to an address of the engine";
     Protocol = 19, "the protocol is not plain TCP (MPTCP, SCTP, …)", "";
-    NotStream = 20, "not a stream socket: the engine has only TCP yet", "";
+    NotStream = 20, "not a stream socket, and nothing of it has gone to or come from a link of the engine's", "";
     FastOpen = 21, "TCP Fast Open without a cookie (TCP_FASTOPEN_NO_COOKIE), or by sendmmsg, is the kernel's",
         "use sendto, sendmsg or TCP_FASTOPEN_CONNECT";
     AddressInUse = 22, "another program listens at this address in the engine",
@@ -148,6 +148,7 @@ reasons! {
         "let it see that directory, for instance by a bind mount";
     AProcessEach = 39, "the server starts a process for each of many connections a second, which the kernel's stack serves faster",
         "";
+    Datagrams = 40, "datagrams to and from the engine's links go by the engine, all others by the kernel", "";
 }
 
 /// What is written of one descriptor.

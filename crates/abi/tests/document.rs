@@ -11,7 +11,9 @@ use toe_abi::channel::{
 };
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
-use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN};
+use toe_abi::lane::{
+    DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead,
+};
 use toe_abi::region::{
     ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load, NAMES,
     QUEUE_SET_STRIDE, QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
@@ -110,6 +112,7 @@ fn the_layout_of_a_lane() {
     let parts = [("WORD", LaneLayout::WORD), ("HEAD", LaneLayout::HEAD), ("RING", LaneLayout::RING)];
     assert_eq!(got, expected(parts));
     assert_eq!((RING_LEN_MIN, RING_LEN_MAX, RECORD_UNIT, DATAGRAM_MAX), (1 << 18, 1 << 22, 8, 65507));
+    assert_eq!(RECORD_MAX, 65555);
     assert_eq!((LaneWord::DIVERTED, LaneWord::CLOSED), (1 << 62, 1 << 63));
     assert_eq!(
         (LaneWord(u64::MAX).tail(), LaneWord(u64::MAX).opening()),
@@ -226,6 +229,7 @@ fn records() {
     );
     record!("Load", Load, flows, busy_permille, at_ms);
     record!("Address record", WireAddr, family, port, addr);
+    record!("Head of a record", RecordHead, peer, own, segment, hop_limit, traffic_class, reserved);
     record!("ListenArgs", ListenArgs, local, backlog, anchor, twin, fd, flags, reserved);
     record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, flags, twin, flow, reserved);
     record!(

@@ -53,6 +53,11 @@ id!(
 );
 
 id!(
+    /// What one session has of a UDP socket at the engine. Counts up; a number is not given out again.
+    DatagramId(u32)
+);
+
+id!(
     /// A network namespace, by the number that the kernel gives it (Linux: SO_NETNS_COOKIE) and gives no other.
     NetNs(u64)
 );

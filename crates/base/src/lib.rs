@@ -16,7 +16,8 @@ pub mod window;
 
 pub use addr::{Addr, Endpoint};
 pub use id::{
-    AnchorHandle, ChannelId, Cred, FlowId, FlowIdx, LaneId, ListenerId, NetNs, PortId, QueueSetId, SessionId,
+    AnchorHandle, ChannelId, Cred, DatagramId, FlowId, FlowIdx, LaneId, ListenerId, NetNs, PortId,
+    QueueSetId, SessionId,
 };
 pub use seq::SeqNum;
 pub use time::Instant;

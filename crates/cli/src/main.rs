@@ -12,6 +12,7 @@ mod explain;
 mod locate;
 mod pcapng;
 mod policy;
+mod profile;
 mod reach;
 mod run;
 mod spawn;
@@ -64,6 +65,7 @@ enum Subcommands {
     Why(why::Args),
     Capture(capture::Args),
     Run(run::Args),
+    Profile(profile::Args),
     Bench(Box<bench::Args>),
 }
 
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Subcommands::Why(args) => why::why(&args),
         Subcommands::Capture(args) => capture::capture(&args),
         Subcommands::Run(args) => run::run(&args),
+        Subcommands::Profile(args) => profile::profile(&args),
         Subcommands::Bench(args) => bench::bench(&args),
     };
     match done {

@@ -147,6 +147,7 @@ impl Daemon {
             Matter::TwinsGone(gone) => {
                 for identity in gone {
                     self.engine.twin_gone(now, identity, &mut self.sessions);
+                    self.datagram_socket_gone(identity);
                 }
                 ask::Answer::Done
             }
@@ -257,6 +258,10 @@ impl Daemon {
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
                 self.ask_lane(session, way, peer, evidence.datagram_socket()?)
+            }
+            Request::OpenDatagrams { purpose, peer } => {
+                let session = self.session_of(place)?;
+                self.open_datagrams(session, purpose, peer, &evidence.datagram_socket()?)
             }
         }
     }

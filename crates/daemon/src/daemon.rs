@@ -114,6 +114,8 @@ pub struct Daemon {
     /// Commands of one turn, kept between rounds for its memory.
     pub(crate) commands: Vec<(Command, ArgBlock)>,
     pub(crate) tokens: Vec<Token>,
+    /// The octets of a datagram, for its memory, too.
+    pub(crate) record: Vec<u8>,
     /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
     pub(crate) concerned: Vec<SessionId>,
     pub(crate) turns: Vec<Place>,
@@ -217,6 +219,7 @@ impl Daemon {
             trim_at: Instant::ZERO,
             commands: Vec::new(),
             tokens: Vec::new(),
+            record: Vec::new(),
             concerned: Vec::new(),
             turns: Vec::new(),
             listed: Vec::new(),
@@ -225,6 +228,9 @@ impl Daemon {
 
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
+        if !config.spec.driver.shares_address() {
+            self.sessions.datagrams.open();
+        }
         self.ports.add(&mut self.engine, &self.poller, config, port)
     }
 
@@ -276,6 +282,7 @@ impl Daemon {
         self.connections.end(connection);
         self.drop_capture(connection);
         self.leave_lanes(id);
+        self.leave_datagrams(id);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
         self.anchors.leave_home(id);

@@ -12,8 +12,8 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::PAGE;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{ChannelId, QueueSetId, SessionId};
-use toe_engine::{GivenBack, HostSide, Sighting, SightingEnd};
+use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
+use toe_engine::{Delivered, GivenBack, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd};
 use toe_ring::Region;
 
 /// Session 0: the engine's own staging memory.
@@ -122,6 +122,14 @@ impl HostSide for Sessions {
             Ok(()) => GivenBack::Now,
             Err(_) => GivenBack::Kept,
         }
+    }
+
+    fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
+        self.datagrams.deliver(to, datagram)
+    }
+
+    fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
+        self.datagrams.deliver_error(error)
     }
 
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {

@@ -27,7 +27,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// With this alone no engine is started: what datagrams cost is measured and printed as JSON.
+const PROFILE: &str = "--profile";
+
 fn start() -> Result<(), Box<dyn Error>> {
+    if std::env::args_os().skip(1).eq([PROFILE]) {
+        let report = toe_daemon::profile::measure();
+        return Ok(serde_json::to_writer(std::io::stdout(), &report)?);
+    }
     let mut config = Config::from_command_line(std::env::args_os())?;
     if config.detach {
         sys::close_inherited_descriptors();

@@ -335,12 +335,25 @@ impl Daemon {
     }
 
     fn take_entries_of_session(&mut self, now: Instant, id: SessionId) -> usize {
-        self.each_queue_set(now, id, Daemon::take_all)
+        let entries = self.each_queue_set(now, id, Daemon::take_all);
+        entries + self.take_datagrams_stirring(now, id)
     }
 
     /// Some entries of each queue set and one command at most: a few µs.
     pub(crate) fn take_some_of_session(&mut self, now: Instant, id: SessionId) -> usize {
-        self.each_queue_set(now, id, Daemon::take_some)
+        let entries = self.each_queue_set(now, id, Daemon::take_some);
+        entries + self.take_datagrams_stirring(now, id)
+    }
+
+    fn take_datagrams_stirring(&mut self, now: Instant, id: SessionId) -> usize {
+        let taken = self.take_datagrams(now, id);
+        if taken > 0 {
+            self.sessions.stir(id, now);
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.was_served = true;
+            }
+        }
+        taken
     }
 
     fn each_queue_set(

@@ -7,6 +7,7 @@
 use crate::budget::Budget;
 use crate::capture::Captures;
 use crate::channels::Channels;
+use crate::datagrams::{Datagrams, FromSocket};
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
 use crate::porter::pages::{Pages, PagesOut};
@@ -63,6 +64,8 @@ pub struct Session {
     pub queue_sets: Vec<EngineQueueSet>,
     /// Readable once the process has ended; `None` when the kernel would not give one.
     process: Option<OwnedFd>,
+    /// What its UDP sockets send by the engine's links.
+    pub(crate) datagrams: Vec<FromSocket>,
     /// Queue sets with completions that were not yet notified, as bits.
     pub touched: u32,
     /// Queue sets for which the engine has completions that do not fit, as bits.
@@ -97,6 +100,7 @@ impl Session {
             doorbell: EngineDoorbell::new(region.clone(), bell),
             region,
             queue_sets: Vec::new(),
+            datagrams: Vec::new(),
             touched: 0,
             full: 0,
             last_active: now,
@@ -119,6 +123,7 @@ impl Session {
 
     pub fn has_work(&self) -> bool {
         self.queue_sets.iter().any(EngineQueueSet::has_work)
+            || self.datagrams.iter().any(FromSocket::has_news)
     }
 
     /// Whether completions that did not fit may fit now. A head register that cannot be counts, too: the next try to
@@ -189,6 +194,7 @@ pub struct Sessions {
     /// Queue sets that are owed an interrupt at some time.
     moderated: Vec<(SessionId, u8)>,
     pub(crate) channels: Channels,
+    pub(crate) datagrams: Datagrams,
     pub(crate) captures: Captures,
     /// The kernel keeps descriptors out of interrupts (Linux 6.16).
     pub(crate) interrupts_carry_nothing: bool,
@@ -230,6 +236,7 @@ impl Sessions {
             touched: Vec::new(),
             moderated: Vec::new(),
             channels: Channels::default(),
+            datagrams: Datagrams::default(),
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
             muted: VecDeque::new(),

@@ -4,7 +4,7 @@
 //! [`Engine`] and serves its [`HostSide`]. Same inputs, same outputs.
 //!
 //! Folders in the order data flows. Receive: [`ingress`] → [`flow`] → [`hostif`]. Send: [`hostif`] → [`sched`] →
-//! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners; [`udp`] which datagrams go past all of it. A stage takes a
+//! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners; [`udp`] is the other protocol, with planes of its own. A stage takes a
 //! value from [`work`] and its own records, and hands on a value from [`work`]; only the `engine` folder joins them.
 #![forbid(unsafe_code)]
 
@@ -23,12 +23,13 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    Engine, EngineConfig, FlowAudit, GivenLane, PortRange, STAGING_LEN, SessionView, SocketCursor, SocketView,
+    Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, STAGING_LEN, SessionView,
+    SocketCursor, SocketView,
 };
 pub use flow::tcp::congestion::AlgorithmName;
 pub use flow::tcp::ecn::EcnMode;
 pub use flow::tcp::fast_open::FastOpenMode;
 pub use flow::tcp::open::{SynCookies, TcpConfig};
 pub use hostif::users::{Limit, Quotas, Resource, User, UserIdx, Users};
-pub use hostif::{GivenBack, HostSide};
-pub use work::{Claimed, Link, Sighting, SightingEnd};
+pub use hostif::{Delivered, GivenBack, HostSide};
+pub use work::{Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd};

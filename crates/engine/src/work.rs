@@ -4,7 +4,8 @@ use core::net::Ipv4Addr;
 use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_base::window::{UnscaledWindow, WindowScale};
-use toe_base::{Addr, FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_base::{Addr, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_wire::UdpRepr;
 use toe_wire::link::{LinkCaps, MacAddr};
 use toe_wire::tcp::{FastOpenCookie, SackBlocks};
 use toe_wire::vlan::VlanId;
@@ -142,6 +143,47 @@ pub struct IcmpError {
     pub trouble: Trouble,
 }
 
+/// Ingress → UDP: a datagram, its checksum verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxDatagram<'a> {
+    pub arrival: Arrival,
+    pub ports: UdpRepr,
+    pub text: &'a [u8],
+    /// There are several of so many octets each, one behind the other; the last may be shorter.
+    pub segment: Option<u16>,
+}
+
+impl RxDatagram<'_> {
+    pub fn from(&self) -> Endpoint {
+        Endpoint { addr: self.arrival.src, port: self.ports.src_port }
+    }
+
+    pub fn to(&self) -> Endpoint {
+        Endpoint { addr: self.arrival.dst, port: self.ports.dst_port }
+    }
+}
+
+/// Ingress → UDP: an ICMP error about a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxDatagramError<'a> {
+    pub arrival: Arrival,
+    /// Who sent the datagram, and to whom.
+    pub own: Endpoint,
+    pub peer: Endpoint,
+    /// The whole message.
+    pub message: &'a [u8],
+}
+
+/// UDP → egress: a datagram to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxDatagram {
+    pub from: Endpoint,
+    pub to: Endpoint,
+    pub ttl: u8,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
+}
+
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -192,6 +234,13 @@ pub enum ControlFrame {
         ident: u16,
         seq: u16,
         data: Vec<u8>,
+    },
+    /// Nobody is at the port that a datagram is for; `quoted` is what is quoted of that, from its IP header on.
+    PortUnreachable {
+        to_mac: MacAddr,
+        to: Addr,
+        source: Addr,
+        quoted: Vec<u8>,
     },
     /// A lone TCP segment without a flow: RST, or a SYN-ACK's refusal.
     Tcp {

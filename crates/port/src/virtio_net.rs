@@ -11,13 +11,15 @@ const FLAG_DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+/// Datagrams, one behind the other (UDP_SEGMENT).
+const GSO_UDP_L4: u8 = 5;
 /// May stand beside a GSO type: some segment had CWR set.
 const GSO_ECN: u8 = 0x80;
 
 /// Why a received header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// A kind of segmentation that the engine cannot take apart (UDP).
+    /// A kind of segmentation that the engine cannot take apart (UFO: one datagram of many frames).
     UnknownSegmentation,
     /// Segments without a size.
     NoSegmentSize,
@@ -31,8 +33,8 @@ pub fn decode(header: &[u8; HEADER_LEN], frame_len: usize) -> Result<RxOffload, 
     let gso_size = u16::from_ne_bytes([size0, size1]);
     let coalesced_mss = match gso & !GSO_ECN {
         GSO_NONE => None,
-        GSO_TCPV4 | GSO_TCPV6 if gso_size == 0 => return Err(HeaderError::NoSegmentSize),
-        GSO_TCPV4 | GSO_TCPV6 => Some(gso_size),
+        GSO_TCPV4 | GSO_TCPV6 | GSO_UDP_L4 if gso_size == 0 => return Err(HeaderError::NoSegmentSize),
+        GSO_TCPV4 | GSO_TCPV6 | GSO_UDP_L4 => Some(gso_size),
         _ => return Err(HeaderError::UnknownSegmentation),
     };
     let needs_checksum = flags & FLAG_NEEDS_CSUM != 0;

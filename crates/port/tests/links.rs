@@ -286,7 +286,7 @@ fn tagged_and_foreign_frames_stay_out() {
         let mut port = open_port("packet:near");
         let mut far = open_port("packet:far");
         let (near_mac, far_mac) = (port.mac(), far.mac());
-        let (tcp, udp) = (6, 17);
+        let (tcp, udp, sctp) = (6, 17, 132);
         let mut send = |dst, ethertype, protocol: u8, mark: u8| {
             let frame = far.transmit().frame(64).expect("room");
             frame.fill(mark);
@@ -298,20 +298,21 @@ fn tagged_and_foreign_frames_stay_out() {
         };
         let mut marks = Vec::new();
         let deadline = Instant::now() + PATIENCE;
-        while !marks.contains(&6) {
+        while !(marks.contains(&6) && marks.contains(&7)) {
             assert!(Instant::now() < deadline, "the last frame never came");
             send(near_mac, EtherType::Vlan, tcp, 1);
             send(MacAddr([2, 9, 9, 9, 9, 9]), EtherType::Ipv4, tcp, 2);
             send(MacAddr([0x33, 0x33, 0, 0, 0, 1]), EtherType::Ipv6, tcp, 3);
             send(near_mac, EtherType::Other(0x88b5), tcp, 4);
             // A frame that the engine has no use for does not take its room.
-            send(near_mac, EtherType::Ipv4, udp, 4);
+            send(near_mac, EtherType::Ipv4, sctp, 4);
             send(near_mac, EtherType::Ipv4, tcp, 5);
+            send(near_mac, EtherType::Ipv4, udp, 7);
             send(MacAddr::BROADCAST, EtherType::Ipv4, tcp, 6);
             wait_readable(&*port, RESEND);
             // The kernel may say something of its own on the link.
             let mut keep =
-                |frame: &[u8], _| marks.extend(frame.get(63).filter(|mark| (1..=6).contains(*mark)));
+                |frame: &[u8], _| marks.extend(frame.get(63).filter(|mark| (1..=7).contains(*mark)));
             port.receive(64, &mut keep).expect("link up");
         }
         assert!(marks.contains(&5) && marks.iter().all(|mark| *mark >= 5), "{marks:?}");

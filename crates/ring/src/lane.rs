@@ -61,6 +61,33 @@ impl LaneMemory {
         let rest = u64::from(len) - to_end;
         [(LaneLayout::RING + first, to_end as usize), (LaneLayout::RING, rest as usize)]
     }
+
+    /// The same of `len` octets from the record's octet `at` on.
+    pub fn pieces_from(&self, place: u64, at: u32, len: u32) -> [(u64, usize); 2] {
+        self.pieces(LaneWord::after(place, u64::from(at)), len)
+    }
+
+    /// Copies into a record that begins at `place`, from its octet `at` on.
+    pub fn write(&self, place: u64, at: u32, octets: &[u8]) {
+        let mut rest = octets;
+        for (offset, len) in self.pieces_from(place, at, octets.len() as u32) {
+            let (piece, behind) = rest.split_at(len.min(rest.len()));
+            // A place within the ring is within the memory.
+            let _ = self.memory.write(offset, piece);
+            rest = behind;
+        }
+    }
+
+    /// Copies out of a record that begins at `place`, from its octet `at` on.
+    pub fn read(&self, place: u64, at: u32, octets: &mut [u8]) {
+        let mut rest = octets;
+        for (offset, len) in self.pieces_from(place, at, rest.len() as u32) {
+            let (piece, behind) = rest.split_at_mut(len.min(rest.len()));
+            // As above.
+            let _ = self.memory.read(offset, piece);
+            rest = behind;
+        }
+    }
 }
 
 impl<M: Words> LaneMemory<M> {
@@ -284,6 +311,14 @@ impl<M: Words> LaneReceiver<M> {
         self.word.tail() == self.head && {
             self.look();
             self.word.tail() == self.head
+        }
+    }
+
+    /// Whether something has been published since the last look, or the lane closed. Does not look itself.
+    pub fn has_news(&self) -> bool {
+        !self.broken && {
+            let now = self.lane.load();
+            now.tail() != self.head || now.is_closed()
         }
     }
 

@@ -28,6 +28,7 @@ mod adopt;
 mod aio;
 pub mod calls;
 mod connect;
+mod datagram_stack;
 mod debug;
 mod ffi;
 mod fork;

@@ -11,6 +11,9 @@ pub const HEADER_LEN: usize = 8;
 /// Code of "fragmentation needed and DF set", which carries the next hop's MTU (RFC 1191 section 4).
 pub const CODE_FRAGMENTATION_NEEDED: u8 = 4;
 
+/// Code of "port unreachable".
+pub const CODE_PORT: u8 = 3;
+
 /// The header of an ICMP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpRepr {
@@ -108,6 +111,30 @@ pub fn quoted_tcp_v6(payload: &[u8], zone: u32) -> Result<QuotedTcp, ParseError>
     }
     let datagram_len = ipv6::HEADER_LEN as u32 + u32::from(ip.payload_len);
     quoted(Addr::v6(ip.src, zone), Addr::v6(ip.dst, zone), datagram_len, segment)
+}
+
+/// Who sent the UDP datagram that is quoted in the payload of an ICMP error, and to whom.
+pub fn quoted_udp(payload: &[u8]) -> Result<(Endpoint, Endpoint), ParseError> {
+    let (ip, datagram) = Ipv4Repr::parse_quoted(payload)?;
+    if ip.protocol != Protocol::Udp || ip.fragment_offset != 0 {
+        return Err(ParseError::Unsupported);
+    }
+    ends(ip.src.into(), ip.dst.into(), datagram)
+}
+
+/// The same of an ICMPv6 error, which came in `zone`.
+pub fn quoted_udp_v6(payload: &[u8], zone: u32) -> Result<(Endpoint, Endpoint), ParseError> {
+    let (ip, datagram) = Ipv6Repr::parse_quoted(payload)?;
+    if ip.protocol != Protocol::Udp {
+        return Err(ParseError::Unsupported);
+    }
+    ends(Addr::v6(ip.src, zone), Addr::v6(ip.dst, zone), datagram)
+}
+
+fn ends(src: Addr, dst: Addr, datagram: &[u8]) -> Result<(Endpoint, Endpoint), ParseError> {
+    let [s0, s1, d0, d1] = *datagram.first_chunk::<4>().ok_or(ParseError::Truncated)?;
+    let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
+    Ok((Endpoint::new(src, src_port), Endpoint::new(dst, dst_port)))
 }
 
 fn quoted(src: Addr, dst: Addr, datagram_len: u32, segment: &[u8]) -> Result<QuotedTcp, ParseError> {

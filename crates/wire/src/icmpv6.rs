@@ -14,6 +14,8 @@ use crate::{MacAddr, ParseError, Protocol, Sum};
 pub const HEADER_LEN: usize = 8;
 /// Octets of a neighbour message with its one option.
 pub const NEIGHBOUR_LEN: usize = 32;
+/// Code of "port unreachable" (RFC 4443 section 3.1).
+pub const CODE_PORT: u8 = 4;
 /// Hop limit of neighbour discovery.
 pub const HOP_LIMIT: u8 = 255;
 

@@ -15,7 +15,7 @@ pub const EXTENSIONS_MAX: usize = 8;
 /// Most octets of all extension headers together.
 const EXTENSIONS_LEN_MAX: usize = 512;
 /// Octets of a fragment header.
-const FRAGMENT_LEN: usize = 8;
+pub const FRAGMENT_LEN: usize = 8;
 
 // Numbers of extension headers (RFC 8200 section 4).
 const HOP_BY_HOP: u8 = 0;
@@ -51,6 +51,18 @@ pub struct Fragment {
     pub more: bool,
     /// What the fragmentable part begins with: see [`upper_layer`]. Only that of the first piece counts.
     pub next_header: u8,
+}
+
+impl Fragment {
+    /// What the header before it says that follows.
+    pub const PROTOCOL: Protocol = Protocol::Other(FRAGMENT);
+
+    /// Writes the header to the front of `out`.
+    pub fn emit(&self, out: &mut [u8]) {
+        out[0..2].copy_from_slice(&[self.next_header, 0]);
+        out[2..4].copy_from_slice(&(self.offset << 3 | u16::from(self.more)).to_be_bytes());
+        out[4..8].copy_from_slice(&self.ident.to_be_bytes());
+    }
 }
 
 /// What stands behind the headers of a packet.

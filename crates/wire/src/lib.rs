@@ -1,4 +1,4 @@
-//! Frames and headers: Ethernet with VLAN tags, ARP, IPv4, IPv6, ICMP of both and TCP, parsed once at the border and written once at the other.
+//! Frames and headers: Ethernet with VLAN tags, ARP, IPv4, IPv6, ICMP of both, TCP and UDP, parsed once at the border and written once at the other.
 //!
 //! Each protocol has a small owned `…Repr`. `Repr::parse` takes octets from the network: it never panics, and what it
 //! refuses has a [`ParseError`] that can be counted. `Repr::emit` writes a header into room that its caller sized
@@ -17,6 +17,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod link;
 pub mod tcp;
+pub mod udp;
 pub mod vlan;
 
 pub use arp::{ArpOperation, ArpRepr};
@@ -29,4 +30,5 @@ pub use ipv4::{Ipv4Repr, Protocol};
 pub use ipv6::Ipv6Repr;
 pub use link::MacAddr;
 pub use tcp::{SackBlock, SackBlocks, TcpFlags, TcpOptions, TcpRepr, Timestamps};
+pub use udp::UdpRepr;
 pub use vlan::VlanId;

@@ -3,7 +3,7 @@
 
 #![allow(dead_code)]
 
-use toe_abi::attach::{Message, Reply, ReportKind, Request, Way, refusal_of_version};
+use toe_abi::attach::{Message, Reply, ReportKind, Request, Use, Way, refusal_of_version};
 use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
@@ -146,6 +146,12 @@ pub fn requests() -> Vec<Request> {
             way: Way::Receives,
             peer: Endpoint { addr: toe_base::Addr::LOCALHOST_V6, port: 0x1516 },
         },
+        Request::OpenDatagrams { purpose: Use::Hears, peer: Endpoint::UNSPECIFIED_V4 },
+        Request::OpenDatagrams { purpose: Use::Sends, peer: Endpoint::new([10, 1, 2, 3], 0x1718) },
+        Request::OpenDatagrams {
+            purpose: Use::Connects,
+            peer: Endpoint { addr: toe_base::Addr::LOCALHOST_V6, port: 0x191a },
+        },
     ]
 }
 
@@ -163,6 +169,8 @@ pub fn replies() -> Vec<Reply> {
         Reply::Report { len: 0x0102_0304_0506 },
         Reply::Channel { side: Side::One, peer: Cred { uid: 1000, netns: NetNs(1 << 40) } },
         Reply::Lane { ring_len: 0x0010_0000 },
+        Reply::Datagrams { ring_len: 0x0004_0000, source: [10, 1, 2, 3].into() },
+        Reply::Datagrams { ring_len: 0, source: toe_base::Addr::LOCALHOST_V6 },
         Reply::Done,
         Reply::Capture,
         Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },

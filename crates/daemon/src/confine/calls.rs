@@ -56,7 +56,7 @@ calls! {
     SYS_recvmsg, Any, "requests (threads beside the engine's alone), AF_PACKET", "MSG_DONTWAIT";
     SYS_recvmmsg, Any, "AF_PACKET", "MSG_DONTWAIT";
     SYS_sendto, Any, "netlink, AF_XDP's wake-up, captures (their own thread, which may wait)", "MSG_DONTWAIT";
-    SYS_sendmsg, Any, "answers, AF_PACKET", "MSG_DONTWAIT";
+    SYS_sendmsg, Any, "answers, AF_PACKET, datagrams to kernel sockets", "MSG_DONTWAIT";
     SYS_sendmmsg, Any, "AF_PACKET", "MSG_DONTWAIT";
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_wait, Any, "sleep", "a time of the engine's own choice";

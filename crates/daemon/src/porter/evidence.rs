@@ -31,7 +31,12 @@ pub(super) fn of(
     let found = match *request {
         Request::Hello { .. } => home(keeper),
         Request::ShowTwin => shown.ok_or(Errno::EBADF).and_then(|shown| twin(&shown, watch)),
-        Request::AskLane { .. } => shown.ok_or(Errno::EBADF).and_then(|shown| datagram_socket(&shown)),
+        Request::AskLane { .. } => {
+            shown.ok_or(Errno::EBADF).and_then(|shown| datagram_socket(&shown).map(Evidence::Datagram))
+        }
+        Request::OpenDatagrams { .. } => {
+            shown.ok_or(Errno::EBADF).and_then(|shown| named_datagram_socket(&shown, watch))
+        }
         Request::Claim { .. } | Request::Recognise => shown
             .ok_or(Errno::EBADF)
             .and_then(|shown| identity_of(&shown).map(Evidence::Object).map_err(|_| Errno::ENOENT)),
@@ -92,7 +97,7 @@ fn twin(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
 }
 
 /// A UDP socket as it is now. What it says of itself its owner may change afterwards; who is harmed by that is his own user.
-fn datagram_socket(shown: &OwnedFd) -> Result<Evidence, Errno> {
+fn datagram_socket(shown: &OwnedFd) -> Result<udp::Shown, Errno> {
     let invalid = |_| Errno::EINVAL;
     let is_udp = sockopt::socket_type(shown) == Ok(SocketType::DGRAM)
         && matches!(sockopt::socket_domain(shown), Ok(AddressFamily::INET | AddressFamily::INET6))
@@ -108,7 +113,7 @@ fn datagram_socket(shown: &OwnedFd) -> Result<Evidence, Errno> {
         _ => return Err(Errno::EINVAL),
     };
     let shares_port = |asked: rustix::io::Result<bool>| asked.map_err(invalid);
-    Ok(Evidence::Datagram(udp::Shown {
+    Ok(udp::Shown {
         local,
         peer,
         v6_only: sockopt::socket_domain(shown) == Ok(AddressFamily::INET6)
@@ -119,7 +124,17 @@ fn datagram_socket(shown: &OwnedFd) -> Result<Evidence, Errno> {
             || shares_port(sockopt::socket_reuseport(shown))?,
         receive_buffer: u32::try_from(sockopt::socket_recv_buffer_size(shown).map_err(invalid)?)
             .map_err(|_| Errno::EINVAL)?,
-    }))
+    })
+}
+
+/// The same, watched if it has a port, which is its until it is gone.
+fn named_datagram_socket(shown: &OwnedFd, watch: &TwinWatch) -> Result<Evidence, Errno> {
+    let socket = datagram_socket(shown)?;
+    if socket.local.port != 0 {
+        let named = Shown { local: socket.local, netns: socket.netns, listens: false };
+        watch.add(shown, socket.identity, named)?;
+    }
+    Ok(Evidence::Datagram(socket))
 }
 
 /// One clock for all users' threads.

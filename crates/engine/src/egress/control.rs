@@ -46,6 +46,11 @@ pub fn emit(sink: &mut dyn FrameSink, link: &Link, control: &ControlFrame) -> Re
             let envelope = Envelope { hop, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
             emit_echo_reply(sink, &envelope, (*ident, *seq), data)
         }
+        ControlFrame::PortUnreachable { to_mac, to, source, quoted } => {
+            let hop = Hop::over(link, *to_mac);
+            let envelope = Envelope { hop, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
+            emit_unreachable(sink, &envelope, quoted)
+        }
         ControlFrame::Tcp { to_mac, key, segment } => {
             let (from, to) = (key.local.addr, key.remote.addr);
             let hop = Hop::over(link, *to_mac);
@@ -120,6 +125,23 @@ fn emit_echo_reply(
     } else {
         let (from, to) = (envelope.from.to_v6(), envelope.to.to_v6());
         Icmpv6Repr::EchoReply { ident, sequence }.emit(message, from, to);
+    }
+    sink.commit(TxOffload::default());
+    Ok(())
+}
+
+/// RFC 792; RFC 4443 section 3.1.
+fn emit_unreachable(sink: &mut dyn FrameSink, envelope: &Envelope, quoted: &[u8]) -> Result<(), NoRoom> {
+    let frame = sink.frame(envelope.headers_len() + icmp::HEADER_LEN + quoted.len()).ok_or(NoRoom)?;
+    let protocol = if envelope.to.is_v4() { Protocol::Icmp } else { Protocol::Icmpv6 };
+    let mut builder = FrameBuilder::ip(frame, envelope, protocol);
+    let message = builder.transport();
+    message[icmp::HEADER_LEN..].copy_from_slice(quoted);
+    if envelope.to.is_v4() {
+        IcmpRepr::DestinationUnreachable { code: icmp::CODE_PORT, next_hop_mtu: 0 }.emit(message);
+    } else {
+        let (from, to) = (envelope.from.to_v6(), envelope.to.to_v6());
+        Icmpv6Repr::DestinationUnreachable { code: icmpv6::CODE_PORT }.emit(message, from, to);
     }
     sink.commit(TxOffload::default());
     Ok(())

@@ -83,6 +83,7 @@ impl Engine {
 
     /// The neighbour is known now: what waited for it goes.
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
+        self.datagrams_may_go(port, neighbour, to_mac);
         for (key, segment) in self.ports[port.index()].waiting.take(neighbour) {
             self.push_control(port, ControlFrame::Tcp { to_mac, key, segment });
         }
@@ -90,6 +91,7 @@ impl Engine {
 
     /// It does not answer.
     pub(super) fn lone_in_vain(&mut self, port: PortId, neighbour: u16) {
+        self.datagrams_in_vain(port, neighbour);
         self.ports[port.index()].waiting.take(neighbour);
     }
 }

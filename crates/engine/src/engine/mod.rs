@@ -3,7 +3,7 @@
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
 //! begin and end), [`earlier`] (what counts before an entry of another session's), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
 //! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
-//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`lanes`] (datagrams that go past it), [`errors`] (what
+//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`lanes`] (datagrams that go past it), [`datagrams`] (those that do not), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
 //! the kernel's too), [`capture`] (copies for those who watch).
 //!
@@ -18,6 +18,7 @@ mod claim;
 mod completions;
 mod connect;
 mod connect_credit;
+mod datagrams;
 mod detail;
 mod direct;
 mod earlier;
@@ -45,6 +46,7 @@ mod transmit;
 mod tests;
 
 pub use audit::FlowAudit;
+pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
 
@@ -81,7 +83,7 @@ use crate::sched::fair::FairList;
 use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
-use crate::udp::Lanes;
+use crate::udp::{Lanes, Udp};
 use crate::work::{ControlFrame, Link, Path, Segment};
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
@@ -198,6 +200,7 @@ pub struct Engine {
     anchors: Anchors,
     channels: Channels,
     lanes: Lanes<UserIdx>,
+    udp: Udp<UserIdx>,
     counters: Counters,
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
@@ -245,6 +248,7 @@ impl Engine {
             anchors: Anchors::default(),
             channels: Channels::default(),
             lanes: Lanes::default(),
+            udp: Udp::new(config.secret),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             port_counters: PortCounters::default(),

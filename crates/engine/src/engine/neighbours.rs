@@ -35,6 +35,7 @@ impl Engine {
         }
         let of_port = &mut self.ports[port.index()];
         of_port.waiting.clear();
+        self.udp.waiting.clear(port);
         of_port.neighbours.free_all_but(&held);
         of_port.neighbours.number(addr)
     }

@@ -92,6 +92,8 @@ impl Engine {
             }
             Arrived::IcmpError(error) => self.icmp_error(now, &error),
             Arrived::Fragment(piece) => self.fragment_arrived(now, port, &piece, host),
+            Arrived::Datagram(datagram) => self.datagram_arrives(now, Some(port), &datagram, host),
+            Arrived::DatagramError(error) => self.datagram_error_arrives(&error, host),
             Arrived::Ignored => {}
         }
     }

@@ -55,6 +55,8 @@ impl Engine {
         budget: usize,
     ) -> usize {
         let mut sent = self.transmit_control(port, sink);
+        // Connections have their turn beside them.
+        sent += self.transmit_datagrams(port, sink, budget / 2);
         while sent < budget {
             let Some((user, idx)) = self.ports[port.index()].ready.pop() else { break };
             if !self.flows.is_used(idx) {
@@ -90,8 +92,8 @@ impl Engine {
 
     /// Whether a port has something to send.
     pub fn has_transmit(&self, port: PortId) -> bool {
-        let port = &self.ports[port.index()];
-        !port.ready.is_empty() || !port.control.is_empty()
+        let of_port = &self.ports[port.index()];
+        !of_port.ready.is_empty() || !of_port.control.is_empty() || self.udp.has_queued(port.index())
     }
 
     fn transmit_control(&mut self, port: PortId, sink: &mut dyn FrameSink) -> usize {

@@ -9,13 +9,13 @@ pub mod outbox;
 pub mod session;
 pub mod users;
 
-use crate::work::Sighting;
+use crate::work::{RxDatagram, RxDatagramError, Sighting};
 use core::sync::atomic::AtomicU8;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{ChannelId, QueueSetId, SessionId};
+use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 
 /// What came of [`HostSide::give_back`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,16 @@ pub enum GivenBack {
     Later,
     /// They stay.
     Kept,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    ByLane,
+    ByKernel,
+    QueueFull,
+    /// The driver cannot hand it over.
+    Nowhere,
 }
 
 /// The memory and rings of the sessions, as the engine reaches them. Served by the daemon over shared memory, by
@@ -67,6 +77,17 @@ pub trait HostSide {
     }
     /// A packet that a capture wants, from its link header on.
     fn capture(&mut self, _packet: &Sighting, _octets: &[u8]) {}
+
+    // Datagrams: a driver to which no sockets are shown gets none.
+
+    /// Hands a datagram to the session that alone has the socket (`to`), or to the kernel, which knows whose it is.
+    fn deliver_datagram(&mut self, _to: Option<DatagramId>, _datagram: &RxDatagram<'_>) -> Delivered {
+        Delivered::Nowhere
+    }
+    /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
+    fn deliver_datagram_error(&mut self, _error: &RxDatagramError<'_>) -> bool {
+        false
+    }
 
     // Channels: a driver without shared memory makes none.
 

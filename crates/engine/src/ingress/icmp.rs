@@ -3,9 +3,9 @@
 use super::Arrived;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::work::{Arrival, IcmpError, NeighbourMessage, Trouble};
+use crate::work::{Arrival, IcmpError, NeighbourMessage, RxDatagramError, Trouble};
 use toe_abi::errno::Errno;
-use toe_base::Addr;
+use toe_base::{Addr, Endpoint};
 use toe_wire::ParseError;
 use toe_wire::icmp::{self, IcmpRepr, QuotedTcp};
 use toe_wire::icmpv6::{self, Icmpv6Repr};
@@ -24,7 +24,10 @@ pub(super) fn parse<'a>(arrival: &Arrival, message: &'a [u8]) -> Result<Arrived<
         IcmpRepr::TimeExceeded { .. } => Trouble::Unreachable(Errno::EHOSTUNREACH),
         IcmpRepr::ParameterProblem { .. } => Trouble::Unreachable(Errno::EPROTO),
     };
-    error(trouble, icmp::quoted_tcp(rest))
+    match icmp::quoted_udp(rest) {
+        Ok((own, peer)) => Ok(of_datagram(arrival, own, peer, message)),
+        Err(_) => error(trouble, icmp::quoted_tcp(rest)),
+    }
 }
 
 pub(super) fn parse_v6<'a>(arrival: &Arrival, message: &'a [u8]) -> Result<Arrived<'a>, Counter> {
@@ -63,7 +66,18 @@ pub(super) fn parse_v6<'a>(arrival: &Arrival, message: &'a [u8]) -> Result<Arriv
         Icmpv6Repr::TimeExceeded { .. } => Trouble::Unreachable(Errno::EHOSTUNREACH),
         Icmpv6Repr::ParameterProblem { .. } => Trouble::Unreachable(Errno::EPROTO),
     };
-    error(trouble, icmp::quoted_tcp_v6(rest, arrival.zone))
+    match icmp::quoted_udp_v6(rest, arrival.zone) {
+        Ok((own, peer)) => Ok(of_datagram(arrival, own, peer, message)),
+        Err(_) => error(trouble, icmp::quoted_tcp_v6(rest, arrival.zone)),
+    }
+}
+
+/// Only what quotes a datagram of the address that it came to is about one of ours.
+fn of_datagram<'a>(arrival: &Arrival, own: Endpoint, peer: Endpoint, message: &'a [u8]) -> Arrived<'a> {
+    match own.addr == arrival.dst {
+        true => Arrived::DatagramError(RxDatagramError { arrival: *arrival, own, peer, message }),
+        false => Arrived::Ignored,
+    }
 }
 
 /// What is well-formed and means nothing here is no fault of its sender.

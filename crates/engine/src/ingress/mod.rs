@@ -10,7 +10,7 @@ pub mod facts;
 use crate::control::route::Routes;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::work::{Arrival, IcmpError, Link, NeighbourMessage, Piece, Segment};
+use crate::work::{Arrival, IcmpError, Link, NeighbourMessage, Piece, RxDatagram, RxDatagramError, Segment};
 use core::net::Ipv6Addr;
 use toe_base::{Addr, Endpoint, PortId};
 use toe_wire::arp::ArpRepr;
@@ -20,6 +20,7 @@ use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::ipv6::{self, Body, Ipv6Repr};
 use toe_wire::link::{MacAddr, RxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
+use toe_wire::udp::{self, UdpRepr};
 use toe_wire::vlan::{self, VlanId};
 
 /// The ECN bits of an IP header, and congestion experienced (RFC 3168 section 5).
@@ -51,6 +52,8 @@ pub enum Arrived<'a> {
         is_scale_too_large: bool,
         payload: &'a [u8],
     },
+    Datagram(RxDatagram<'a>),
+    DatagramError(RxDatagramError<'a>),
     /// Well-formed, and nothing that the engine answers.
     Ignored,
 }
@@ -188,10 +191,24 @@ fn parse_transport<'a>(
         Protocol::Tcp if !arrival.dst.is_multicast() && !arrival.src.is_unspecified() => {
             parse_tcp(arrival, payload, offload)
         }
+        Protocol::Udp if !arrival.dst.is_multicast() && !arrival.src.is_unspecified() => {
+            parse_udp(arrival, payload, offload)
+        }
         Protocol::Icmp if arrival.src.is_v4() => icmp::parse(arrival, payload),
         Protocol::Icmpv6 if arrival.src.is_v6() => icmp::parse_v6(arrival, payload),
         _ => Err(Counter::DropProtocol),
     }
+}
+
+fn parse_udp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Result<Arrived<'a>, Counter> {
+    let (ports, text) = UdpRepr::parse(payload).map_err(|_| Counter::DropBadUdp)?;
+    if !offload.checksum_ok && !udp::checksum_is_valid(payload, arrival.src, arrival.dst) {
+        return Err(Counter::DropBadUdpChecksum);
+    }
+    if ports.dst_port == 0 {
+        return Err(Counter::DropBadUdp);
+    }
+    Ok(Arrived::Datagram(RxDatagram { arrival: *arrival, ports, text, segment: offload.coalesced_mss }))
 }
 
 fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Result<Arrived<'a>, Counter> {

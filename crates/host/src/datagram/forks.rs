@@ -16,7 +16,10 @@ fn for_each(mut each: impl FnMut(&'static Datagram)) {
 
 /// A child is about to be made that may get copies of all sockets: what they receive is from here on for whoever asks the kernel.
 pub(crate) fn before_child() {
-    for_each(Datagram::leave_to_kernel);
+    for_each(|datagram| {
+        datagram.share();
+        datagram.leave_to_kernel();
+    });
 }
 
 /// Before a fork, and after [`before_child`].
@@ -27,6 +30,7 @@ pub(crate) fn before_fork() {
             kept.at_fork.push(datagram);
             datagram.incoming.lock_raw();
             datagram.outgoing.lock_raw();
+            datagram.by_engine.lock_raw();
         }
     });
     // Given back by `after_fork`.
@@ -38,6 +42,7 @@ pub(crate) fn after_fork() {
     // SAFETY: needed because the lock has been held since `before_fork`, by this thread, whose guard is forgotten.
     let kept = unsafe { KEPT.peek_held() };
     for datagram in &kept.at_fork {
+        datagram.by_engine.unlock_raw();
         datagram.outgoing.unlock_raw();
         datagram.incoming.unlock_raw();
         datagram.at_fork.store(false, Ordering::Release);
@@ -52,5 +57,6 @@ pub(crate) fn after_fork_in_child() {
         let mut incoming = datagram.incoming.lock();
         incoming.drop_all();
         datagram.note_lanes(&incoming);
+        datagram.by_engine.lock().leave_to_parent();
     });
 }

@@ -5,9 +5,11 @@ use crate::program_memory;
 use crate::socket::slices::Scatter;
 use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
+use toe_abi::lane::RecordHead;
 use toe_base::Endpoint;
 use toe_ring::LaneReceiver;
 use toe_ring::lane::Record;
+use zerocopy::IntoBytes;
 
 /// Lanes that one socket receives by; what comes from others goes by the kernel.
 pub(super) const LANES_MAX: usize = 16;
@@ -54,10 +56,28 @@ pub struct Taken {
     pub from: Endpoint,
 }
 
+/// Who is at the other end of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Socket(Endpoint),
+    /// For all whose datagrams come by its links: a record says who has sent it.
+    Engine,
+}
+
+impl Sender {
+    /// Whether what that one sends may lie in the lane.
+    fn stands_for(self, peer: Endpoint) -> bool {
+        match self {
+            Sender::Socket(socket) => socket == peer,
+            Sender::Engine => !peer.addr.is_loopback(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Lane {
     end: LaneReceiver,
-    from: Endpoint,
+    from: Sender,
     /// How many datagrams had come by the kernel when the first of this opening was seen here.
     seen_at: Option<u32>,
 }
@@ -78,8 +98,17 @@ pub(super) struct Incoming {
 /// Where the datagram was that was looked at last and not taken since: it stays the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peeked {
-    Lane { from: Endpoint, place: u64 },
+    Lane { from: Sender, place: u64 },
     Kernel,
+}
+
+/// Who has sent what the engine has put there.
+fn sender_in(end: &LaneReceiver, record: Record) -> Endpoint {
+    let mut head = RecordHead::default();
+    if record.len >= RecordHead::LEN {
+        end.lane().read(record.place, 0, head.as_mut_bytes());
+    }
+    head.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4)
 }
 
 impl Lane {
@@ -103,7 +132,7 @@ impl Incoming {
     }
 
     pub fn has_lane_from(&self, peer: Endpoint) -> bool {
-        self.lanes.iter().any(|lane| lane.from == peer && !lane.end.is_closed())
+        self.lanes.iter().any(|lane| lane.from == Sender::Socket(peer) && !lane.end.is_closed())
     }
 
     pub fn has_room(&self) -> bool {
@@ -111,7 +140,11 @@ impl Incoming {
     }
 
     pub fn add(&mut self, from: Endpoint, end: LaneReceiver) {
-        self.lanes.push(Lane { end, from, seen_at: None });
+        self.lanes.push(Lane { end, from: Sender::Socket(from), seen_at: None });
+    }
+
+    pub fn add_engine(&mut self, end: LaneReceiver) {
+        self.lanes.push(Lane { end, from: Sender::Engine, seen_at: None });
     }
 
     /// Ends all lanes; what is in them stays to be read.
@@ -205,8 +238,8 @@ impl Incoming {
             }
             // What its sender put into the lane before is older, unless it came before the lane was opened.
             Queue::From(Some(peer)) => {
-                let of_peer = self.lanes.iter_mut().find(|lane| lane.from == peer);
-                !of_peer.is_some_and(|lane| !lane.end.is_fresh() && !lane.end.is_empty())
+                let mut of_peer = self.lanes.iter_mut().filter(|lane| lane.from.stands_for(peer));
+                !of_peer.any(|lane| !lane.end.is_fresh() && !lane.end.is_empty())
             }
             Queue::From(None) => true,
         }
@@ -236,10 +269,15 @@ impl Incoming {
         peeks: bool,
     ) -> Result<Taken, Errno> {
         let Some(lane) = self.lanes.get_mut(at) else { return Err(Errno::EAGAIN) };
-        let whole = record.len as usize;
+        let (from, head_len) = match lane.from {
+            Sender::Socket(from) => (from, 0),
+            Sender::Engine => (sender_in(&lane.end, record), RecordHead::LEN.min(record.len)),
+        };
+        let text_len = record.len - head_len;
+        let whole = text_len as usize;
         let mut scatter = Scatter::new(into);
         let (mut len, mut copied) = (0, Ok(()));
-        for (offset, piece) in lane.end.lane().pieces(record.place, record.len) {
+        for (offset, piece) in lane.end.lane().pieces_from(record.place, head_len, text_len) {
             let piece = piece.min(scatter.left());
             if piece == 0 {
                 continue;
@@ -264,7 +302,7 @@ impl Incoming {
             self.turn = if lane.end.is_empty() { at + 1 } else { at };
         }
         // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
-        copied.map(|()| Taken { len, whole, from: lane.from })
+        copied.map(|()| Taken { len, whole, from })
     }
 
     /// Octets of records that have come by lanes.

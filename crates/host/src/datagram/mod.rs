@@ -1,7 +1,7 @@
-//! UDP sockets of the program, which are the kernel's throughout, and the lanes that they have beside it (decision 0034): a
+//! UDP sockets of the program, which are the kernel's throughout, and the lanes that they have beside it (decisions 0034 and 0035): a
 //! [`Datagram`] for each, with nothing in it until the socket has exchanged some datagrams over loopback.
 //!
-//! [`incoming`] and [`outgoing`] decide what goes which way. Here is what they need of the process: the descriptor, other threads,
+//! [`incoming`] and [`outgoing`] decide what goes which way, [`by_engine`] has what goes by links of an engine's. Here is what they need of the process: the descriptor, other threads,
 //! signals, fork, and the engine, which is asked for lanes ([`Datagram::ask`]). Used by the switch layer's calls through the
 //! descriptor table.
 //!
@@ -9,6 +9,7 @@
 //! cancelled, or a handler jumps away) they stay so: the kernel's way is always right.
 
 mod asking;
+mod by_engine;
 mod forks;
 mod incoming;
 mod outgoing;
@@ -19,6 +20,8 @@ use crate::lock::Lock;
 use crate::stack::Stack;
 use crate::{signals, sys, wait};
 use asking::Count;
+use by_engine::ByEngine;
+pub use by_engine::{Connected, Details};
 pub(crate) use forks::{after_fork, after_fork_in_child, before_child, before_fork};
 pub use incoming::Taken;
 use incoming::{Incoming, Next, Queue};
@@ -52,6 +55,11 @@ struct Kept {
 pub struct Datagram {
     incoming: Lock<Incoming>,
     outgoing: Lock<Outgoing>,
+    by_engine: Lock<ByEngine>,
+    /// Whether there may be something in that.
+    engine: AtomicBool,
+    /// Another process may have the socket.
+    shared: AtomicBool,
     /// Whether there may be something in these.
     receives: AtomicBool,
     sends: AtomicBool,
@@ -159,6 +167,7 @@ impl Datagram {
         datagram.kernel_only.store(false, Ordering::Relaxed);
         datagram.kernel_receives.store(false, Ordering::Relaxed);
         datagram.kernel_sends.store(false, Ordering::Relaxed);
+        datagram.shared.store(false, Ordering::Relaxed);
         datagram.waiting.store(0, Ordering::SeqCst);
         datagram
     }
@@ -167,6 +176,9 @@ impl Datagram {
         Datagram {
             incoming: Lock::new(Incoming::default()),
             outgoing: Lock::new(Outgoing::default()),
+            by_engine: Lock::new(ByEngine::default()),
+            engine: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             receives: AtomicBool::new(false),
             sends: AtomicBool::new(false),
             received: Count::new(),
@@ -200,6 +212,9 @@ impl Datagram {
             self.note_lanes(&incoming);
             drop(incoming);
             self.sends.store(false, Ordering::Relaxed);
+            if self.engine.swap(false, Ordering::Relaxed) {
+                self.by_engine.lock().drop_all(!self.shared.load(Ordering::Relaxed));
+            }
             KEPT.lock().spare.push(self);
         }
     }

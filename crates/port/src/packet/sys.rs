@@ -89,7 +89,7 @@ impl PacketSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets only untagged ARP, TCP and ICMP frames in that are sent to this interface or to all, and of IPv6 those to groups
+    /// Lets only untagged ARP, TCP, UDP and ICMP frames in that are sent to this interface or to all, and of IPv6 those to groups
     /// and those with extension headers, too: only ingress knows what these are. Without it every frame
     /// on a shared link would be copied to the engine just to be dropped; the kernel hides the tag of a VLAN frame, which
     /// must not pass for an untagged one; and a frame of another protocol that is segmented in a way that the
@@ -107,27 +107,29 @@ impl PacketSocket {
         let ancillary = |what: libc::c_int| (libc::SKF_AD_OFF + what) as u32;
         let mut program = [
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT)),
-            op(JUMP_IF, 0, 22, 0),
+            op(JUMP_IF, 0, 24, 0),
             op(LOAD_HALF, 0, 0, 12),
             op(JUMP_IF, 8, 0, libc::ETH_P_IPV6 as u32),
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)),
             op(JUMP_IF, 1, 0, PACKET_HOST),
-            op(JUMP_IF, 0, 17, PACKET_BROADCAST),
+            op(JUMP_IF, 0, 19, PACKET_BROADCAST),
             op(LOAD_HALF, 0, 0, 12),
-            op(JUMP_IF, 14, 0, libc::ETH_P_ARP as u32),
-            op(JUMP_IF, 0, 14, libc::ETH_P_IP as u32),
+            op(JUMP_IF, 16, 0, libc::ETH_P_ARP as u32),
+            op(JUMP_IF, 0, 16, libc::ETH_P_IP as u32),
             op(LOAD_BYTE, 0, 0, IPV4_PROTOCOL),
-            op(JUMP_IF, 11, 10, libc::IPPROTO_TCP as u32),
+            op(JUMP_IF, 13, 11, libc::IPPROTO_TCP as u32),
             op(LOAD_WORD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)),
             op(JUMP_IF, 1, 0, PACKET_HOST),
-            op(JUMP_IF, 0, 9, PACKET_MULTICAST),
+            op(JUMP_IF, 0, 11, PACKET_MULTICAST),
             op(LOAD_BYTE, 0, 0, IPV6_NEXT_HEADER),
-            op(JUMP_IF, 6, 0, libc::IPPROTO_TCP as u32),
-            op(JUMP_IF, 5, 0, libc::IPPROTO_ICMPV6 as u32),
-            op(JUMP_IF, 4, 0, libc::IPPROTO_FRAGMENT as u32),
-            op(JUMP_IF, 3, 0, libc::IPPROTO_HOPOPTS as u32),
-            op(JUMP_IF, 2, 0, libc::IPPROTO_ROUTING as u32),
-            op(JUMP_IF, 1, 2, libc::IPPROTO_DSTOPTS as u32),
+            op(JUMP_IF, 8, 0, libc::IPPROTO_TCP as u32),
+            op(JUMP_IF, 7, 0, libc::IPPROTO_ICMPV6 as u32),
+            op(JUMP_IF, 6, 0, libc::IPPROTO_FRAGMENT as u32),
+            op(JUMP_IF, 5, 0, libc::IPPROTO_HOPOPTS as u32),
+            op(JUMP_IF, 4, 0, libc::IPPROTO_ROUTING as u32),
+            op(JUMP_IF, 3, 0, libc::IPPROTO_DSTOPTS as u32),
+            op(JUMP_IF, 2, 3, libc::IPPROTO_UDP as u32),
+            op(JUMP_IF, 1, 0, libc::IPPROTO_UDP as u32),
             op(JUMP_IF, 0, 1, libc::IPPROTO_ICMP as u32),
             op(RETURN, 0, 0, u32::MAX),
             op(RETURN, 0, 0, 0),

@@ -4,7 +4,7 @@ use super::Random;
 use crate::lane::{LaneMemory, LaneReceiver, LaneSender, NotEmpty, Offer, Record};
 use crate::sync::{Ordering, Words};
 use std::collections::VecDeque;
-use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, LaneWord, RING_LEN_MIN, record_len};
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RING_LEN_MIN, record_len};
 
 fn lane() -> (LaneMemory, LaneSender, LaneReceiver) {
     let (memory, file) = LaneMemory::create(RING_LEN_MIN).unwrap();
@@ -148,8 +148,7 @@ fn a_receiver_believes_no_tail_and_no_length() {
     assert!(receiver.first().is_none() && receiver.is_closed() && memory.is_closed());
     tail(0);
     assert_eq!(receiver.first(), None, "for good");
-    for (header, published) in [(9, 16), (u64::from(DATAGRAM_MAX) + 1, 100_000), (u64::MAX, 8), (1 << 32, 16)]
-    {
+    for (header, published) in [(9, 16), (u64::from(RECORD_MAX) + 1, 100_000), (u64::MAX, 8), (1 << 32, 16)] {
         let (memory, _, mut receiver) = lane();
         memory.region().store_u64(LaneLayout::RING, header, Ordering::Release);
         memory.region().store_u64(LaneLayout::WORD, published, Ordering::Release);

@@ -10,9 +10,10 @@ use crate::ffi::{
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
-use crate::{adopt, free_port, listen as listening, real};
+use crate::{adopt, datagram_stack, free_port, listen as listening, real};
 use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_in, socklen_t};
+use toe::datagram::Datagram;
 use toe::socket::Shutdown;
 use toe::{Errno, fd_table, sys};
 use toe_base::Endpoint;
@@ -35,9 +36,13 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
     }
     let state = socket_state::get(fd);
     if !state.has(State::TWIN) {
-        renamed(fd);
         // SAFETY: the program's arguments, handed on.
-        return unsafe { real::bind(fd, addr, len) };
+        return unsafe {
+            match fd_table::datagram(fd) {
+                Some(datagram) => bind_datagrams(fd, datagram, addr, len),
+                None => real::bind(fd, addr, len),
+            }
+        };
     }
     // SAFETY: as bind(2) asks of its arguments.
     let wanted = guarded(None, || unsafe { read_endpoint(addr, len, state.has(State::INET6)) });
@@ -58,6 +63,34 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
     } else if last_errno() == Errno::EADDRNOTAVAIL {
         // SAFETY: as above; the kernel has read the address without a fault.
         return guarded(-1, || unsafe { bind_to_engine(fd, addr, len) });
+    }
+    result
+}
+
+/// bind of a UDP socket.
+///
+/// # Safety
+/// As bind(2).
+unsafe fn bind_datagrams(
+    fd: c_int,
+    datagram: &'static Datagram,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    renamed(fd);
+    // SAFETY: the program's arguments, handed on.
+    let mut result = unsafe { real::bind(fd, addr, len) };
+    if result != 0 && last_errno() == Errno::EADDRNOTAVAIL {
+        // SAFETY: as above; the kernel has read the address without a fault.
+        let wanted = guarded(None, || unsafe { read_endpoint(addr, len, datagram.is_inet6()) });
+        if !wanted.is_some_and(|wanted| guarded(false, || listening::engine_has(wanted, fd))) {
+            return fail(Errno::EADDRNOTAVAIL);
+        }
+        // SAFETY: as above.
+        result = unsafe { listening::bind_freely(fd, addr, len) };
+    }
+    if result == 0 {
+        guarded((), || datagram_stack::bound(fd, datagram));
     }
     result
 }
@@ -156,10 +189,7 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
         match verdict {
             Verdict::Done(result) => result,
             // SAFETY: as above.
-            Verdict::Pass => unsafe {
-                renamed(fd);
-                real::connect(fd, addr, len)
-            },
+            Verdict::Pass => unsafe { connect_by_kernel(fd, addr, len) },
             Verdict::Kernel(why, in_kernel) => {
                 // SAFETY: as above.
                 let result = unsafe { real::connect(fd, addr, len) };
@@ -168,6 +198,23 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
             }
         }
     })
+}
+
+/// connect of what is no TCP socket of an engine's; of a UDP socket an engine may have the way there.
+///
+/// # Safety
+/// As connect(2).
+unsafe fn connect_by_kernel(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(datagram) = fd_table::datagram(fd) {
+        renamed(fd);
+        // SAFETY: the program's arguments, handed on.
+        let by_engine = guarded(None, || unsafe { datagram_stack::connect(fd, datagram, addr, len) });
+        if let Some(result) = by_engine {
+            return result;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { real::connect(fd, addr, len) }
 }
 
 /// # Safety
@@ -284,8 +331,20 @@ fn is_to_wait(fd: c_int) -> bool {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::getsockname(fd, addr, len) },
+        None => {
+            let of_datagrams = fd_table::datagram(fd).filter(|datagram| datagram.has_engine());
+            let name = of_datagrams.and_then(|datagram| {
+                guarded(None, || datagram_stack::local_name(fd, datagram)).map(|name| (datagram, name))
+            });
+            match name {
+                // SAFETY: the program's arguments, handed on.
+                None => unsafe { real::getsockname(fd, addr, len) },
+                // SAFETY: as above.
+                Some((datagram, name)) => guarded(-1, || unsafe {
+                    status(write_inet(name.to_socket_addr(), datagram.is_inet6(), addr, len))
+                }),
+            }
+        }
         Some(socket) => guarded(-1, || {
             // SAFETY: as above.
             status(
@@ -304,6 +363,12 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
     match stream(fd) {
         // SAFETY: the program's arguments, handed on.
         None => unsafe {
+            let datagram = fd_table::datagram(fd).filter(|datagram| datagram.has_engine());
+            let connected = datagram.and_then(|datagram| Some((datagram, datagram.connected()?)));
+            if let Some((datagram, connected)) = connected {
+                let (peer, inet6) = (connected.peer.to_socket_addr(), datagram.is_inet6());
+                return guarded(-1, || status(write_inet(peer, inet6, addr, len)));
+            }
             match real::getpeername(fd, addr, len) {
                 ..0 if connect::came_meanwhile(fd) => getpeername(fd, addr, len),
                 got => got,

@@ -3,7 +3,7 @@
 use super::cancel::point;
 use super::control::put_unread;
 use super::rights::{note_passed, note_received};
-use super::{datagram, fast_open, stream};
+use super::{datagram, datagram_send, fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
 use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
 use crate::real;
@@ -149,7 +149,9 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
                 match fd_table::datagram(fd) {
-                    Some(datagram) => datagram::send_to(fd, datagram, (buf, len), 0, (core::ptr::null(), 0)),
+                    Some(datagram) => {
+                        datagram_send::send_to(fd, datagram, (buf, len), 0, (core::ptr::null(), 0))
+                    }
                     None => real::write(fd, buf, len),
                 }
             },
@@ -191,7 +193,7 @@ pub unsafe extern "C-unwind" fn send(fd: c_int, buf: *const c_void, len: size_t,
             None => unsafe {
                 match fd_table::datagram(fd) {
                     Some(datagram) => {
-                        datagram::send_to(fd, datagram, (buf, len), flags, (core::ptr::null(), 0))
+                        datagram_send::send_to(fd, datagram, (buf, len), flags, (core::ptr::null(), 0))
                     }
                     None => real::send(fd, buf, len, flags),
                 }
@@ -268,7 +270,9 @@ pub unsafe extern "C-unwind" fn sendto(
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
                 match fd_table::datagram(fd) {
-                    Some(datagram) => datagram::send_to(fd, datagram, (buf, len), flags, (addr, addr_len)),
+                    Some(datagram) => {
+                        datagram_send::send_to(fd, datagram, (buf, len), flags, (addr, addr_len))
+                    }
                     None => real::sendto(fd, buf, len, flags, addr, addr_len),
                 }
             },
@@ -309,7 +313,7 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
                 match fd_table::datagram(fd) {
-                    Some(datagram) => datagram::send_vectors(fd, datagram, iov, count),
+                    Some(datagram) => datagram_send::send_vectors(fd, datagram, iov, count),
                     None => real::writev(fd, iov, count),
                 }
             },
@@ -423,7 +427,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
             // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
             unsafe {
                 if let Some(datagram) = fd_table::datagram(fd) {
-                    return datagram::send_message(fd, datagram, message, flags);
+                    return datagram_send::send_message(fd, datagram, message, flags);
                 }
                 note_passed(message);
                 if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
@@ -521,7 +525,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
             // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
             return unsafe {
                 if let Some(datagram) = fd_table::datagram(fd) {
-                    return datagram::send_messages(fd, datagram, messages, count, flags);
+                    return datagram_send::send_messages(fd, datagram, messages, count, flags);
                 }
                 (0..(count as usize).min(crate::ffi::IOV_MAX))
                     .take_while(|n| check(messages.add(*n), 1).is_ok())

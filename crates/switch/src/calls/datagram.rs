@@ -1,23 +1,20 @@
-//! recv, send and their relatives on a UDP socket, which is the kernel's and may have lanes beside it (`toe::datagram`). A socket
+//! recv and its relatives on a UDP socket (send: `datagram_send`), which is the kernel's and may have lanes beside it (`toe::datagram`). A socket
 //! without one costs a look at a flag, and a count of datagrams now and then asks an engine for one.
 
 use super::cancel::point;
 use super::process::may_have_moved;
-use crate::ffi::{Vectors, fail, guarded, last_errno, length, read_endpoint, slice, slice_mut, write_inet};
+use crate::ffi::{Vectors, fail, guarded, last_errno, read_endpoint, slice_mut, write_inet};
 use crate::policy::{self, Call};
-use crate::{own_calls, real};
+use crate::{datagram_stack, own_calls, real};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, timespec};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::net::SocketAddr;
-use toe::datagram::{Datagram, Receive, Sent, Step, Taken};
+use toe::datagram::{Datagram, Receive, Step, Taken};
 use toe::program_memory::{self, check};
 use toe::{Errno, sys};
 use toe_abi::attach::Way;
 use toe_base::Endpoint;
-
-/// Flags that make no difference to what a lane does.
-const PLAIN_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// An address, and where its length stands.
 type Name = (*mut sockaddr, *mut socklen_t);
@@ -88,6 +85,13 @@ fn receive(
     }
 }
 
+/// The kernel's call has failed, perhaps by an error of what an engine has sent.
+fn has_failed(fd: c_int, datagram: &Datagram) {
+    if datagram.has_engine() {
+        guarded((), || datagram_stack::failed(fd, datagram));
+    }
+}
+
 /// Datagrams have come by the kernel: perhaps it is worth a lane to ask for the next ones.
 ///
 /// # Safety
@@ -103,28 +107,9 @@ unsafe fn came(fd: c_int, datagram: &'static Datagram, flags: c_int, (addr, len)
     }
 }
 
-/// A datagram has gone by the kernel.
-///
-/// # Safety
-/// The kernel has read the address, or there is none.
-unsafe fn went(
-    fd: c_int,
-    datagram: &'static Datagram,
-    (addr, len): (*const sockaddr, socklen_t),
-    datagrams: u32,
-) {
-    if datagram.counts(Way::Sends, datagrams) {
-        guarded((), || {
-            // SAFETY: the caller's promise.
-            let to = unsafe { read_endpoint(addr, len, datagram.is_inet6()) };
-            ask(fd, datagram, Way::Sends, to);
-        });
-    }
-}
-
 /// Asks for a lane between the socket and another one, be it what it is connected to.
 #[cold]
-fn ask(fd: c_int, datagram: &'static Datagram, way: Way, other: Option<Endpoint>) {
+pub(super) fn ask(fd: c_int, datagram: &'static Datagram, way: Way, other: Option<Endpoint>) {
     let connected = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
     let connected = connected.and_then(|addr| SocketAddr::try_from(addr).ok()).map(Endpoint::from);
     let peer = other.or(connected);
@@ -166,9 +151,10 @@ pub unsafe fn receive_from(
             }
         }
         Err(got) => {
-            if got >= 0 {
+            match got {
                 // SAFETY: as above.
-                unsafe { came(fd, datagram, flags, name, 1) };
+                0.. => unsafe { came(fd, datagram, flags, name, 1) },
+                _ => has_failed(fd, datagram),
             }
             got
         }
@@ -233,9 +219,10 @@ pub unsafe fn receive_message(
             Err(error) => fail(error) as ssize_t,
         },
         Err(got) => {
-            if got >= 0 {
+            match got {
                 // SAFETY: the kernel has filled it.
-                unsafe { came(fd, datagram, flags, name_of(message), 1) };
+                0.. => unsafe { came(fd, datagram, flags, name_of(message), 1) },
+                _ => has_failed(fd, datagram),
             }
             got
         }
@@ -334,222 +321,13 @@ unsafe fn receive_some(
                 fill(&mut *header, taken, datagram, told).map_err(fail)
             }
             Err(came_by_kernel) => {
-                if came_by_kernel > 0 {
-                    came(fd, datagram, flags, name_of(header), came_by_kernel as u32);
+                match came_by_kernel {
+                    1.. => came(fd, datagram, flags, name_of(header), came_by_kernel as u32),
+                    0 => {}
+                    _ => has_failed(fd, datagram),
                 }
                 Err(came_by_kernel as c_int)
             }
         }
-    }
-}
-
-/// Sends by a lane. `None`: by the kernel.
-fn send(
-    datagram: &'static Datagram,
-    to: Option<Endpoint>,
-    from: &[IoSlice<'_>],
-    is_plain: bool,
-) -> Option<ssize_t> {
-    if !is_plain {
-        guarded((), || datagram.send_from_kernel());
-        return None;
-    }
-    match point(Ok(Sent::Kernel), || datagram.send(to, from)) {
-        Ok(Sent::Done(len)) => Some(len as ssize_t),
-        Ok(Sent::Kernel | Sent::Full) => None,
-        Err(error) => Some(length(Err(error))),
-    }
-}
-
-/// # Safety
-/// As sendto(2).
-pub unsafe fn send_to(
-    fd: c_int,
-    datagram: &'static Datagram,
-    (buf, len): (*const c_void, size_t),
-    flags: c_int,
-    (addr, addr_len): (*const sockaddr, socklen_t),
-) -> ssize_t {
-    if datagram.sends_by_lanes() {
-        // SAFETY: the caller's promise.
-        let to = unsafe { read_endpoint(addr, addr_len, datagram.is_inet6()) };
-        if addr.is_null() || to.is_some() {
-            // SAFETY: as above.
-            let from = [IoSlice::new(unsafe { slice(buf, len) })];
-            if let Some(sent) = send(datagram, to, &from, flags & !PLAIN_SEND == 0) {
-                return sent;
-            }
-        }
-    }
-    // SAFETY: the program's arguments, handed on.
-    unsafe {
-        let sent = real::sendto(fd, buf, len, flags, addr, addr_len);
-        if sent >= 0 {
-            went(fd, datagram, (addr, addr_len), 1);
-        }
-        sent
-    }
-}
-
-/// # Safety
-/// As writev(2).
-pub unsafe fn send_vectors(
-    fd: c_int,
-    datagram: &'static Datagram,
-    iov: *const iovec,
-    count: c_int,
-) -> ssize_t {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let by_lane =
-            datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, true));
-        if let Some(sent) = by_lane.flatten() {
-            return sent;
-        }
-        let sent = real::writev(fd, iov, count);
-        if sent >= 0 {
-            went(fd, datagram, (core::ptr::null(), 0), 1);
-        }
-        sent
-    }
-}
-
-/// # Safety
-/// As writev(2).
-unsafe fn send_scattered(
-    datagram: &'static Datagram,
-    to: Option<Endpoint>,
-    iov: *const iovec,
-    count: usize,
-    is_plain: bool,
-) -> Option<ssize_t> {
-    // SAFETY: the caller's promise.
-    let vectors = unsafe { Vectors::new(iov, count) }.ok()?;
-    // SAFETY: as above.
-    send(datagram, to, unsafe { vectors.buffers() }, is_plain)
-}
-
-/// # Safety
-/// The message is there, and what it points to is as sendmsg(2) asks.
-unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let to = destination(datagram, message)?;
-        let is_plain = flags & !PLAIN_SEND == 0 && (*message).msg_controllen == 0;
-        send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, is_plain)
-    }
-}
-
-/// Where a message goes; `None`: nowhere that a lane leads to. `Some(None)`: to what the socket is connected to.
-///
-/// # Safety
-/// As [`send_by_lane`].
-unsafe fn destination(datagram: &'static Datagram, message: *const msghdr) -> Option<Option<Endpoint>> {
-    // SAFETY: the caller's promise.
-    let (name, len) =
-        unsafe { ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen) };
-    if name.is_null() {
-        return Some(None);
-    }
-    // SAFETY: as above.
-    unsafe { read_endpoint(name, len, datagram.is_inet6()) }.map(Some)
-}
-
-/// # Safety
-/// As sendmsg(2).
-pub unsafe fn send_message(
-    fd: c_int,
-    datagram: &'static Datagram,
-    message: *const msghdr,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
-    unsafe {
-        if datagram.sends_by_lanes()
-            && check(message, 1).is_ok()
-            && let Some(sent) = send_by_lane(datagram, message, flags)
-        {
-            return sent;
-        }
-        let sent = real::sendmsg(fd, message, flags);
-        if sent >= 0 {
-            went(fd, datagram, ((*message).msg_name.cast_const().cast(), (*message).msg_namelen), 1);
-        }
-        sent
-    }
-}
-
-/// Those that go by a lane do so one by one; those between them go by the kernel together.
-///
-/// # Safety
-/// As sendmmsg(2).
-pub unsafe fn send_messages(
-    fd: c_int,
-    datagram: &'static Datagram,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> c_int {
-    let count = count.min(crate::ffi::IOV_MAX as c_uint);
-    let mut done = 0;
-    while done < count {
-        // SAFETY: the program's array has `count` messages.
-        let message = unsafe { messages.add(done as usize) };
-        let is_there = check(message, 1).is_ok();
-        // SAFETY: it is there.
-        let by_lane = (is_there && datagram.sends_by_lanes())
-            .then(|| unsafe { send_by_lane(datagram, &raw const (*message).msg_hdr, flags) });
-        match by_lane.flatten() {
-            // SAFETY: as above.
-            Some(len @ 0..) => unsafe { (*message).msg_len = len as c_uint },
-            Some(_) if done == 0 => return -1,
-            Some(_) => break,
-            None => {
-                // SAFETY: the program's arguments, handed on.
-                let sent = unsafe { send_run(fd, datagram, message, count - done, flags) };
-                if sent <= 0 {
-                    return if done == 0 { sent } else { done as c_int };
-                }
-                done += sent as c_uint;
-                continue;
-            }
-        }
-        done += 1;
-    }
-    done as c_int
-}
-
-/// Sends messages by the kernel, up to the next one that a lane takes.
-///
-/// # Safety
-/// As sendmmsg(2).
-unsafe fn send_run(
-    fd: c_int,
-    datagram: &'static Datagram,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> c_int {
-    let mut run = count;
-    if datagram.sends_by_lanes() {
-        let is_for_kernel = |n: &c_uint| {
-            // SAFETY: the program's array has `count` messages.
-            let message = unsafe { messages.add(*n as usize) };
-            // SAFETY: it is there, where it is looked at.
-            let to = check(message, 1)
-                .is_ok()
-                .then(|| unsafe { destination(datagram, &raw const (*message).msg_hdr) });
-            to.flatten().is_none_or(|to| !guarded(false, || datagram.takes(to)))
-        };
-        run = 1 + (1..count).take_while(is_for_kernel).count() as c_uint;
-    }
-    // SAFETY: the program's arguments, handed on; what the kernel has taken is valid.
-    unsafe {
-        let sent = real::sendmmsg(fd, messages, run, flags);
-        if sent > 0 {
-            let header = &(*messages).msg_hdr;
-            went(fd, datagram, (header.msg_name.cast_const().cast(), header.msg_namelen), sent as u32);
-        }
-        sent
     }
 }

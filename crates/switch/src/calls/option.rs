@@ -62,6 +62,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
 /// wait, is looked at anew by the engine.
 fn lanes_and_option(fd: c_int, level: c_int, name: c_int) {
     let Some(datagram) = fd_table::datagram(fd) else { return };
+    guarded((), || datagram.options_changed(fd));
     match (level, name) {
         (
             libc::SOL_SOCKET,

@@ -44,6 +44,9 @@ pub unsafe fn note_passed(message: *const msghdr) {
                     passed.let_others_finish();
                 }
                 super::leave_lanes(fd);
+                if let Some(datagram) = fd_table::datagram(fd) {
+                    datagram.share();
+                }
                 socket_state::touch(fd);
             })
         }

@@ -2,7 +2,7 @@
 
 use crate::planted::Mutant;
 use crate::run::Copy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -117,14 +117,20 @@ fn planted(text: &str, places: &Places<'_>, question: &str) -> String {
     out + &text[done..]
 }
 
-/// Writes what is another than it was, so that only that is compiled again; returns how many files that are.
+/// Writes what is another than it was, so that only that is compiled again, and removes what is no more; returns how many files are new.
 fn copy(tree: &Path, changed: &BTreeMap<PathBuf, String>) -> std::io::Result<usize> {
     let mut written = 0;
     let mut files: Vec<PathBuf> = WHOLE.iter().map(|name| workspace().join(name)).collect();
     files_below(&workspace().join("crates"), &mut files)?;
     files_below(&workspace().join("include"), &mut files)?;
+    let mut stale = Vec::new();
+    if tree.join("crates").exists() {
+        files_below(&tree.join("crates"), &mut stale)?;
+    }
+    let mut stale: BTreeSet<PathBuf> = stale.into_iter().collect();
     for from in files {
         let to = tree.join(from.strip_prefix(workspace()).expect("below the workspace"));
+        stale.remove(&to);
         let content = match changed.get(&from) {
             Some(text) => text.clone().into_bytes(),
             None => fs::read(&from)?,
@@ -136,6 +142,7 @@ fn copy(tree: &Path, changed: &BTreeMap<PathBuf, String>) -> std::io::Result<usi
         fs::write(&to, content)?;
         written += 1;
     }
+    stale.iter().try_for_each(fs::remove_file)?;
     Ok(written)
 }
 

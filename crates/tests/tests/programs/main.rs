@@ -5,6 +5,7 @@
 mod bench;
 mod cable;
 mod capture;
+mod datagrams;
 mod death;
 mod descriptor;
 mod direct;

@@ -1,13 +1,13 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
 use crate::work::Sighting;
-use crate::{GivenBack, HostSide, STAGING_LEN};
+use crate::{Delivered, GivenBack, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{QueueSetId, SessionId};
+use toe_base::{DatagramId, Endpoint, QueueSetId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
 
 pub(super) const LAYOUT: RegionLayout =
@@ -27,6 +27,11 @@ pub(super) struct Memory {
     /// What is given back waits in `going_back` until the test spoils and reports it.
     pub(super) gives_back_later: bool,
     pub(super) going_back: Vec<(SessionId, u64, u32)>,
+    /// Datagrams that came: for whom, from, to, and their octets; unless the test says what becomes of them.
+    pub(super) datagrams: Vec<(Option<DatagramId>, Endpoint, Endpoint, Vec<u8>)>,
+    pub(super) datagrams_end_as: Option<Delivered>,
+    /// Errors about what was sent from there to there.
+    pub(super) datagram_errors: Vec<(Endpoint, Endpoint)>,
 }
 
 impl Memory {
@@ -72,6 +77,18 @@ impl HostSide for Memory {
         }
         self.spoil((session, offset, len));
         GivenBack::Now
+    }
+
+    fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
+        if let Some(end) = self.datagrams_end_as {
+            return end;
+        }
+        self.datagrams.push((to, datagram.from(), datagram.to(), datagram.text.to_vec()));
+        Delivered::ByLane
+    }
+    fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
+        self.datagram_errors.push((error.own, error.peer));
+        true
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {

@@ -6,6 +6,7 @@ mod bottleneck;
 mod capture;
 mod closing;
 mod connect_credit;
+mod datagrams;
 mod direct;
 mod earlier;
 mod fake_channels;

@@ -1,0 +1,234 @@
+//! UDP sockets of programs that hear from and send by the engine's links (decision 0035): their lanes' memory, and the kernel's way to them.
+//! Called by `attach`, by the run loop, and by the engine through `host_side`.
+
+mod to_kernel;
+
+use crate::attach::Answer;
+use crate::daemon::Daemon;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use to_kernel::ToKernel;
+use toe_abi::attach::{Reply, Use};
+use toe_abi::errno::Errno;
+use toe_abi::lane::{RECORD_MAX, RecordHead};
+use toe_base::{DatagramId, Endpoint, Instant, SessionId};
+use toe_engine::udp::Shown;
+use toe_engine::{Delivered, NewEnd, RxDatagram, RxDatagramError};
+use toe_ring::lane::Offer;
+use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Records of one socket taken in one turn.
+const RECORDS_PER_TURN: usize = 64;
+
+/// Where a session's socket puts what it sends.
+#[derive(Debug)]
+pub(crate) struct FromSocket {
+    id: DatagramId,
+    end: LaneReceiver,
+}
+
+/// Where a socket finds what has come for it.
+#[derive(Debug)]
+struct ToSocket(LaneSender);
+
+impl Drop for FromSocket {
+    fn drop(&mut self) {
+        self.end.close();
+    }
+}
+
+impl Drop for ToSocket {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl FromSocket {
+    /// Whether there is something to be taken, or the host has left.
+    pub fn has_news(&self) -> bool {
+        self.end.has_news()
+    }
+
+    /// The next record, its octets behind the head in `text`. A record without a head is as good as none.
+    fn take(&mut self, text: &mut Vec<u8>) -> Option<RecordHead> {
+        let record = self.end.first()?;
+        let mut head = [0; RecordHead::LEN as usize];
+        text.clear();
+        let memory = self.end.lane();
+        if record.len >= RecordHead::LEN {
+            text.resize((record.len - RecordHead::LEN) as usize, 0);
+            memory.read(record.place, 0, &mut head);
+            memory.read(record.place, RecordHead::LEN, text);
+        }
+        self.end.take(record);
+        Some(RecordHead::read_from_bytes(&head).unwrap_or_default())
+    }
+}
+
+/// All that the engine hands datagrams to.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    sockets: HashMap<DatagramId, ToSocket>,
+    kernel: Option<ToKernel>,
+}
+
+impl Datagrams {
+    /// Opens the kernel's way. Without it no socket can be shown.
+    pub fn open(&mut self) {
+        match ToKernel::open() {
+            Ok(kernel) => self.kernel = Some(kernel),
+            Err(error) => {
+                tracing::warn!(%error, "UDP stays the kernel's: no raw socket; grant CAP_NET_RAW");
+            }
+        }
+    }
+
+    pub fn deliver(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
+        let socket = to.and_then(|id| self.sockets.get_mut(&id));
+        match socket.map_or(Delivered::Nowhere, |socket| socket.put(datagram)) {
+            Delivered::Nowhere => {
+                self.kernel.as_ref().map_or(Delivered::Nowhere, |kernel| kernel.deliver(datagram))
+            }
+            delivered => delivered,
+        }
+    }
+
+    pub fn deliver_error(&self, error: &RxDatagramError<'_>) -> bool {
+        self.kernel.as_ref().is_some_and(|kernel| kernel.deliver_error(error))
+    }
+}
+
+impl ToSocket {
+    /// By the lane, or lost there; `Nowhere`: it goes by the kernel.
+    fn put(&mut self, datagram: &RxDatagram<'_>) -> Delivered {
+        let len = RecordHead::LEN + datagram.text.len() as u32;
+        if len > RECORD_MAX {
+            return Delivered::Nowhere;
+        }
+        match self.0.offer(len) {
+            Offer::Lane { place } => {
+                let arrival = &datagram.arrival;
+                let head = RecordHead {
+                    peer: datagram.from().into(),
+                    own: Endpoint { addr: arrival.dst, port: 0 }.into(),
+                    hop_limit: arrival.hop_limit,
+                    traffic_class: arrival.traffic_class,
+                    ..RecordHead::default()
+                };
+                self.0.lane().write(place, 0, head.as_bytes());
+                self.0.lane().write(place, RecordHead::LEN, datagram.text);
+                if self.0.publish(len) { Delivered::ByLane } else { Delivered::Nowhere }
+            }
+            Offer::Full if !self.0.overflow() => Delivered::QueueFull,
+            Offer::Full | Offer::Kernel => Delivered::Nowhere,
+        }
+    }
+}
+
+impl Daemon {
+    /// A program shows a socket for what comes and goes by the engine's links.
+    pub(crate) fn open_datagrams(
+        &mut self,
+        session: SessionId,
+        purpose: Use,
+        peer: Endpoint,
+        shown: &Shown,
+    ) -> Answer {
+        if self.sessions.datagrams.kernel.is_none() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // What it has closed of others is free for this one.
+        self.take_datagrams(self.clock.now(), session);
+        let opened = self.engine.open_datagrams(session, purpose, peer, shown)?;
+        let source = opened.source;
+        let Some(NewEnd { id, ring_len }) = opened.end else {
+            return Ok((Reply::Datagrams { ring_len: 0, source }, Vec::new()));
+        };
+        match self.make_lanes(session, id, ring_len) {
+            Ok(files) => Ok((Reply::Datagrams { ring_len, source }, files.into())),
+            Err(error) => {
+                tracing::debug!(%error, "no lanes to a socket");
+                self.engine.close_datagrams(session, id);
+                Err(Errno::ENOMEM)
+            }
+        }
+    }
+
+    fn make_lanes(
+        &mut self,
+        session: SessionId,
+        id: DatagramId,
+        ring_len: u32,
+    ) -> rustix::io::Result<[OwnedFd; 2]> {
+        let (to_socket, to_socket_file) = LaneMemory::create(ring_len)?;
+        let (from_socket, from_socket_file) = LaneMemory::create(ring_len)?;
+        let mut end = LaneReceiver::new(from_socket);
+        end.open();
+        self.sessions.datagrams.sockets.insert(id, ToSocket(LaneSender::new(to_socket)));
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.datagrams.push(FromSocket { id, end });
+        }
+        Ok([to_socket_file, from_socket_file])
+    }
+
+    /// Takes some of what a session's sockets send. Returns how many records.
+    pub(crate) fn take_datagrams(&mut self, now: Instant, id: SessionId) -> usize {
+        let count = self.sessions.get(id).map_or(0, |session| session.datagrams.len());
+        let mut taken = 0;
+        let mut text = std::mem::take(&mut self.record);
+        for at in (0..count).rev() {
+            taken += self.take_datagrams_of(now, id, at, &mut text);
+        }
+        self.record = text;
+        taken
+    }
+
+    fn take_datagrams_of(&mut self, now: Instant, id: SessionId, at: usize, text: &mut Vec<u8>) -> usize {
+        let mut taken = 0;
+        while taken < RECORDS_PER_TURN && self.engine.takes_datagrams() {
+            let session = self.sessions.get_mut(id);
+            let Some(socket) = session.and_then(|session| session.datagrams.get_mut(at)) else { break };
+            if !socket.has_news() {
+                break;
+            }
+            let end = socket.id;
+            match socket.take(text) {
+                Some(head) => self.engine.handle_datagrams(now, end, &head, text, &mut self.sessions),
+                None => {
+                    // It is empty and closed: the host has left.
+                    if let Some(session) = self.sessions.get_mut(id) {
+                        session.datagrams.swap_remove(at);
+                    }
+                    self.sessions.datagrams.sockets.remove(&end);
+                    self.engine.close_datagrams(id, end);
+                    return taken + 1;
+                }
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// A session is about to end.
+    pub(crate) fn leave_datagrams(&mut self, session: SessionId) {
+        for id in self.engine.leave_datagrams(session) {
+            self.sessions.datagrams.sockets.remove(&id);
+        }
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.datagrams.clear();
+        }
+    }
+
+    /// The kernel has the socket no more, whichever sessions had it.
+    pub(crate) fn datagram_socket_gone(&mut self, identity: u64) {
+        for id in self.engine.datagram_socket_gone(identity) {
+            self.sessions.datagrams.sockets.remove(&id);
+            for session in self.sessions.live().to_vec() {
+                if let Some(session) = self.sessions.get_mut(session) {
+                    session.datagrams.retain(|socket| socket.id != id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! UDP over the engine's links (decision 0035): which sockets are heard for and send, datagrams and ICMP errors in, records out.
+
+use super::Engine;
+use crate::control::route::Route;
+use crate::counter::Counter;
+use crate::hostif::users::Resource;
+use crate::hostif::{Delivered, HostSide};
+use crate::udp::sockets::Receiver;
+use crate::udp::{Shown, errors};
+use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TTL, TxDatagram};
+use toe_abi::attach::Use;
+use toe_abi::errno::Errno;
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, RING_LEN_MAX, RecordHead};
+use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
+use toe_wire::UdpRepr;
+use toe_wire::link::{FrameSink, MacAddr};
+
+/// Ends that one session has.
+const SESSION_ENDS_MAX: usize = 1024;
+/// Datagrams in one record (Linux: UDP_MAX_SEGMENTS).
+const SEGMENTS_MAX: usize = 128;
+
+/// What a session gets for a socket that it has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedDatagrams {
+    /// `None`: nothing is new.
+    pub end: Option<NewEnd>,
+    /// The address that the engine speaks to the peer from.
+    pub source: Addr,
+}
+
+/// Lanes that are yet to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewEnd {
+    pub id: DatagramId,
+    pub ring_len: u32,
+}
+
+/// Control plane.
+impl Engine {
+    /// A program shows a UDP socket for what comes and goes by the engine's links.
+    pub fn open_datagrams(
+        &mut self,
+        session: SessionId,
+        purpose: Use,
+        peer: Endpoint,
+        shown: &Shown,
+    ) -> Result<OpenedDatagrams, Errno> {
+        let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let (user, netns) = (record.user, record.cred.netns);
+        let source = self.source_of(purpose, peer, shown, netns)?;
+        let opened = OpenedDatagrams { end: None, source };
+        if shown.local.port == 0 {
+            return if purpose == Use::Sends { Ok(opened) } else { Err(Errno::EINVAL) };
+        }
+        let connected = (purpose == Use::Connects).then_some(peer);
+        if self.udp.sockets.end_of(session, shown.identity).is_some() {
+            if purpose != Use::Sends {
+                self.udp.sockets.update(shown, connected);
+            }
+            return Ok(opened);
+        }
+        if self.udp.sockets.ends_of(session) >= SESSION_ENDS_MAX {
+            return Err(Errno::EMFILE);
+        }
+        // Beyond the largest the kernel's queue is the larger one.
+        let ring_len = LaneLayout::ring_len(shown.receive_buffer).unwrap_or(RING_LEN_MAX);
+        let is_new = !self.udp.sockets.knows(shown.identity);
+        let users = self.sessions.users_mut();
+        users.take(user, Resource::Channels, 1)?;
+        if is_new && let Err(refused) = users.take(user, Resource::Flows, 1) {
+            users.give(user, Resource::Channels, 1);
+            self.counters.add(Counter::OverQuota);
+            return Err(refused.into());
+        }
+        let id = self.udp.sockets.open(session, shown, user);
+        if is_new || purpose != Use::Sends {
+            self.udp.sockets.update(shown, connected);
+        }
+        Ok(OpenedDatagrams { end: Some(NewEnd { id, ring_len }), source })
+    }
+
+    /// Which address of the engine's such a socket speaks from. ENETUNREACH, EADDRNOTAVAIL: it is the kernel's.
+    fn source_of(&self, purpose: Use, peer: Endpoint, shown: &Shown, netns: NetNs) -> Result<Addr, Errno> {
+        if netns != self.config.netns || shown.netns != netns {
+            return Err(Errno::ENETUNREACH);
+        }
+        let own = shown.local.addr;
+        if !own.is_unspecified() && !self.is_alone_at(own) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if purpose == Use::Hears {
+            let is_heard = |addr: Addr| own.is_v6() && !shown.v6_only || addr.is_v4() == own.is_v4();
+            let mut addrs = (0..self.ports.len()).flat_map(|n| self.routes.addrs_of(PortId(n as u8)));
+            let hears = addrs.any(|interface| !interface.shared && is_heard(interface.addr));
+            return if hears { Ok(own) } else { Err(Errno::EADDRNOTAVAIL) };
+        }
+        if peer.port == 0 || peer.addr.is_loopback() {
+            return Err(Errno::ENETUNREACH);
+        }
+        let source = match self.routes.to(peer.addr) {
+            Some(Route::Local { source }) if self.is_alone_at(source) => source,
+            Some(Route::Via { port, source, .. }) if !self.ports[port.index()].shared => source,
+            _ => return Err(Errno::ENETUNREACH),
+        };
+        Ok(if own.is_unspecified() { source } else { own })
+    }
+
+    /// Whether an address of a link is the engine's alone.
+    fn is_alone_at(&self, addr: Addr) -> bool {
+        self.routes.is_own(addr) && !self.routes.is_shared(addr) && !addr.is_loopback()
+    }
+
+    /// A host has closed its lane to the engine.
+    pub fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
+        let user = self.sessions.user_of(session);
+        self.sessions.users_mut().give(user, Resource::Channels, 1);
+        if let Some(payer) = self.udp.sockets.close(id) {
+            self.sessions.users_mut().give(payer, Resource::Flows, 1);
+        }
+    }
+
+    /// A session is about to end. What it had of sockets, which other processes may have still.
+    pub fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
+        let left = self.udp.sockets.leave(session);
+        let user = self.sessions.user_of(session);
+        self.sessions.users_mut().give(user, Resource::Channels, left.len() as u64);
+        left
+    }
+
+    /// The kernel has the socket no more. What sessions had of it still.
+    pub fn datagram_socket_gone(&mut self, identity: u64) -> Vec<DatagramId> {
+        let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return Vec::new() };
+        self.sessions.users_mut().give(payer, Resource::Flows, 1);
+        self.sessions.users_mut().give(payer, Resource::Channels, ends.len() as u64);
+        ends
+    }
+
+    pub fn datagram_socket_count(&self) -> usize {
+        self.udp.sockets.len()
+    }
+}
+
+/// Receive plane.
+impl Engine {
+    pub(super) fn datagram_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: Option<PortId>,
+        datagram: &RxDatagram<'_>,
+        host: &mut H,
+    ) {
+        let Some(len) = datagram.segment.filter(|len| usize::from(*len) < datagram.text.len()) else {
+            return self.one_arrives(now, port, datagram, host);
+        };
+        for text in datagram.text.chunks(usize::from(len).max(1)) {
+            self.one_arrives(now, port, &RxDatagram { text, segment: None, ..*datagram }, host);
+        }
+    }
+
+    fn one_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: Option<PortId>,
+        datagram: &RxDatagram<'_>,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::RxDatagrams);
+        let receiver = match self.udp.sockets.receiver(datagram.to(), datagram.from()) {
+            Receiver::Nobody => {
+                self.counters.add(Counter::DropNoSocket);
+                // A shared address has the kernel's sockets, too.
+                if let Some(port) = port.filter(|port| !self.ports[port.index()].shared) {
+                    self.answer_unknown_port(now, port, datagram);
+                }
+                return;
+            }
+            Receiver::One(id) => Some(id),
+            Receiver::Several => None,
+        };
+        self.counters.add(match host.deliver_datagram(receiver, datagram) {
+            Delivered::ByLane => Counter::DatagramsByLane,
+            Delivered::ByKernel => Counter::DatagramsByKernel,
+            Delivered::QueueFull => Counter::DropDatagramQueueFull,
+            Delivered::Nowhere => Counter::DropDatagramUndeliverable,
+        });
+    }
+
+    fn answer_unknown_port(&mut self, now: Instant, port: PortId, datagram: &RxDatagram<'_>) {
+        if self.udp.unreachables.allows(now) {
+            self.counters.add(Counter::Unreachables);
+            self.push_control(port, errors::port_unreachable(datagram));
+        } else {
+            self.counters.add(Counter::UnreachablesHeldBack);
+        }
+    }
+
+    /// The kernel gives it to whose socket it is about. Anybody can send such a message: only one about a socket that there is counts.
+    pub(super) fn datagram_error_arrives<H: HostSide>(&mut self, error: &RxDatagramError<'_>, host: &mut H) {
+        let is_ours = self.udp.sockets.may_have_sent(error.own, error.peer);
+        let is_told = is_ours && host.deliver_datagram_error(error);
+        self.counters.add(if is_told { Counter::DatagramErrors } else { Counter::IcmpErrorsStray });
+    }
+}
+
+/// Transmit plane.
+impl Engine {
+    /// Whether [`Engine::handle_datagrams`] may be called: else records stay where they are.
+    pub fn takes_datagrams(&mut self) -> bool {
+        self.udp.has_room()
+    }
+
+    /// A record that a host has put into its lane: where to, and the octets.
+    pub fn handle_datagrams<H: HostSide>(
+        &mut self,
+        now: Instant,
+        id: DatagramId,
+        head: &RecordHead,
+        octets: &[u8],
+        host: &mut H,
+    ) {
+        match self.read_head(id, head, octets.len()) {
+            Ok(datagram) => match usize::from(head.segment) {
+                0 => self.send_datagram(now, &datagram, octets, host),
+                len => octets.chunks(len).for_each(|text| self.send_datagram(now, &datagram, text, host)),
+            },
+            Err(reason) => self.counters.add(reason),
+        }
+    }
+
+    fn read_head(&self, id: DatagramId, head: &RecordHead, len: usize) -> Result<TxDatagram, Counter> {
+        let bad = Counter::DropDatagramBadRecord;
+        let to = head.peer.to_endpoint().filter(|to| to.port != 0).ok_or(bad)?;
+        let local = self.udp.sockets.local(id).ok_or(bad)?;
+        let is_sound = len <= DATAGRAM_MAX as usize
+            && (head.segment == 0 || len.div_ceil(usize::from(head.segment)) <= SEGMENTS_MAX);
+        let named = match head.own.family {
+            0 => Some(local.addr).filter(|own| !own.is_unspecified()),
+            _ => Some(head.own.to_endpoint().ok_or(bad)?.addr),
+        };
+        let source = match self.routes.to(to.addr) {
+            Some(Route::Via { source, .. } | Route::Local { source }) => named.unwrap_or(source),
+            None => return Err(Counter::DropDatagramNoRoute),
+        };
+        if !is_sound || !self.is_alone_at(source) || source.is_v4() != to.addr.is_v4() {
+            return Err(bad);
+        }
+        Ok(TxDatagram {
+            from: Endpoint { addr: source, port: local.port },
+            to,
+            ttl: if head.hop_limit == 0 { TTL } else { head.hop_limit },
+            traffic_class: head.traffic_class,
+        })
+    }
+
+    fn send_datagram<H: HostSide>(&mut self, now: Instant, datagram: &TxDatagram, text: &[u8], host: &mut H) {
+        match self.routes.to(datagram.to.addr) {
+            Some(Route::Via { port, next_hop, .. }) if !self.ports[port.index()].shared => {
+                match self.neighbour(port, next_hop) {
+                    Some(neighbour) => self.send_datagram_by(now, (port, neighbour), datagram, text),
+                    None => self.counters.add(Counter::DropDatagramNoNeighbour),
+                }
+            }
+            Some(Route::Local { .. }) => {
+                self.counters.add(Counter::TxDatagrams);
+                self.datagram_arrives(now, None, &turned_round(datagram, text), host);
+            }
+            _ => self.counters.add(Counter::DropDatagramNoRoute),
+        }
+    }
+
+    fn send_datagram_by(
+        &mut self,
+        now: Instant,
+        (port, neighbour): (PortId, u16),
+        datagram: &TxDatagram,
+        text: &[u8],
+    ) {
+        let neighbours = &mut self.ports[port.index()].neighbours;
+        let known = neighbours.mac(neighbour);
+        let asked = match known {
+            Some(_) => neighbours.take_doubt(neighbour),
+            None => neighbours.ask(neighbour, now),
+        };
+        if let Some(target) = asked {
+            self.push_control(port, ControlFrame::AskNeighbour { target, source: datagram.from.addr });
+        }
+        match known {
+            Some(to_mac) => self.queue_datagram(port, to_mac, datagram, text),
+            None => {
+                let gone = self.udp.waiting.push(port, neighbour, *datagram, text);
+                (0..gone).for_each(|_| self.counters.add(Counter::DropDatagramNoNeighbour));
+            }
+        }
+    }
+
+    fn queue_datagram(&mut self, port: PortId, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) {
+        let (link, ident) = (self.ports[port.index()].link, self.udp.next_ident());
+        let frames = self.udp.queue(port.index()).push(&link, to_mac, datagram, text, ident);
+        match frames {
+            0 => return self.counters.add(Counter::DropDatagramQueueFull),
+            1 => {}
+            _ => (0..frames).for_each(|_| self.counters.add(Counter::TxFragments)),
+        }
+        self.counters.add(Counter::TxDatagrams);
+    }
+
+    /// The neighbour is known now: what waited for it goes.
+    pub(super) fn datagrams_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
+        for (datagram, text) in self.udp.waiting.take(port, neighbour) {
+            self.queue_datagram(port, to_mac, &datagram, &text);
+        }
+    }
+
+    /// It does not answer.
+    pub(super) fn datagrams_in_vain(&mut self, port: PortId, neighbour: u16) {
+        for _ in self.udp.waiting.take(port, neighbour) {
+            self.counters.add(Counter::DropDatagramNoNeighbour);
+        }
+    }
+
+    pub(super) fn transmit_datagrams(
+        &mut self,
+        port: PortId,
+        sink: &mut dyn FrameSink,
+        budget: usize,
+    ) -> usize {
+        if self.udp.has_queued(port.index()) { self.udp.queue(port.index()).send(sink, budget) } else { 0 }
+    }
+}
+
+/// As it arrives at another socket of this engine's.
+fn turned_round<'a>(datagram: &TxDatagram, text: &'a [u8]) -> RxDatagram<'a> {
+    let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+    RxDatagram {
+        arrival: Arrival {
+            from_mac: MacAddr::default(),
+            src: from.addr,
+            dst: to.addr,
+            hop_limit: ttl,
+            traffic_class,
+            zone: 0,
+        },
+        ports: UdpRepr { src_port: from.port, dst_port: to.port },
+        text,
+        segment: None,
+    }
+}

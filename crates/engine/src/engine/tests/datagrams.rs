@@ -1,0 +1,289 @@
+//! UDP between two engines: from a program's record to the other side's socket, what is answered where nobody is, and who pays.
+
+use super::world::{A, B, Side, World};
+use crate::udp::Shown;
+use crate::{Counter, Delivered, Limit, Quotas, Resource};
+use toe_abi::attach::Use;
+use toe_abi::errno::Errno;
+use toe_abi::lane::RecordHead;
+use toe_base::{Addr, DatagramId, Endpoint, NetNs, PortId};
+use toe_wire::link::{LinkCaps, RxOffload};
+
+fn at(side: usize, port: u16) -> Endpoint {
+    Endpoint::new([10, 0, 0, side as u8 + 1], port)
+}
+
+fn any(port: u16) -> Endpoint {
+    Endpoint { addr: Addr::UNSPECIFIED_V4, port }
+}
+
+fn shown(local: Endpoint, identity: u64) -> Shown {
+    Shown {
+        local,
+        peer: None,
+        v6_only: false,
+        identity,
+        netns: NetNs(0),
+        shares_port: false,
+        receive_buffer: 212_992,
+    }
+}
+
+fn open(side: &mut Side, purpose: Use, peer: Endpoint, shown: &Shown) -> Result<Option<DatagramId>, Errno> {
+    let session = side.session;
+    side.engine.open_datagrams(session, purpose, peer, shown).map(|opened| opened.end.map(|end| end.id))
+}
+
+fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> DatagramId {
+    let opened = open(&mut world.sides[side], Use::Hears, Endpoint::UNSPECIFIED_V4, &shown(local, identity));
+    opened.expect("let").expect("new")
+}
+
+fn send(world: &mut World, side: usize, id: DatagramId, head: RecordHead, text: &[u8]) {
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[side];
+    engine.handle_datagrams(now, id, &head, text, memory);
+    world.run_ms(1000);
+}
+
+fn to(peer: Endpoint) -> RecordHead {
+    RecordHead { peer: peer.into(), ..RecordHead::default() }
+}
+
+fn count(world: &World, side: usize, counter: Counter) -> u64 {
+    world.sides[side].engine.counter(counter)
+}
+
+fn world() -> World {
+    World::new()
+}
+
+#[test]
+fn a_datagram_comes_to_the_other_sides_socket() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    let receiver = hears(&mut world, B, any(53), 2);
+    for text in [&b"one"[..], b"", &[7; 5000]] {
+        send(&mut world, A, sender, to(at(B, 53)), text);
+        let came = world.sides[B].memory.datagrams.pop().expect("it came");
+        assert_eq!(came, (Some(receiver), at(A, 1000), at(B, 53), text.to_vec()));
+    }
+    assert_eq!(count(&world, B, Counter::RxDatagrams), 3, "the first one waited for the neighbour");
+    assert_eq!(count(&world, B, Counter::Reassembled), 1);
+    assert_eq!(count(&world, A, Counter::TxFragments), 4);
+}
+
+/// A datagram as a frame to B, changed by the test.
+fn frame(world: &mut World, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let ip = toe_wire::Ipv4Repr {
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        protocol: toe_wire::Protocol::Udp,
+        ttl: 64,
+        traffic_class: 0,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        total_len: 31,
+    };
+    frame.resize(14 + 31, 0);
+    ip.emit(&mut frame[14..]);
+    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(11, &mut frame[34..]);
+    frame[42..].copy_from_slice(b"abc");
+    toe_wire::udp::store_checksum(&mut frame[34..], at(A, 0).addr, at(B, 0).addr);
+    change(&mut frame);
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+}
+
+#[test]
+fn a_datagram_whose_checksum_is_wrong_is_dropped_silently() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    frame(&mut world, |_| {});
+    assert_eq!(world.sides[B].memory.datagrams.len(), 1, "as it should be");
+    frame(&mut world, |frame| frame[43] ^= 1);
+    world.run_ms(1000);
+    assert_eq!(world.sides[B].memory.datagrams.len(), 1);
+    assert_eq!(count(&world, B, Counter::DropBadUdpChecksum), 1);
+    assert_eq!((count(&world, B, Counter::Unreachables), count(&world, B, Counter::TxControl)), (0, 0));
+}
+
+#[test]
+fn an_address_that_nobody_can_have_is_not_heard() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    for src in [[127, 0, 0, 1], [224, 0, 0, 1], [255, 255, 255, 255], [0, 0, 0, 0], [10, 0, 0, 2]] {
+        frame(&mut world, |frame| {
+            let (mut ip, _) = toe_wire::Ipv4Repr::parse(&frame[14..]).expect("a packet");
+            ip.src = src.into();
+            ip.emit(&mut frame[14..]);
+            frame[40..42].fill(0);
+        });
+    }
+    assert_eq!((world.sides[B].memory.datagrams.len(), count(&world, B, Counter::DropBadAddress)), (0, 5));
+}
+
+#[test]
+fn datagrams_that_a_link_has_joined_are_taken_apart() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    let joined = RxOffload { checksum_ok: true, coalesced_mss: Some(2) };
+    let arrived = b"abcde";
+    let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame(&mut world, |frame| octets = frame.clone());
+    octets.truncate(34);
+    let (mut ip, _) = toe_wire::Ipv4Repr::parse(&[&octets[14..], &[0; 11]].concat()).expect("a packet");
+    ip.total_len = 33;
+    ip.emit(&mut octets[14..]);
+    octets.extend_from_slice(&[0; 8]);
+    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(13, &mut octets[34..]);
+    octets.extend_from_slice(arrived);
+    world.sides[B].memory.datagrams.clear();
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    engine.handle_frame(now, PortId(0), &octets, joined, memory);
+    let texts: Vec<_> = memory.datagrams.iter().map(|(.., text)| text.as_slice()).collect();
+    assert_eq!(texts, [&b"ab"[..], b"cd", b"e"]);
+}
+
+#[test]
+fn a_record_may_hold_several_datagrams() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    hears(&mut world, B, any(53), 2);
+    send(&mut world, A, sender, RecordHead { segment: 3, ..to(at(B, 53)) }, b"abcdefgh");
+    let came: Vec<_> = world.sides[B].memory.datagrams.drain(..).map(|(.., text)| text).collect();
+    assert_eq!(came, [b"abc".to_vec(), b"def".to_vec(), b"gh".to_vec()]);
+}
+
+#[test]
+fn two_programs_of_one_engine_speak_past_the_link() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    let receiver = hears(&mut world, A, at(A, 53), 2);
+    send(&mut world, A, sender, to(at(A, 53)), b"hello");
+    let came = world.sides[A].memory.datagrams.pop().expect("it came");
+    assert_eq!(came, (Some(receiver), at(A, 1000), at(A, 53), b"hello".to_vec()));
+}
+
+#[test]
+fn an_unknown_port_is_answered_and_the_answer_is_the_senders() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    send(&mut world, A, sender, to(at(B, 53)), b"anybody there?");
+    assert_eq!(count(&world, B, Counter::Unreachables), 1);
+    assert_eq!(world.sides[A].memory.datagram_errors, [(at(A, 1000), at(B, 53))]);
+    assert_eq!(count(&world, A, Counter::DatagramErrors), 1);
+    // What nobody has sent is nobody's.
+    world.sides[A].engine.datagram_socket_gone(1);
+    assert_eq!(world.sides[A].engine.datagram_socket_count(), 0);
+}
+
+#[test]
+fn answers_to_unknown_ports_are_limited() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    send(&mut world, A, sender, to(at(B, 53)), b"the neighbour is known from here on");
+    for n in 0..4000 {
+        let now = world.now;
+        let Side { engine, memory, .. } = &mut world.sides[A];
+        engine.handle_datagrams(now, sender, &to(at(B, 53)), b"x", memory);
+        if n % 100 == 99 {
+            world.run_ms(0);
+        }
+    }
+    world.run_ms(10);
+    assert!(count(&world, B, Counter::UnreachablesHeldBack) > 0);
+    assert!(count(&world, B, Counter::Unreachables) < 4000);
+}
+
+#[test]
+fn a_full_queue_drops_and_counts() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    hears(&mut world, B, any(53), 2);
+    world.sides[B].memory.datagrams_end_as = Some(Delivered::QueueFull);
+    send(&mut world, A, sender, to(at(B, 53)), b"x");
+    assert_eq!(count(&world, B, Counter::DropDatagramQueueFull), 1);
+}
+
+#[test]
+fn records_that_cannot_be_are_dropped_and_fence_nobody() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    let foreign = Endpoint { port: 0, ..at(B, 0) }.into();
+    let bad = [
+        RecordHead::default(),
+        to(at(B, 0)),
+        RecordHead { own: foreign, ..to(at(B, 53)) },
+        RecordHead { segment: 1, ..to(at(B, 53)) },
+        to(Endpoint { addr: Addr::LOCALHOST_V6, port: 1 }),
+    ];
+    for head in bad {
+        send(&mut world, A, sender, head, &[0; 200]);
+    }
+    send(&mut world, A, DatagramId(99), to(at(B, 53)), b"no such socket");
+    send(&mut world, A, sender, to(Endpoint::new([192, 0, 2, 1], 53)), b"no way there");
+    assert_eq!(count(&world, A, Counter::DropDatagramBadRecord), 6);
+    assert_eq!(count(&world, A, Counter::DropDatagramNoRoute), 1);
+    assert_eq!(count(&world, A, Counter::TxDatagrams), 0);
+}
+
+#[test]
+fn who_does_not_answer_is_not_waited_for_without_end() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    for _ in 0..200 {
+        let now = world.now;
+        let Side { engine, memory, .. } = &mut world.sides[A];
+        engine.handle_datagrams(now, sender, &to(Endpoint::new([10, 0, 0, 77], 53)), b"x", memory);
+    }
+    assert_eq!(count(&world, A, Counter::DropDatagramNoNeighbour), 72, "128 wait");
+    world.run_ms(10_000);
+    assert_eq!(count(&world, A, Counter::DropDatagramNoNeighbour), 200);
+}
+
+#[test]
+fn only_what_an_engines_own_link_leads_to_is_its() {
+    let mut world = world();
+    let side = &mut world.sides[A];
+    let with = |local| shown(local, 7);
+    let peer = at(B, 53);
+    let mut ask = |purpose, peer, shown: &Shown| open(side, purpose, peer, shown);
+    assert_eq!(ask(Use::Sends, Endpoint::new([192, 0, 2, 1], 5), &with(any(9))), Err(Errno::ENETUNREACH));
+    assert_eq!(ask(Use::Sends, Endpoint::new([127, 0, 0, 1], 5), &with(any(9))), Err(Errno::ENETUNREACH));
+    assert_eq!(ask(Use::Hears, peer, &with(Endpoint::new([10, 9, 9, 9], 5))), Err(Errno::EADDRNOTAVAIL));
+    let elsewhere = Shown { netns: NetNs(5), ..with(any(9)) };
+    assert_eq!(ask(Use::Sends, peer, &elsewhere), Err(Errno::ENETUNREACH));
+    assert_eq!(ask(Use::Sends, peer, &with(any(0))), Ok(None), "one without a name is only told");
+    assert_eq!(ask(Use::Hears, peer, &with(any(0))), Err(Errno::EINVAL));
+    assert!(ask(Use::Sends, peer, &with(any(9))).is_ok_and(|end| end.is_some()));
+    assert_eq!(ask(Use::Sends, peer, &with(any(9))), Ok(None), "it has its lanes");
+}
+
+#[test]
+fn a_user_has_his_share_and_gets_it_back() {
+    let mut world = world();
+    let limit = Limit { total: 100, user: 2 };
+    let quotas = Quotas::default().with(Resource::Channels, limit);
+    world.sides[A] = Side::with_quotas(1, LinkCaps::default(), quotas);
+    let first = hears(&mut world, A, any(1), 1);
+    hears(&mut world, A, any(2), 2);
+    let side = &mut world.sides[A];
+    let third = shown(any(3), 3);
+    assert_eq!(open(side, Use::Hears, any(0), &third), Err(Errno::EDQUOT));
+    let session = side.session;
+    side.engine.close_datagrams(session, first);
+    assert!(open(side, Use::Hears, any(0), &third).is_ok());
+    assert_eq!(side.engine.leave_datagrams(session).len(), 2);
+    assert_eq!(side.engine.datagram_socket_count(), 2, "until the kernel has them no more");
+    for identity in [2, 3] {
+        side.engine.datagram_socket_gone(identity);
+    }
+    let users = side.engine.users();
+    assert!(users.iter().all(|user| user.used(Resource::Channels) == 0 && user.used(Resource::Flows) == 0));
+}

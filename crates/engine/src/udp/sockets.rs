@@ -1,0 +1,188 @@
+//! The kernel sockets that are shown for what comes and goes by the engine's links, and whose a datagram is.
+//!
+//! A *socket* is known by what the kernel calls it, and stays until that is gone; an *end* is what one session has of it. What one session
+//! alone has can be delivered to it past the kernel; all else is the kernel's to give to whoever has the name.
+
+use super::Shown;
+use std::collections::BTreeMap;
+use toe_base::{Addr, DatagramId, Endpoint, SessionId};
+
+/// What one session has of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    id: DatagramId,
+    session: SessionId,
+}
+
+#[derive(Debug)]
+struct Socket<P> {
+    local: Endpoint,
+    v6_only: bool,
+    /// It hears nobody else.
+    connected: Option<Endpoint>,
+    ends: Vec<End>,
+    /// Some session that had it is gone, and another process may have it still.
+    is_shared: bool,
+    payer: P,
+}
+
+/// Whose a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    Nobody,
+    One(DatagramId),
+    /// Of several sockets, or of one that several processes have.
+    Several,
+}
+
+/// All sockets, by what the kernel calls each.
+#[derive(Debug)]
+pub struct Sockets<P> {
+    table: BTreeMap<u64, Socket<P>>,
+    by_port: BTreeMap<u16, Vec<u64>>,
+    ends: BTreeMap<DatagramId, u64>,
+    next: u32,
+}
+
+impl<P> Default for Sockets<P> {
+    fn default() -> Sockets<P> {
+        Sockets { table: BTreeMap::new(), by_port: BTreeMap::new(), ends: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<P> Socket<P> {
+    fn hears(&self, to: Endpoint, from: Endpoint) -> bool {
+        let at = self.local.addr;
+        let is_dual = at == Addr::UNSPECIFIED_V6 && !self.v6_only;
+        let is_there = at == to.addr || at == to.addr.unspecified() || is_dual;
+        is_there && self.connected.is_none_or(|peer| peer == from)
+    }
+}
+
+impl<P: Copy> Sockets<P> {
+    /// What a session has of a socket already.
+    pub fn end_of(&self, session: SessionId, identity: u64) -> Option<DatagramId> {
+        let socket = self.table.get(&identity)?;
+        socket.ends.iter().find(|end| end.session == session).map(|end| end.id)
+    }
+
+    pub fn knows(&self, identity: u64) -> bool {
+        self.table.contains_key(&identity)
+    }
+
+    /// A session shows a socket that is not charged for yet, or one that is; the payer is of the first time.
+    pub fn open(&mut self, session: SessionId, shown: &Shown, payer: P) -> DatagramId {
+        let id = DatagramId(self.next);
+        self.next = self.next.wrapping_add(1);
+        let socket = self.table.entry(shown.identity).or_insert_with(|| Socket {
+            local: shown.local,
+            v6_only: shown.v6_only,
+            connected: None,
+            ends: Vec::new(),
+            is_shared: false,
+            payer,
+        });
+        socket.ends.push(End { id, session });
+        self.ends.insert(id, shown.identity);
+        let of_port = self.by_port.entry(socket.local.port).or_default();
+        if !of_port.contains(&shown.identity) {
+            of_port.push(shown.identity);
+        }
+        id
+    }
+
+    /// It is shown again, as it is now.
+    pub fn update(&mut self, shown: &Shown, connected: Option<Endpoint>) {
+        let Some(socket) = self.table.get_mut(&shown.identity) else { return };
+        socket.connected = connected;
+        socket.v6_only = shown.v6_only;
+        let before = std::mem::replace(&mut socket.local, shown.local).port;
+        if before != shown.local.port {
+            self.leave_port(before, shown.identity);
+            self.by_port.entry(shown.local.port).or_default().push(shown.identity);
+        }
+    }
+
+    /// What it sends from.
+    pub fn local(&self, id: DatagramId) -> Option<Endpoint> {
+        self.table.get(self.ends.get(&id)?).map(|socket| socket.local)
+    }
+
+    pub fn receiver(&self, to: Endpoint, from: Endpoint) -> Receiver {
+        let of_port = self.by_port.get(&to.port).map_or(&[][..], Vec::as_slice);
+        let mut hear = of_port.iter().filter_map(|identity| self.table.get(identity));
+        let mut hearing = hear.by_ref().filter(|socket| socket.hears(to, from));
+        match (hearing.next(), hearing.next()) {
+            (None, _) => Receiver::Nobody,
+            (Some(Socket { ends, is_shared: false, .. }), None) if ends.len() == 1 => {
+                Receiver::One(ends[0].id)
+            }
+            _ => Receiver::Several,
+        }
+    }
+
+    /// Whether some socket may have sent from there to there.
+    pub fn may_have_sent(&self, own: Endpoint, peer: Endpoint) -> bool {
+        self.receiver(own, peer) != Receiver::Nobody
+    }
+
+    /// The host lets go of what it has. Who is charged for the socket, if it was the last of it.
+    pub fn close(&mut self, id: DatagramId) -> Option<P> {
+        let identity = self.ends.remove(&id)?;
+        let socket = self.table.get_mut(&identity)?;
+        socket.ends.retain(|end| end.id != id);
+        let is_last = socket.ends.is_empty() && !socket.is_shared;
+        if is_last { self.forget(identity) } else { None }
+    }
+
+    /// A session is gone; other processes may have its sockets still. What it had of them.
+    pub fn leave(&mut self, session: SessionId) -> Vec<DatagramId> {
+        let mut left = Vec::new();
+        for socket in self.table.values_mut() {
+            let before = left.len();
+            left.extend(socket.ends.iter().filter(|end| end.session == session).map(|end| end.id));
+            socket.ends.retain(|end| end.session != session);
+            socket.is_shared |= left.len() > before;
+        }
+        left.iter().for_each(|id| {
+            self.ends.remove(id);
+        });
+        left
+    }
+
+    /// The kernel has it no more. Who is charged for it, and what sessions have of it still.
+    pub fn gone(&mut self, identity: u64) -> Option<(P, Vec<DatagramId>)> {
+        let ends = self.table.get(&identity)?.ends.iter().map(|end| end.id).collect::<Vec<_>>();
+        ends.iter().for_each(|id| {
+            self.ends.remove(id);
+        });
+        self.forget(identity).map(|payer| (payer, ends))
+    }
+
+    fn forget(&mut self, identity: u64) -> Option<P> {
+        let socket = self.table.remove(&identity)?;
+        self.leave_port(socket.local.port, identity);
+        Some(socket.payer)
+    }
+
+    fn leave_port(&mut self, port: u16, identity: u64) {
+        if let Some(of_port) = self.by_port.get_mut(&port) {
+            of_port.retain(|other| *other != identity);
+            if of_port.is_empty() {
+                self.by_port.remove(&port);
+            }
+        }
+    }
+
+    pub fn ends_of(&self, session: SessionId) -> usize {
+        self.table.values().flat_map(|socket| &socket.ends).filter(|end| end.session == session).count()
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}

@@ -1,0 +1,115 @@
+//! Whose a datagram is.
+
+use crate::udp::Shown;
+use crate::udp::sockets::{Receiver, Sockets};
+use toe_base::{Addr, Endpoint, NetNs, SessionId};
+
+const ONE: SessionId = SessionId(1);
+const OTHER: SessionId = SessionId(2);
+
+fn at(last: u8, port: u16) -> Endpoint {
+    Endpoint::new([10, 0, 0, last], port)
+}
+
+fn any(port: u16) -> Endpoint {
+    Endpoint { addr: Addr::UNSPECIFIED_V4, port }
+}
+
+fn shown(local: Endpoint, identity: u64) -> Shown {
+    Shown {
+        local,
+        peer: None,
+        v6_only: false,
+        identity,
+        netns: NetNs(0),
+        shares_port: false,
+        receive_buffer: 212_992,
+    }
+}
+
+#[test]
+fn a_datagram_is_whose_name_it_is_for() {
+    let mut sockets = Sockets::default();
+    let everywhere = sockets.open(ONE, &shown(any(53), 1), ());
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(everywhere));
+    assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::Nobody, "another port");
+    let six = Endpoint { addr: Addr::LOCALHOST_V6, port: 53 };
+    assert_eq!(sockets.receiver(six, six), Receiver::Nobody, "the other family");
+    let here = sockets.open(ONE, &shown(at(2, 80), 2), ());
+    assert_eq!(sockets.receiver(at(2, 80), at(9, 1)), Receiver::One(here));
+    assert_eq!(sockets.receiver(at(3, 80), at(9, 1)), Receiver::Nobody, "another address");
+}
+
+#[test]
+fn a_dual_socket_hears_both_families() {
+    let mut sockets = Sockets::default();
+    let dual = shown(Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 }, 1);
+    let id = sockets.open(ONE, &dual, ());
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(id));
+    sockets.update(&Shown { v6_only: true, ..dual }, None);
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
+}
+
+#[test]
+fn a_connected_socket_hears_its_peer_alone() {
+    let mut sockets = Sockets::default();
+    let id = sockets.open(ONE, &shown(any(53), 1), ());
+    sockets.update(&shown(any(53), 1), Some(at(9, 7)));
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 7)), Receiver::One(id));
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 8)), Receiver::Nobody);
+    assert_eq!(sockets.receiver(at(2, 53), at(8, 7)), Receiver::Nobody);
+}
+
+#[test]
+fn what_several_have_is_the_kernels_to_give() {
+    let mut sockets = Sockets::default();
+    let (to, from) = (at(2, 53), at(9, 1));
+    let first = sockets.open(ONE, &shown(any(53), 1), ());
+    // SO_REUSEPORT.
+    let second = sockets.open(ONE, &shown(any(53), 2), ());
+    assert_eq!(sockets.receiver(to, from), Receiver::Several);
+    assert_eq!(sockets.close(second), Some(()));
+    assert_eq!(sockets.receiver(to, from), Receiver::One(first));
+    // A child shows its parent's.
+    let of_child = sockets.open(OTHER, &shown(any(53), 1), ());
+    assert_eq!(sockets.receiver(to, from), Receiver::Several);
+    assert_eq!((sockets.end_of(ONE, 1), sockets.end_of(OTHER, 1)), (Some(first), Some(of_child)));
+    assert_eq!(sockets.close(of_child), None, "the parent has it still");
+    assert_eq!(sockets.receiver(to, from), Receiver::One(first));
+}
+
+#[test]
+fn a_name_outlives_the_session_and_not_the_socket() {
+    let mut sockets = Sockets::default();
+    let (to, from) = (at(2, 53), at(9, 1));
+    let id = sockets.open(ONE, &shown(any(53), 1), ());
+    sockets.open(ONE, &shown(any(54), 2), ());
+    assert_eq!(sockets.leave(ONE).len(), 2);
+    assert_eq!(sockets.receiver(to, from), Receiver::Several, "another process may have it");
+    assert_eq!(sockets.local(id), None);
+    assert_eq!((sockets.gone(1), sockets.gone(1)), (Some(((), Vec::new())), None));
+    assert_eq!(sockets.receiver(to, from), Receiver::Nobody);
+    assert_eq!(sockets.len(), 1);
+    assert_eq!(sockets.gone(2), Some(((), Vec::new())));
+    assert!(sockets.is_empty());
+}
+
+#[test]
+fn one_that_was_shared_is_not_told_past_the_kernel_again() {
+    let mut sockets = Sockets::default();
+    sockets.open(ONE, &shown(any(53), 1), ());
+    sockets.leave(ONE);
+    let of_child = sockets.open(OTHER, &shown(any(53), 1), ());
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Several, "a third may have it");
+    assert_eq!(sockets.close(of_child), None, "only the kernel knows when it is gone");
+    assert_eq!(sockets.len(), 1);
+}
+
+#[test]
+fn another_name_is_another_port() {
+    let mut sockets = Sockets::default();
+    let id = sockets.open(ONE, &shown(any(53), 1), ());
+    sockets.update(&shown(at(2, 54), 1), None);
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
+    assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::One(id));
+}

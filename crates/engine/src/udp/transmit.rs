@@ -1,0 +1,207 @@
+//! Datagrams become frames: headers, fragments, checksum, and a queue for each port, which the port takes from when it has room.
+
+use crate::egress::builder::{Envelope, FrameBuilder, Hop, ip_header_len};
+use crate::work::{Link, TxDatagram};
+use std::collections::VecDeque;
+use toe_wire::eth::EtherType;
+use toe_wire::ipv4::Ipv4Repr;
+use toe_wire::ipv6::{self, Fragment, Ipv6Repr};
+use toe_wire::link::{FrameSink, MacAddr, TxOffload};
+use toe_wire::{Protocol, UdpRepr, udp};
+
+/// Frames of one port's queue beyond which no more records are taken: at most so many more come of the last one.
+const QUEUE_FULL: usize = 256;
+/// Frames beyond which datagrams are dropped: what more the last record was.
+const DROP_BEYOND: usize = 2 * QUEUE_FULL;
+/// Looks for room in vain after which a port is taken for stuck: some ms of an engine that does nothing else.
+const STUCK_AFTER: u32 = 1 << 14;
+/// Frames whose memory is kept for the next ones.
+const SPARE_MAX: usize = 512;
+
+#[derive(Debug)]
+struct Frame {
+    octets: Vec<u8>,
+    offload: TxOffload,
+}
+
+/// Frames that wait for a port.
+#[derive(Debug, Default)]
+pub struct TxQueue {
+    frames: VecDeque<Frame>,
+    /// Looks for room in vain since the port took a frame.
+    in_vain: u32,
+    spare: Vec<Vec<u8>>,
+}
+
+impl TxQueue {
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether what one more record holds may be queued. A port that takes no frames, as its link is gone, does not keep records where
+    /// they are for ever: then they are taken, and dropped.
+    pub fn has_room(&mut self) -> bool {
+        if self.frames.len() < QUEUE_FULL {
+            return true;
+        }
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.in_vain > STUCK_AFTER
+    }
+
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn room(&mut self, len: usize) -> Vec<u8> {
+        let mut octets = self.spare.pop().unwrap_or_default();
+        octets.clear();
+        octets.resize(len, 0);
+        octets
+    }
+
+    /// Hands frames to a port, `budget` at most. Returns how many.
+    pub fn send(&mut self, sink: &mut dyn FrameSink, budget: usize) -> usize {
+        let mut sent = 0;
+        while sent < budget
+            && let Some(frame) = self.frames.front()
+            && let Some(room) = sink.frame(frame.octets.len())
+        {
+            room.copy_from_slice(&frame.octets);
+            sink.commit(frame.offload);
+            sent += 1;
+            self.in_vain = 0;
+            if let Some(frame) = self.frames.pop_front()
+                && self.spare.len() < SPARE_MAX
+            {
+                self.spare.push(frame.octets);
+            }
+        }
+        sent
+    }
+
+    /// Queues a datagram for a neighbour. `ident`: of the packet if it is cut up. Returns how many frames it is; 0: there is no room.
+    pub fn push(
+        &mut self,
+        link: &Link,
+        to_mac: MacAddr,
+        datagram: &TxDatagram,
+        text: &[u8],
+        ident: u32,
+    ) -> usize {
+        if self.frames.len() >= DROP_BEYOND {
+            return 0;
+        }
+        let hop = Hop::over(link, to_mac);
+        let len = udp::HEADER_LEN + text.len();
+        let room = (link.mtu as usize).saturating_sub(ip_header_len(datagram.to.addr));
+        match len <= room {
+            true => {
+                self.push_whole(link, hop, datagram, text);
+                1
+            }
+            false => self.push_fragments(room, hop, datagram, text, ident),
+        }
+    }
+
+    fn push_whole(&mut self, link: &Link, hop: Hop, datagram: &TxDatagram, text: &[u8]) {
+        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
+        let len = udp::HEADER_LEN + text.len();
+        let mut octets = self.room(envelope.headers_len() + len);
+        let mut builder = FrameBuilder::ip(&mut octets, &envelope, Protocol::Udp);
+        let transport = builder.transport();
+        fill(transport, datagram, text);
+        let checksum = match link.caps.tx_checksum {
+            true => {
+                let start = envelope.headers_len() as u16;
+                Some(udp::store_pseudo_header(transport, from.addr, to.addr, start))
+            }
+            false => {
+                udp::store_checksum(transport, from.addr, to.addr);
+                None
+            }
+        };
+        self.frames.push_back(Frame { octets, offload: TxOffload { checksum, segmentation: None } });
+    }
+
+    /// RFC 791 section 2.3, RFC 8200 section 4.5.
+    fn push_fragments(
+        &mut self,
+        room: usize,
+        hop: Hop,
+        datagram: &TxDatagram,
+        text: &[u8],
+        ident: u32,
+    ) -> usize {
+        let TxDatagram { from, to, .. } = *datagram;
+        let mut whole = self.room(udp::HEADER_LEN + text.len());
+        fill(&mut whole, datagram, text);
+        udp::store_checksum(&mut whole, from.addr, to.addr);
+        let extra = if to.addr.is_v4() { 0 } else { ipv6::FRAGMENT_LEN };
+        let piece_len = (room.saturating_sub(extra) & !7).max(8);
+        let count = whole.len().div_ceil(piece_len);
+        for (n, piece) in whole.chunks(piece_len).enumerate() {
+            let at_8 = (n * piece_len / 8) as u16;
+            self.push_piece(hop, datagram, piece, (ident, at_8, n + 1 < count));
+        }
+        self.spare.push(whole);
+        count
+    }
+
+    fn push_piece(
+        &mut self,
+        hop: Hop,
+        datagram: &TxDatagram,
+        piece: &[u8],
+        (ident, offset, more): (u32, u16, bool),
+    ) {
+        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let (ip_at, ip_len) = (hop.header_len(), ip_header_len(to.addr));
+        let extra = if to.addr.is_v4() { 0 } else { ipv6::FRAGMENT_LEN };
+        let piece_at = ip_at + ip_len + extra;
+        let mut octets = self.room(piece_at + piece.len());
+        octets[piece_at..].copy_from_slice(piece);
+        let ethertype = match (from.addr.to_v4(), to.addr.to_v4()) {
+            (Some(src), Some(dst)) => {
+                let header = Ipv4Repr {
+                    src,
+                    dst,
+                    protocol: Protocol::Udp,
+                    ttl,
+                    traffic_class,
+                    ident: ident as u16,
+                    dont_fragment: false,
+                    more_fragments: more,
+                    fragment_offset: offset,
+                    total_len: (ip_len + piece.len()) as u16,
+                };
+                header.emit(&mut octets[ip_at..]);
+                EtherType::Ipv4
+            }
+            _ => {
+                let header = Ipv6Repr {
+                    src: from.addr.to_v6(),
+                    dst: to.addr.to_v6(),
+                    protocol: Fragment::PROTOCOL,
+                    hop_limit: ttl,
+                    traffic_class,
+                    flow_label: 0,
+                    payload_len: (extra + piece.len()) as u16,
+                };
+                header.emit(&mut octets[ip_at..]);
+                let fragment = Fragment { ident, offset, more, next_header: Protocol::Udp.raw() };
+                fragment.emit(&mut octets[ip_at + ip_len..]);
+                EtherType::Ipv6
+            }
+        };
+        hop.emit(ethertype, &mut octets);
+        self.frames.push_back(Frame { octets, offload: TxOffload::default() });
+    }
+}
+
+/// The datagram, without a checksum.
+fn fill(transport: &mut [u8], datagram: &TxDatagram, text: &[u8]) {
+    let ports = UdpRepr { src_port: datagram.from.port, dst_port: datagram.to.port };
+    ports.emit((udp::HEADER_LEN + text.len()) as u16, transport);
+    transport[udp::HEADER_LEN..].copy_from_slice(text);
+}

@@ -1,0 +1,134 @@
+//! UDP by an engine's links: programs that print what they are told say the same as on the kernel's, towards a peer of the kernel's.
+
+use std::time::Duration;
+use toe_tests::child::Program;
+use toe_tests::engine::Engine;
+use toe_tests::lab::{
+    ENGINE_ADDR, ENGINE_ADDR6, KERNEL_ADDR, KERNEL_PEER_ADDR, Lab, PEER_ADDR, PEER_ADDR6, Side,
+    TAP_ENGINE_ADDR, TAP_ENGINE_ADDR6, TAP_KERNEL_ADDR6,
+};
+use toe_tests::must;
+use toe_tests::tools::On;
+use toe_tests::wait::SOON;
+
+const LONG: Duration = Duration::from_secs(120);
+/// Debian's Python.
+const PYTHON: &str = "/usr/bin/python3";
+/// The kernel's addresses on its own link, where the test wants IPv6.
+const KERNEL_ADDR6: &str = "fd78::2";
+const KERNEL_PEER_ADDR6: &str = "fd78::1";
+/// The kernel's address behind a TAP interface.
+const TAP_KERNEL_ADDR: &str = "10.79.0.1";
+
+/// A peer on a kernel; ends with the lab.
+fn peer(lab: &Lab, side: Side, addr: &str) -> Program {
+    let script = lab.dir().join("datagrams.py");
+    std::fs::write(&script, include_str!("datagrams.py")).expect("datagrams.py");
+    let mut command = lab.command(side, PYTHON);
+    let mut peer = Program::spawn("the peer", command.arg(&script).args(["--peer", addr, "7777"]));
+    peer.wait_for_line("ready", SOON);
+    peer
+}
+
+/// What the program says of these scenes, of which each has its name before it.
+fn said(lab: &Lab, on: On<'_>, [own, peer]: [&str; 2], scenes: &[&str]) -> String {
+    let mut command = on.command(lab, PYTHON);
+    command.arg(lab.dir().join("datagrams.py")).args([own, peer]).args(scenes);
+    Program::spawn("datagrams.py", &mut command).wait(LONG).expect_success("datagrams.py")
+}
+
+const ADDRS: [&str; 2] = [ENGINE_ADDR, PEER_ADDR];
+const ADDRS6: [&str; 2] = [ENGINE_ADDR6, PEER_ADDR6];
+const OF_KERNEL: [&str; 2] = [KERNEL_ADDR, KERNEL_PEER_ADDR];
+const OF_KERNEL6: [&str; 2] = [KERNEL_ADDR6, KERNEL_PEER_ADDR6];
+
+fn says_the_same(scenes: &[&str]) {
+    let lab = Lab::new();
+    must(lab.give_addr6(Side::Server, "kern0", KERNEL_ADDR6));
+    must(lab.give_addr6(Side::Client, "kern0", KERNEL_PEER_ADDR6));
+    let engine = Engine::of_both_families(&lab);
+    for (by_engine, by_kernel) in [(ADDRS, OF_KERNEL), (ADDRS6, OF_KERNEL6)] {
+        let _peers = [by_engine, by_kernel].map(|[_, addr]| peer(&lab, Side::Client, addr));
+        let on_kernel = said(&lab, On::Kernel(Side::Server), by_kernel, scenes);
+        let on_engine = said(&lab, On::Engine(&engine), by_engine, scenes);
+        assert_eq!(on_kernel, on_engine, "{by_engine:?}");
+    }
+    let counters = engine.status().counters;
+    let count = |name| counters.get(name).copied().unwrap_or(0);
+    let came = count("rx_datagrams") + count("datagram_icmp_errors");
+    assert!(count("tx_datagrams") >= 2 && came >= 2, "{counters:?}");
+}
+
+#[test]
+fn datagrams_come_and_go_whichever_call_sends_them() {
+    says_the_same(&["echo", "unbound", "many", "mmsg"]);
+}
+
+#[test]
+fn a_connected_socket_has_both_its_names_and_hears_nobody_else() {
+    says_the_same(&["connected", "server"]);
+}
+
+#[test]
+fn a_socket_is_bound_to_an_address_that_the_engine_has() {
+    says_the_same(&["bound"]);
+}
+
+#[test]
+fn datagrams_larger_than_the_link_go_in_pieces() {
+    says_the_same(&["large"]);
+}
+
+#[test]
+fn who_waits_is_woken_however_he_waits() {
+    says_the_same(&["waits"]);
+}
+
+#[test]
+fn a_datagram_tells_of_itself() {
+    says_the_same(&["details"]);
+}
+
+#[test]
+fn an_unknown_port_of_the_peers_is_told() {
+    says_the_same(&["refused"]);
+}
+
+#[test]
+fn a_child_goes_on_with_the_socket() {
+    says_the_same(&["forked"]);
+}
+
+#[test]
+fn a_tap_carries_datagrams_of_both_families() {
+    let lab = Lab::new();
+    let engine = Engine::of_both_families_on_tap(&lab);
+    for [own, addr] in [[TAP_ENGINE_ADDR, TAP_KERNEL_ADDR], [TAP_ENGINE_ADDR6, TAP_KERNEL_ADDR6]] {
+        let _peer = peer(&lab, Side::Server, addr);
+        let scenes = ["echo", "connected", "large", "refused"];
+        let told = said(&lab, On::Engine(&engine), [own, addr], &scenes);
+        assert_eq!(told.matches("--").count(), scenes.len(), "{told}");
+        assert!(told.contains("61440 True") && told.contains("ECONNREFUSED"), "{told}");
+    }
+    let counters = engine.status().counters;
+    assert_eq!(counters.get("drop_bad_udp_checksum"), None, "{counters:?}");
+}
+
+#[test]
+fn a_port_that_nobody_has_is_answered_for() {
+    let lab = Lab::new();
+    let engine = Engine::of_both_families(&lab);
+    for addr in [ENGINE_ADDR, ENGINE_ADDR6] {
+        let script = "import socket, sys\n\
+             s = socket.socket(socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)\n\
+             s.settimeout(20)\n\
+             s.connect((sys.argv[1], 9))\n\
+             s.send(b'x')\n\
+             try: s.recv(1)\n\
+             except ConnectionRefusedError: print('refused')\n";
+        let mut command = lab.command(Side::Client, PYTHON);
+        let told = Program::spawn("a client", command.args(["-c", script, addr])).wait(LONG);
+        assert_eq!(told.expect_success("a client").trim(), "refused");
+    }
+    assert_eq!(engine.status().counters["port_unreachables_sent"], 2);
+}
