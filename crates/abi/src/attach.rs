@@ -7,6 +7,7 @@
 use crate::channel::Side;
 use crate::lane::LaneLayout;
 use crate::region::RegionLayout;
+use crate::via::{Attributes, NodeName};
 use toe_base::{Addr, Cred, Endpoint, NetNs};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -82,6 +83,21 @@ pub enum Request {
     /// Answer: [`Reply::Lane`] with descriptor [the lane's memory] when the other socket's program has said the same, or
     /// [`Reply::Done`]: ask again later.
     AskLane { way: Way, peer: Endpoint },
+    /// What the session's node is called, once. Answer: [`Reply::Done`].
+    ViaName { name: NodeName },
+    /// Wait for connections of virtual interfaces to this node at `discriminator`, from `from` or from anywhere. The
+    /// session's first queue set is interrupted when one is there. Answer: [`Reply::ViaHandle`].
+    ViaListen { from: Option<NodeName>, discriminator: u64 },
+    /// Ask for a connection to whoever waits at node `to`, now or later. The first queue set is interrupted when it is taken.
+    /// Answer: [`Reply::ViaHandle`].
+    ViaConnect { to: NodeName, discriminator: u64, attributes: Attributes },
+    /// Take what waits for a listener. Answer: [`Reply::ViaConnection`] with descriptors [the connection's memory, a sending end of
+    /// the other session's interrupt], or EAGAIN: nothing does.
+    ViaTake { listener: u32 },
+    /// The same for the one that has asked: EAGAIN while nobody has taken it.
+    ViaFetch { connection: u32 },
+    /// End a listener, or a connection that is asked for or made. Answer: [`Reply::Done`].
+    ViaForget { handle: u32 },
     /// End the connection's capture: its stream ends once what was copied has been read. Answer: [`Reply::Done`].
     EndCapture,
 }
@@ -134,6 +150,16 @@ pub enum Reply {
     /// A lane whose ring has so many octets.
     Lane {
         ring_len: u32,
+    },
+    /// A listener, or a connection that is asked for.
+    ViaHandle {
+        handle: u32,
+    },
+    /// The connection `handle` to node `peer`, which has said these attributes when it asked for it (to the one that has asked: none).
+    ViaConnection {
+        handle: u32,
+        peer: NodeName,
+        attributes: Attributes,
     },
     Done,
     /// The capture has begun.
@@ -241,6 +267,12 @@ const REQ_CAPTURE: u16 = 13;
 const REQ_END_CAPTURE: u16 = 14;
 const REQ_ADMIT: u16 = 15;
 const REQ_ASK_LANE: u16 = 16;
+const REQ_VIA_NAME: u16 = 17;
+const REQ_VIA_LISTEN: u16 = 18;
+const REQ_VIA_CONNECT: u16 = 19;
+const REQ_VIA_TAKE: u16 = 20;
+const REQ_VIA_FETCH: u16 = 21;
+const REQ_VIA_FORGET: u16 = 22;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -252,12 +284,30 @@ const REP_DONE: u16 = 0x108;
 const REP_CHANNEL: u16 = 0x109;
 const REP_CAPTURE: u16 = 0x10a;
 const REP_LANE: u16 = 0x10b;
+const REP_VIA_HANDLE: u16 = 0x10c;
+const REP_VIA_CONNECTION: u16 = 0x10d;
 const REP_REFUSED: u16 = 0x1ff;
 
 impl Message {
     const fn new(kind: u16, first: [u64; 5]) -> Message {
         let [a, b, c, d, e] = first;
         Message { magic: MESSAGE_MAGIC, version: crate::INTERFACE_VERSION, kind, args: [a, b, c, d, e, 0, 0] }
+    }
+
+    /// One about a node; no name is no octets.
+    const fn about(kind: u16, name: Option<NodeName>, rest: [u64; 2]) -> Message {
+        let [a, b, c, d] = match name {
+            Some(name) => name.to_words(),
+            None => [0; 4],
+        };
+        let [e, f] = rest;
+        Message { magic: MESSAGE_MAGIC, version: crate::INTERFACE_VERSION, kind, args: [a, b, c, d, e, f, 0] }
+    }
+
+    /// The node that [`Message::about`] is about.
+    fn node(&self) -> Result<Option<NodeName>, BadMessage> {
+        let [a, b, c, d, ..] = self.args;
+        NodeName::from_words([a, b, c, d]).map_err(|_| BadMessage::BadArgument)
     }
 
     /// The message in a packet, if it is one of this version of the interface.
@@ -316,6 +366,16 @@ impl Request {
                 };
                 Message::new(REQ_ASK_LANE, [way, addr as u64, (addr >> 64) as u64, peer.port as u64, 0])
             }
+            Request::ViaName { name } => Message::about(REQ_VIA_NAME, Some(name), [0; 2]),
+            Request::ViaListen { from, discriminator } => {
+                Message::about(REQ_VIA_LISTEN, from, [discriminator, 0])
+            }
+            Request::ViaConnect { to, discriminator, attributes } => {
+                Message::about(REQ_VIA_CONNECT, Some(to), [discriminator, attributes.0])
+            }
+            Request::ViaTake { listener } => Message::new(REQ_VIA_TAKE, [listener as u64, 0, 0, 0, 0]),
+            Request::ViaFetch { connection } => Message::new(REQ_VIA_FETCH, [connection as u64, 0, 0, 0, 0]),
+            Request::ViaForget { handle } => Message::new(REQ_VIA_FORGET, [handle as u64, 0, 0, 0, 0]),
             Request::Admit { uid } => Message::new(REQ_ADMIT, [uid as u64, 0, 0, 0, 0]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
             Request::Relinquish { flow, unread } => {
@@ -366,9 +426,28 @@ impl Request {
                 };
                 Request::AskLane { way, peer: Endpoint { addr: Addr::from_octets(addr.to_le_bytes()), port } }
             }
+            REQ_VIA_NAME..=REQ_VIA_FORGET => Request::decode_via(message)?,
             REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
             REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
+            other => return Err(BadMessage::UnknownKind(other)),
+        })
+    }
+
+    fn decode_via(message: &Message) -> Result<Request, BadMessage> {
+        let named = || message.node()?.ok_or(BadMessage::BadArgument);
+        let handle = || u32::try_from(message.args[0]).map_err(|_| BadMessage::BadArgument);
+        let discriminator = message.args[4];
+        Ok(match message.kind {
+            REQ_VIA_NAME => Request::ViaName { name: named()? },
+            REQ_VIA_LISTEN => Request::ViaListen { from: message.node()?, discriminator },
+            REQ_VIA_CONNECT => {
+                let attributes = Attributes(message.args[5]);
+                Request::ViaConnect { to: named()?, discriminator, attributes }
+            }
+            REQ_VIA_TAKE => Request::ViaTake { listener: handle()? },
+            REQ_VIA_FETCH => Request::ViaFetch { connection: handle()? },
+            REQ_VIA_FORGET => Request::ViaForget { handle: handle()? },
             other => return Err(BadMessage::UnknownKind(other)),
         })
     }
@@ -403,6 +482,10 @@ impl Reply {
                 Message::new(REP_CHANNEL, [side.index() as u64, peer.uid as u64, peer.netns.0, 0, 0])
             }
             Reply::Lane { ring_len } => Message::new(REP_LANE, [ring_len as u64, 0, 0, 0, 0]),
+            Reply::ViaHandle { handle } => Message::new(REP_VIA_HANDLE, [handle as u64, 0, 0, 0, 0]),
+            Reply::ViaConnection { handle, peer, attributes } => {
+                Message::about(REP_VIA_CONNECTION, Some(peer), [handle as u64, attributes.0])
+            }
             Reply::Done => Message::new(REP_DONE, [0; 5]),
             Reply::Capture => Message::new(REP_CAPTURE, [0; 5]),
             Reply::Refused { errno, version } => {
@@ -447,6 +530,12 @@ impl Reply {
                 }
                 Reply::Lane { ring_len }
             }
+            REP_VIA_HANDLE => Reply::ViaHandle { handle: small(0)? },
+            REP_VIA_CONNECTION => Reply::ViaConnection {
+                handle: small(4)?,
+                peer: message.node()?.ok_or(BadMessage::BadArgument)?,
+                attributes: Attributes(args[5]),
+            },
             REP_DONE => Reply::Done,
             REP_CAPTURE => Reply::Capture,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },
