@@ -17,6 +17,7 @@ pub mod window;
 pub use addr::{Addr, Endpoint};
 pub use id::{
     AnchorHandle, ChannelId, Cred, FlowId, FlowIdx, LaneId, ListenerId, NetNs, PortId, QueueSetId, SessionId,
+    ViaId,
 };
 pub use seq::SeqNum;
 pub use time::Instant;

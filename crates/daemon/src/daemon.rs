@@ -23,6 +23,7 @@ use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::sockets::Lists;
 use crate::stages::Stages;
+use crate::via::Connections as ViaConnections;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{HashMap, VecDeque};
@@ -79,6 +80,7 @@ pub struct Daemon {
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
     pub(crate) lanes: Lanes,
+    pub(crate) via: ViaConnections,
     pub(crate) ports: Ports,
     /// Set once there are links whose interfaces the kernel may change.
     pub(crate) kernel: Option<Follower>,
@@ -191,6 +193,7 @@ impl Daemon {
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
             lanes: Lanes::default(),
+            via: ViaConnections::default(),
             ports: Ports::default(),
             kernel: None,
             anchors,
@@ -276,6 +279,7 @@ impl Daemon {
         self.connections.end(connection);
         self.drop_capture(connection);
         self.leave_lanes(id);
+        self.leave_via(id);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
         self.anchors.leave_home(id);

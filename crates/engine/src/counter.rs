@@ -83,6 +83,7 @@ toe_base::counters! {
         ChannelsOpened = "channels_opened",
         DirectConnections = "direct_connections",
         Lanes = "lanes",
+        ViaConnections = "via_connections",
         Yields = "yields",
         FenceUnknownEntryType = "fence_unknown_entry_type",
         FenceBadArgument = "fence_bad_argument",

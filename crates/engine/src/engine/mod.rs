@@ -40,6 +40,7 @@ mod syn;
 mod tcp_report;
 mod timers;
 mod transmit;
+mod via;
 
 #[cfg(test)]
 mod tests;
@@ -82,6 +83,7 @@ use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::udp::Lanes;
+use crate::via::Via;
 use crate::work::{ControlFrame, Link, Path, Segment};
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
@@ -198,6 +200,7 @@ pub struct Engine {
     anchors: Anchors,
     channels: Channels,
     lanes: Lanes<UserIdx>,
+    via: Via<UserIdx>,
     counters: Counters,
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
@@ -245,6 +248,7 @@ impl Engine {
             anchors: Anchors::default(),
             channels: Channels::default(),
             lanes: Lanes::default(),
+            via: Via::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             port_counters: PortCounters::default(),
