@@ -88,17 +88,17 @@ fn a_file_is_copied() {
     everywhere("copy", |lab, engine, language, sides| {
         let (path, sum) = lab.file("from", 5_000_001);
         let to = lab.dir().join("to");
-        let mut sends = at(lab, engine, (sides[1], "two"), language, "copy");
-        sends.args(["one", "8"]).stdin(std::fs::File::open(&path).expect("the file"));
-        // Who connects may come first.
-        let sender = Program::spawn("copy from", &mut sends);
-        let mut receives = at_node(lab, engine, sides[0], "one", "/bin/sh");
         let program = match language {
             Language::C => lab.dir().join("copy").display().to_string(),
             Language::Python => format!("{PYTHON} {}", example("copy.py").display()),
         };
-        receives.args(["-c", &format!("{program} 8 > {}", to.display())]);
-        Program::spawn("copy to", &mut receives).wait(SOON).expect_success("copy to");
+        let shell = |side, node, words: String| {
+            let mut command = at_node(lab, engine, side, node, "/bin/sh");
+            Program::spawn(&words, command.args(["-c", &format!("{program} {words}")]))
+        };
+        // Who connects may come first.
+        let sender = shell(sides[1], "two", format!("one 8 < {}", path.display()));
+        shell(sides[0], "one", format!("8 > {}", to.display())).wait(SOON).expect_success("copy to");
         sender.wait(SOON).expect_success("copy from");
         assert_eq!(sha256(&to), sum);
     });
