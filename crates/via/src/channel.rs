@@ -9,7 +9,7 @@ mod tests;
 use crate::core::{Incoming, Outgoing};
 use crate::error::Error;
 use crate::session::{Session, owned};
-use crate::sleep::{Deadline, Looking, until};
+use crate::sleep::{Deadline, look, until};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -33,21 +33,14 @@ struct Link {
     handle: u32,
     waker: IrqSender,
     peer: NodeName,
-    sending: Mutex<Sending>,
+    sending: Mutex<ViaSender>,
     receiving: Mutex<Receiving>,
-}
-
-#[derive(Debug)]
-struct Sending {
-    end: ViaSender,
-    looking: Looking,
 }
 
 #[derive(Debug)]
 struct Receiving {
     end: ViaReceiver,
     incoming: Incoming,
-    looking: Looking,
 }
 
 /// What [`Channel::readiness`] finds.
@@ -219,7 +212,7 @@ impl Channel {
                 return Err(Error::Closed);
             }
             let len = piece.fragment.len;
-            let Some(room) = link.broken_by(sending.end.room(len))? else {
+            let Some(room) = link.broken_by(sending.room(len))? else {
                 let deadline = *deadline.get_or_insert_with(|| self.deadline());
                 let waited = self.wait_for_credit(link, &mut sending, len, deadline);
                 if waited.is_err() && message.is_begun() {
@@ -231,7 +224,7 @@ impl Channel {
             let at = piece.at as usize;
             let part = &octets[at..at + len as usize];
             link.memory.write(room.offset, part).map_err(|_| Error::Broken)?;
-            sending.end.publish(piece.fragment, room);
+            sending.publish(piece.fragment, room);
             message.sent(piece);
             link.wake();
         }
@@ -242,16 +235,15 @@ impl Channel {
     fn wait_for_credit(
         &self,
         link: &Link,
-        sending: &mut Sending,
+        sending: &mut ViaSender,
         len: u32,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let Sending { end, looking } = sending;
         let mut has_room = || match link.memory.state() {
             ViaState::Closed => Err(Error::Closed),
-            _ => link.broken_by(end.room(len)).map(|room| room.map(|_| ())),
+            _ => link.broken_by(sending.room(len)).map(|room| room.map(|_| ())),
         };
-        if looking.look(|| !matches!(has_room(), Ok(None))) {
+        if look(|| !matches!(has_room(), Ok(None))) {
             return Ok(());
         }
         until(&self.session, deadline, || link.memory.arm(link.side), has_room)
@@ -267,7 +259,7 @@ impl Channel {
             let next = link.broken_by(receiving.end.first())?;
             let Some(arrived) = next else {
                 let deadline = *deadline.get_or_insert_with(|| self.deadline());
-                let waited = self.wait_for_fragment(link, &mut receiving, deadline);
+                let waited = self.wait_for_fragment(link, &receiving, deadline);
                 if waited.is_err() && is_begun {
                     link.move_on(ViaState::Closed);
                 }
@@ -294,10 +286,10 @@ impl Channel {
     /// The length of the next message.
     pub fn size(&self) -> Result<u64, Error> {
         let link = self.link()?;
-        let mut receiving = lock(&link.receiving);
+        let receiving = lock(&link.receiving);
         let arrived = match link.broken_by(receiving.end.first())? {
             Some(arrived) => arrived,
-            None => self.wait_for_fragment(link, &mut receiving, self.deadline())?,
+            None => self.wait_for_fragment(link, &receiving, self.deadline())?,
         };
         Ok(link.broken_by(receiving.incoming.place(arrived.fragment))?.total)
     }
@@ -306,11 +298,11 @@ impl Channel {
     fn wait_for_fragment(
         &self,
         link: &Link,
-        receiving: &mut Receiving,
+        receiving: &Receiving,
         deadline: Deadline,
     ) -> Result<Arrived, Error> {
-        let Receiving { end, looking, .. } = receiving;
-        let look = || {
+        let end = &receiving.end;
+        let next = || {
             // What was sent before the end comes before the end.
             let is_over = link.memory.state() == ViaState::Closed;
             match link.broken_by(end.first())? {
@@ -318,8 +310,8 @@ impl Channel {
                 found => Ok(found),
             }
         };
-        if !looking.look(|| end.is_there()) {
-            return until(&self.session, deadline, || link.memory.arm(link.side), look);
+        if !look(|| end.is_there()) {
+            return until(&self.session, deadline, || link.memory.arm(link.side), next);
         }
         link.broken_by(end.first())?.ok_or(Error::Broken)
     }
@@ -367,12 +359,9 @@ impl Link {
     }
 
     fn new(memory: ViaMemory, side: Side, handle: u32, waker: IrqSender, peer: NodeName) -> Link {
-        let sending = Sending { end: ViaSender::new(memory.clone(), side), looking: Looking::default() };
-        let receiving = Receiving {
-            end: ViaReceiver::new(memory.clone(), side),
-            incoming: Incoming::default(),
-            looking: Looking::default(),
-        };
+        let sending = ViaSender::new(memory.clone(), side);
+        let receiving =
+            Receiving { end: ViaReceiver::new(memory.clone(), side), incoming: Incoming::default() };
         Link {
             memory,
             side,
@@ -416,7 +405,7 @@ impl Link {
             Err(_) => false,
         };
         let sends = match self.sending.try_lock() {
-            Ok(mut sending) => self.broken_by(sending.end.room(0))?.is_some(),
+            Ok(mut sending) => self.broken_by(sending.room(0))?.is_some(),
             Err(_) => false,
         };
         Ok(Readiness { receives, sends: sends && !is_closed, is_closed })

@@ -9,9 +9,7 @@ use crate::session::Session;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait looks again before it sleeps, at most: about what a sleep and a wake-up cost.
-const LOOK: Duration = Duration::from_micros(50);
-/// Looks between two looks at the clock.
+/// Looks before the clock is looked at and others are let run: a few µs, in which a peer that is at it answers.
 const LOOKS_AT_ONCE: u32 = 64;
 
 /// When a wait is over. `None`: never.
@@ -145,58 +143,44 @@ pub fn until<T>(
     }
 }
 
-/// How long a side looks again before it sleeps: as long as that has been worth it of late.
-#[derive(Debug)]
-pub struct Looking {
-    /// Of [`LOOK`], in 256ths.
-    share: u32,
-    is_alone: bool,
-}
-
-impl Default for Looking {
-    fn default() -> Looking {
-        // With one processor the other side cannot come while this one looks.
-        let is_alone = std::thread::available_parallelism().is_ok_and(|number| number.get() < 2);
-        Looking { share: 256, is_alone }
+/// Looks again for a short time, before a wait sleeps: whether `is_so` became true. Beside others that use up their slices not for long, as
+/// all waits of the host library ([`toe::wait::spin`]).
+#[inline]
+pub fn look(mut is_so: impl FnMut() -> bool) -> bool {
+    for _ in 0..LOOKS_AT_ONCE {
+        if is_so() {
+            return true;
+        }
+        std::hint::spin_loop();
     }
+    look_on(&mut is_so)
 }
 
-impl Looking {
-    /// One that looks once.
+#[cold]
+fn look_on(is_so: &mut dyn FnMut() -> bool) -> bool {
     #[cfg(test)]
-    pub(crate) fn blind() -> Looking {
-        Looking { share: 0, is_alone: true }
+    if tests::is_blind() {
+        return false;
+    }
+    matches!(toe::wait::spin(&mut || Ok(is_so().then_some(()))), Ok(Some(())))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! Threads that sleep at once.
+
+    use std::cell::Cell;
+
+    thread_local! {
+        static BLIND: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Whether `is_so` became true while it was looked at.
-    #[inline]
-    pub fn look(&mut self, mut is_so: impl FnMut() -> bool) -> bool {
-        if self.is_alone {
-            return is_so();
-        }
-        for _ in 0..LOOKS_AT_ONCE {
-            if is_so() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        self.look_on(is_so)
+    /// From here on this thread does not look, so that it sleeps.
+    pub(crate) fn do_not_look() {
+        BLIND.set(true);
     }
 
-    #[cold]
-    fn look_on(&mut self, mut is_so: impl FnMut() -> bool) -> bool {
-        let end = Instant::now() + LOOK * self.share / 256;
-        while Instant::now() < end {
-            for _ in 0..LOOKS_AT_ONCE {
-                if is_so() {
-                    self.share = 256;
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-        }
-        // What sleeps for long again and again soon sleeps at once.
-        self.share = (self.share / 2).max(1);
-        false
+    pub(super) fn is_blind() -> bool {
+        BLIND.get()
     }
 }
