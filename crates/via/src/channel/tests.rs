@@ -199,6 +199,45 @@ fn a_peer_that_writes_what_no_library_writes_ends_its_own_channel_alone() {
 }
 
 #[test]
+fn whatever_a_peer_writes_is_its_own_loss() {
+    let Pair { zero: other_zero, one: other_one, processes: mut both, .. } = pair();
+    let mut ends = [0; 2];
+    for seed in 0..150 {
+        let mut random = Random(seed);
+        let hostile = between(both);
+        let (victim, memory) = (&hostile.one, &hostile.memory);
+        victim.set_timeout_ms(0);
+        let mut room = vec![0; 1 << 16];
+        for step in 0..60 {
+            // Nearly right, so that much of it goes far.
+            let slot = ViaLayout::slot(Side::Zero, random.below(8) as u32);
+            let begins =
+                (random.below(3) > 0).then(|| random.below([50, 40_000, u64::MAX][random.below(3) as usize]));
+            let len = random.below([49, 20_000][random.below(2) as usize]) as u32;
+            let [word0, word1] = Fragment { len, begins }.encode(random.below(2) as u32 * SLOTS);
+            let (at, word) = match random.below(4) {
+                0 => (slot + 8, word1),
+                1 => (ViaLayout::registers(Side::One) + ViaLayout::ARMED, random.below(2)),
+                2 if step > 40 => {
+                    (ViaLayout::registers(Side::Zero) + ViaLayout::TAKEN, random.below(1 << 33))
+                }
+                _ => (slot, word0),
+            };
+            memory.write(at, &word.to_le_bytes()).expect("within the memory");
+            let received = victim.recv(&mut room);
+            let sent = victim.send(&room[..random.below(40_000) as usize]);
+            ends[0] += usize::from(received == Err(Error::Broken));
+            ends[1] += usize::from(sent == Err(Error::Broken));
+        }
+        drop((hostile.zero, hostile.one));
+        both = hostile.processes;
+    }
+    assert!(ends[0] > 100 && ends[1] > 5, "{ends:?}: what is to be found is there");
+    other_one.send(b"still").expect("sent");
+    assert_eq!(other_zero.recv(&mut [0; 8]), Ok(5));
+}
+
+#[test]
 fn the_end_of_the_engine_ends_a_wait() {
     let Pair { zero, one: _one, processes: [first, _second], .. } = pair();
     std::thread::scope(|scope| {
