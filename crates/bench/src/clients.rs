@@ -53,7 +53,7 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
             ("redis-benchmark", redis_benchmark(stage, stack, "get", pipeline, requests)?, UNDER_WAY)
         }
         Load::Memcached { keys } => ("memcaslap", memcaslap(stage, stack, keys, seconds)?, UNDER_WAY),
-        Load::Messages { .. } | Load::MessageRr { .. } => {
+        Load::Messages { .. } | Load::MessageRr { .. } | Load::MessageWake { .. } => {
             ("toe-message", toe_message(stage, row, stack, seconds), WARM_UP + UNDER_WAY)
         }
         _ => {
@@ -120,11 +120,14 @@ fn toe_message(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Comm
     let mut command = stage.client(stack, &stage.lab.program("toe-message"));
     let (mode, size, total_mb) = match row.load {
         Load::Messages { size, total_mb } => ("flood", size, total_mb),
-        Load::MessageRr { size } => ("rr", size, 1),
+        Load::MessageRr { size } | Load::MessageWake { size } => ("rr", size, 1),
         _ => ("rr", SMALL, 1),
     };
     command.args([mode, "--size", &size.to_string(), "--total", &format!("{total_mb}000000")]);
     command.args(["--seconds", &seconds.to_string(), "--warmup", &WARM_UP.as_secs_f64().to_string()]);
+    if matches!(row.load, Load::MessageWake { .. }) {
+        command.args(["--pause-us", "1000"]);
+    }
     match stack {
         Stack::Toe => command.args(["--evil", &format!("localhost:{EVIL_PORT}")]),
         Stack::Linux => command.args(["--tcp", &format!("{}:{}", stage.address(stack), stage.port(stack))]),

@@ -105,7 +105,7 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
 
 /// The two figures of the EVIL paper, and what it has not: a request and its reply, and the smallest and largest messages.
 fn messages() -> Vec<Load> {
-    let mut loads = vec![Load::MessageRr { size: 8 }];
+    let mut loads = vec![Load::MessageRr { size: 8 }, Load::MessageWake { size: 8 }];
     let sizes = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
     loads.extend(sizes.map(|size| Load::Messages { size, total_mb: 20 }));
     loads.extend([1, 100, 500].map(|total_mb| Load::Messages { size: 16 << 10, total_mb }));

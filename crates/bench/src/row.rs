@@ -81,6 +81,10 @@ pub(crate) enum Load {
     MessageRr {
         size: u32,
     },
+    /// The same with a pause before each, in which both sides fall asleep.
+    MessageWake {
+        size: u32,
+    },
 }
 
 /// What serves a connection.
@@ -157,7 +161,8 @@ impl Row {
             | Load::Crowd { .. }
             | Load::Wake
             | Load::DatagramRr
-            | Load::MessageRr { .. } => "request",
+            | Load::MessageRr { .. }
+            | Load::MessageWake { .. } => "request",
             Load::Messages { .. } => "message",
             Load::Datagrams { .. } => "datagram",
             Load::Memcached { .. } => "key",
@@ -204,6 +209,7 @@ impl fmt::Display for Load {
             Load::DatagramRr => write!(f, "{}-rr", Octets(SMALL)),
             Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),
             Load::MessageRr { size } => write!(f, "{}-rr", Octets(size)),
+            Load::MessageWake { size } => write!(f, "{}-wake", Octets(size)),
         }
     }
 }

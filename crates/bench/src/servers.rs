@@ -40,7 +40,7 @@ impl Server {
                 }
                 program(stage, stack, "memcached", command)
             }
-            Load::Messages { .. } | Load::MessageRr { .. } => {
+            Load::Messages { .. } | Load::MessageRr { .. } | Load::MessageWake { .. } => {
                 let mut command = stage.server(stack, &stage.lab.program("toe-message"));
                 command.arg("serve");
                 match stack {

@@ -1,6 +1,6 @@
 //! `toe-message`: the load of `toe bench via`: the same messages by EVIL and by TCP sockets, and what copying alone costs.
 //!
-//! `toe-message serve|rr|flood --evil NODE:PORT | --tcp ADDR:PORT [--size OCTETS] [--total OCTETS] [--seconds S] [--warmup S]`,
+//! `toe-message serve|rr|flood --evil NODE:PORT | --tcp ADDR:PORT [--size OCTETS] [--total OCTETS] [--seconds S] [--warmup S] [--pause-us N]`,
 //! `toe-message memcpy --size OCTETS`. What was measured is printed as one line of JSON, in `toe-load`'s words.
 
 use std::io::{Read, Write};
@@ -26,6 +26,8 @@ struct Options {
     total: usize,
     seconds: f64,
     warmup: f64,
+    /// Before each request, so that both sides sleep.
+    pause: Duration,
 }
 
 /// One way to the other program.
@@ -61,7 +63,15 @@ impl Way {
 }
 
 fn options(words: &[String]) -> Result<Options> {
-    let mut found = Options { evil: None, tcp: None, size: 64, total: 20_000_000, seconds: 1.0, warmup: 0.2 };
+    let mut found = Options {
+        evil: None,
+        tcp: None,
+        size: 64,
+        total: 20_000_000,
+        seconds: 1.0,
+        warmup: 0.2,
+        pause: Duration::ZERO,
+    };
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(format!("{} needs a value", pair[0]).into()) };
         match name.as_str() {
@@ -70,6 +80,7 @@ fn options(words: &[String]) -> Result<Options> {
             "--size" => found.size = value.parse()?,
             "--total" => found.total = value.parse()?,
             "--seconds" => found.seconds = value.parse()?,
+            "--pause-us" => found.pause = Duration::from_micros(value.parse()?),
             "--warmup" => found.warmup = value.parse()?,
             other => return Err(format!("no such option: {other}").into()),
         }
@@ -147,6 +158,10 @@ fn rr(options: &Options) -> Result<()> {
     let warm = Instant::now() + Duration::from_secs_f64(options.warmup);
     let (mut began, mut last) = (None, Instant::now());
     loop {
+        if !options.pause.is_zero() {
+            std::thread::sleep(options.pause);
+            last = Instant::now();
+        }
         way.send(&message)?;
         if !way.recv(&mut message)? {
             return Err("the server has left".into());

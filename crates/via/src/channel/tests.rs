@@ -211,9 +211,11 @@ fn whatever_a_peer_writes_is_its_own_loss() {
         for step in 0..60 {
             // Nearly right, so that much of it goes far.
             let slot = ViaLayout::slot(Side::Zero, random.below(8) as u32);
-            let begins =
-                (random.below(3) > 0).then(|| random.below([50, 40_000, u64::MAX][random.below(3) as usize]));
-            let len = random.below([49, 20_000][random.below(2) as usize]) as u32;
+            let limits = ([50, 40_000, u64::MAX], [49, 20_000]);
+            let kinds = [random.below(3), random.below(2)].map(|kind| kind as usize);
+            let total = random.below(limits.0[kinds[0]]);
+            let begins = (random.below(3) > 0).then_some(total);
+            let len = random.below(limits.1[kinds[1]]) as u32;
             let [word0, word1] = Fragment { len, begins }.encode(random.below(2) as u32 * SLOTS);
             let (at, word) = match random.below(4) {
                 0 => (slot + 8, word1),
