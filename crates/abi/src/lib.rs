@@ -6,7 +6,7 @@
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
 //! queues), [`command`] (argument blocks and flow information), [`tcp_info`] (how a flow's TCP stands), [`congestion`]
 //! (names of algorithms), [`attach`] (how a host gets all
-//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`capture`] (packets as an engine saw them).
+//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`via`] (the same for messages of virtual interfaces), [`capture`] (packets as an engine saw them).
 #![forbid(unsafe_code)]
 
 pub mod attach;
@@ -24,7 +24,8 @@ pub mod region;
 pub mod register;
 pub mod report;
 pub mod tcp_info;
+pub mod via;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 19;
+pub const INTERFACE_VERSION: u16 = 20;

@@ -20,6 +20,7 @@ use toe_abi::region::{
 };
 use toe_abi::register::{EngineRegisters, HostRegisters, IrqMode};
 use toe_abi::tcp_info::FlowDetail;
+use toe_abi::via::{self, Fragment, ViaLayout};
 use toe_base::limits;
 
 const DOCUMENT: &str = include_str!("../../../docs/host-interface.md");
@@ -118,6 +119,31 @@ fn the_layout_of_a_lane() {
         (LaneWord(u64::MAX).tail(), LaneWord(u64::MAX).opening()),
         ((1 << 47) - 1, ((1 << 15) - 1) << 47)
     );
+}
+
+#[test]
+fn the_layout_of_a_connection_of_virtual_interfaces() {
+    let rows = table("Layout of a connection's memory");
+    let got: BTreeMap<_, _> = rows.iter().map(|row| (row[2].to_owned(), number(row[0]))).collect();
+    let [zero, one] = [Side::Zero, Side::One];
+    let parts = [
+        ("STATE", ViaLayout::STATE),
+        ("REGISTERS_0", ViaLayout::registers(zero)),
+        ("REGISTERS_1", ViaLayout::registers(one)),
+        ("SLOTS_0", ViaLayout::slots(zero)),
+        ("SLOTS_1", ViaLayout::slots(one)),
+        ("DATA_0", ViaLayout::data(zero)),
+        ("DATA_1", ViaLayout::data(one)),
+    ];
+    assert_eq!(got, expected(parts));
+    assert_rows_are_dense(&rows, ViaLayout::LEN);
+    let registers =
+        [("TAKEN", ViaLayout::TAKEN), ("ARMED", ViaLayout::ARMED), ("ATTRIBUTES", ViaLayout::ATTRIBUTES)];
+    assert_eq!(numbered("Registers of a side"), expected(registers));
+    let sizes = (via::SLOTS, via::SLOT_LEN, via::INLINE_MAX, via::FRAGMENT_MAX, via::MESSAGE_MAX);
+    assert_eq!(sizes, (512, 64, 48, 16384, 1 << 40));
+    let word0 = |place, begins| Fragment { len: 5, begins }.encode(place)[0];
+    assert_eq!([word0(0, Some(9)), word0(512, None)], [1 | 1 << 8 | 1 << 9 | 5 << 32, 1 | 5 << 32]);
 }
 
 #[test]
@@ -335,6 +361,7 @@ fn limits_and_version() {
         ("WINDOW_MAX", u64::from(limits::WINDOW_MAX)),
         ("RANGE_LEN_MAX", u64::from(RANGE_LEN_MAX)),
         ("DESCRIPTORS_MAX", DESCRIPTORS_MAX as u64),
+        ("VIA_HANDLES_MAX", via::HANDLES_MAX as u64),
         ("ANCHORS_AT_ONCE", u64::from(ANCHORS_AT_ONCE)),
     ];
     let got: BTreeMap<_, _> = table("Limits").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();

@@ -10,6 +10,7 @@ use core::fmt::{Debug, Write};
 use toe_abi::attach::{Message, Reply, Request};
 use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{Command, Completion, RawEntry, ReceiveCredit, Send};
+use toe_abi::via::Fragment;
 use zerocopy::{FromBytes, IntoBytes};
 
 const COMMITTED: &str = include_str!("../vectors/host-interface.txt");
@@ -48,6 +49,10 @@ fn written() -> String {
     lines.extend(common::credits().iter().map(|c| line("rcv", c, &first_lap(c.encode()))));
     lines.extend(common::completions().iter().map(|c| line("cpl", c, &first_lap(c.encode()))));
     lines.extend(common::channel_entries().iter().map(|c| line("channel", c, &first_lap(c.encode()))));
+    lines.extend(common::via_fragments().iter().map(|(place, fragment)| {
+        let octets: Vec<u8> = fragment.encode(*place).iter().flat_map(|word| word.to_le_bytes()).collect();
+        line("via", fragment, &octets)
+    }));
     lines.extend(common::requests().iter().map(|r| line("request", r, r.encode().as_bytes())));
     lines.extend(common::replies().iter().map(|r| line("reply", r, r.encode().as_bytes())));
     let refusal = common::version_refusal();
@@ -90,6 +95,10 @@ fn the_code_reads_the_committed_octets() {
             "rcv" => format!("{:?}", ReceiveCredit::decode(raw_entry(&octets)).expect(line)),
             "cpl" => format!("{:?}", Completion::decode(raw_entry(&octets)).expect(line)),
             "channel" => format!("{:?}", ChannelEntry::decode(raw_entry(&octets)).expect(line)),
+            "via" => {
+                let RawEntry { word0, word1 } = raw_entry(&octets);
+                format!("{:?}", Fragment::decode([word0, word1]).expect(line))
+            }
             "request" => format!("{:?}", Request::decode(&Message::parse(&octets).expect(line)).expect(line)),
             "reply" | "reply-to-another-version" => {
                 format!("{:?}", Reply::decode(&Message::parse(&octets).expect(line)).expect(line))

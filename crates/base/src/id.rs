@@ -58,6 +58,11 @@ id!(
 );
 
 id!(
+    /// A listener or connection of virtual interfaces. Counts up; a number in use is not given out again.
+    ViaId(u32)
+);
+
+id!(
     /// A network namespace, by the number that the kernel gives it (Linux: SO_NETNS_COOKIE) and gives no other.
     NetNs(u64)
 );

@@ -17,7 +17,7 @@ pub mod window;
 pub use addr::{Addr, Endpoint};
 pub use id::{
     AnchorHandle, ChannelId, Cred, DatagramId, FlowId, FlowIdx, LaneId, ListenerId, NetNs, PortId,
-    QueueSetId, SessionId,
+    QueueSetId, SessionId, ViaId,
 };
 pub use seq::SeqNum;
 pub use time::Instant;

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::parse::{self, Said};
 use crate::row::{
-    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row, SMALL,
+    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, EVIL_PORT, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row,
+    SMALL,
 };
 use crate::sample::Stack;
 use crate::stage::Stage;
@@ -52,6 +53,9 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
             ("redis-benchmark", redis_benchmark(stage, stack, "get", pipeline, requests)?, UNDER_WAY)
         }
         Load::Memcached { keys } => ("memcaslap", memcaslap(stage, stack, keys, seconds)?, UNDER_WAY),
+        Load::Messages { .. } | Load::MessageRr { .. } | Load::MessageWake { .. } => {
+            ("toe-message", toe_message(stage, row, stack, seconds), WARM_UP + UNDER_WAY)
+        }
         _ => {
             let mut command = toe_load(stage, row, stack);
             command.args(["--seconds", &seconds.to_string()]);
@@ -108,6 +112,26 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
     };
     command.args(words.split(' '));
     command.args(["--connect", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
+    command
+}
+
+/// The client of a row of messages.
+fn toe_message(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Command {
+    let mut command = stage.client(stack, &stage.lab.program("toe-message"));
+    let (mode, size, total_mb) = match row.load {
+        Load::Messages { size, total_mb } => ("flood", size, total_mb),
+        Load::MessageRr { size } | Load::MessageWake { size } => ("rr", size, 1),
+        _ => ("rr", SMALL, 1),
+    };
+    command.args([mode, "--size", &size.to_string(), "--total", &format!("{total_mb}000000")]);
+    command.args(["--seconds", &seconds.to_string(), "--warmup", &WARM_UP.as_secs_f64().to_string()]);
+    if matches!(row.load, Load::MessageWake { .. }) {
+        command.args(["--pause-us", "1000"]);
+    }
+    match stack {
+        Stack::Toe => command.args(["--evil", &format!("localhost:{EVIL_PORT}")]),
+        Stack::Linux => command.args(["--tcp", &format!("{}:{}", stage.address(stack), stage.port(stack))]),
+    };
     command
 }
 

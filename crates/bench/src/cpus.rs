@@ -55,7 +55,7 @@ impl Cpus {
         self.0.contains(&cpu)
     }
 
-    /// How the parts of `row` are placed. Rows of one request at a time, and of datagrams, have server and client apart from each other,
+    /// How the parts of `row` are placed. Rows of one request at a time, of datagrams and of messages, have server and client apart from each other,
     /// or the scheduler's choice would decide the figure; all else is the scheduler's to place.
     pub(crate) fn placement(&self, row: &Row) -> Placement {
         let all = self.list();
@@ -64,7 +64,7 @@ impl Cpus {
             return Placement { server: one(0), client: one(0), engine: one(0) };
         }
         match row.workload {
-            Workload::Rr | Workload::Wake | Workload::Udp => {
+            Workload::Rr | Workload::Wake | Workload::Udp | Workload::Via => {
                 Placement { server: one(0), client: one(1), engine: all }
             }
             _ => Placement { server: all.clone(), client: all.clone(), engine: all },
@@ -93,7 +93,7 @@ mod tests {
             let placed = cpus.placement(&row);
             match (row.one_core, row.workload) {
                 (true, _) => assert_eq!([&placed.server, &placed.client, &placed.engine], ["2"; 3]),
-                (false, Workload::Rr | Workload::Wake | Workload::Udp) => {
+                (false, Workload::Rr | Workload::Wake | Workload::Udp | Workload::Via) => {
                     assert_eq!([&placed.server, &placed.client, &placed.engine], ["2", "5", "2,5"]);
                 }
                 (false, _) => assert_eq!([&placed.server, &placed.client, &placed.engine], ["2,5"; 3]),

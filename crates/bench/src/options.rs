@@ -61,6 +61,7 @@ pub enum Workload {
     Wake,
     Calls,
     Udp,
+    Via,
 }
 
 /// How client and server are joined.
@@ -120,7 +121,7 @@ impl FromStr for Neighbour {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 11] = [
+    pub const ALL: [Workload; 12] = [
         Workload::Http,
         Workload::Apps,
         Workload::Kv,
@@ -132,6 +133,7 @@ impl Workload {
         Workload::Wake,
         Workload::Calls,
         Workload::Udp,
+        Workload::Via,
     ];
 
     pub fn name(self) -> &'static str {
@@ -147,6 +149,7 @@ impl Workload {
             Workload::Wake => "wake",
             Workload::Calls => "calls",
             Workload::Udp => "udp",
+            Workload::Via => "via",
         }
     }
 
@@ -164,6 +167,7 @@ impl Workload {
             Workload::Wake => "request and reply when both sides sleep",
             Workload::Calls => "single calls",
             Workload::Udp => "datagrams over loopback",
+            Workload::Via => "messages, by EVIL and by TCP",
         }
     }
 }

@@ -93,11 +93,24 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         (Workload::Udp, Link::Local) => {
             vec![Load::Datagrams { batch: 1 }, Load::Datagrams { batch: 32 }, Load::DatagramRr]
         }
+        (Workload::Via, Link::Local) => messages(),
+        // A link is between two engines, or an engine and a kernel.
+        (Workload::Via, _) => Vec::new(),
         // Datagrams over a link are the kernel's.
         (Workload::Udp, _) => Vec::new(),
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),
     }
+}
+
+/// The two figures of the EVIL paper, and what it has not: a request and its reply, and the smallest and largest messages.
+fn messages() -> Vec<Load> {
+    let mut loads = vec![Load::MessageRr { size: 8 }, Load::MessageWake { size: 8 }];
+    let sizes = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+    loads.extend(sizes.map(|size| Load::Messages { size, total_mb: 20 }));
+    loads.extend([1, 100, 500].map(|total_mb| Load::Messages { size: 16 << 10, total_mb }));
+    loads.extend([Load::Messages { size: 8, total_mb: 8 }, Load::Messages { size: 1 << 20, total_mb: 500 }]);
+    loads
 }
 
 /// The row that has everything on one processor.

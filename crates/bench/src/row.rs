@@ -15,6 +15,9 @@ pub(crate) const CPS_CONNECTIONS: u32 = 64;
 /// Octets of a request of `cps` and `wake`, and of a datagram.
 pub(crate) const SMALL: u32 = 64;
 
+/// The port of rows of messages.
+pub(crate) const EVIL_PORT: u8 = 7;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) workload: Workload,
@@ -69,6 +72,19 @@ pub(crate) enum Load {
     },
     /// Request and reply by datagrams.
     DatagramRr,
+    /// So many megabytes one way in messages of so many octets, and a word when all have come.
+    Messages {
+        size: u32,
+        total_mb: u32,
+    },
+    /// Request and reply by messages.
+    MessageRr {
+        size: u32,
+    },
+    /// The same with a pause before each, in which both sides fall asleep.
+    MessageWake {
+        size: u32,
+    },
 }
 
 /// What serves a connection.
@@ -144,7 +160,10 @@ impl Row {
             | Load::Rr { .. }
             | Load::Crowd { .. }
             | Load::Wake
-            | Load::DatagramRr => "request",
+            | Load::DatagramRr
+            | Load::MessageRr { .. }
+            | Load::MessageWake { .. } => "request",
+            Load::Messages { .. } => "message",
             Load::Datagrams { .. } => "datagram",
             Load::Memcached { .. } => "key",
             Load::Stream { .. } => "MiB",
@@ -188,6 +207,9 @@ impl fmt::Display for Load {
             Load::Datagrams { batch: 1 } => write!(f, "{}-flood", Octets(SMALL)),
             Load::Datagrams { batch } => write!(f, "{}-flood-mmsg{batch}", Octets(SMALL)),
             Load::DatagramRr => write!(f, "{}-rr", Octets(SMALL)),
+            Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),
+            Load::MessageRr { size } => write!(f, "{}-rr", Octets(size)),
+            Load::MessageWake { size } => write!(f, "{}-wake", Octets(size)),
         }
     }
 }

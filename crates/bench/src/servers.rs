@@ -1,7 +1,7 @@
 //! The servers of the workloads, started on either stack. Used by `runner`.
 
 use crate::error::Result;
-use crate::row::{Load, Row, ServedBy};
+use crate::row::{EVIL_PORT, Load, Row, ServedBy};
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
@@ -39,6 +39,21 @@ impl Server {
                     command.args(["-u", "root"]);
                 }
                 program(stage, stack, "memcached", command)
+            }
+            Load::Messages { .. } | Load::MessageRr { .. } | Load::MessageWake { .. } => {
+                let mut command = stage.server(stack, &stage.lab.program("toe-message"));
+                command.arg("serve");
+                match stack {
+                    // Who connects may come first.
+                    Stack::Toe => {
+                        command.args(["--evil", &format!("*:{EVIL_PORT}")]);
+                        Ok(Server::Program(Program::spawn("toe-message serve", &mut command)?))
+                    }
+                    Stack::Linux => {
+                        command.args(["--tcp", &format!("0.0.0.0:{port}")]);
+                        program(stage, stack, "toe-message serve", command)
+                    }
+                }
             }
             _ => {
                 let mut command = stage.server(stack, &stage.lab.program("toe-load"));

@@ -76,6 +76,9 @@ pub(crate) fn missing(row: &Row, programs: &std::path::Path) -> Option<String> {
     if let Some(tool) = absent {
         return Some(format!("{} is {}", tool.program, tool.remedy()));
     }
+    if row.workload == Workload::Via && !programs.join("toe-message").is_file() {
+        return Some(format!("there is no toe-message in {}; run 'make build'", programs.display()));
+    }
     let uses_load = !matches!(row.workload, Workload::Http | Workload::Apps | Workload::Kv);
     if uses_load && !programs.join("toe-load").is_file() {
         return Some(format!("there is no toe-load in {}; run 'make build'", programs.display()));

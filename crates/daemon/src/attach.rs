@@ -263,6 +263,15 @@ impl Daemon {
                 let session = self.session_of(place)?;
                 self.open_datagrams(session, purpose, peer, &evidence.datagram_socket()?)
             }
+            Request::ViaName { .. }
+            | Request::ViaListen { .. }
+            | Request::ViaConnect { .. }
+            | Request::ViaTake { .. }
+            | Request::ViaFetch { .. }
+            | Request::ViaForget { .. } => {
+                let session = self.session_of(place)?;
+                self.answer_via(session, request)
+            }
         }
     }
 

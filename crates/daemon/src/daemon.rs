@@ -23,6 +23,7 @@ use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::sockets::Lists;
 use crate::stages::Stages;
+use crate::via::Connections as ViaConnections;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{HashMap, VecDeque};
@@ -79,6 +80,7 @@ pub struct Daemon {
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
     pub(crate) lanes: Lanes,
+    pub(crate) via: ViaConnections,
     pub(crate) ports: Ports,
     /// Set once there are links whose interfaces the kernel may change.
     pub(crate) kernel: Option<Follower>,
@@ -157,7 +159,6 @@ impl Daemon {
     /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
         let nofile = raise_descriptor_limit();
-        let direct = config.direct;
         let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
         let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
         // A private engine is for its starter's programs, who may all be one server's.
@@ -166,7 +167,7 @@ impl Daemon {
         let mut engine = Engine::new(EngineConfig {
             netns,
             ports: crate::kernel::reserve::ephemeral_ports(),
-            direct,
+            direct: config.direct,
             quotas,
             tcp: config.tcp,
             ..EngineConfig::with_secret(secret)
@@ -193,6 +194,7 @@ impl Daemon {
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
             lanes: Lanes::default(),
+            via: ViaConnections::default(),
             ports: Ports::default(),
             kernel: None,
             anchors,
@@ -283,6 +285,7 @@ impl Daemon {
         self.drop_capture(connection);
         self.leave_lanes(id);
         self.leave_datagrams(id);
+        self.leave_via(id);
         self.engine.close_session(now, id, &mut self.sessions);
         self.sessions.close(id);
         self.anchors.leave_home(id);

@@ -42,6 +42,7 @@ pub mod slice;
 pub mod sockets;
 pub mod stages;
 pub mod sys;
+pub mod via;
 
 pub use config::Config;
 pub use daemon::Daemon;

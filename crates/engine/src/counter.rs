@@ -99,6 +99,7 @@ toe_base::counters! {
         DatagramErrors = "datagram_icmp_errors",
         Unreachables = "port_unreachables_sent",
         UnreachablesHeldBack = "port_unreachables_held_back",
+        ViaConnections = "via_connections",
         Yields = "yields",
         FenceUnknownEntryType = "fence_unknown_entry_type",
         FenceBadArgument = "fence_bad_argument",

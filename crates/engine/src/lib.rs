@@ -17,6 +17,7 @@ pub mod hostif;
 pub mod ingress;
 pub mod sched;
 pub mod udp;
+pub mod via;
 pub mod work;
 
 pub use control::route::{KernelRoute, KernelVia};

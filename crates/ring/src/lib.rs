@@ -13,7 +13,8 @@
 //! - [`moderation`]: when an interrupt is due, as a plain state machine;
 //! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out;
 //! - [`channel`]: the same between two hosts, for connections whose both ends are on one engine;
-//! - [`lane`]: a way for datagrams from one host to another.
+//! - [`lane`]: a way for datagrams from one host to another;
+//! - [`via`]: a connection of virtual interfaces, for messages between two hosts.
 //!
 //! The daemon uses the engine's ends, the host library the host's. Nothing here knows what an entry means beyond
 //! decoding it.
@@ -33,6 +34,7 @@ pub mod queue_set;
 pub mod region;
 pub mod ring;
 pub mod sync;
+pub mod via;
 
 pub use channel::{ChannelEnd, ChannelMemory, Frozen};
 pub use doorbell::{EngineDoorbell, EngineSleep, EventFd, HostDoorbell};
@@ -43,6 +45,7 @@ pub use lane::{LaneMemory, LaneReceiver, LaneSender};
 pub use moderation::{IrqSettings, Moderation};
 pub use queue_set::{EngineQueueSet, HostQueueSet};
 pub use region::{OutOfRange, Region};
+pub use via::{ViaMemory, ViaReceiver, ViaSender};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 
 use crate::engine_cursor::{EngineConsumer, EngineProducer, PushError};
 use crate::host_cursor::{Full, HostConsumer, HostProducer};
-use crate::irq::{EngineIrq, HostIrq, IrqLine};
+use crate::irq::{EngineIrq, HostIrq, IrqLine, Signal};
 use crate::region::{OutOfRange, Region};
 use crate::sync::{Ordering, Words, fence};
 use rustix::fd::OwnedFd;
@@ -294,6 +294,11 @@ impl EngineQueueSet {
     /// [`crate::channel`]).
     pub fn waker(&self) -> rustix::io::Result<OwnedFd> {
         self.irq.line().another()
+    }
+
+    /// Interrupts the host now, whether it has armed the interrupt or not.
+    pub fn interrupt(&self) {
+        self.irq.line().signal();
     }
 
     /// Interrupts that a moderated host is owed by `now`.

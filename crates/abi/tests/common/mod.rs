@@ -10,6 +10,7 @@ use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, Receiv
 use toe_abi::errno::Errno;
 use toe_abi::region::{RegionHeader, RegionLayout};
 use toe_abi::tcp_info::FlowDetail;
+use toe_abi::via::{Attributes, Fragment, NodeName};
 use toe_base::{AnchorHandle, ChannelId, Cred, Endpoint, FlowId, ListenerId, NetNs};
 use zerocopy::FromBytes;
 
@@ -121,6 +122,14 @@ pub fn channel_entries() -> Vec<ChannelEntry> {
     ]
 }
 
+/// With the numbers of their slots.
+pub fn via_fragments() -> Vec<(u32, Fragment)> {
+    vec![
+        (0, Fragment { len: 0x30, begins: Some(0x01_0203_0405) }),
+        (512, Fragment { len: 0x4000, begins: None }),
+    ]
+}
+
 pub fn requests() -> Vec<Request> {
     vec![
         Request::Hello { room: 0 },
@@ -152,6 +161,17 @@ pub fn requests() -> Vec<Request> {
             purpose: Use::Connects,
             peer: Endpoint { addr: toe_base::Addr::LOCALHOST_V6, port: 0x191a },
         },
+        Request::ViaName { name: node(b"node-1") },
+        Request::ViaListen { from: None, discriminator: 0x1718 },
+        Request::ViaListen { from: Some(node(b"node-2")), discriminator: 255 },
+        Request::ViaConnect {
+            to: node(b"a-name-of-thirty-two-octets-0123"),
+            discriminator: 0x0102_0304_0506_0708,
+            attributes: Attributes(0x0807_0605_0000_0001),
+        },
+        Request::ViaTake { listener: 0x191a },
+        Request::ViaFetch { connection: 0x1b1c },
+        Request::ViaForget { handle: 0x1d1e },
     ]
 }
 
@@ -171,10 +191,16 @@ pub fn replies() -> Vec<Reply> {
         Reply::Lane { ring_len: 0x0010_0000 },
         Reply::Datagrams { ring_len: 0x0004_0000, source: [10, 1, 2, 3].into() },
         Reply::Datagrams { ring_len: 0, source: toe_base::Addr::LOCALHOST_V6 },
+        Reply::ViaHandle { handle: 0x191a },
+        Reply::ViaConnection { handle: 0x1b1c, peer: node(b"node-1"), attributes: Attributes::EVIL },
         Reply::Done,
         Reply::Capture,
         Reply::Refused { errno: Errno::EACCES.0, version: 0x0102 },
     ]
+}
+
+fn node(name: &[u8]) -> NodeName {
+    NodeName::new(name).expect("a name")
 }
 
 pub fn version_refusal() -> Message {

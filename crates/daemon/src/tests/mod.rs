@@ -14,6 +14,7 @@ mod porter;
 mod stuck_page;
 mod transfer;
 mod turns;
+mod via;
 
 use crate::config::Config;
 use crate::daemon::Daemon;

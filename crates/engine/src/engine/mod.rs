@@ -41,6 +41,7 @@ mod syn;
 mod tcp_report;
 mod timers;
 mod transmit;
+mod via;
 
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,7 @@ use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::udp::{Lanes, Udp};
+use crate::via::Via;
 use crate::work::{ControlFrame, Link, Path, Segment};
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
@@ -201,6 +203,7 @@ pub struct Engine {
     channels: Channels,
     lanes: Lanes<UserIdx>,
     udp: Udp<UserIdx>,
+    via: Via<UserIdx>,
     counters: Counters,
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
@@ -249,6 +252,7 @@ impl Engine {
             channels: Channels::default(),
             lanes: Lanes::default(),
             udp: Udp::new(config.secret),
+            via: Via::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             port_counters: PortCounters::default(),

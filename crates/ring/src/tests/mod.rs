@@ -10,6 +10,8 @@ mod lane;
 mod loom;
 #[cfg(loom)]
 mod loom_lane;
+#[cfg(loom)]
+mod loom_via;
 #[cfg(not(loom))]
 mod lost_memory;
 #[cfg(not(loom))]
@@ -20,6 +22,8 @@ mod queue_set;
 mod region;
 #[cfg(not(loom))]
 mod ring;
+#[cfg(not(loom))]
+mod via;
 #[cfg(not(loom))]
 mod wake;
 

@@ -25,4 +25,5 @@ mod shared;
 mod socket_calls;
 mod tcp_info;
 mod transfer;
+mod via;
 mod views;

@@ -1,251 +1,13 @@
-//! Attach messages: how a host gets a session, its memory, its doorbell and its descriptors.
-//!
-//! They go over a Unix socket of type SOCK_SEQPACKET, one message a packet, each a [`Message`] of 64 octets with
-//! descriptors beside it (SCM_RIGHTS). The host asks, the engine answers each request with exactly one message, in
-//! order. The engine closes the socket when it fences the session; the host closes it to end the session.
+//! Requests and replies as the octets of a [`Message`], and back. What comes from the other side is taken for hostile: a number that stands
+//! for nothing is a [`BadMessage`].
 
+use super::{BadMessage, MESSAGE_MAGIC, Message, Reply, ReportKind, Request, Use, Way};
 use crate::channel::Side;
 use crate::lane::LaneLayout;
 use crate::region::RegionLayout;
+use crate::via::{Attributes, NodeName};
 use toe_base::{Addr, Cred, Endpoint, NetNs};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// "TOEA", little-endian.
-pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"TOEA");
-/// Most descriptors that go with one message.
-pub const DESCRIPTORS_MAX: usize = 4;
-/// Most anchors that one [`Request::TakeAnchors`] may ask for.
-pub const ANCHORS_AT_ONCE: u32 = 32;
-
-/// A message as it lies in a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Message {
-    pub magic: u32,
-    pub version: u16,
-    pub kind: u16,
-    pub args: [u64; 7],
-}
-
-const _: () = assert!(size_of::<Message>() == 64);
-
-/// What a host asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
-    /// `room`: octets that the host can map, 0: no limit; the region is made smaller for it.
-    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the session's directory of anchors].
-    Hello { room: u64 },
-    /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [the interrupt's
-    /// receiving socket].
-    AddQueueSet,
-    /// Make `count` more anchors in the session's directory. Answer: [`Reply::Anchors`].
-    TakeAnchors { count: u32 },
-    /// With descriptor [twin]: remember the address that this kernel socket is bound to, as evidence for a later
-    /// `Listen`. Answer: [`Reply::Handle`].
-    ShowTwin,
-    /// With descriptor [anchor]: take over the flow or listener that this anchor belongs to.
-    /// Answer: [`Reply::ClaimedFlow`], [`Reply::ClaimedListener`] or [`Reply::Refused`] with ENOENT when the
-    /// descriptor is none of this engine's.
-    /// Completions of a claimed flow go to queue set `queue_set`.
-    Claim { queue_set: u8, fd: u32 },
-    /// Fetch a channel that [`crate::entry::Completion::OfferChannel`] named. Answer: [`Reply::Channel`] with descriptors
-    /// [the channel's memory, a sending end of the other side's interrupt].
-    OpenChannel { channel: u32 },
-    /// Give a flow back to the engine: whoever shows its anchor next, be it the same session, gets it. With descriptor
-    /// [memory that holds `unread` octets] when the program has received octets through a channel that it has not
-    /// read; those go to whoever gets the flow. Answer: [`Reply::Done`].
-    Relinquish { flow: u32, unread: u32 },
-    /// Ask for a report (no session needed). Answer: [`Reply::Report`] with descriptor [memory holding JSON].
-    Report { what: ReportKind },
-    /// End the engine (no session needed; its starter or root only). Answer: [`Reply::Done`].
-    Stop,
-    /// End the engine when the last session has gone (no session needed; its starter or root only).
-    /// Answer: [`Reply::Done`].
-    StopWhenUnused,
-    /// A child process is about to get copies of the session's descriptors: none of its flows begins to use a channel from
-    /// here on, those that do are announced before the answer, and its listeners are asked for each connection
-    /// ([`crate::entry::Command::TakeConnection`]). Answer: [`Reply::Done`], or EAGAIN when an announcement has no room.
-    Share,
-    /// With a descriptor [anything]: is it an anchor of this engine? Answer: [`Reply::Done`] for a flow's,
-    /// [`Reply::Handle`] for a listener's, or ENOENT.
-    Recognise,
-    /// Copy packets, `snaplen` octets of each at most, into a stream (no session needed): all of them for the engine's
-    /// starter and root, for others those of their own connections. `interface`: of this one only ([`crate::capture`]). With descriptor [memory that holds the filter's text of
-    /// `filter_len` octets] when that is not 0. One capture a connection; it ends with the connection.
-    /// Answer: [`Reply::Capture`] with descriptor [the stream's reading end].
-    Capture { snaplen: u32, interface: Option<u16>, filter_len: u32 },
-    /// The asking process is about to become user `uid`, who may attach from then on, until the engine ends, in the network
-    /// namespace of the asking process (no session needed; the engine's starter or root only). Answer: [`Reply::Done`].
-    Admit { uid: u32 },
-    /// With descriptor [a kernel socket (UDP)]: datagrams go from it to `peer`, or came to it from there, by way of the kernel.
-    /// Answer: [`Reply::Lane`] with descriptor [the lane's memory] when the other socket's program has said the same, or
-    /// [`Reply::Done`]: ask again later.
-    AskLane { way: Way, peer: Endpoint },
-    /// With descriptor [a kernel socket (UDP)]: what comes to its name on the engine's links is for it, and what it sends by them
-    /// goes by the engine ([`crate::lane::RecordHead`]). `peer`: where to; for [`Use::Hears`] nobody. Answer: [`Reply::Datagrams`] with
-    /// descriptors [memory of the lane from the engine, of that to the engine], or none if the session has them; ENETUNREACH: no link of the engine's leads to the peer;
-    /// EADDRNOTAVAIL: the socket's address is none of them.
-    OpenDatagrams { purpose: Use, peer: Endpoint },
-    /// End the connection's capture: its stream ends once what was copied has been read. Answer: [`Reply::Done`].
-    EndCapture,
-}
-
-/// Which end of a lane a socket is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// Datagrams go from it to the peer.
-    Sends,
-    /// Datagrams come to it from the peer.
-    Receives,
-}
-
-/// What a socket is shown for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// It is bound and hears what comes.
-    Hears,
-    /// It sends to the peer. If it has no name yet, nothing is opened: the answer is what it may be bound to.
-    Sends,
-    /// The same, and it hears nobody else from now on.
-    Connects,
-}
-
-/// What an engine answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Welcome {
-        session: u16,
-        layout: RegionLayout,
-    },
-    QueueSet {
-        index: u8,
-    },
-    /// Handles of the anchors: `first`, `first + 1`, …; the name of each is its handle in decimal.
-    Anchors {
-        first: u32,
-        count: u32,
-    },
-    Handle {
-        handle: u32,
-    },
-    /// With descriptor [memory that holds `unread` octets] when that is not 0: they come first in the stream.
-    ClaimedFlow {
-        flow: u32,
-        anchor: u32,
-        unread: u32,
-    },
-    ClaimedListener {
-        listener: u32,
-        anchor: u32,
-    },
-    Report {
-        len: u64,
-    },
-    /// The host is this side of the channel, and whose the other session is: who harms by one channel gets no other.
-    Channel {
-        side: Side,
-        peer: Cred,
-    },
-    /// A lane whose ring has so many octets.
-    Lane {
-        ring_len: u32,
-    },
-    /// Two lanes whose rings have so many octets; 0: there is no new one. `source`: the address that the engine speaks to the peer
-    /// from.
-    Datagrams {
-        ring_len: u32,
-        source: Addr,
-    },
-    Done,
-    /// The capture has begun.
-    Capture,
-    /// `errno` as in Linux; `version` is the engine's, so that a host can say which one it needs.
-    Refused {
-        errno: u16,
-        version: u16,
-    },
-}
-
-/// Which report a `Report` request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportKind {
-    /// Counters, ports, sessions.
-    Status,
-    /// Every flow and listener.
-    Sockets,
-}
-
-/// Why a packet is no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadMessage {
-    /// Not 64 octets, or no magic.
-    NotAMessage,
-    /// Another version of the interface.
-    Version(u16),
-    UnknownKind(u16),
-    BadArgument,
-}
-
-/// Why a session was fenced; the region header carries the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum FenceReason {
-    UnknownEntryType = 1,
-    BadArgument = 2,
-    BadSendRange = 3,
-    CreditBeyondData = 4,
-    BadHead = 5,
-    BadIrqMode = 6,
-    UnknownHandle = 7,
-    /// The host left its completions untaken while it kept asking for more.
-    CompletionOverflow = 8,
-    /// Not the host's fault: the system had no memory for a page of its region.
-    MemoryLost = 9,
-}
-
-impl FenceReason {
-    /// Every reason, by number from 1.
-    pub const ALL: &'static [FenceReason] = &[
-        FenceReason::UnknownEntryType,
-        FenceReason::BadArgument,
-        FenceReason::BadSendRange,
-        FenceReason::CreditBeyondData,
-        FenceReason::BadHead,
-        FenceReason::BadIrqMode,
-        FenceReason::UnknownHandle,
-        FenceReason::CompletionOverflow,
-        FenceReason::MemoryLost,
-    ];
-
-    /// The reason in a region header's `fenced` word; `None` while it is 0.
-    pub fn from_raw(raw: u32) -> Option<FenceReason> {
-        FenceReason::ALL.iter().copied().find(|&reason| reason as u32 == raw)
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            FenceReason::UnknownEntryType => "unknown_entry_type",
-            FenceReason::BadArgument => "bad_argument",
-            FenceReason::BadSendRange => "bad_send_range",
-            FenceReason::CreditBeyondData => "credit_beyond_data",
-            FenceReason::BadHead => "bad_head",
-            FenceReason::BadIrqMode => "bad_irq_mode",
-            FenceReason::UnknownHandle => "unknown_handle",
-            FenceReason::CompletionOverflow => "completion_overflow",
-            FenceReason::MemoryLost => "memory_lost",
-        }
-    }
-}
-
-impl From<crate::entry::BadEntry> for FenceReason {
-    fn from(bad: crate::entry::BadEntry) -> FenceReason {
-        match bad {
-            crate::entry::BadEntry::UnknownType(_) => FenceReason::UnknownEntryType,
-            crate::entry::BadEntry::UnknownArgument => FenceReason::BadArgument,
-        }
-    }
-}
+use zerocopy::FromBytes;
 
 const REQ_HELLO: u16 = 1;
 const REQ_ADD_QUEUE_SET: u16 = 2;
@@ -264,6 +26,12 @@ const REQ_END_CAPTURE: u16 = 14;
 const REQ_ADMIT: u16 = 15;
 const REQ_ASK_LANE: u16 = 16;
 const REQ_OPEN_DATAGRAMS: u16 = 17;
+const REQ_VIA_NAME: u16 = 18;
+const REQ_VIA_LISTEN: u16 = 19;
+const REQ_VIA_CONNECT: u16 = 20;
+const REQ_VIA_TAKE: u16 = 21;
+const REQ_VIA_FETCH: u16 = 22;
+const REQ_VIA_FORGET: u16 = 23;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -276,12 +44,30 @@ const REP_CHANNEL: u16 = 0x109;
 const REP_CAPTURE: u16 = 0x10a;
 const REP_LANE: u16 = 0x10b;
 const REP_DATAGRAMS: u16 = 0x10c;
+const REP_VIA_HANDLE: u16 = 0x10d;
+const REP_VIA_CONNECTION: u16 = 0x10e;
 const REP_REFUSED: u16 = 0x1ff;
 
 impl Message {
     const fn new(kind: u16, first: [u64; 5]) -> Message {
         let [a, b, c, d, e] = first;
         Message { magic: MESSAGE_MAGIC, version: crate::INTERFACE_VERSION, kind, args: [a, b, c, d, e, 0, 0] }
+    }
+
+    /// One about a node; no name is no octets.
+    const fn about(kind: u16, name: Option<NodeName>, rest: [u64; 2]) -> Message {
+        let [a, b, c, d] = match name {
+            Some(name) => name.to_words(),
+            None => [0; 4],
+        };
+        let [e, f] = rest;
+        Message { magic: MESSAGE_MAGIC, version: crate::INTERFACE_VERSION, kind, args: [a, b, c, d, e, f, 0] }
+    }
+
+    /// The node that [`Message::about`] is about.
+    fn node(&self) -> Result<Option<NodeName>, BadMessage> {
+        let [a, b, c, d, ..] = self.args;
+        NodeName::from_words([a, b, c, d]).map_err(|_| BadMessage::BadArgument)
     }
 
     /// The message in a packet, if it is one of this version of the interface.
@@ -359,6 +145,16 @@ impl Request {
                 };
                 Message::new(REQ_OPEN_DATAGRAMS, [purpose, low, high, peer.port as u64, 0])
             }
+            Request::ViaName { name } => Message::about(REQ_VIA_NAME, Some(name), [0; 2]),
+            Request::ViaListen { from, discriminator } => {
+                Message::about(REQ_VIA_LISTEN, from, [discriminator, 0])
+            }
+            Request::ViaConnect { to, discriminator, attributes } => {
+                Message::about(REQ_VIA_CONNECT, Some(to), [discriminator, attributes.0])
+            }
+            Request::ViaTake { listener } => Message::new(REQ_VIA_TAKE, [listener as u64, 0, 0, 0, 0]),
+            Request::ViaFetch { connection } => Message::new(REQ_VIA_FETCH, [connection as u64, 0, 0, 0, 0]),
+            Request::ViaForget { handle } => Message::new(REQ_VIA_FORGET, [handle as u64, 0, 0, 0, 0]),
             Request::Admit { uid } => Message::new(REQ_ADMIT, [uid as u64, 0, 0, 0, 0]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
             Request::Relinquish { flow, unread } => {
@@ -419,9 +215,28 @@ impl Request {
                 let peer = Endpoint { addr: address_in([args[1], args[2]]), port };
                 Request::OpenDatagrams { purpose, peer }
             }
+            REQ_VIA_NAME..=REQ_VIA_FORGET => Request::decode_via(message)?,
             REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
             REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
+            other => return Err(BadMessage::UnknownKind(other)),
+        })
+    }
+
+    fn decode_via(message: &Message) -> Result<Request, BadMessage> {
+        let named = || message.node()?.ok_or(BadMessage::BadArgument);
+        let handle = || u32::try_from(message.args[0]).map_err(|_| BadMessage::BadArgument);
+        let discriminator = message.args[4];
+        Ok(match message.kind {
+            REQ_VIA_NAME => Request::ViaName { name: named()? },
+            REQ_VIA_LISTEN => Request::ViaListen { from: message.node()?, discriminator },
+            REQ_VIA_CONNECT => {
+                let attributes = Attributes(message.args[5]);
+                Request::ViaConnect { to: named()?, discriminator, attributes }
+            }
+            REQ_VIA_TAKE => Request::ViaTake { listener: handle()? },
+            REQ_VIA_FETCH => Request::ViaFetch { connection: handle()? },
+            REQ_VIA_FORGET => Request::ViaForget { handle: handle()? },
             other => return Err(BadMessage::UnknownKind(other)),
         })
     }
@@ -459,6 +274,10 @@ impl Reply {
             Reply::Datagrams { ring_len, source } => {
                 let [low, high] = words_of(source);
                 Message::new(REP_DATAGRAMS, [ring_len as u64, low, high, 0, 0])
+            }
+            Reply::ViaHandle { handle } => Message::new(REP_VIA_HANDLE, [handle as u64, 0, 0, 0, 0]),
+            Reply::ViaConnection { handle, peer, attributes } => {
+                Message::about(REP_VIA_CONNECTION, Some(peer), [handle as u64, attributes.0])
             }
             Reply::Done => Message::new(REP_DONE, [0; 5]),
             Reply::Capture => Message::new(REP_CAPTURE, [0; 5]),
@@ -511,6 +330,12 @@ impl Reply {
                 }
                 Reply::Datagrams { ring_len, source: address_in([args[1], args[2]]) }
             }
+            REP_VIA_HANDLE => Reply::ViaHandle { handle: small(0)? },
+            REP_VIA_CONNECTION => Reply::ViaConnection {
+                handle: small(4)?,
+                peer: message.node()?.ok_or(BadMessage::BadArgument)?,
+                attributes: Attributes(args[5]),
+            },
             REP_DONE => Reply::Done,
             REP_CAPTURE => Reply::Capture,
             REP_REFUSED => Reply::Refused { errno: short(0)?, version: short(1)? },

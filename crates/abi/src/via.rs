@@ -1,0 +1,289 @@
+//! Virtual interfaces (VIA): how two programs of one engine meet, and the memory through which their messages go, past the engine.
+//!
+//! A connection belongs to two sessions (or to one). The engine introduces them and makes the memory; what follows is between the two.
+//! Each side takes the other for hostile, as the engine takes a host.
+//!
+//! | part | size | written by |
+//! |---|---|---|
+//! | [`ViaLayout::STATE`] | a page | both, and the engine |
+//! | [`ViaLayout::registers`] of each side | a page | that side |
+//! | [`ViaLayout::slots`] of each side | [`SLOTS`] of [`SLOT_LEN`] | that side |
+//! | [`ViaLayout::data`] of each side | [`DATA_LEN`] | that side |
+//!
+//! A side writes its messages as [`Fragment`]s into its own slots, one behind the other; what does not fit into a slot lies in
+//! its data part.
+
+use crate::channel::Side;
+use crate::region::PAGE;
+use core::fmt;
+
+/// Slots of a side.
+pub const SLOTS: u32 = 512;
+pub const SLOT_LEN: u64 = 64;
+/// Octets of a side's data part.
+pub const DATA_LEN: u64 = 1 << 18;
+/// Octets of a fragment that lie in its slot, behind the two words.
+pub const INLINE_MAX: u32 = 48;
+/// Most octets of a fragment.
+pub const FRAGMENT_MAX: u32 = 1 << 14;
+/// Fragments begin at multiples of this in the data part.
+pub const DATA_UNIT: u64 = 64;
+/// Most octets of a message.
+pub const MESSAGE_MAX: u64 = 1 << 40;
+/// Listeners and connections that a session may have.
+pub const HANDLES_MAX: usize = 256;
+/// Octets of a node's name.
+pub const NAME_LEN: usize = 32;
+
+/// Offsets within a connection's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ViaLayout;
+
+impl ViaLayout {
+    /// A [`ViaState`] (u32).
+    pub const STATE: u64 = 0;
+    const REGISTERS: u64 = PAGE;
+    const SLOTS: u64 = ViaLayout::REGISTERS + 2 * PAGE;
+    const DATA: u64 = ViaLayout::SLOTS + 2 * SLOTS as u64 * SLOT_LEN;
+    /// Size of the whole memory in octets.
+    pub const LEN: u64 = ViaLayout::DATA + 2 * DATA_LEN;
+
+    /// Within a side's registers: fragments of the other side that it is done with, free-running (u32).
+    pub const TAKEN: u64 = 0;
+    /// Within a side's registers: not 0: it is about to sleep and wants to be woken (u32).
+    pub const ARMED: u64 = 64;
+    /// Within a side's registers: what it can do ([`Attributes`], u64), stored before it accepts.
+    pub const ATTRIBUTES: u64 = 128;
+
+    pub const fn registers(side: Side) -> u64 {
+        ViaLayout::REGISTERS + side.index() as u64 * PAGE
+    }
+
+    pub const fn slots(side: Side) -> u64 {
+        ViaLayout::SLOTS + side.index() as u64 * SLOTS as u64 * SLOT_LEN
+    }
+
+    pub const fn data(side: Side) -> u64 {
+        ViaLayout::DATA + side.index() as u64 * DATA_LEN
+    }
+
+    /// The slot of a side's fragment number `place` (free-running).
+    pub const fn slot(side: Side, place: u32) -> u64 {
+        ViaLayout::slots(side) + (place % SLOTS) as u64 * SLOT_LEN
+    }
+}
+
+const _: () = assert!(SLOTS.is_power_of_two() && DATA_LEN.is_power_of_two());
+const _: () = assert!(INLINE_MAX as u64 + 16 == SLOT_LEN);
+const _: () = assert!(FRAGMENT_MAX as u64 <= DATA_LEN / 4 && ViaLayout::LEN.is_multiple_of(PAGE));
+
+/// How a connection stands. It only ever counts up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum ViaState {
+    /// Side 0 has asked for it, side 1 has not answered.
+    Requested = 0,
+    Accepted = 1,
+    Rejected = 2,
+    /// One side has left, or the engine says that it has. What was sent before can still be received.
+    Closed = 3,
+}
+
+impl ViaState {
+    /// What is no state is the end of the connection.
+    pub const fn from_raw(raw: u32) -> ViaState {
+        match raw {
+            0 => ViaState::Requested,
+            1 => ViaState::Accepted,
+            2 => ViaState::Rejected,
+            _ => ViaState::Closed,
+        }
+    }
+}
+
+/// A part of a message, as a slot says it.
+///
+/// Word 0: bits 0–7 [`Fragment::KIND`], bit 8 the epoch, bit 9 *first*, bits 32–63 the fragment's length. Word 1: of a first
+/// fragment the message's length, of others 0. Up to [`INLINE_MAX`] octets follow in the slot; more lie in the data part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    pub len: u32,
+    /// It begins a message of so many octets.
+    pub begins: Option<u64>,
+}
+
+impl Fragment {
+    pub const KIND: u64 = 1;
+    const EPOCH: u64 = 1 << 8;
+    const FIRST: u64 = 1 << 9;
+
+    /// The epoch bit of fragment number `place`: another one each time that its slot is used, and not that of zeroed memory at first.
+    const fn epoch(place: u32) -> u64 {
+        if (place / SLOTS).is_multiple_of(2) { Fragment::EPOCH } else { 0 }
+    }
+
+    /// The two words at `place`. Word 0 is stored last, with release.
+    pub const fn encode(self, place: u32) -> [u64; 2] {
+        let (first, total) = match self.begins {
+            Some(total) => (Fragment::FIRST, total),
+            None => (0, 0),
+        };
+        [Fragment::KIND | Fragment::epoch(place) | first | (self.len as u64) << 32, total]
+    }
+
+    /// Whether word 0 of a slot is that of fragment number `place`, and not what was there before.
+    pub const fn is_there(word0: u64, place: u32) -> bool {
+        word0 & 0xff != 0 && word0 & Fragment::EPOCH == Fragment::epoch(place)
+    }
+
+    /// `None`: no fragment is like that.
+    pub const fn decode([word0, word1]: [u64; 2]) -> Option<Fragment> {
+        let len = (word0 >> 32) as u32;
+        if word0 & 0xff != Fragment::KIND || len > FRAGMENT_MAX {
+            return None;
+        }
+        let begins = if word0 & Fragment::FIRST != 0 { Some(word1) } else { None };
+        match begins {
+            Some(total) if total > MESSAGE_MAX || total < len as u64 => None,
+            _ => Some(Fragment { len, begins }),
+        }
+    }
+
+    /// Whether its octets lie in the slot.
+    pub const fn is_inline(self) -> bool {
+        self.len <= INLINE_MAX
+    }
+}
+
+/// Where in the data part a fragment of `len` octets lies if the one before it ended at `end`, both free-running, and where it
+/// ends. A fragment lies in one piece.
+pub const fn data_place(end: u64, len: u32) -> (u64, u64) {
+    let len = (len as u64).next_multiple_of(DATA_UNIT);
+    let left = DATA_LEN - end % DATA_LEN;
+    let start = if len <= left { end } else { end + left };
+    (start, start + len)
+}
+
+/// What a side of a connection says of itself. Bits 0–1: the reliability level; bits 32–63: most octets of a message, 0: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes(pub u64);
+
+impl Attributes {
+    /// What EVIL asks for: reliable delivery, messages of any size.
+    pub const EVIL: Attributes = Attributes(1);
+
+    pub const fn level(self) -> u64 {
+        self.0 & 3
+    }
+}
+
+/// The name of a node: 1 to 32 octets, none of them zero. Zeros follow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeName([u8; NAME_LEN]);
+
+impl NodeName {
+    /// `None`: it is empty, too long, or has a zero in it.
+    pub fn new(name: &[u8]) -> Option<NodeName> {
+        if name.is_empty() || name.len() > NAME_LEN || name.contains(&0) {
+            return None;
+        }
+        let mut octets = [0; NAME_LEN];
+        octets[..name.len()].copy_from_slice(name);
+        Some(NodeName(octets))
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        let len = self.0.iter().position(|octet| *octet == 0).unwrap_or(NAME_LEN);
+        &self.0[..len]
+    }
+
+    /// As four little-endian numbers.
+    pub const fn to_words(self) -> [u64; 4] {
+        let mut words = [0; 4];
+        let mut at = 0;
+        while at < NAME_LEN {
+            words[at / 8] |= (self.0[at] as u64) << (at % 8 * 8);
+            at += 1;
+        }
+        words
+    }
+
+    /// `None`: all are zero. Something behind the first zero is no name: `Err`.
+    pub fn from_words(words: [u64; 4]) -> Result<Option<NodeName>, NotAName> {
+        let mut octets = [0; NAME_LEN];
+        for (to, from) in octets.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&from.to_le_bytes());
+        }
+        let name = NodeName(octets);
+        let len = name.as_bytes().len();
+        match (len, octets[len..].iter().all(|octet| *octet == 0)) {
+            (_, false) => Err(NotAName),
+            (0, true) => Ok(None),
+            (_, true) => Ok(Some(name)),
+        }
+    }
+}
+
+/// Octets behind the end of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAName;
+
+impl fmt::Debug for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_bytes().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_was_used_before_is_not_taken_for_new() {
+        let fragment = Fragment { len: 7, begins: Some(7) };
+        for place in [0, 5, SLOTS, 2 * SLOTS - 1, u32::MAX] {
+            let [word0, _] = fragment.encode(place);
+            assert!(Fragment::is_there(word0, place));
+            assert!(!Fragment::is_there(word0, place.wrapping_add(SLOTS)), "{place}");
+        }
+        assert!(!Fragment::is_there(0, 0) && !Fragment::is_there(0, SLOTS), "zeroed memory");
+    }
+
+    #[test]
+    fn what_no_fragment_can_be_is_none() {
+        let good = Fragment { len: FRAGMENT_MAX, begins: Some(MESSAGE_MAX) };
+        assert_eq!(Fragment::decode(good.encode(3)), Some(good));
+        let later = Fragment { len: 0, begins: None };
+        assert_eq!(Fragment::decode(later.encode(900)), Some(later));
+        for bad in [
+            Fragment { len: FRAGMENT_MAX + 1, begins: None },
+            Fragment { len: 8, begins: Some(7) },
+            Fragment { len: 8, begins: Some(MESSAGE_MAX + 1) },
+        ] {
+            assert_eq!(Fragment::decode(bad.encode(0)), None, "{bad:?}");
+        }
+        assert_eq!(Fragment::decode([2, 0]), None, "another kind");
+    }
+
+    #[test]
+    fn fragments_lie_in_one_piece() {
+        assert_eq!(data_place(0, 100), (0, 128));
+        assert_eq!(data_place(DATA_LEN - 64, 64), (DATA_LEN - 64, DATA_LEN));
+        assert_eq!(data_place(DATA_LEN - 64, 65), (DATA_LEN, DATA_LEN + 128));
+    }
+
+    #[test]
+    fn names_survive_as_words() {
+        let name = NodeName::new(b"node-7").expect("a name");
+        assert_eq!(NodeName::from_words(name.to_words()), Ok(Some(name)));
+        let full = NodeName::new(&[b'x'; NAME_LEN]).expect("a name");
+        assert_eq!(
+            (NodeName::from_words(full.to_words()), full.as_bytes().len()),
+            (Ok(Some(full)), NAME_LEN)
+        );
+        assert_eq!(NodeName::from_words([0; 4]), Ok(None));
+        assert_eq!(NodeName::from_words([0, 1, 0, 0]), Err(NotAName));
+        assert!(NodeName::new(b"").is_none() && NodeName::new(b"a\0b").is_none());
+        assert!(NodeName::new(&[b'x'; NAME_LEN + 1]).is_none());
+    }
+}

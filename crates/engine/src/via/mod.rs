@@ -1,0 +1,274 @@
+//! Who meets whom by virtual interfaces (decision 0036): what sessions call their nodes, who listens where, who has asked for a connection, and
+//! which two sessions have one. Messages never come here.
+//!
+//! Plain values; the memory of a connection is the driver's. Joined by `engine/via`.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use toe_abi::errno::Errno;
+use toe_abi::via::{Attributes, HANDLES_MAX, NodeName};
+use toe_base::{Cred, SessionId, ViaId};
+
+/// Where somebody listens, or is wanted. Of another user nobody is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    uid: u32,
+    node: NodeName,
+    discriminator: u64,
+}
+
+/// A session that has said what its node is called.
+#[derive(Debug)]
+struct Node {
+    uid: u32,
+    name: NodeName,
+    handles: BTreeSet<ViaId>,
+}
+
+#[derive(Debug)]
+enum Thing<P> {
+    Listener {
+        session: SessionId,
+        at: Place,
+        from: Option<NodeName>,
+    },
+    Asked {
+        session: SessionId,
+        to: Place,
+        attributes: Attributes,
+        payer: P,
+    },
+    /// Side 0 has asked for it, side 1 has taken it.
+    Made {
+        ends: [SessionId; 2],
+        names: [NodeName; 2],
+        payer: P,
+    },
+}
+
+/// A connection that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub connection: ViaId,
+    /// Who has asked for it, and is to hear that it can be fetched.
+    pub asker: SessionId,
+    pub peer: NodeName,
+    pub attributes: Attributes,
+}
+
+/// The end of a listener or connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended<P> {
+    pub handle: ViaId,
+    /// Who was charged for it.
+    pub payer: Option<P>,
+    /// Its memory was made, and this is the other side.
+    pub other: Option<SessionId>,
+}
+
+/// All nodes, listeners and connections of live sessions. `P`: who is charged for a connection.
+#[derive(Debug)]
+pub struct Via<P> {
+    nodes: BTreeMap<SessionId, Node>,
+    things: BTreeMap<ViaId, Thing<P>>,
+    listening: BTreeMap<Place, Vec<ViaId>>,
+    /// In the order in which they were asked for.
+    asked: BTreeMap<Place, VecDeque<ViaId>>,
+    next: u32,
+}
+
+impl<P> Default for Via<P> {
+    fn default() -> Via<P> {
+        Via {
+            nodes: BTreeMap::new(),
+            things: BTreeMap::new(),
+            listening: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<P: Copy> Via<P> {
+    pub fn name(&mut self, session: SessionId, who: Cred, name: NodeName) -> Result<(), Errno> {
+        if self.nodes.contains_key(&session) {
+            return Err(Errno::EALREADY);
+        }
+        self.nodes.insert(session, Node { uid: who.uid, name, handles: BTreeSet::new() });
+        Ok(())
+    }
+
+    /// The listener, and whether a connection waits for it already.
+    pub fn listen(
+        &mut self,
+        session: SessionId,
+        from: Option<NodeName>,
+        discriminator: u64,
+    ) -> Result<(ViaId, bool), Errno> {
+        let node = self.with_room(session)?;
+        let at = Place { uid: node.uid, node: node.name, discriminator };
+        let handle = self.add(session, Thing::Listener { session, at, from });
+        self.listening.entry(at).or_default().push(handle);
+        Ok((handle, self.first_for(at, from).is_some()))
+    }
+
+    /// Whether a session may ask for one more; before anybody is charged for it.
+    pub fn may_ask(&self, session: SessionId) -> Result<(), Errno> {
+        self.with_room(session).map(|_| ())
+    }
+
+    /// A connection is asked for; and who listens for it.
+    pub fn ask(
+        &mut self,
+        session: SessionId,
+        (to, discriminator): (NodeName, u64),
+        attributes: Attributes,
+        payer: P,
+    ) -> Result<(ViaId, Vec<SessionId>), Errno> {
+        let node = self.with_room(session)?;
+        let (own, to) = (node.name, Place { uid: node.uid, node: to, discriminator });
+        let handle = self.add(session, Thing::Asked { session, to, attributes, payer });
+        self.asked.entry(to).or_default().push_back(handle);
+        let listeners = self.listening.get(&to).into_iter().flatten();
+        let fits = |id: &ViaId| match self.things.get(id) {
+            Some(Thing::Listener { session, from, .. }) if from.is_none_or(|from| from == own) => {
+                Some(*session)
+            }
+            _ => None,
+        };
+        Ok((handle, listeners.filter_map(fits).collect()))
+    }
+
+    /// What waits for a listener longest. EAGAIN: nothing does.
+    pub fn take(&mut self, session: SessionId, listener: ViaId) -> Result<Taken, Errno> {
+        let Some(Thing::Listener { session: owner, at, from }) = self.things.get(&listener) else {
+            return Err(Errno::ENOENT);
+        };
+        let (owner, at, from) = (*owner, *at, *from);
+        if owner != session {
+            return Err(Errno::ENOENT);
+        }
+        let connection = self.first_for(at, from).ok_or(Errno::EAGAIN)?;
+        let own = self.with_room(session)?.name;
+        let Some(Thing::Asked { session: asker, attributes, payer, .. }) = self.things.get(&connection)
+        else {
+            return Err(Errno::EAGAIN);
+        };
+        let (asker, attributes, payer) = (*asker, *attributes, *payer);
+        let peer = self.nodes.get(&asker).ok_or(Errno::EAGAIN)?.name;
+        self.no_longer_asked(at, connection);
+        let made = Thing::Made { ends: [asker, session], names: [peer, own], payer };
+        self.things.insert(connection, made);
+        self.own(session, connection);
+        Ok(Taken { connection, asker, peer, attributes })
+    }
+
+    /// For the one that has asked: the other side, if somebody has taken it. EAGAIN: nobody has.
+    pub fn fetch(&self, session: SessionId, connection: ViaId) -> Result<(SessionId, NodeName), Errno> {
+        match self.things.get(&connection) {
+            Some(Thing::Made { ends: [asker, taker], names: [_, peer], .. }) if *asker == session => {
+                Ok((*taker, *peer))
+            }
+            Some(Thing::Asked { session: asker, .. }) if *asker == session => Err(Errno::EAGAIN),
+            _ => Err(Errno::ENOENT),
+        }
+    }
+
+    /// Ends a listener or a connection of a session's.
+    pub fn forget(&mut self, session: SessionId, handle: ViaId) -> Result<Ended<P>, Errno> {
+        let is_its = self.nodes.get(&session).is_some_and(|node| node.handles.contains(&handle));
+        if !is_its {
+            return Err(Errno::ENOENT);
+        }
+        self.end(session, handle).ok_or(Errno::ENOENT)
+    }
+
+    /// The session has ended, and with it all that it had.
+    pub fn forget_session(&mut self, session: SessionId) -> Vec<Ended<P>> {
+        let handles = self.nodes.get(&session).map(|node| node.handles.clone()).unwrap_or_default();
+        let ended = handles.into_iter().filter_map(|handle| self.end(session, handle)).collect();
+        self.nodes.remove(&session);
+        ended
+    }
+
+    /// Listeners and connections.
+    pub fn len(&self) -> usize {
+        self.things.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.things.is_empty()
+    }
+
+    fn with_room(&self, session: SessionId) -> Result<&Node, Errno> {
+        let node = self.nodes.get(&session).ok_or(Errno::EINVAL)?;
+        if node.handles.len() < HANDLES_MAX { Ok(node) } else { Err(Errno::ENOBUFS) }
+    }
+
+    fn add(&mut self, session: SessionId, thing: Thing<P>) -> ViaId {
+        while self.things.contains_key(&ViaId(self.next)) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let handle = ViaId(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.things.insert(handle, thing);
+        self.own(session, handle);
+        handle
+    }
+
+    fn own(&mut self, session: SessionId, handle: ViaId) {
+        if let Some(node) = self.nodes.get_mut(&session) {
+            node.handles.insert(handle);
+        }
+    }
+
+    /// The connection that waits longest at a place for who listens there for `from`.
+    fn first_for(&self, at: Place, from: Option<NodeName>) -> Option<ViaId> {
+        let fits = |id: &ViaId| {
+            let Some(Thing::Asked { session, .. }) = self.things.get(id) else { return false };
+            let name = self.nodes.get(session).map(|node| node.name);
+            from.is_none() || from == name
+        };
+        self.asked.get(&at)?.iter().copied().find(fits)
+    }
+
+    fn no_longer_asked(&mut self, to: Place, handle: ViaId) {
+        if let Some(waiting) = self.asked.get_mut(&to) {
+            waiting.retain(|other| *other != handle);
+            if waiting.is_empty() {
+                self.asked.remove(&to);
+            }
+        }
+    }
+
+    fn end(&mut self, session: SessionId, handle: ViaId) -> Option<Ended<P>> {
+        let thing = self.things.remove(&handle)?;
+        let (ends, payer, other) = match thing {
+            Thing::Listener { session, at, .. } => {
+                if let Some(listeners) = self.listening.get_mut(&at) {
+                    listeners.retain(|other| *other != handle);
+                    if listeners.is_empty() {
+                        self.listening.remove(&at);
+                    }
+                }
+                ([session; 2], None, None)
+            }
+            Thing::Asked { session, to, payer, .. } => {
+                self.no_longer_asked(to, handle);
+                ([session; 2], Some(payer), None)
+            }
+            Thing::Made { ends, payer, .. } => {
+                let other = if ends[0] == session { ends[1] } else { ends[0] };
+                (ends, Some(payer), Some(other))
+            }
+        };
+        for end in ends {
+            if let Some(node) = self.nodes.get_mut(&end) {
+                node.handles.remove(&handle);
+            }
+        }
+        Some(Ended { handle, payer, other })
+    }
+}

@@ -1,0 +1,118 @@
+"""Scenes of programs that send each other messages by EVIL. Each ends with 0 and says what it saw."""
+import select
+import sys
+
+import evil
+from evil import Channel, ViaError
+
+
+def connected(channel):
+    print("connected")
+    return channel
+
+
+def watch():
+    """Has the victim at one port and another at a second one."""
+    victim, other = Channel("victim", 1), Channel("other", 2)
+    victim.wait()
+    other.wait()
+    print("both are there")
+    word = victim.recv().decode()
+    try:
+        victim.recv()
+    except ViaError as error:
+        print(f"{word}, then: {error}")
+    for number in range(100):
+        other.send(b"%d" % number)
+        assert other.recv() == b"%d" % number
+    print("the other still answers")
+
+
+def sit(peer, port):
+    channel = Channel(peer, int(port))
+    channel.connect()
+    connected(channel).send(b"the victim's last word")
+    print("sent")
+    listen(channel)
+
+
+def wait(port):
+    channel = Channel("", int(port))
+    channel.wait()
+    listen(connected(channel))
+
+
+def listen(channel):
+    try:
+        while True:
+            channel.recv()
+    except ViaError as error:
+        print(f"ended: {error}")
+
+
+def echo(peer, port):
+    channel = Channel(peer, int(port))
+    channel.connect()
+    try:
+        while True:
+            channel.send(channel.recv())
+    except ViaError as error:
+        print(f"ended: {error}")
+
+
+def many(peer, count):
+    """Connects several channels, says a word in each when it is told to, and leaves."""
+    channels = [Channel(peer, 10 + number) for number in range(int(count))]
+    for channel in channels:
+        channel.connect()
+    for _ in channels:
+        number = int(channels[0].recv())
+        channels[number].send(b"word %d" % number)
+    channels[0].recv()
+
+
+def refuses(call, text):
+    try:
+        call()
+    except ViaError as error:
+        assert text in str(error), str(error)
+        return
+    raise AssertionError(f"nothing was refused: {text}")
+
+
+def calls():
+    """What many() sees from the other side, and what is refused."""
+    refuses(lambda: Channel("x", 0), "ports are 1 to 255")
+    refuses(lambda: Channel("x", 256), "ports are 1 to 255")
+    refuses(lambda: Channel("x" * 33, 1), "an argument cannot be")
+    lonely = Channel("nobody", 1)
+    refuses(lambda: lonely.send(b"x"), "not connected")
+    lonely.settimeout(0.01)
+    refuses(lonely.connect, "the time that via_timeout set is over")
+    refuses(lonely.wait, "the time that via_timeout set is over")
+    lonely.close()
+    refuses(lonely.wait, "no such channel")
+
+    channels = [Channel("", 10 + number) for number in range(5)]
+    for channel in channels:
+        channel.wait()
+    refuses(channels[0].wait, "connected already")
+    assert evil.poll(channels, 0) == []
+    assert len(evil.poll(channels, 0, evil.OUT)) == 5
+    for number in (3, 1, 4, 2, 0):
+        assert evil.poll(channels, 0) == []
+        channels[0].send(b"%d" % number)
+        if number % 2:
+            ready, _, _ = select.select([channels[0]], [], [])
+            assert ready
+        found = evil.poll(channels)
+        assert found == [(channels[number], evil.IN)], found
+        assert channels[number].recv() == b"word %d" % number
+    channels[0].send(b"end")
+    for channel in channels:
+        refuses(channel.recv, "the other side has closed")
+    assert [events & evil.HUP for _, events in evil.poll(channels)] == [evil.HUP] * 5
+    print("all as it should be")
+
+
+globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,271 @@
+//! `toe-message`: the load of `toe bench via`: the same messages by EVIL and by TCP sockets, and what copying alone costs.
+//!
+//! `toe-message serve|rr|flood --evil NODE:PORT | --tcp ADDR:PORT [--size OCTETS] [--total OCTETS] [--seconds S] [--warmup S] [--pause-us N]`,
+//! `toe-message memcpy --size OCTETS`. What was measured is printed as one line of JSON, in `toe-load`'s words.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use toe_via::Channel;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What a client says first: what it is going to send, and how.
+const GREETING_LEN: usize = 24;
+const ECHO: u64 = 0;
+const FLOOD: u64 = 1;
+/// Sent back when a flood's octets are all there.
+const ACK: [u8; 8] = *b"all came";
+
+/// The command line.
+#[derive(Debug)]
+struct Options {
+    evil: Option<String>,
+    tcp: Option<String>,
+    size: usize,
+    total: usize,
+    seconds: f64,
+    warmup: f64,
+    /// Before each request, so that both sides sleep.
+    pause: Duration,
+}
+
+/// One way to the other program.
+enum Way {
+    Evil(Box<Channel>),
+    Tcp(TcpStream),
+}
+
+impl Way {
+    fn send(&mut self, octets: &[u8]) -> Result<()> {
+        match self {
+            Way::Evil(channel) => Ok(channel.send(octets)?),
+            Way::Tcp(stream) => Ok(stream.write_all(octets)?),
+        }
+    }
+
+    /// Fills `octets`; `false`: the other side has left.
+    fn recv(&mut self, octets: &mut [u8]) -> Result<bool> {
+        match self {
+            Way::Evil(channel) => match channel.recv(octets) {
+                Ok(len) if len == octets.len() => Ok(true),
+                Ok(_) => Err("a message of another length".into()),
+                Err(toe_via::Error::Closed) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+            Way::Tcp(stream) => match stream.read_exact(octets) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
+
+fn options(words: &[String]) -> Result<Options> {
+    let mut found = Options {
+        evil: None,
+        tcp: None,
+        size: 64,
+        total: 20_000_000,
+        seconds: 1.0,
+        warmup: 0.2,
+        pause: Duration::ZERO,
+    };
+    for pair in words.chunks(2) {
+        let [name, value] = pair else { return Err(format!("{} needs a value", pair[0]).into()) };
+        match name.as_str() {
+            "--evil" => found.evil = Some(value.clone()),
+            "--tcp" | "--connect" | "--listen" => found.tcp = Some(value.clone()),
+            "--size" => found.size = value.parse()?,
+            "--total" => found.total = value.parse()?,
+            "--seconds" => found.seconds = value.parse()?,
+            "--pause-us" => found.pause = Duration::from_micros(value.parse()?),
+            "--warmup" => found.warmup = value.parse()?,
+            other => return Err(format!("no such option: {other}").into()),
+        }
+    }
+    if found.size == 0 { Err("--size must not be 0".into()) } else { Ok(found) }
+}
+
+fn evil(place: &str) -> Result<Channel> {
+    let (node, port) = place.rsplit_once(':').ok_or("--evil takes NODE:PORT")?;
+    Ok(Channel::open(node, port.parse()?)?)
+}
+
+fn serve(options: &Options) -> Result<()> {
+    if let Some(place) = &options.evil {
+        loop {
+            let channel = evil(place)?;
+            channel.wait()?;
+            serve_one(Way::Evil(Box::new(channel)))?;
+        }
+    }
+    let listener = TcpListener::bind(options.tcp.as_deref().ok_or("--evil or --tcp is missing")?)?;
+    loop {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        serve_one(Way::Tcp(stream))?;
+    }
+}
+
+fn serve_one(mut way: Way) -> Result<()> {
+    let mut greeting = [0; GREETING_LEN];
+    if !way.recv(&mut greeting)? {
+        return Ok(());
+    }
+    let mut words =
+        greeting.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let [mode, size, total] = [(); 3].map(|()| words.next().unwrap_or_default());
+    let mut message = vec![0; size as usize];
+    let mut came = 0;
+    while way.recv(&mut message)? {
+        came += size;
+        if mode == ECHO {
+            way.send(&message)?;
+        } else if came >= total {
+            came = 0;
+            way.send(&ACK)?;
+        }
+    }
+    Ok(())
+}
+
+fn connect(options: &Options, mode: u64) -> Result<Way> {
+    let mut way = match (&options.evil, &options.tcp) {
+        (Some(place), _) => {
+            let channel = evil(place)?;
+            channel.connect()?;
+            Way::Evil(Box::new(channel))
+        }
+        (None, Some(place)) => {
+            let stream = TcpStream::connect(place)?;
+            stream.set_nodelay(true)?;
+            Way::Tcp(stream)
+        }
+        (None, None) => return Err("--evil or --tcp is missing".into()),
+    };
+    let words = [mode, options.size as u64, options.total as u64];
+    let greeting: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    way.send(&greeting)?;
+    Ok(way)
+}
+
+fn rr(options: &Options) -> Result<()> {
+    let mut way = connect(options, ECHO)?;
+    let mut message = vec![7; options.size];
+    let mut took_ns = Vec::with_capacity(10_000_000);
+    let warm = Instant::now() + Duration::from_secs_f64(options.warmup);
+    let (mut began, mut last) = (None, Instant::now());
+    loop {
+        if !options.pause.is_zero() {
+            std::thread::sleep(options.pause);
+            last = Instant::now();
+        }
+        way.send(&message)?;
+        if !way.recv(&mut message)? {
+            return Err("the server has left".into());
+        }
+        let now = Instant::now();
+        match began {
+            None if now >= warm => began = Some(now),
+            None => {}
+            Some(began) => {
+                took_ns.push((now - last).as_nanos() as u32);
+                if (now - began).as_secs_f64() >= options.seconds {
+                    return report_rr(&mut took_ns, (now - began).as_secs_f64());
+                }
+            }
+        }
+        last = now;
+    }
+}
+
+fn report_rr(took_ns: &mut [u32], seconds: f64) -> Result<()> {
+    took_ns.sort_unstable();
+    let us = |share: f64| f64::from(took_ns[((took_ns.len() - 1) as f64 * share) as usize]) / 1e3;
+    let mean = took_ns.iter().map(|ns| f64::from(*ns)).sum::<f64>() / took_ns.len() as f64 / 1e3;
+    let (requests, rate) = (took_ns.len(), took_ns.len() as f64 / seconds);
+    println!(
+        "{{\"mode\":\"rr\",\"requests\":{requests},\"seconds\":{seconds:.6},\"rate\":{rate:.3},\"latency_us\":{{\"min\":{:.3},\
+         \"p50\":{:.3},\"p90\":{:.3},\"p99\":{:.3},\"p999\":{:.3},\"max\":{:.3},\"mean\":{mean:.3}}}}}",
+        us(0.0),
+        us(0.5),
+        us(0.9),
+        us(0.99),
+        us(0.999),
+        us(1.0)
+    );
+    Ok(())
+}
+
+fn flood(options: &Options) -> Result<()> {
+    let mut way = connect(options, FLOOD)?;
+    let message = vec![7; options.size];
+    let messages = options.total.div_ceil(options.size);
+    let warm = Instant::now() + Duration::from_secs_f64(options.warmup);
+    let (mut began, mut transfers) = (None, 0u64);
+    let mut ack = ACK;
+    loop {
+        for _ in 0..messages {
+            way.send(&message)?;
+        }
+        if !way.recv(&mut ack)? {
+            return Err("the server has left".into());
+        }
+        let now = Instant::now();
+        match began {
+            None if now >= warm => began = Some(now),
+            None => {}
+            Some(began) => {
+                transfers += 1;
+                let seconds = (now - began).as_secs_f64();
+                if seconds >= options.seconds {
+                    let sent = transfers * messages as u64;
+                    let rate = sent as f64 / seconds;
+                    println!(
+                        "{{\"mode\":\"flood\",\"requests\":{sent},\"seconds\":{seconds:.6},\"rate\":{rate:.3},\
+                         \"bytes_per_second\":{:.0},\"latency_us\":null}}",
+                        rate * options.size as f64
+                    );
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// What it costs to copy such a message in memory, in the same words.
+fn memcpy(options: &Options) -> Result<()> {
+    let from = vec![7u8; options.size];
+    let mut to = vec![0u8; options.size];
+    let began = Instant::now();
+    let mut copies = 0u64;
+    while began.elapsed().as_secs_f64() < options.seconds {
+        for _ in 0..64 {
+            to.copy_from_slice(std::hint::black_box(&from));
+            std::hint::black_box(&mut to);
+        }
+        copies += 64;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let rate = copies as f64 / seconds;
+    println!(
+        "{{\"mode\":\"memcpy\",\"requests\":{copies},\"seconds\":{seconds:.6},\"rate\":{rate:.3},\"bytes_per_second\":{:.0}}}",
+        rate * options.size as f64
+    );
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (mode, rest) = words.split_first().ok_or("usage: toe-message serve|rr|flood|memcpy ...")?;
+    let options = options(rest)?;
+    match mode.as_str() {
+        "serve" => serve(&options),
+        "rr" => rr(&options),
+        "flood" => flood(&options),
+        "memcpy" => memcpy(&options),
+        other => Err(format!("no such mode: {other}").into()),
+    }
+}

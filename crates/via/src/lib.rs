@@ -1,0 +1,19 @@
+//! Messages between two programs of one engine: EVIL, the easy-to-use virtual interface library (decision 0036).
+//!
+//! In the order in which a message goes down: [`evil`] (the calls of `include/evil.h`), [`table`] (what a C program's channel record
+//! stands for), [`channel`] (the same six calls for Rust programs), [`core`] (how messages are cut and put together: values, no I/O),
+//! [`sleep`] (waiting), [`session`] (the process at the engine). Memory is [`toe_ring::via`]'s.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod channel;
+pub mod core;
+pub mod error;
+// Fields have the paper's names.
+#[allow(non_snake_case)]
+pub mod evil;
+pub mod session;
+pub mod sleep;
+pub mod table;
+
+pub use channel::Channel;
+pub use error::Error;

@@ -1,0 +1,162 @@
+//! This process at an engine: the control connection, the interrupt, the node's name. One for all channels; made at the first
+//! [`crate::Channel::open`], and again in a child or when the engine has gone.
+
+use crate::error::Error;
+use crate::sleep::Sleepers;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use toe::attach::{Control, engines};
+use toe::sys::Fd;
+use toe_abi::attach::{Reply, Request};
+use toe_abi::errno::Errno;
+use toe_abi::via::{NAME_LEN, NodeName};
+use toe_ring::irq::IrqReceiver;
+
+/// The environment variable that names this node; else it has the host's name.
+pub const NODE_VARIABLE: &str = "TOE_VIA_NODE";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    control: Control,
+    interrupt: IrqReceiver,
+    pub(crate) sleepers: Sleepers,
+    pub node: NodeName,
+    gone: AtomicBool,
+    poll_fd: OnceLock<OwnedFd>,
+    pid: i32,
+}
+
+/// The standard library's kind of descriptor.
+pub(crate) fn owned(fd: Fd) -> OwnedFd {
+    // SAFETY: needed because rings take that kind. The number is open and was this `Fd`'s alone, which has let go of it.
+    unsafe { OwnedFd::from_raw_fd(fd.into_raw()) }
+}
+
+impl Session {
+    /// The process's session.
+    pub fn get() -> Result<Arc<Session>, Error> {
+        static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+        let mut kept = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_usable = |session: &&Arc<Session>| session.pid == toe::sys::pid() && !session.is_gone();
+        if let Some(session) = kept.as_ref().filter(is_usable) {
+            return Ok(Arc::clone(session));
+        }
+        let session = Arc::new(Session::attach()?);
+        *kept = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    fn attach() -> Result<Session, Error> {
+        let node = own_name()?;
+        let mut last = Errno::ECONNREFUSED;
+        for path in engines().iter().flatten() {
+            match Control::connect(path).and_then(|control| Session::over(control, node)) {
+                Ok(session) => return Ok(session),
+                Err(Errno::ECONNREFUSED) => {}
+                Err(errno) => last = errno,
+            }
+        }
+        Err(last.into())
+    }
+
+    fn over(control: Control, node: NodeName) -> Result<Session, Errno> {
+        control.request(Request::Hello { room: 0 }, &[])?;
+        let (_, fds) = control.request(Request::AddQueueSet, &[])?;
+        let interrupt = fds.into_iter().next().ok_or(Errno::EPROTO)?;
+        control.request(Request::ViaName { name: node }, &[])?;
+        Ok(Session {
+            control,
+            interrupt: IrqReceiver::from(owned(interrupt)),
+            sleepers: Sleepers::default(),
+            node,
+            gone: AtomicBool::new(false),
+            poll_fd: OnceLock::new(),
+            pid: toe::sys::pid(),
+        })
+    }
+
+    /// At an engine that answers nothing.
+    #[cfg(test)]
+    pub(crate) fn alone(control: OwnedFd, interrupt: OwnedFd) -> Session {
+        Session {
+            control: Control::over(Fd::from(control)),
+            interrupt: IrqReceiver::from(interrupt),
+            sleepers: Sleepers::default(),
+            node: NodeName::new(b"test").expect("a name"),
+            gone: AtomicBool::new(false),
+            poll_fd: OnceLock::new(),
+            pid: 0,
+        }
+    }
+
+    /// Asks the engine.
+    pub(crate) fn request(&self, request: Request) -> Result<(Reply, Vec<Fd>), Errno> {
+        if self.pid != toe::sys::pid() {
+            // A child's copy: what it says would be taken for its parent's word.
+            return Err(Errno::ENOENT);
+        }
+        let answer = self.control.request(request, &[]);
+        if matches!(answer, Err(Errno::ECONNRESET)) {
+            self.gone.store(true, Ordering::Release);
+        }
+        answer
+    }
+
+    /// Whether the engine has gone, as far as known.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Until an interrupt comes, the engine goes, a signal comes, or so long.
+    pub(crate) fn wait_for_interrupt(&self, limit: Option<Duration>) {
+        let mut fds = [
+            PollFd::new(&self.interrupt, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.control.fd(), PollFlags::RDHUP),
+        ];
+        let limit = limit.and_then(|limit| rustix::time::Timespec::try_from(limit).ok());
+        let _ = poll(&mut fds, limit.as_ref());
+        if !fds[1].revents().is_empty() {
+            self.gone.store(true, Ordering::Release);
+        }
+    }
+
+    /// Looks whether the engine has gone.
+    pub(crate) fn look_at_engine(&self) {
+        if self.control.is_gone() {
+            self.gone.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn drain_interrupt(&self) {
+        let _ = self.interrupt.drain();
+    }
+
+    /// Readable when an interrupt has come or the engine has gone: what a program's own loop waits for.
+    pub(crate) fn poll_fd(&self) -> Result<RawFd, Error> {
+        if let Some(fd) = self.poll_fd.get() {
+            return Ok(fd.as_raw_fd());
+        }
+        let made = || -> rustix::io::Result<OwnedFd> {
+            let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let nothing = epoll::EventData::new_u64(0);
+            epoll::add(&set, &self.interrupt, nothing, epoll::EventFlags::IN)?;
+            epoll::add(&set, self.control.fd(), nothing, epoll::EventFlags::RDHUP)?;
+            Ok(set)
+        };
+        let made = made().map_err(|_| Error::NoRoom)?;
+        Ok(self.poll_fd.get_or_init(|| made).as_raw_fd())
+    }
+}
+
+fn own_name() -> Result<NodeName, Error> {
+    if let Some(name) = std::env::var_os(NODE_VARIABLE).filter(|name| !name.is_empty()) {
+        return NodeName::new(name.as_encoded_bytes()).ok_or(Error::Invalid);
+    }
+    let host = rustix::system::uname();
+    let host = host.nodename().to_bytes();
+    NodeName::new(&host[..host.len().min(NAME_LEN)]).ok_or(Error::Invalid)
+}
