@@ -70,6 +70,7 @@ fn pair() -> Pair {
     assert_eq!(ask(&client, &mut daemon, fetch).err(), Some(Errno::EALREADY));
     assert!(one.advance(ViaState::Accepted) && zero.state() == ViaState::Accepted);
     assert_eq!((daemon.engine.via_count(), daemon.via.len()), (2, 1));
+    assert_eq!(daemon.engine.counter(toe_engine::Counter::ViaConnections), 1);
     Pair { daemon, server, client, connection, memories: [zero, one] }
 }
 

@@ -27,8 +27,11 @@ impl Counts {
         if kind.shares_port() {
             let are_there =
                 self.of_kind.iter().enumerate().any(|(k, n)| Sharing::of_place(k).shares_port() && *n > 0);
-            let is_same = !are_there || self.sharer == Some(user);
-            self.sharer = is_same.then_some(user);
+            // In TIME_WAIT a connection is charged to nobody; whose its name is was known before.
+            if !are_there || user != UserIdx::NOBODY {
+                let is_same = !are_there || self.sharer == Some(user);
+                self.sharer = is_same.then_some(user);
+            }
         }
         self.of_kind[kind.place()] += 1;
     }
@@ -261,6 +264,19 @@ mod tests {
         }
         assert_eq!(in_use.len(), KEPT_MAX);
         assert!(!refuses(&in_use, Endpoint { port: 0, ..one }, PLAIN), "the oldest");
+    }
+
+    /// Once, its user's other sockets were refused as soon as the connection's own TIME_WAIT was over.
+    #[test]
+    fn a_name_that_is_kept_is_still_its_users() {
+        let mut in_use = InUse::default();
+        let one = at([127, 0, 0, 1]);
+        in_use.add(HERE, one, SHARING, ME);
+        let until = Instant::from_millis(60);
+        in_use.keep((Instant::ZERO, until), (HERE, one), SHARING, UserIdx::NOBODY);
+        in_use.remove(HERE, one, SHARING);
+        assert!(!refuses(&in_use, one, SHARING) && refuses(&in_use, one, PLAIN));
+        assert!(in_use.refuses(HERE, (one, false), SHARING, OTHER));
     }
 
     #[test]

@@ -199,8 +199,10 @@ impl Sequences {
         if let (Some(ack), Some(back)) = (header.ack, &back) {
             self.answer_is_right(tcp, ack, back)?;
         }
+        // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
         if let Some(half) = self.halves.get_mut(&tcp.way)
             && half.iss == header.seq
+            && half.fin.is_none()
         {
             half.synchronized = half.synchronized.or(synchronized);
             if header.ack.is_some_and(|ack| half.is_taken_back(ack, header.window.0)) {

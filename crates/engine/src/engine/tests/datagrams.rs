@@ -113,6 +113,32 @@ fn a_datagram_whose_checksum_is_wrong_is_dropped_silently() {
 }
 
 #[test]
+fn what_becomes_of_a_datagram_is_counted() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    for (end, counter) in [
+        (Delivered::ByLane, Counter::DatagramsByLane),
+        (Delivered::ByKernel, Counter::DatagramsByKernel),
+        (Delivered::Nowhere, Counter::DropDatagramUndeliverable),
+    ] {
+        world.sides[B].memory.datagrams_end_as = Some(end);
+        frame(&mut world, |_| {});
+        assert_eq!(count(&world, B, counter), 1, "{end:?}");
+    }
+    let without_checksum = |frame: &mut Vec<u8>| frame[40..42].fill(0);
+    frame(&mut world, |frame| {
+        frame[39] += 1;
+        without_checksum(frame);
+    });
+    assert_eq!(count(&world, B, Counter::DropBadUdp), 1, "longer than its packet");
+    frame(&mut world, |frame| {
+        frame[37] += 1;
+        without_checksum(frame);
+    });
+    assert_eq!(count(&world, B, Counter::DropNoSocket), 1, "nobody is at port 54");
+}
+
+#[test]
 fn an_address_that_nobody_can_have_is_not_heard() {
     let mut world = world();
     hears(&mut world, B, any(53), 2);
