@@ -346,7 +346,7 @@ impl Daemon {
     }
 
     fn take_datagrams_stirring(&mut self, now: Instant, id: SessionId) -> usize {
-        let taken = self.take_datagrams(now, id);
+        let taken = self.take_some_datagrams(now, id);
         if taken > 0 {
             self.sessions.stir(id, now);
             if let Some(session) = self.sessions.get_mut(id) {

@@ -20,6 +20,9 @@ use rustix::io::Result;
 use toe_abi::channel::Side;
 use toe_abi::via::{Attributes, DATA_LEN, Fragment, INLINE_MAX, SLOTS, ViaLayout, ViaState, data_place};
 
+/// There are three steps up.
+const ADVANCE_TRIES: u32 = 8;
+
 /// The other side did what it must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach;
@@ -72,12 +75,11 @@ impl<M: Words> ViaMemory<M> {
 
     /// Moves the state on; `false`: it is as far, or further. Then the other side is to be woken ([`ViaMemory::must_wake`]).
     pub fn advance(&self, to: ViaState) -> bool {
-        loop {
+        for _ in 0..ADVANCE_TRIES {
             let raw = self.memory.load_u32(ViaLayout::STATE, Ordering::Acquire);
             if ViaState::from_raw(raw) >= to {
                 return false;
             }
-            // It only ever counts up: a few times.
             if self.memory.replace_u32(ViaLayout::STATE, raw, to as u32, Ordering::AcqRel) {
                 return true;
             }
@@ -86,6 +88,9 @@ impl<M: Words> ViaMemory<M> {
                 return false;
             }
         }
+        // It only ever counts up, unless somebody plays with it: the engine is not to try for as long as he likes.
+        self.memory.store_u32(ViaLayout::STATE, to as u32, Ordering::Release);
+        true
     }
 
     pub fn set_attributes(&self, side: Side, attributes: Attributes) {

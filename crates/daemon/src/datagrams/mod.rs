@@ -18,7 +18,7 @@ use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Records of one socket taken in one turn.
+/// Records of all of a session's sockets taken in one turn.
 const RECORDS_PER_TURN: usize = 64;
 
 /// Where a session's socket puts what it sends.
@@ -139,7 +139,7 @@ impl Daemon {
             return Err(Errno::EOPNOTSUPP);
         }
         // What it has closed of others is free for this one.
-        self.take_datagrams(self.clock.now(), session);
+        self.take_datagrams(self.clock.now(), session, usize::MAX);
         let opened = self.engine.open_datagrams(session, purpose, peer, shown)?;
         let source = opened.source;
         let Some(NewEnd { id, ring_len }) = opened.end else {
@@ -172,21 +172,40 @@ impl Daemon {
         Ok([to_socket_file, from_socket_file])
     }
 
-    /// Takes some of what a session's sockets send. Returns how many records.
-    pub(crate) fn take_datagrams(&mut self, now: Instant, id: SessionId) -> usize {
+    /// Takes what a session's sockets send, as much as a turn is long. Returns how many records.
+    pub(crate) fn take_some_datagrams(&mut self, now: Instant, id: SessionId) -> usize {
+        self.take_datagrams(now, id, RECORDS_PER_TURN)
+    }
+
+    fn take_datagrams(&mut self, now: Instant, id: SessionId, most: usize) -> usize {
         let count = self.sessions.get(id).map_or(0, |session| session.datagrams.len());
         let mut taken = 0;
         let mut text = std::mem::take(&mut self.record);
         for at in (0..count).rev() {
-            taken += self.take_datagrams_of(now, id, at, &mut text);
+            taken += self.take_datagrams_of(now, id, at, &mut text, most - taken);
+            if taken >= most {
+                // The one that is next in turn is the last of the list then.
+                if let Some(session) = self.sessions.get_mut(id) {
+                    let len = session.datagrams.len();
+                    session.datagrams.rotate_right(len.saturating_sub(at).min(len));
+                }
+                break;
+            }
         }
         self.record = text;
         taken
     }
 
-    fn take_datagrams_of(&mut self, now: Instant, id: SessionId, at: usize, text: &mut Vec<u8>) -> usize {
+    fn take_datagrams_of(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        at: usize,
+        text: &mut Vec<u8>,
+        most: usize,
+    ) -> usize {
         let mut taken = 0;
-        while taken < RECORDS_PER_TURN && self.engine.takes_datagrams() {
+        while taken < most && self.engine.takes_datagrams() {
             let session = self.sessions.get_mut(id);
             let Some(socket) = session.and_then(|session| session.datagrams.get_mut(at)) else { break };
             if !socket.has_news() {
