@@ -2,6 +2,7 @@
 
 use crate::control::listen::ListenerIdx;
 use crate::control::names::Twin;
+use crate::control::process_each::Beginning;
 use crate::flow::key::Scope;
 use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
 use std::collections::VecDeque;
@@ -167,8 +168,8 @@ pub struct Session {
     pub pins: u32,
     /// Anchors that it may have, and has not lost yet.
     pub anchors: u32,
-    /// A connection was handed to it by its descriptor, once at least.
-    pub has_claimed: bool,
+    /// What it has begun with.
+    pub beginning: Beginning,
     /// What its arena may hand out was true at this version of what users have.
     room_version: Option<u64>,
     /// Its receive part may have pages that nobody needs: it is in the list of those, or some are on their way.
@@ -412,7 +413,7 @@ impl Session {
             connect_credit: Vec::new(),
             pins: 0,
             anchors: 0,
-            has_claimed: false,
+            beginning: Beginning::Nothing,
             room_version: None,
             trimming: false,
         }
