@@ -47,6 +47,14 @@ pub struct Half {
     stream: Option<StreamId>,
 }
 
+/// What is known of an engine that sends a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    pub link: &'a EngineSpec,
+    /// It has found no memory for what it had offered to receive, once at least.
+    pub has_lacked_memory: bool,
+}
+
 /// Every connection that was seen on the wire.
 #[derive(Debug, Default)]
 pub struct Sequences {
@@ -86,7 +94,7 @@ impl Sequences {
     }
 
     /// An engine sends a frame.
-    pub fn sent(&mut self, frame: &[u8], offload: TxOffload, link: &EngineSpec, streams: &Streams) -> Found {
+    pub fn sent(&mut self, frame: &[u8], offload: TxOffload, sender: Sender<'_>, streams: &Streams) -> Found {
         let Ok((ethernet, packet)) = EthRepr::parse(frame) else {
             return Err("a frame without header".into());
         };
@@ -108,13 +116,19 @@ impl Sequences {
             return Ok(());
         }
         let tcp = TcpFrame::parse(frame).ok_or("a TCP header that does not parse")?;
-        sizes_are_right(&tcp, frame.len(), offload, link)?;
+        sizes_are_right(&tcp, frame.len(), offload, sender.link)?;
         checksum_is_right(&tcp, frame, offload)?;
         if !self.judges {
             return Ok(());
         }
         if tcp.header.flags.rst() {
             return Ok(());
+        }
+        if sender.has_lacked_memory
+            && let Some(half) = self.halves.get_mut(&tcp.way)
+        {
+            // What was offered may be taken back then, and is offered again.
+            half.offered = None;
         }
         self.numbers_are_right(&tcp, frame, offload, streams)
             .map_err(|what| format!("{what}: {:?} {:?} with {} octets", tcp.way, tcp.header, tcp.len()))
@@ -199,16 +213,14 @@ impl Sequences {
         if let (Some(ack), Some(back)) = (header.ack, &back) {
             self.answer_is_right(tcp, ack, back)?;
         }
-        // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
-        if let Some(half) = self.halves.get_mut(&tcp.way)
-            && half.iss == header.seq
-            && half.fin.is_none()
-        {
-            half.synchronized = half.synchronized.or(synchronized);
-            if header.ack.is_some_and(|ack| half.is_taken_back(ack, header.window.0)) {
-                return Err("a SYN-ACK that takes back what was said".into());
+        if let Some(half) = self.halves.get_mut(&tcp.way).filter(|half| half.iss == header.seq) {
+            let is_taken_back = header.ack.is_some_and(|ack| half.is_taken_back(ack, header.window.0));
+            // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
+            let is_anew = is_taken_back && half.fin.is_some();
+            if !is_anew {
+                half.synchronized = half.synchronized.or(synchronized);
+                return if is_taken_back { Err("a SYN-ACK that takes back what was said".into()) } else { Ok(()) };
             }
-            return Ok(());
         }
         // An engine that keeps nothing of a SYN answers a forged one, too, and goes on with whom it answered before.
         let is_forged = back.as_ref().is_some_and(|back| synchronized.is_some_and(|iss| iss != back.iss));
