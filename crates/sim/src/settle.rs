@@ -82,7 +82,8 @@ impl World {
         self.trace.event(now_us, About::node(at), "leaves", format_args!("{}", Seen(&frame)));
         self.note_reset(&frame);
         let node = &self.nodes[at];
-        let sender = Sender { link: &node.spec, has_lacked_memory: node.engine.counter(Counter::DropNoMemory) > 0 };
+        let sender =
+            Sender { link: &node.spec, has_lacked_memory: node.engine.counter(Counter::DropNoMemory) > 0 };
         let found = self.sequences.sent(&frame, offload, sender, &self.streams);
         self.verdict.check(Checker::Sequence, found);
         if let Some(tcp) = TcpFrame::parse(&frame).filter(|_| self.sequences.judges) {

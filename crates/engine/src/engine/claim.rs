@@ -43,12 +43,14 @@ impl Engine {
                 let is_untouched = record.flows.is_empty() && record.listeners.is_empty();
                 let owner = Owner { session, queue_set, flow_id: FlowId::default(), fd };
                 let conn = &self.flows.get(idx).conn;
-                let claim = FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
+                let claim =
+                    FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
                 let id = self.claim_flow(owner, idx, host)?;
                 if let Some(record) = self.sessions.get_mut(session)
                     && matches!(record.beginning, Beginning::Nothing)
                 {
-                    record.beginning = if is_untouched { Beginning::Connection(claim) } else { Beginning::Other };
+                    record.beginning =
+                        if is_untouched { Beginning::Connection(claim) } else { Beginning::Other };
                 }
                 Ok(Claimed::Flow(id))
             }

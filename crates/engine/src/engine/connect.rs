@@ -2,8 +2,8 @@
 
 use super::Engine;
 use super::host::endpoint_of;
-use crate::control::process_each::Whose;
 use crate::control::names::{self, Purpose, Twin};
+use crate::control::process_each::Whose;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, Scope};

@@ -219,7 +219,11 @@ impl Sequences {
             let is_anew = is_taken_back && half.fin.is_some();
             if !is_anew {
                 half.synchronized = half.synchronized.or(synchronized);
-                return if is_taken_back { Err("a SYN-ACK that takes back what was said".into()) } else { Ok(()) };
+                return if is_taken_back {
+                    Err("a SYN-ACK that takes back what was said".into())
+                } else {
+                    Ok(())
+                };
             }
         }
         // An engine that keeps nothing of a SYN answers a forged one, too, and goes on with whom it answered before.
