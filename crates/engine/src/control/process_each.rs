@@ -5,9 +5,7 @@
 //! Each listener has one of these. The engine notes in it what processes end that began with one of its connections, and asks it when
 //! somebody connects.
 
-use crate::flow::key::Scope;
-use crate::work::UserIdx;
-use toe_base::{Endpoint, Instant};
+use toe_base::Instant;
 
 /// A process that ends so soon has had one short connection.
 const SHORT_US: u64 = 1_000_000;
@@ -21,32 +19,9 @@ const TRIALS: u32 = 4;
 /// How long their processes are waited for.
 const TRIAL_US: u64 = 2 * SHORT_US;
 
-/// What a session has begun with.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Beginning {
-    #[default]
-    Nothing,
-    /// With something of its own, or with a connection that had been another process's already.
-    Other,
-    /// With a connection of a listener's: perhaps the one that its process was made for.
-    Connection(FirstClaim),
-}
-
-/// A connection that is the first thing which a process has claimed.
-#[derive(Clone, Copy, Debug)]
-pub struct FirstClaim {
-    pub scope: Scope,
-    pub local: Endpoint,
-    /// Who was charged for it before: the listener's user.
-    pub user: UserIdx,
-    pub at: Instant,
-}
-
-impl FirstClaim {
-    /// The process ends.
-    pub fn was_short(&self, now: Instant) -> bool {
-        now.since_us(self.at) < SHORT_US
-    }
+/// Whether a process that begins at one moment and ends at the other is such a one.
+pub fn is_short(begun: Instant, ended: Instant) -> bool {
+    ended.since_us(begun) < SHORT_US
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,12 @@
 
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
-use crate::control::process_each::{Beginning, FirstClaim};
+use crate::control::process_each;
 use crate::counter::Counter;
 use crate::flow::send_queue::SendQueue;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::session::{Beginning, FirstClaim};
 use crate::work::{Claimed, Owner};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
@@ -84,7 +85,7 @@ impl Engine {
         let listener = at.and_then(|at| self.listeners.get_mut(at));
         // Another user's listener may have the name by now.
         if let Some(listener) = listener.filter(|listener| listener.user == claim.user)
-            && claim.was_short(now)
+            && process_each::is_short(claim.at, now)
             && listener.process_each.on_short(now)
         {
             self.names.note_lapse();

@@ -12,7 +12,7 @@ use crate::swarm::EngineSpec;
 use std::collections::BTreeMap;
 use toe_base::SeqNum;
 use toe_wire::link::TxOffload;
-use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, eth, ipv6};
+use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, TcpRepr, eth, ipv6};
 
 /// One direction of one life of a connection.
 #[derive(Clone, Debug, Default)]
@@ -213,18 +213,9 @@ impl Sequences {
         if let (Some(ack), Some(back)) = (header.ack, &back) {
             self.answer_is_right(tcp, ack, back)?;
         }
-        if let Some(half) = self.halves.get_mut(&tcp.way).filter(|half| half.iss == header.seq) {
-            let is_taken_back = header.ack.is_some_and(|ack| half.is_taken_back(ack, header.window.0));
-            // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
-            let is_anew = is_taken_back && half.fin.is_some();
-            if !is_anew {
-                half.synchronized = half.synchronized.or(synchronized);
-                return if is_taken_back {
-                    Err("a SYN-ACK that takes back what was said".into())
-                } else {
-                    Ok(())
-                };
-            }
+        let again = self.halves.get_mut(&tcp.way).filter(|half| half.iss == header.seq);
+        if let Some(found) = again.and_then(|half| half.syn_again(header, synchronized)) {
+            return found;
         }
         // An engine that keeps nothing of a SYN answers a forged one, too, and goes on with whom it answered before.
         let is_forged = back.as_ref().is_some_and(|back| synchronized.is_some_and(|iss| iss != back.iss));
@@ -370,6 +361,17 @@ impl Half {
     }
 
     /// Whether a SYN-ACK that is sent again acknowledges less, or offers less and could offer more: its window is not scaled.
+    /// A SYN with the same number as this one's; `None`: another life begins with it.
+    fn syn_again(&mut self, header: &TcpRepr, synchronized: Option<SeqNum>) -> Option<Found> {
+        let is_taken_back = header.ack.is_some_and(|ack| self.is_taken_back(ack, header.window.0));
+        if !is_taken_back {
+            self.synchronized = self.synchronized.or(synchronized);
+            return Some(Ok(()));
+        }
+        // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
+        self.fin.is_none().then(|| Err("a SYN-ACK that takes back what was said".into()))
+    }
+
     fn is_taken_back(&self, ack: SeqNum, window: u16) -> bool {
         let edge = ack.plus(u32::from(window));
         self.acked.is_some_and(|before| ack.before(before))
