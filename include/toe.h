@@ -17,6 +17,12 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/* As the length of a transfer: until the file ends, or what the peer sends. */
+#define TOE_ALL ((size_t)-1)
+
+/* A transfer beside the program: see toe_directwrite_begin. */
+typedef struct toe_transfer toe_transfer;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -66,6 +72,78 @@ int toe_epoll_wait(int epfd,
                    struct epoll_event *events,
                    int max,
                    int timeout);
+
+// Sends `length` octets of `file` from `offset` on, without the program's hands: a part a call, or all of it in one (TOE_ALL: to its
+// end). The file's position stays. The octets are those that the file has when they are taken, each one copied once.
+//
+// Blocks until all is in the engine's hands, unless the socket is non-blocking: then as much as fits. SO_SNDTIMEO limits the wait.
+// A disk is waited for in any case.
+//
+// Returns the octets sent: fewer than `length` where the file has ended; 0: it has no more. Or -1 with errno, if none were: EBADF: `file`
+// is not open for reading; EINVAL: a negative offset; ESPIPE, EISDIR: what it is has no positions; EIO and others of read(2); and those
+// of toe_send, with its SIGPIPE.
+ssize_t toe_directwrite(int file,
+                        int fd,
+                        off_t offset,
+                        size_t length);
+
+// Receives `length` octets into `file`, without the program's hands: at `offset`, or where the file stands when that is -1 (pipes, too,
+// and what is open for appending). TOE_ALL: all that the peer sends.
+//
+// Blocks until all are written, or the stream has ended, unless the socket is non-blocking: then as many as are there. SO_RCVTIMEO limits
+// the wait.
+//
+// Returns the octets written: fewer than `length` where the stream, or the room for the file, has ended; 0: the stream has. Or -1 with
+// errno, if none were: ENOSPC, EDQUOT, EFBIG (and SIGXFSZ: RLIMIT_FSIZE), EIO, EBADF: `file` is not open for writing; EAGAIN: a pipe is
+// full, or nothing is there; and those of toe_recv. What has come and was not written is there for the next call.
+ssize_t toe_directread(int fd,
+                       int file,
+                       off_t offset,
+                       size_t length);
+
+// Begins what toe_directwrite does, in a thread of the library's, whether the socket blocks or not: the program goes on at once, and may
+// close both descriptors. Nothing else is to be sent on the socket until it is over. No SIGPIPE is raised.
+//
+// Does not block. Returns a handle for toe_transfer_end, or a null pointer with errno: EAGAIN: there can be no thread; EMFILE; EBADF,
+// ENOTSOCK, EINVAL.
+struct toe_transfer *toe_directwrite_begin(int file,
+                                           int fd,
+                                           off_t offset,
+                                           size_t length);
+
+// Begins what toe_directread does in the same way. Nothing else is to be received on the socket until it is over.
+struct toe_transfer *toe_directread_begin(int fd,
+                                          int file,
+                                          off_t offset,
+                                          size_t length);
+
+// A descriptor that is readable when the transfer is over, for toe_poll, toe_epoll_ctl and the kernel's. It goes with toe_transfer_end.
+//
+// # Safety
+// `transfer` is a handle that has not been ended.
+int toe_transfer_fd(const struct toe_transfer *transfer);
+
+// Octets that are sent, or written, by now.
+//
+// # Safety
+// `transfer` is a handle that has not been ended.
+size_t toe_transfer_done(const struct toe_transfer *transfer);
+
+// Ends it before its time, within a twentieth of a second: with ECANCELED, unless it is over before. Does not block.
+//
+// # Safety
+// `transfer` is a handle that has not been ended.
+void toe_transfer_cancel(const struct toe_transfer *transfer);
+
+// Waits until the transfer is over and frees the handle. `done`, unless it is null: how many octets went.
+//
+// Returns 0, or -1 with the errno of toe_directwrite or toe_directread that ended it, or ECANCELED. What came and was not written is there to be
+// received.
+//
+// # Safety
+// `transfer` is a handle that has not been ended; `done` is null or can be written to.
+int toe_transfer_end(struct toe_transfer *transfer,
+                     size_t *done);
 
 // Makes a TCP socket on the engine. `domain`: AF_INET; `type`: SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC if
 // wanted; `protocol`: 0 or IPPROTO_TCP. The descriptor is a real one of the kernel (an anchor of the engine's): it can

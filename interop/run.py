@@ -31,22 +31,24 @@ ATTEMPTS = 2
 
 
 class Budget:
-    """Lets jobs run at once as long as their links together carry no more than the processors can."""
+    """Lets jobs run at once as long as their links together carry no more than the processors can.
+
+    It counts in whole kbit/s: what is left of fractions would keep out a job that wants all of it."""
 
     def __init__(self, mbit):
-        self.left = self.most = mbit
+        self.left = self.most = mbit * 1000
         self.changed = threading.Condition()
 
     def take(self, mbit):
-        mbit = min(mbit, self.most)
+        kbit = min(round(mbit * 1000), self.most)
         with self.changed:
-            self.changed.wait_for(lambda: self.left >= mbit)
-            self.left -= mbit
-        return mbit
+            self.changed.wait_for(lambda: self.left >= kbit)
+            self.left -= kbit
+        return kbit
 
-    def give(self, mbit):
+    def give(self, kbit):
         with self.changed:
-            self.left += mbit
+            self.left += kbit
             self.changed.notify_all()
 
 

@@ -10,13 +10,45 @@ use toe_base::FlowId;
 
 /// Programs that connect many times a second do so to few places.
 const PLACES: usize = 8;
+/// For so long the engine is not asked again about a listener that it leaves to the kernel.
+const LEFT_MS: u64 = 500;
+
+/// What is known of a few addresses; the newest replaces the oldest.
+#[derive(Debug)]
+struct Places<T> {
+    known: [Option<(SocketAddr, T)>; PLACES],
+    oldest: usize,
+}
+
+impl<T: Copy> Default for Places<T> {
+    fn default() -> Places<T> {
+        Places { known: [None; PLACES], oldest: 0 }
+    }
+}
+
+impl<T: Copy> Places<T> {
+    fn note(&mut self, remote: SocketAddr, what: T) {
+        match self.known.iter_mut().flatten().find(|(at, _)| *at == remote) {
+            Some((_, known)) => *known = what,
+            None => {
+                self.known[self.oldest] = Some((remote, what));
+                self.oldest = (self.oldest + 1) % PLACES;
+            }
+        }
+    }
+
+    fn of(&self, remote: SocketAddr) -> Option<T> {
+        self.known.iter().flatten().find(|(at, _)| *at == remote).map(|(_, what)| *what)
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct ConnectCredit {
     ids: Vec<FlowId>,
-    /// To whom the engine has connected, with the word as it was before; the newest replaces the oldest.
-    reached: [Option<(SocketAddr, u32)>; PLACES],
-    oldest: usize,
+    /// To whom the engine has connected, with the word as it was before.
+    reached: Places<u32>,
+    /// Whom it has left to the kernel, with the word as it was before, and until when that is taken as its answer.
+    left: Places<(u32, u64)>,
 }
 
 impl ConnectCredit {
@@ -27,20 +59,22 @@ impl ConnectCredit {
 
     /// The engine has taken a connection to `remote`. `names`: the word before it was asked.
     pub fn note(&mut self, remote: SocketAddr, names: u32) {
-        let known = self.reached.iter_mut().flatten().find(|(known, _)| *known == remote);
-        match known {
-            Some((_, at)) => *at = names,
-            None => {
-                self.reached[self.oldest] = Some((remote, names));
-                self.oldest = (self.oldest + 1) % PLACES;
-            }
-        }
+        self.reached.note(remote, names);
     }
 
     /// An id for a connection to `remote`, if the engine need not be asked; `names`: the word now.
     pub fn take(&mut self, remote: SocketAddr, names: u32) -> Option<FlowId> {
-        let is_known = self.reached.contains(&Some((remote, names)));
-        if is_known { self.ids.pop() } else { None }
+        if self.reached.of(remote) == Some(names) { self.ids.pop() } else { None }
+    }
+
+    /// The engine leaves connections to `remote` to the kernel.
+    pub fn note_left(&mut self, remote: SocketAddr, names: u32, now_ms: u64) {
+        self.left.note(remote, (names, now_ms + LEFT_MS));
+    }
+
+    /// Whether it would say so again: it did a moment ago, and nobody has stopped to listen since.
+    pub fn is_left(&self, remote: SocketAddr, names: u32, now_ms: u64) -> bool {
+        self.left.of(remote).is_some_and(|(at, until_ms)| at == names && now_ms < until_ms)
     }
 }
 
@@ -74,5 +108,16 @@ mod tests {
         (0..=PLACES as u16).for_each(|port| credit.note(at(port), 0));
         assert_eq!(credit.take(at(0), 0), None);
         assert!(credit.take(at(1), 0).is_some());
+    }
+
+    #[test]
+    fn what_is_left_to_the_kernel_is_so_for_a_moment() {
+        let mut credit = ConnectCredit::default();
+        assert!(!credit.is_left(at(80), 7, 1_000));
+        credit.note_left(at(80), 7, 1_000);
+        assert!(credit.is_left(at(80), 7, 1_000 + LEFT_MS - 1));
+        assert!(!credit.is_left(at(80), 7, 1_000 + LEFT_MS), "asked again");
+        assert!(!credit.is_left(at(80), 8, 1_000), "somebody has stopped to listen");
+        assert!(!credit.is_left(at(81), 7, 1_000));
     }
 }

@@ -3,7 +3,7 @@
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
 //! sockets), [`channel`] and [`leaving`] (octets from
-//! another session), [`slots`], [`send_memory`], [`socket`], [`datagram`], [`wait`], [`epoll`] and [`poll`], [`fd_table`], [`fork`],
+//! another session), [`slots`], [`send_memory`], [`socket`], [`datagram`], [`wait`], [`epoll`] and [`poll`], [`file`], [`fd_table`], [`fork`],
 //! [`signals`], [`cancel`], [`helper`], [`confine`], [`admit`], [`program_memory`], and [`capi`] (the `toe_` functions of `include/toe.h`).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
@@ -20,6 +20,7 @@ pub mod datagram;
 pub mod epoll;
 pub mod errno;
 pub mod fd_table;
+pub mod file;
 pub mod fork;
 pub mod helper;
 mod leaving;

@@ -10,7 +10,7 @@
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -238,6 +238,20 @@ impl Region {
             offset += step.len() as u64;
         }
         Ok(())
+    }
+
+    /// Reads from a file straight into the region: up to `len` octets from `position` on, as far as they are at hand. Fails with
+    /// EAGAIN where a disk would have to be waited for, and with EOPNOTSUPP where the file cannot tell.
+    pub fn read_file(&self, offset: u64, len: usize, file: impl AsFd, position: u64) -> Result<usize> {
+        let to = self.at_mut(offset, len).map_err(|OutOfRange| Errno::FAULT)?;
+        let position = libc::off_t::try_from(position).map_err(|_| Errno::INVAL)?;
+        let into = libc::iovec { iov_base: to.cast(), iov_len: len };
+        let file = file.as_fd().as_raw_fd();
+        // SAFETY: needed because a slice of shared octets cannot be had (see `read`). `to` is good for `len` octets, which the kernel
+        // writes as it copies for any other program: what the other side does to them meanwhile is its own loss.
+        let got = unsafe { libc::preadv2(file, &into, 1, position, libc::RWF_NOWAIT) };
+        usize::try_from(got)
+            .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 
     /// Copies from the region into `to`. When the other side writes there meanwhile, each octet is an old or a new

@@ -1,6 +1,7 @@
 //! An engine does all that it can do at this moment: local segments, frames, completions. What has no room is tried
 //! again a little later, as the daemon does.
 
+use crate::checkers::sequence::Sender;
 use crate::checkers::{Checker, memory, paths, timers};
 use crate::frame::TcpFrame;
 use crate::node::PORT;
@@ -8,6 +9,7 @@ use crate::sabotage::Sabotage;
 use crate::tally::Tally;
 use crate::trace::About;
 use crate::world::{Seen, What, World};
+use toe_engine::Counter;
 use toe_wire::link::TxOffload;
 
 /// Rounds of polling after which something never comes to rest.
@@ -79,8 +81,10 @@ impl World {
         let now_us = self.now_us;
         self.trace.event(now_us, About::node(at), "leaves", format_args!("{}", Seen(&frame)));
         self.note_reset(&frame);
-        let spec = &self.nodes[at].spec;
-        let found = self.sequences.sent(&frame, offload, spec, &self.streams);
+        let node = &self.nodes[at];
+        let sender =
+            Sender { link: &node.spec, has_lacked_memory: node.engine.counter(Counter::DropNoMemory) > 0 };
+        let found = self.sequences.sent(&frame, offload, sender, &self.streams);
         self.verdict.check(Checker::Sequence, found);
         if let Some(tcp) = TcpFrame::parse(&frame).filter(|_| self.sequences.judges) {
             self.verdict.check(Checker::Storms, self.storms.sent(&tcp, now_us));

@@ -400,6 +400,10 @@ fn by_engine(
         Ok(stack) => stack,
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
+    let to = remote.to_socket_addr();
+    if kernel_too && Socket::is_left_to_kernel(stack, to) {
+        return Attempt::Refused(Reason::AProcessEach, Errno::EHOSTDOWN);
+    }
     let twin = match held.take().map_or_else(|| Held::take(stack, fd), Ok) {
         Ok(twin) => twin,
         Err(NotHeld::NoDescriptor(error)) => return Attempt::Refused(Reason::NoDescriptor, error),
@@ -414,7 +418,6 @@ fn by_engine(
     };
     // The program's descriptor is the kernel's still: it holds the port that the program has bound.
     let from = local.map(|local| (local.to_socket_addr(), sys::borrow(twin.raw())));
-    let to = remote.to_socket_addr();
     let need_not_ask = manner.fast == FastOpen::No && from.is_none();
     let begun = need_not_ask.then(|| Socket::connect_at_once(&anchor, to, fd)).flatten();
     let asked = || Socket::connect(&anchor, from, to, fd, ConnectHow { fast: manner.fast, kernel_too });

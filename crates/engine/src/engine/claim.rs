@@ -4,11 +4,13 @@
 
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
+use crate::control::process_each;
 use crate::counter::Counter;
 use crate::flow::send_queue::SendQueue;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::work::{Claimed, Owner, UserIdx};
+use crate::hostif::session::{Beginning, FirstClaim};
+use crate::work::{Claimed, Owner};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
@@ -39,16 +41,17 @@ impl Engine {
                 self.hold_listener(holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => {
-                let is_first = !record.has_claimed && record.flows.is_empty() && record.listeners.is_empty();
+                let is_untouched = record.flows.is_empty() && record.listeners.is_empty();
                 let owner = Owner { session, queue_set, flow_id: FlowId::default(), fd };
-                let from = self.flows.get(idx).conn.user;
+                let conn = &self.flows.get(idx).conn;
+                let claim =
+                    FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
                 let id = self.claim_flow(owner, idx, host)?;
-                if let Some(record) = self.sessions.get_mut(session) {
-                    // What goes back and forth between two processes is no connection more each time.
-                    record.has_claimed = true;
-                }
-                if is_first {
-                    self.note_first_claim(now, from, idx);
+                if let Some(record) = self.sessions.get_mut(session)
+                    && matches!(record.beginning, Beginning::Nothing)
+                {
+                    record.beginning =
+                        if is_untouched { Beginning::Connection(claim) } else { Beginning::Other };
                 }
                 Ok(Claimed::Flow(id))
             }
@@ -75,14 +78,15 @@ impl Engine {
         Ok(holder.id)
     }
 
-    /// A process has claimed a connection before all else: perhaps the one that it was made for.
-    /// `from`: who was charged for it before.
-    fn note_first_claim(&mut self, now: Instant, from: UserIdx, idx: FlowIdx) {
-        let key = self.flows.get(idx).conn.key;
-        let listener = self.listeners.find(key.scope, key.local).and_then(|at| self.listeners.get_mut(at));
+    /// A process that began with a connection ends: perhaps it was made for that one.
+    pub(super) fn note_end_of(&mut self, now: Instant, beginning: Beginning) {
+        let Beginning::Connection(claim) = beginning else { return };
+        let at = self.listeners.find(claim.scope, claim.local);
+        let listener = at.and_then(|at| self.listeners.get_mut(at));
         // Another user's listener may have the name by now.
-        if let Some(listener) = listener.filter(|listener| listener.user == from)
-            && listener.process_each.on_first_claim(now)
+        if let Some(listener) = listener.filter(|listener| listener.user == claim.user)
+            && process_each::is_short(claim.at, now)
+            && listener.process_each.on_short(now)
         {
             self.names.note_lapse();
         }

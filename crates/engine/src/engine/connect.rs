@@ -3,6 +3,7 @@
 use super::Engine;
 use super::host::endpoint_of;
 use crate::control::names::{self, Purpose, Twin};
+use crate::control::process_each::Whose;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, Scope};
@@ -165,11 +166,17 @@ impl Engine {
             Some(Route::Local { source }) => {
                 // Said at once, so that the caller can try the kernel's stack.
                 let idx = self.listeners.find(scope, remote);
-                let listener = idx.and_then(|idx| self.listeners.get(idx)).ok_or(Errno::ECONNREFUSED)?;
+                let listener = idx.and_then(|idx| self.listeners.get_mut(idx)).ok_or(Errno::ECONNREFUSED)?;
                 // Every kernel has the loopback addresses; others may be the engine's alone.
-                let is_there = can_ask_kernel && remote.addr.is_loopback();
-                if is_there && (listener.process_each.is_kernels(now) || listener.is_on_its_way()) {
-                    return Err(Errno::EHOSTDOWN);
+                if can_ask_kernel && remote.addr.is_loopback() {
+                    let whose = listener.process_each.next(now);
+                    if whose == Whose::Kernels || listener.is_on_its_way() {
+                        return Err(Errno::EHOSTDOWN);
+                    }
+                    if whose == Whose::EnginesLast {
+                        // Those that it was tried with shall ask as well.
+                        self.names.note_lapse();
+                    }
                 }
                 Ok((Path::Local, source))
             }

@@ -429,6 +429,7 @@ impl Engine {
         }
         record.open = false;
         record.leaving = true;
+        let beginning = core::mem::take(&mut record.beginning);
         for answers in &mut record.answers {
             answers.clear();
         }
@@ -440,6 +441,7 @@ impl Engine {
                 listener.drop_holders(|holder| holder.session == session);
             }
         }
+        self.note_end_of(now, beginning);
         if has_none {
             self.end_closing(now, session, host);
         } else {

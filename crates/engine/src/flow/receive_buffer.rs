@@ -70,6 +70,11 @@ impl Ring {
         true
     }
 
+    /// Octets from `seq` on that it can hold.
+    fn room(&self, seq: SeqNum) -> u32 {
+        self.first.plus(self.block.len()).distance_from(seq)
+    }
+
     /// The contiguous memory from `seq` on, at most `len` octets.
     fn range(&self, seq: SeqNum, len: u32) -> MemRange {
         let at = (seq.diff(self.origin) as u32) & (self.block.len() - 1);
@@ -87,6 +92,9 @@ pub struct ReceiveBuffer {
     pub published: SeqNum,
     /// Largest window that is offered; the right edge never goes beyond `consumed + window_max`.
     pub window_max: u32,
+    /// The last text that was in order found no memory, or not enough: no more is offered than the ring that is held has room
+    /// for, which may be nothing.
+    starved: bool,
 }
 
 /// Octets of the stream and where they belong.
@@ -126,6 +134,7 @@ impl ReceiveBuffer {
             consumed: start,
             published: start,
             window_max,
+            starved: false,
         }
     }
 
@@ -135,12 +144,32 @@ impl ReceiveBuffer {
     }
 
     /// The window that may be offered now. While two rings are in use there can be no third, so no more is offered
-    /// than the second one holds.
+    /// than the second one holds; nor than the one that there is, where memory has ended.
     pub fn window(&self, rcv_nxt: SeqNum) -> u32 {
         let window = self.window_max.saturating_sub(self.unconsumed(rcv_nxt));
         match (self.previous, self.current) {
-            (Some(_), Some(ring)) => window.min(ring.first.plus(ring.block.len()).distance_from(rcv_nxt)),
+            (_, None) if self.starved => 0,
+            (Some(_), Some(ring)) => window.min(ring.room(rcv_nxt)),
+            (None, Some(ring)) if self.starved => window.min(ring.room(rcv_nxt)),
             _ => window,
+        }
+    }
+
+    pub fn is_starved(&self) -> bool {
+        self.starved
+    }
+
+    /// Text that is in order found memory for all of it, or did not.
+    pub fn note_memory(&mut self, was_found: bool) {
+        self.starved = !was_found;
+    }
+
+    /// Something has come from the peer: where there is memory again it is offered.
+    pub fn look_for_memory(&mut self, arena: &Arena, pressure: Pressure) {
+        // Who holds none gets on with a little; who holds some, with that.
+        let little = self.current.is_none() && arena.available() >= u64::from(FIRST_RING);
+        if !pressure.is_high() || little {
+            self.starved = false;
         }
     }
 

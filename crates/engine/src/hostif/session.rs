@@ -9,7 +9,7 @@ use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::arena::{Arena, Room};
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
-use toe_base::{Cred, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
+use toe_base::{Cred, Endpoint, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
 
 /// What is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,12 +167,33 @@ pub struct Session {
     pub pins: u32,
     /// Anchors that it may have, and has not lost yet.
     pub anchors: u32,
-    /// A connection was handed to it by its descriptor, once at least.
-    pub has_claimed: bool,
+    /// What it has begun with.
+    pub beginning: Beginning,
     /// What its arena may hand out was true at this version of what users have.
     room_version: Option<u64>,
     /// Its receive part may have pages that nobody needs: it is in the list of those, or some are on their way.
     trimming: bool,
+}
+
+/// What a session has begun with.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Beginning {
+    #[default]
+    Nothing,
+    /// With something of its own, or with a connection that had been another process's already.
+    Other,
+    /// With a connection of a listener's: perhaps the one that its process was made for.
+    Connection(FirstClaim),
+}
+
+/// A connection that is the first thing which a process has claimed.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstClaim {
+    pub scope: Scope,
+    pub local: Endpoint,
+    /// Who was charged for it before: the listener's user.
+    pub user: UserIdx,
+    pub at: Instant,
 }
 
 /// All sessions. Session 0 is the engine's staging memory.
@@ -412,7 +433,7 @@ impl Session {
             connect_credit: Vec::new(),
             pins: 0,
             anchors: 0,
-            has_claimed: false,
+            beginning: Beginning::Nothing,
             room_version: None,
             trimming: false,
         }

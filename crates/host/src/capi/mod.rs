@@ -4,6 +4,7 @@
 //! an error into -1 and `errno`. The header is generated from the comments here.
 
 pub mod epoll;
+pub mod file;
 pub mod socket;
 
 use crate::stack::{EngineIdx, Stack};

@@ -19,7 +19,7 @@ const IOV_MAX: c_int = 1024;
 /// Buffers that need no memory of their own.
 const IOV_FEW: usize = 16;
 
-fn find(fd: c_int) -> Result<&'static Socket, Errno> {
+pub(super) fn find(fd: c_int) -> Result<&'static Socket, Errno> {
     if let Some(socket) = fd_table::get(fd) {
         return Ok(socket);
     }

@@ -68,6 +68,12 @@ impl Socket {
         }
     }
 
+    /// Whether the engine would answer EHOSTDOWN to a connect with `kernel_too`: it did so a moment ago.
+    pub fn is_left_to_kernel(stack: &'static Stack, remote: SocketAddr) -> bool {
+        let names = stack.region().names();
+        stack.my_queue().is_ok_and(|home| home.lock().connect_credit.is_left(remote, names, sys::coarse_ms()))
+    }
+
     /// Starts to connect as [`Socket::connect`] does, from a port of the engine's choice, and does not wait for its answer, as there is
     /// nothing to be asked: the engine has connected to the same listener before. `None`: it has to be asked. That it could not even
     /// try is found where the peer's answer is.
@@ -154,6 +160,9 @@ impl Socket {
                 outcome => break outcome,
             }
         };
+        if outcome == Err(Errno::EHOSTDOWN) {
+            home.lock().connect_credit.note_left(remote, names, sys::coarse_ms());
+        }
         outcome.inspect_err(|_| self.become_fresh())?;
         // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.
         if remote.ip().is_loopback() {

@@ -10,6 +10,8 @@ use toe_abi::errno::Errno;
 const VALUE_MAX: usize = 16;
 /// There are not as many options.
 const KEPT_MAX: usize = 128;
+/// Linux: SOCK_MIN_RCVBUF / 2.
+const WINDOW_CLAMP_MIN: i32 = 1152;
 
 #[derive(Clone, Copy, Debug)]
 struct Kept {
@@ -39,6 +41,12 @@ impl KeptOptions {
 
     pub(super) fn forget(&mut self, level: i32, name: i32) {
         self.0.retain(|known| (known.level, known.name) != (level, name));
+    }
+
+    /// What TCP_WINDOW_CLAMP lets the peer be offered, where it is set; Linux takes no less than half of its smallest buffer.
+    pub(super) fn window_clamp(&self) -> Option<u32> {
+        let value = self.get(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?.first_chunk()?;
+        Some(i32::from_ne_bytes(*value).max(WINDOW_CLAMP_MIN) as u32)
     }
 
     fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
@@ -104,8 +112,10 @@ impl Socket {
     /// The program has set it, and Linux would have let it.
     pub fn keep_option(&'static self, level: i32, name: i32, value: &[u8]) {
         self.settings.lock().kept.set(level, name, value);
-        if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
-            self.defer_accept();
+        match (level, name) {
+            (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => self.defer_accept(),
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => self.bound_window(level),
+            _ => {}
         }
         if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
             let value = self.shares_name();

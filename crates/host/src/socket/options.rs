@@ -153,6 +153,12 @@ impl Settings {
         self.remembered[FAST_OPEN_CONNECT] = Some(1);
     }
 
+    /// The most that may be offered to the peer, where the program has bounded it: by its buffer, by TCP_WINDOW_CLAMP.
+    fn offered_window(&self) -> Option<u32> {
+        let by_buffer = self.receive_window.map(window_of);
+        by_buffer.into_iter().chain(self.kept.window_clamp()).min()
+    }
+
     /// Tells a new stream, and the engine, of everything that was set before there was one.
     pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
         let flow = stream.flow;
@@ -161,8 +167,7 @@ impl Settings {
                 io.command(Command::SetOption { flow, option: *option, value });
             }
         }
-        if let Some(value) = self.receive_window {
-            let offered = window_of(value);
+        if let Some(offered) = self.offered_window() {
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
             stream.set_window(offered);
         }
@@ -295,11 +300,7 @@ impl Socket {
                 let window = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
                 let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
                 self.settings.lock().receive_window = Some(window);
-                self.with_stream(|_, stream, _| stream.set_window(window_of(window)));
-                self.tell_engine(level, FlowOption::ReceiveWindowMax, window_of(window));
-                if window_of(window) < RECEIVE_WINDOW_INITIAL {
-                    self.leave_channel();
-                }
+                self.bound_window(level);
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
                 let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
@@ -333,6 +334,16 @@ impl Socket {
             _ => return self.set_int_option(level, name, int(value)?),
         }
         Ok(())
+    }
+
+    /// What bounds the receive window has changed.
+    pub(super) fn bound_window(&'static self, level: i32) {
+        let Some(offered) = self.settings.lock().offered_window() else { return };
+        self.with_stream(|_, stream, _| stream.set_window(offered));
+        self.tell_engine(level, FlowOption::ReceiveWindowMax, offered);
+        if offered < RECEIVE_WINDOW_INITIAL {
+            self.leave_channel();
+        }
     }
 
     fn set_int_option(&'static self, level: i32, name: i32, value: i32) -> Result<(), Errno> {
@@ -611,6 +622,23 @@ mod tests {
         assert_eq!(get(&mut out[..4]), Ok(4));
         assert_eq!(out[..4], *b"bbr\0");
         assert_eq!(socket.settings.lock().for_accepted().congestion, congestion::number_of("bbr"));
+        socket.abandon();
+    }
+
+    #[test]
+    fn the_window_is_bounded_by_the_buffer_and_by_the_clamp() {
+        let socket = Socket::allocate();
+        let offered = || socket.settings.lock().offered_window();
+        let clamp = |value: i32| {
+            socket.keep_option(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &value.to_ne_bytes());
+        };
+        assert_eq!(offered(), None);
+        clamp(20_000);
+        assert_eq!(offered(), Some(20_000));
+        assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_RCVBUF, &8_000i32.to_ne_bytes()), Ok(()));
+        assert_eq!(offered(), Some(8_000));
+        clamp(-1);
+        assert_eq!(offered(), Some(1152));
         socket.abandon();
     }
 

@@ -116,14 +116,20 @@ impl Received {
         self.put_back(octets);
     }
 
-    /// Puts octets in front that were taken from there. None of those that somebody else received is left.
-    pub fn put_back(&mut self, octets: Vec<u8>) {
-        let range = MemRange { offset: 0, len: octets.len() as u32 };
-        if range.len > 0 {
-            self.len += octets.len();
-            self.carried = octets;
-            self.pieces.push_front(Piece { source: Source::Carried, range });
+    /// Puts octets in front that were taken from there.
+    pub fn put_back(&mut self, mut octets: Vec<u8>) {
+        if octets.is_empty() {
+            return;
         }
+        self.len += octets.len();
+        // At most one piece is carried, and it is the first.
+        if let Some(Piece { source: Source::Carried, range }) = self.pieces.front().copied() {
+            self.pieces.pop_front();
+            octets.extend_from_slice(&self.carried[range.offset as usize..][..range.len as usize]);
+        }
+        let range = MemRange { offset: 0, len: octets.len() as u32 };
+        self.carried = octets;
+        self.pieces.push_front(Piece { source: Source::Carried, range });
     }
 
     /// Whether some of what waits lies in the engine's window.
@@ -230,4 +236,20 @@ fn read_slice(octets: &[u8], from: u64, to: &mut [u8]) -> Result<(), Errno> {
     let octets = octets.get(from as usize..from as usize + to.len()).ok_or(Errno::EIO)?;
     // SAFETY: needed as above; our own memory and the program's are apart.
     unsafe { program_memory::copy(to.as_mut_ptr(), octets.as_ptr(), octets.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_back_twice_is_in_its_order() {
+        let mut received = Received::default();
+        received.carry(b"cdef".to_vec());
+        received.put_back(b"b".to_vec());
+        received.put_back(b"a".to_vec());
+        received.put_back(Vec::new());
+        assert_eq!((received.len(), received.total(), received.pieces()), (6, 4, 1));
+        assert_eq!(received.carried, b"abcdef");
+    }
 }

@@ -3,6 +3,35 @@
 use crate::program_memory;
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
+use toe_ring::region::Region;
+
+/// Where octets come from that a stream sends: a program's buffers, or a file.
+pub trait Source {
+    /// Octets that can be put now, or more of them.
+    fn left(&self) -> usize;
+
+    /// Whether the next `len` octets are certain to be put in whole. EFAULT: they are not all there to be read.
+    fn check_next(&self, len: usize) -> Result<bool, Errno>;
+
+    /// Puts up to `max` octets where the region has room from `offset` on. Returns how many.
+    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno>;
+
+    /// The last octets that were put, so many, are to be put again.
+    fn take_back(&mut self, len: usize);
+
+    /// Nothing more will come.
+    fn is_done(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// What can only be had by waiting, as for a disk. Called without any lock.
+    fn refill(&mut self) {}
+
+    /// Whether [`Source::refill`] is to be called.
+    fn waits(&self) -> bool {
+        false
+    }
+}
 
 /// Buffers to be filled in order.
 #[derive(Debug)]
@@ -116,6 +145,23 @@ impl<'a, 'b> Gather<'a, 'b> {
         }
         Ok(done)
     }
+}
+
+impl Source for Gather<'_, '_> {
+    fn left(&self) -> usize {
+        self.left
+    }
+
+    fn check_next(&self, len: usize) -> Result<bool, Errno> {
+        Gather::check_next(self, len).map(|()| true)
+    }
+
+    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno> {
+        self.empty(max, |done, octets| region.write(offset + done as u64, octets).map_err(|_| Errno::EIO))
+    }
+
+    // What is certain is put once.
+    fn take_back(&mut self, _: usize) {}
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::errno::ERESTART;
 use crate::socket::arrivals::Closed;
-use crate::socket::slices::{Gather, Scatter};
+use crate::socket::slices::{Gather, Scatter, Source};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
@@ -209,29 +209,41 @@ impl Socket {
     /// Also ends early when SO_SNDTIMEO is over or a signal comes; then what was sent so far counts. EPIPE: the
     /// connection is closed or shut for sending; raising SIGPIPE is the caller's task ([`sys::raise_sigpipe`]).
     pub fn send(&'static self, from: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
+        self.send_from(&mut Gather::new(from), flags)
+    }
+
+    /// The same out of any source.
+    pub(crate) fn send_from(
+        &'static self,
+        source: &mut impl Source,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
         if self.kind() != Kind::Stream {
             return Err(Errno::EPIPE);
         }
         self.settle()?;
-        let mut gather = Gather::new(from);
-        let all = gather.left();
         let sent = Cell::new(0);
         let mut attempt = || {
-            let has = stream::Stream::sends_directly;
-            let step = self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent.get() > 0) {
-                Ok(true) => stream.send(io, &mut gather, flags),
-                // Something went out before: the error is for the next call.
-                Ok(false) => Ok(Attempt::Done(0)),
-                Err(errno) => Err(errno),
-            });
-            match step.ok_or(Errno::EPIPE)?? {
-                Attempt::Done(n) => {
-                    sent.set(sent.get() + n);
-                    Ok((n == 0 || sent.get() == all).then_some(()))
+            loop {
+                source.refill();
+                let has = stream::Stream::sends_directly;
+                let step =
+                    self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent.get() > 0) {
+                        Ok(true) => stream.send(io, source, flags),
+                        // Something went out before: the error is for the next call.
+                        Ok(false) => Ok(Attempt::Done(0)),
+                        Err(errno) => Err(errno),
+                    });
+                match step.ok_or(Errno::EPIPE)?? {
+                    Attempt::Done(0) => return Ok(Some(())),
+                    Attempt::Done(n) => sent.set(sent.get() + n),
+                    Attempt::Wait => self.look_at_engine(),
                 }
-                Attempt::Wait => {
-                    self.look_at_engine();
-                    Ok((all == 0).then_some(()))
+                if source.is_done() {
+                    return Ok(Some(()));
+                }
+                if !source.waits() {
+                    return Ok(None);
                 }
             }
         };
@@ -244,7 +256,7 @@ impl Socket {
             Ok(()) => Ok(sent.get()),
             Err(_) if sent.get() > 0 => Ok(sent.get()),
             // As with Linux, what is sent right after connect goes out.
-            Err(Errno::EAGAIN) if self.wait_for_turn() => self.send(from, flags),
+            Err(Errno::EAGAIN) if self.wait_for_turn() => self.send_from(source, flags),
             Err(errno) => Err(errno),
         }
     }

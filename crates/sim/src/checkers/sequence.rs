@@ -12,7 +12,7 @@ use crate::swarm::EngineSpec;
 use std::collections::BTreeMap;
 use toe_base::SeqNum;
 use toe_wire::link::TxOffload;
-use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, eth, ipv6};
+use toe_wire::{EthRepr, EtherType, Ipv4Repr, Ipv6Repr, Protocol, Sum, TcpRepr, eth, ipv6};
 
 /// One direction of one life of a connection.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,14 @@ pub struct Half {
     heard: bool,
     syn: Syn,
     stream: Option<StreamId>,
+}
+
+/// What is known of an engine that sends a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    pub link: &'a EngineSpec,
+    /// It has found no memory for what it had offered to receive, once at least.
+    pub has_lacked_memory: bool,
 }
 
 /// Every connection that was seen on the wire.
@@ -86,7 +94,7 @@ impl Sequences {
     }
 
     /// An engine sends a frame.
-    pub fn sent(&mut self, frame: &[u8], offload: TxOffload, link: &EngineSpec, streams: &Streams) -> Found {
+    pub fn sent(&mut self, frame: &[u8], offload: TxOffload, sender: Sender<'_>, streams: &Streams) -> Found {
         let Ok((ethernet, packet)) = EthRepr::parse(frame) else {
             return Err("a frame without header".into());
         };
@@ -108,13 +116,19 @@ impl Sequences {
             return Ok(());
         }
         let tcp = TcpFrame::parse(frame).ok_or("a TCP header that does not parse")?;
-        sizes_are_right(&tcp, frame.len(), offload, link)?;
+        sizes_are_right(&tcp, frame.len(), offload, sender.link)?;
         checksum_is_right(&tcp, frame, offload)?;
         if !self.judges {
             return Ok(());
         }
         if tcp.header.flags.rst() {
             return Ok(());
+        }
+        if sender.has_lacked_memory
+            && let Some(half) = self.halves.get_mut(&tcp.way)
+        {
+            // What was offered may be taken back then, and is offered again.
+            half.offered = None;
         }
         self.numbers_are_right(&tcp, frame, offload, streams)
             .map_err(|what| format!("{what}: {:?} {:?} with {} octets", tcp.way, tcp.header, tcp.len()))
@@ -199,16 +213,9 @@ impl Sequences {
         if let (Some(ack), Some(back)) = (header.ack, &back) {
             self.answer_is_right(tcp, ack, back)?;
         }
-        // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
-        if let Some(half) = self.halves.get_mut(&tcp.way)
-            && half.iss == header.seq
-            && half.fin.is_none()
-        {
-            half.synchronized = half.synchronized.or(synchronized);
-            if header.ack.is_some_and(|ack| half.is_taken_back(ack, header.window.0)) {
-                return Err("a SYN-ACK that takes back what was said".into());
-            }
-            return Ok(());
+        let again = self.halves.get_mut(&tcp.way).filter(|half| half.iss == header.seq);
+        if let Some(found) = again.and_then(|half| half.syn_again(header, synchronized)) {
+            return found;
         }
         // An engine that keeps nothing of a SYN answers a forged one, too, and goes on with whom it answered before.
         let is_forged = back.as_ref().is_some_and(|back| synchronized.is_some_and(|iss| iss != back.iss));
@@ -354,6 +361,17 @@ impl Half {
     }
 
     /// Whether a SYN-ACK that is sent again acknowledges less, or offers less and could offer more: its window is not scaled.
+    /// A SYN with the same number as this one's; `None`: another life begins with it.
+    fn syn_again(&mut self, header: &TcpRepr, synchronized: Option<SeqNum>) -> Option<Found> {
+        let is_taken_back = header.ack.is_some_and(|ack| self.is_taken_back(ack, header.window.0));
+        if !is_taken_back {
+            self.synchronized = self.synchronized.or(synchronized);
+            return Some(Ok(()));
+        }
+        // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
+        self.fin.is_none().then(|| Err("a SYN-ACK that takes back what was said".into()))
+    }
+
     fn is_taken_back(&self, ack: SeqNum, window: u16) -> bool {
         let edge = ack.plus(u32::from(window));
         self.acked.is_some_and(|before| ack.before(before))

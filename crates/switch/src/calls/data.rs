@@ -82,8 +82,18 @@ pub fn transmit(socket: &'static Socket, from: &[IoSlice<'_>], flags: c_int) -> 
     {
         return Err(error);
     }
-    let result = explained(socket, socket.send(from, send_flags(flags)?));
-    if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+    let how = send_flags(flags)?;
+    transmit_by(socket, flags & libc::MSG_NOSIGNAL != 0, || socket.send(from, how))
+}
+
+/// The same by `send`.
+pub fn transmit_by(
+    socket: &'static Socket,
+    is_quiet: bool,
+    send: impl FnOnce() -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let result = explained(socket, send());
+    if result == Err(Errno::EPIPE) && !is_quiet {
         sys::raise_sigpipe();
     }
     result

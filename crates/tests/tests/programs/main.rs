@@ -11,6 +11,7 @@ mod descriptor;
 mod direct;
 mod engines;
 mod fast_open;
+mod files;
 mod ipv6;
 mod lanes;
 mod layer;

@@ -133,3 +133,54 @@ fn what_was_acknowledged_is_read_whole_though_memory_has_ended() {
         assert!(wrong >= acked[number], "connection {number}: octet {wrong} of {}", acked[number]);
     }
 }
+
+/// The window field of the last segment that B sent to this port of A's, and whether it was a RST.
+fn last_offer(world: &World, port: u16) -> (u16, bool) {
+    let to_port = |frame: &&Vec<u8>| {
+        frame[12..14] == [8, 0] && u16::from_be_bytes([frame[TRANSPORT + 2], frame[TRANSPORT + 3]]) == port
+    };
+    let mut frames = world.log.iter().rev().filter(|(_, from, _)| *from == B).map(|(_, _, frame)| frame);
+    let frame = frames.find(to_port).expect("some segment");
+    (u16::from_be_bytes([frame[TRANSPORT + 14], frame[TRANSPORT + 15]]), frame[TRANSPORT + 13] & 4 != 0)
+}
+
+/// Segments with text that A sent from this port since `from` of the log.
+fn texts_since(world: &World, from: usize, port: u16) -> usize {
+    let is_text = |frame: &Vec<u8>| {
+        let header = TRANSPORT + usize::from(frame[TRANSPORT + 12] >> 4) * 4;
+        frame[12..14] == [8, 0] && port_of(frame) == port && frame.len() > header
+    };
+    world.log[from..].iter().filter(|(_, from, frame)| *from == A && is_text(frame)).count()
+}
+
+/// Where memory has ended the window closes: the peer probes, for as long as nobody reads, and sends nothing in vain.
+#[test]
+fn who_finds_no_memory_closes_the_window_and_opens_it_again() {
+    let (mut world, conns, ports) = with_large_windows(9);
+    world.sides[B].reads = false;
+    let before: Vec<usize> = conns.iter().map(|conn| world.sides[B].conns[conn.1].received.len()).collect();
+    for (number, conn) in conns.iter().enumerate() {
+        let now = world.now;
+        world.sides[A].send(now, conn.0, &pattern(4 * MIB, number as u32));
+        world.run_ms(50);
+    }
+    world.run_ms(2_000);
+    assert!(count(&world, Counter::DropNoMemory) > 0);
+    let from = world.log.len();
+    // Far longer than time-outs are tried.
+    world.run_ms(3_600_000);
+    let sent: Vec<usize> = ports.iter().map(|port| texts_since(&world, from, *port)).collect();
+    let offers: Vec<(u16, bool)> = ports.iter().map(|port| last_offer(&world, *port)).collect();
+    assert!(offers.contains(&(0, false)), "{offers:?}");
+    assert!(offers.iter().all(|(_, is_reset)| !is_reset), "{offers:?}");
+    assert!(sent.iter().all(|texts| *texts < 100), "in an hour: {sent:?}");
+    world.sides[B].reads = true;
+    for conn in &conns {
+        let now = world.now;
+        world.sides[B].read(now, conn.1);
+    }
+    let all_is_there = |world: &World| {
+        (0..conns.len()).all(|n| world.sides[B].conns[conns[n].1].received.len() == before[n] + 4 * MIB)
+    };
+    assert!(world.run_until(120_000, all_is_there), "what was dropped is sent again");
+}

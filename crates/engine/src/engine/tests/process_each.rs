@@ -88,6 +88,11 @@ fn a_connection_that_goes_back_and_forth_counts_once() {
         engine.claim(now, children[n % 2], QueueSetId(0), 3, anchor, memory).expect("claimed");
         world.run_ms(1);
     }
+    for child in children {
+        let (now, side) = (world.now, &mut world.sides[B]);
+        let Side { engine, memory, .. } = side;
+        engine.close_session(now, child, memory);
+    }
     let now = world.now;
     assert!(world.sides[B].connect_from(now, WireAddr::default(), lo()).is_ok());
 }

@@ -385,11 +385,14 @@ pub fn timestamps(flow: &Flow, now: Instant) -> Option<(u32, u32)> {
     flow.rcv.ts_recent.map(|recent| (timestamp(flow, now), recent))
 }
 
-/// The right edge to advertise: as far as memory allows, never back, and not in silly steps.
+/// The right edge to advertise: as far as memory allows, not in silly steps, and never back, unless memory has ended.
 fn offered_edge(flow: &Flow) -> SeqNum {
     let data_nxt = flow.data_nxt();
     let reach = data_nxt.plus(flow.receive.window(data_nxt));
     let step = u32::from(flow.snd.mss).min(flow.receive.window_max / 2);
+    if flow.receive.is_starved() {
+        return if reach.distance_from(data_nxt) >= step { reach } else { flow.rcv.nxt };
+    }
     if reach.distance_from(flow.rcv.edge) >= step { reach } else { flow.rcv.edge.later(flow.rcv.nxt) }
 }
 

@@ -399,6 +399,12 @@ impl Stream {
     }
 
     /// Puts back an error that was taken too early.
+    /// Octets that were received are to be received again, before all others.
+    pub fn put_back(&mut self, octets: Vec<u8>) {
+        self.received.put_back(octets);
+        self.publish(0);
+    }
+
     pub fn put_error(&mut self, errno: Errno) {
         self.error = errno;
         self.publish(0);

@@ -2,7 +2,7 @@
 
 use super::{Attempt, Link, SEND_CHUNK, Stream};
 use crate::queue::QueueIo;
-use crate::socket::slices::Gather;
+use crate::socket::slices::Source;
 use crate::socket::transfer::SendFlags;
 use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{MemRange, Send};
@@ -13,7 +13,7 @@ impl Stream {
     pub fn send(
         &mut self,
         io: &mut QueueIo,
-        from: &mut Gather<'_, '_>,
+        from: &mut impl Source,
         flags: SendFlags,
     ) -> Result<Attempt, Errno> {
         if self.link != Link::Open && !self.waits_for_octets() {
@@ -34,13 +34,14 @@ impl Stream {
                 break;
             };
             match from.check_next(piece.len as usize) {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(_) if sent > 0 => break,
                 Err(errno) => return Err(errno),
             }
-            let len = from.empty(piece.len as usize, |done, octets| {
-                io.region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
-            })? as u32;
+            let len = from.put(&io.region, piece.offset, piece.len as usize)? as u32;
+            if len == 0 {
+                break;
+            }
             let data = MemRange { offset: piece.offset, len };
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // octets take up.
@@ -76,7 +77,7 @@ impl Stream {
     fn send_direct(
         &mut self,
         io: &mut QueueIo,
-        from: &mut Gather<'_, '_>,
+        from: &mut impl Source,
         urgent: bool,
     ) -> Result<usize, Errno> {
         let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
@@ -88,26 +89,35 @@ impl Stream {
                 self.starved = true;
                 break;
             }
-            let Some(piece) = direct.reserve(channel, from.left(), SEND_CHUNK) else {
+            let Some(mut piece) = direct.reserve(channel, from.left(), SEND_CHUNK) else {
                 // With octets outstanding it helps when the peer reads; without, it is memory that is short.
                 self.starved = direct.send.outstanding() == 0;
                 self.draining = !self.starved;
                 break;
             };
             // What is counted is copied in whole.
-            match from.check_next(piece.len as usize) {
-                Ok(()) => {}
+            let is_certain = match from.check_next(piece.len as usize) {
+                Ok(is_certain) => is_certain,
                 Err(_) if sent > 0 => break,
                 Err(errno) => return Err(errno),
+            };
+            if !is_certain {
+                piece.len = from.put(channel.end.memory().region(), piece.offset, piece.len as usize)? as u32;
+                if piece.len == 0 {
+                    break;
+                }
             }
-            // Counted before it is copied: the locked addition would wait for the copy to reach the peer's cache.
+            // Counted before it is copied, where that can be: the locked addition would wait for the copy to reach the peer's cache.
             if !direct.claim(channel, piece.len, self.engine_sent) {
+                if !is_certain {
+                    from.take_back(piece.len as usize);
+                }
                 break;
             }
-            sent += from.empty(piece.len as usize, |done, octets| {
-                let region = channel.end.memory().region();
-                region.write(piece.offset + done as u64, octets).map_err(|_| Errno::EIO)
-            })?;
+            if is_certain {
+                from.put(channel.end.memory().region(), piece.offset, piece.len as usize)?;
+            }
+            sent += piece.len as usize;
             direct.publish(channel, piece);
             if urgent && from.left() == 0 {
                 let (slot, generation) = (direct.slot, direct.generation);

@@ -58,6 +58,9 @@ pub fn segment_arrives<H: HostSide>(
 /// Section 3.10.7.4.
 fn synchronized<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> FlowEvent {
     let segment = work.segment;
+    if flow.receive.is_starved() {
+        flow.receive.look_for_memory(cx.arena, cx.pressure);
+    }
     if let Step::Done(event) = acceptable::check(flow, cx, &segment) {
         return event;
     }

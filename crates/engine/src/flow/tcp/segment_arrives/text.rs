@@ -115,9 +115,13 @@ fn take<H: HostSide>(
         cx.counters.add(Counter::DropReassemblyFull);
         return Err(NoRoom);
     }
+    let whole = len;
     let mut len = len;
     while place(flow, cx, work, first, skip, len).is_err() {
         cx.counters.add(Counter::DropNoMemory);
+        if in_order {
+            note_memory(flow, false);
+        }
         if !in_order || len <= PART_MIN {
             return Err(NoRoom);
         }
@@ -125,6 +129,7 @@ fn take<H: HostSide>(
         len /= 2;
     }
     if in_order {
+        note_memory(flow, len == whole);
         flow.rcv.nxt = flow.held.advance(cx.held, nxt.plus(len));
         super::urgent::forget_old(flow);
     } else if flow.held.insert(cx.held, first, first.plus(len)).is_ok() {
@@ -132,6 +137,15 @@ fn take<H: HostSide>(
         report_first(flow, cx.held, first);
     }
     Ok(())
+}
+
+/// Where memory has ended the peer is told so by a window that closes, though it was open (Linux: ICSK_ACK_NOMEM): its
+/// probes wait for memory as long as it takes, where time-outs of what is dropped would end the connection. Of two flows of one engine
+/// the sender is told at once (`recovery.rs`).
+fn note_memory(flow: &mut Flow, was_found: bool) {
+    if !flow.is_local() {
+        flow.receive.note_memory(was_found);
+    }
 }
 
 /// Remembers what came twice, for the next ACK (RFC 2883 section 4).
@@ -202,6 +216,9 @@ fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
 pub(crate) fn credit_given(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
     tune_window(flow, now, len, pressure);
+    if flow.receive.is_starved() && !pressure.is_high() {
+        flow.receive.note_memory(true);
+    }
     if !flow.conn.state.accepts_text() {
         return;
     }

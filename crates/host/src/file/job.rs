@@ -1,0 +1,173 @@
+//! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
+
+use super::Stopped;
+use crate::helper;
+use crate::socket::stream::{HUP, IN, OUT};
+use crate::socket::{Held, RecvFlags, SendFlags, Socket};
+use crate::sys;
+use crate::wait::{BlockOn, OnSignal, block_on};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// Octets in one go: between two of them it is looked whether the program has cancelled it.
+const STEP: usize = 4 << 20;
+/// How long a connection is waited for at a time.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the file to the connection; from this position on.
+    Write(u64),
+    /// From the connection to the file; at this position on, or where the file stands.
+    Read(Option<u64>),
+}
+
+#[derive(Debug)]
+struct State {
+    done: AtomicUsize,
+    /// 0: none so far.
+    errno: AtomicU32,
+    is_cancelled: AtomicBool,
+    /// Readable once it is over.
+    over: OwnedFd,
+}
+
+/// A transfer; the program's handle.
+#[derive(Debug)]
+pub struct Job {
+    state: Arc<State>,
+}
+
+impl Job {
+    /// Begins. The descriptors may be closed by the program at once. EAGAIN: there can be no thread; EMFILE: no descriptor.
+    pub fn begin(
+        socket: &'static Socket,
+        file: BorrowedFd<'_>,
+        way: Way,
+        length: usize,
+    ) -> Result<Job, Errno> {
+        let file = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(crate::errno::from_os)?;
+        let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
+        let state = State {
+            done: AtomicUsize::new(0),
+            errno: AtomicU32::new(0),
+            is_cancelled: AtomicBool::new(false),
+            over,
+        };
+        let state = Arc::new(state);
+        let mut work = Work { socket, _held: socket.hold(), file, way, length, state: Arc::clone(&state) };
+        helper::start("toe-file", &[], move || work.run())?;
+        Ok(Job { state })
+    }
+
+    /// Readable when it is over.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.state.over.as_fd()
+    }
+
+    /// Octets that are at their place by now.
+    pub fn done(&self) -> usize {
+        self.state.done.load(Ordering::Acquire)
+    }
+
+    /// It ends soon, with ECANCELED, unless it is over before.
+    pub fn cancel(&self) {
+        self.state.is_cancelled.store(true, Ordering::Release);
+    }
+
+    /// Waits until it is over. How many octets went; with what it ended, if not with all of them.
+    pub fn end(self) -> Result<usize, Stopped> {
+        let mut fds = [rustix::event::PollFd::new(&self.state.over, rustix::event::PollFlags::IN)];
+        while rustix::event::poll(&mut fds, None).is_err() {}
+        let (done, errno) = (self.done(), self.state.errno.load(Ordering::Acquire) as u16);
+        if errno == 0 { Ok(done) } else { Err(Stopped { done, errno: Errno(errno) }) }
+    }
+}
+
+struct Work {
+    socket: &'static Socket,
+    _held: Held,
+    file: OwnedFd,
+    way: Way,
+    length: usize,
+    state: Arc<State>,
+}
+
+impl Work {
+    fn run(&mut self) {
+        let errno = self.all().err().unwrap_or(Errno::OK);
+        self.state.errno.store(errno.0.into(), Ordering::Release);
+        let _ = rustix::io::write(&self.state.over, &1u64.to_ne_bytes());
+    }
+
+    fn all(&mut self) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < self.length {
+            if self.state.is_cancelled.load(Ordering::Acquire) {
+                return Err(ECANCELED);
+            }
+            let (moved, outcome) = self.step(done, STEP.min(self.length - done));
+            done += moved;
+            self.state.done.store(done, Ordering::Release);
+            match outcome {
+                Err(Errno::EAGAIN) => self.wait(),
+                Err(errno) => return Err(errno),
+                Ok(()) if moved == 0 => return Ok(()),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As much as goes now.
+    fn step(&self, done: usize, most: usize) -> (usize, Result<(), Errno>) {
+        match self.way {
+            Way::Write(from) => {
+                let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
+                match self.socket.send_file(self.file.as_fd(), from + done as u64, most, flags) {
+                    Ok(sent) => (sent, Ok(())),
+                    Err(errno) => (0, Err(errno)),
+                }
+            }
+            Way::Read(at) => {
+                let at = at.map(|at| at + done as u64);
+                let flags = RecvFlags { dont_wait: true, ..RecvFlags::default() };
+                match self.socket.receive_file(self.file.as_fd(), at, most, flags) {
+                    Ok(got) => (got, Ok(())),
+                    Err(Stopped { done, errno }) => (done, Err(errno)),
+                }
+            }
+        }
+    }
+
+    /// Waits for the connection, for a while.
+    fn wait(&self) {
+        let wanted = HUP | if matches!(self.way, Way::Write(_)) { OUT } else { IN };
+        let on = BlockOn {
+            socket: self.socket,
+            deadline: Some(sys::now() + LOOK_AGAIN),
+            too_late: Errno::EAGAIN,
+            twin_ready: None,
+            on_signal: OnSignal::Defer,
+            moved: None,
+        };
+        if matches!(self.way, Way::Read(_)) {
+            // A pipe may be full instead.
+            let mut fds = [rustix::event::PollFd::new(&self.file, rustix::event::PollFlags::OUT)];
+            let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.as_nanos() as i64 };
+            let _ = rustix::event::poll(&mut fds, Some(&limit));
+        }
+        let _ = block_on(on, &mut || {
+            self.socket.with_stream(|_, _, _| ());
+            Ok((self.socket.ready_now() & wanted != 0).then_some(()))
+        });
+    }
+}
+
+/// As errno.
+const ECANCELED: Errno = Errno(libc::ECANCELED as u16);

@@ -1,0 +1,122 @@
+//! Octets between a file and a connection without the program's hands: directwrite and directread (the paper's names: a transfer that
+//! stays below the application). A chunk a call is its Method I, a whole file in one call its Method II; here the length decides.
+//!
+//! Towards the connection the file's pages are copied once, into the memory that the engine (or the peer) reads ([`source`]); what is not
+//! at hand is waited for without a lock. From the connection octets go by a buffer: what the file does not take is put back, so that
+//! nothing that was received is lost. [`job`] does either beside the program, in a thread of its own.
+//!
+//! Used by [`crate::capi`], and by the switch layer for sendfile.
+
+pub mod job;
+mod source;
+
+use crate::errno::from_os;
+use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno as Os;
+use source::FileSource;
+use std::io::IoSliceMut;
+use toe_abi::errno::Errno;
+
+/// Octets from a connection to a file at a time.
+const CHUNK: usize = 256 << 10;
+
+/// What a transfer that ends early has done, and why it ended; `done` octets are at their place in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    pub done: usize,
+    pub errno: Errno,
+}
+
+impl Socket {
+    /// Sends up to `length` octets of `file` from `position` on: all of them, as far as the file has them, or as much as fits when the
+    /// socket or the call is non-blocking. Fewer: the file has ended, SO_SNDTIMEO is over, a signal came, or what is wrong shows with
+    /// the next call. What is read is what the file has at that moment.
+    ///
+    /// EBADF: the file is not open for reading; ESPIPE, EISDIR: it has no positions; EIO and others of read(2); those of a send.
+    pub fn send_file(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: u64,
+        length: usize,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
+        let mut sent = 0;
+        loop {
+            let mut source = FileSource::new(file, position + sent as u64, length - sent)?;
+            let outcome = self.send_from(&mut source, flags);
+            let failed = source.error();
+            match outcome {
+                Ok(octets) => {
+                    sent += octets;
+                    // What has grown since is looked for.
+                    if octets == 0 || sent == length || failed.is_some() || !source.has_sent_all() {
+                        return if sent > 0 { Ok(sent) } else { failed.map_or(Ok(0), Err) };
+                    }
+                }
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Receives up to `length` octets into `file`, from `position` on or, without one, where the file stands (pipes too): all of them,
+    /// unless the stream ends before, or as many as are there when the socket is non-blocking or the call is not to wait. 0: the
+    /// stream has ended.
+    ///
+    /// `Err`: it stopped for what the file said (ENOSPC, EDQUOT, EFBIG, EIO, EBADF: not open for writing, EAGAIN: a pipe is full) or the
+    /// connection. What was received and not written is there to be received.
+    pub fn receive_file(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: Option<u64>,
+        length: usize,
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
+        let mut chunk = vec![0; CHUNK.min(length)];
+        let mut done = 0;
+        while done < length {
+            let want = chunk.len().min(length - done);
+            let got = match self.recv(&mut [IoSliceMut::new(&mut chunk[..want])], flags) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(Errno::EAGAIN | Errno::EINTR) if done > 0 => break,
+                Err(errno) => return Err(Stopped { done, errno }),
+            };
+            let (written, failed) = write_all(file, position.map(|at| at + done as u64), &chunk[..got]);
+            done += written;
+            if written < got {
+                self.unreceive(chunk[written..got].to_vec());
+            }
+            if let Some(error) = failed {
+                return Err(Stopped { done, errno: from_os(error) });
+            }
+        }
+        Ok(done)
+    }
+
+    /// Octets that were received go back to where they came from, before all others.
+    fn unreceive(&'static self, octets: Vec<u8>) {
+        if self.kind() == Kind::Stream {
+            self.with_stream(|_, stream, _| stream.put_back(octets));
+        }
+    }
+}
+
+/// Writes all of `octets`; how many went, and what ended it before.
+fn write_all(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> (usize, Option<Os>) {
+    let mut done = 0;
+    while done < octets.len() {
+        let outcome = match position {
+            Some(at) => rustix::io::pwrite(file, &octets[done..], at + done as u64),
+            None => rustix::io::write(file, &octets[done..]),
+        };
+        match outcome {
+            Ok(0) => return (done, Some(Os::NOSPC)),
+            Ok(written) => done += written,
+            Err(Os::INTR) if done == 0 => {}
+            Err(error) => return (done, Some(error)),
+        }
+    }
+    (done, None)
+}

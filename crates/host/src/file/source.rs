@@ -1,0 +1,224 @@
+//! A file as the source of a stream's octets.
+//!
+//! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
+//! file that cannot say what is at hand goes that way altogether.
+
+use crate::errno::from_os;
+use crate::socket::slices::Source;
+use rustix::fd::BorrowedFd;
+use rustix::fs::FileType;
+use rustix::io::Errno as Os;
+use toe_abi::errno::Errno;
+use toe_ring::Region;
+
+/// Octets read ahead at a time.
+const AHEAD: usize = 128 << 10;
+/// Most octets that are asked for at a time.
+const MOST: usize = 1 << 30;
+
+/// Why nothing is read straight from the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It has no more.
+    End,
+    /// The disk has to be waited for.
+    Waits,
+    Failed(Errno),
+}
+
+#[derive(Debug)]
+pub struct FileSource<'a> {
+    file: BorrowedFd<'a>,
+    /// Of the next octet that is to be put.
+    position: u64,
+    /// Octets that are wanted from there on.
+    left: usize,
+    /// How many there are is known: the last one is, too.
+    is_sized: bool,
+    stopped: Option<Stop>,
+    ahead: Vec<u8>,
+    /// The next octet is this one of those read ahead.
+    at: usize,
+}
+
+impl<'a> FileSource<'a> {
+    /// Up to `length` octets from `position` on, of what the file has now.
+    pub fn new(file: BorrowedFd<'a>, position: u64, length: usize) -> Result<FileSource<'a>, Errno> {
+        let stat = rustix::fs::fstat(file).map_err(from_os)?;
+        let there = usize::try_from((stat.st_size as u64).saturating_sub(position)).unwrap_or(usize::MAX);
+        // Files of the kernel's say 0, whatever they have; and past the end only the read says what is wrong with a file.
+        let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
+        let left = if is_sized { length.min(there) } else { length };
+        let stopped = (!is_sized).then_some(Stop::Waits);
+        Ok(FileSource { file, position, left, is_sized, stopped, ahead: Vec::new(), at: 0 })
+    }
+
+    /// What the file said, if it ended the transfer.
+    pub fn error(&self) -> Option<Errno> {
+        match self.stopped {
+            Some(Stop::Failed(errno)) => Some(errno),
+            _ => None,
+        }
+    }
+
+    /// All that was wanted is on its way, of what there was at the start.
+    pub fn has_sent_all(&self) -> bool {
+        self.left == 0 && self.is_sized
+    }
+
+    fn ahead(&self) -> usize {
+        self.ahead.len() - self.at
+    }
+
+    fn advance(&mut self, octets: usize) {
+        self.position += octets as u64;
+        self.left -= octets;
+    }
+}
+
+impl Source for FileSource<'_> {
+    fn left(&self) -> usize {
+        match self.stopped {
+            None => self.left.min(MOST),
+            Some(_) => self.ahead(),
+        }
+    }
+
+    fn check_next(&self, len: usize) -> Result<bool, Errno> {
+        Ok(self.ahead() >= len)
+    }
+
+    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno> {
+        let ahead = self.ahead().min(max);
+        if ahead > 0 {
+            region.write(offset, &self.ahead[self.at..self.at + ahead]).map_err(|_| Errno::EIO)?;
+            self.at += ahead;
+            self.advance(ahead);
+            return Ok(ahead);
+        }
+        match region.read_file(offset, max.min(self.left), self.file, self.position) {
+            Ok(0) => self.stopped = Some(Stop::End),
+            Ok(got) => {
+                self.advance(got);
+                return Ok(got);
+            }
+            Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
+            Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
+        }
+        Ok(0)
+    }
+
+    fn take_back(&mut self, len: usize) {
+        self.position -= len as u64;
+        self.left += len;
+        self.at = self.at.saturating_sub(len);
+    }
+
+    fn is_done(&self) -> bool {
+        let ended = matches!(self.stopped, Some(Stop::End | Stop::Failed(_)));
+        self.ahead() == 0 && (self.left == 0 || ended)
+    }
+
+    fn waits(&self) -> bool {
+        self.stopped == Some(Stop::Waits) && self.ahead() == 0 && self.left > 0
+    }
+
+    fn refill(&mut self) {
+        if !self.waits() {
+            return;
+        }
+        self.ahead.resize(AHEAD.min(self.left), 0);
+        self.at = 0;
+        let outcome = rustix::io::pread(self.file, &mut self.ahead, self.position);
+        self.ahead.truncate(outcome.unwrap_or(0));
+        match outcome {
+            Ok(0) => self.stopped = Some(Stop::End),
+            // What follows may be at hand by now.
+            Ok(_) if self.is_sized => self.stopped = None,
+            Ok(_) | Err(Os::INTR) => {}
+            Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+    use std::io::Write as _;
+
+    fn file_of(len: usize) -> std::fs::File {
+        let memory =
+            rustix::fs::memfd_create("source-test", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        let mut file = std::fs::File::from(memory);
+        file.write_all(&(0..len).map(|n| (n % 251) as u8).collect::<Vec<_>>()).expect("room");
+        file
+    }
+
+    /// All that the source gives, `max` octets at a time, by way of a region.
+    fn drain(source: &mut FileSource<'_>, max: usize) -> Vec<u8> {
+        let (region, _file) = Region::create(1 << 20).expect("memory");
+        let mut all = Vec::new();
+        while !source.is_done() {
+            source.refill();
+            while source.left() > 0 {
+                let put = source.put(&region, 64, max.min(source.left())).expect("in range");
+                let mut octets = vec![0; put];
+                region.read(64, &mut octets).expect("in range");
+                all.extend(octets);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
+        let file = file_of(300_000);
+        for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
+            let mut source = FileSource::new(file.as_fd(), position, length).expect("a file");
+            let all = drain(&mut source, 65_536);
+            assert_eq!(all.len(), expected);
+            assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
+            assert_eq!((source.error(), source.has_sent_all()), (None, true));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
+        let file = file_of(100_000);
+        let mut source = FileSource::new(file.as_fd(), 0, usize::MAX).expect("a file");
+        file.set_len(40_000).expect("shorter");
+        assert_eq!(drain(&mut source, 65_536).len(), 40_000);
+        assert!(!source.has_sent_all());
+    }
+
+    #[test]
+    fn what_is_taken_back_comes_again() {
+        let file = file_of(10);
+        let (region, _file) = Region::create(4096).expect("memory");
+        let mut source = FileSource::new(file.as_fd(), 0, 10).expect("a file");
+        source.stopped = Some(Stop::Waits);
+        source.refill();
+        assert_eq!(source.put(&region, 0, 6), Ok(6));
+        source.take_back(6);
+        assert_eq!(drain(&mut source, 100), (0..10).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn what_is_no_file_is_told_by_its_error() {
+        let (read_end, _write_end) = rustix::pipe::pipe().expect("a pipe");
+        for (fd, errno) in [
+            (read_end.as_fd(), libc::ESPIPE),
+            (
+                rustix::fs::open("/", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())
+                    .expect("/")
+                    .as_fd(),
+                libc::EISDIR,
+            ),
+        ] {
+            let mut source = FileSource::new(fd, 0, 10).expect("something");
+            assert!(drain(&mut source, 10).is_empty());
+            assert_eq!(source.error(), Some(Errno(errno as u16)));
+        }
+    }
+}
