@@ -370,8 +370,7 @@ extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> VipReturn {
             // Who has asked has gone meanwhile.
             return Err(VipReturn::Timeout);
         }
-        interface.connect(link);
-        Ok(())
+        if interface.connect(link) { Ok(()) } else { Err(VipReturn::InvalidState) }
     };
     status(accepted())
 }
@@ -413,8 +412,7 @@ unsafe extern "C" fn VipConnectRequest(
         let deadline = Deadline::after(limit(timeout).map(Duration::from_millis));
         let link = meet::connect(session, to, attributes_of(&service), deadline)?;
         let theirs = link.memory.attributes(toe_abi::channel::Side::One);
-        interface.connect(link);
-        Ok(theirs)
+        if interface.connect(link) { Ok(theirs) } else { Err(VipReturn::InvalidState) }
     };
     // SAFETY: needed to answer.
     status(connected().map(|theirs| unsafe { fill(attributes, told(theirs)) }))

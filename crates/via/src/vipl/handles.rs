@@ -57,17 +57,19 @@ pub(super) fn vi_handle(number: i32) -> Handle {
 }
 
 pub(super) fn nic_of(handle: Handle) -> Result<Arc<Nic>, VipReturn> {
-    number(Kind::Nic, handle).and_then(|number| NICS.get(number)).ok_or(VipReturn::InvalidParameter)
+    let nic = number(Kind::Nic, handle).and_then(|number| NICS.get(number));
+    // A child of fork has its parent's tables in its memory, and the connections that they name are not its own.
+    nic.filter(|nic| nic.session.is_this_process()).ok_or(VipReturn::InvalidParameter)
 }
 
 pub(super) fn interface_of(handle: Handle) -> Result<Arc<Interface>, VipReturn> {
-    number(Kind::Interface, handle)
-        .and_then(|number| INTERFACES.get(number))
-        .ok_or(VipReturn::InvalidParameter)
+    let interface = number(Kind::Interface, handle).and_then(|number| INTERFACES.get(number));
+    interface.filter(|found| found.nic.session.is_this_process()).ok_or(VipReturn::InvalidParameter)
 }
 
 pub(super) fn queue_of(handle: Handle) -> Result<Arc<CompletionQueue>, VipReturn> {
-    number(Kind::Queue, handle).and_then(|number| QUEUES.get(number)).ok_or(VipReturn::InvalidParameter)
+    let queue = number(Kind::Queue, handle).and_then(|number| QUEUES.get(number));
+    queue.filter(|queue| queue.nic.session.is_this_process()).ok_or(VipReturn::InvalidParameter)
 }
 
 pub(super) fn ptag_of(handle: Handle) -> Result<u32, VipReturn> {

@@ -137,10 +137,19 @@ impl Interface {
         Ok(made)
     }
 
-    pub fn connect(&self, link: Link) {
+    /// `false`: another thread has connected it meanwhile.
+    pub fn connect(&self, link: Link) -> bool {
+        let mut inside = lock(&self.inside);
+        if inside.state != State::Idle {
+            drop(inside);
+            link.leave(&self.nic.session);
+            return false;
+        }
         *lock(&self.memory) = Some((link.memory.clone(), link.side));
-        lock(&self.inside).connect(link);
+        inside.connect(link);
+        drop(inside);
         self.progress();
+        true
     }
 
     /// Leaves the connection, if there is one; what is posted is flushed. It can be connected again.

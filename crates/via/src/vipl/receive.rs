@@ -87,6 +87,8 @@ impl Vi {
                 Ok(Arriving { into: Some((asked.parts, Access::Local)), ..nowhere })
             }
             Kind::Refuse => {
+                // It is about the first that was not received.
+                self.confirm(&mut lock(&link.sending), registry)?;
                 self.is_refused(operation.len & super::types::STATUS_ERROR_MASK, registry);
                 Ok(nowhere)
             }

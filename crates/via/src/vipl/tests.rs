@@ -136,8 +136,8 @@ fn pair(level: u64) -> Pair {
     let (memory, _file) = ViaMemory::create().expect("memory");
     assert!(memory.advance(ViaState::Accepted));
     let [zero, one] = [(); 2].map(|()| Node::new(level, false).0);
-    zero.interface.connect(link(&memory, Side::Zero, &zero.process, &one.process));
-    one.interface.connect(link(&memory, Side::One, &one.process, &zero.process));
+    assert!(zero.interface.connect(link(&memory, Side::Zero, &zero.process, &one.process)));
+    assert!(one.interface.connect(link(&memory, Side::One, &one.process, &zero.process)));
     Pair { zero, one, memory }
 }
 
@@ -216,6 +216,19 @@ fn a_message_that_finds_no_receive_is_lost_or_ends_the_connection() {
         assert_eq!(zero.state(), State::Idle);
         assert_eq!(zero.interface.post(zero.area, zero.handle, false), Err(VipReturn::InvalidState));
     }
+}
+
+#[test]
+fn what_was_received_before_a_refusal_was_received() {
+    let Pair { zero, one, .. } = pair(2);
+    one.post_receive(1, At(DATA_AT, 100));
+    zero.post_send(2, At(DATA_AT, 100));
+    zero.post_send(3, At(DATA_AT, 100));
+    zero.post_send(4, At(DATA_AT, 100));
+    assert_eq!(one.done(true), Some((1, 100, STATUS_OP_RECEIVE, 0)));
+    assert_eq!(zero.done(false), Some((2, 100, 0, 0)));
+    assert_eq!(zero.done(false), Some((3, 0, STATUS_REMOTE_DESC_ERROR, 0)));
+    assert_eq!(zero.done(false), Some((4, 0, STATUS_TRANSPORT_ERROR, 0)));
 }
 
 #[test]
@@ -405,8 +418,8 @@ fn a_completion_queue_says_whose_queue_it_is() {
     let (one, _) = Node::new(1, false);
     let queue = queue.expect("a queue");
     zero.interface.handle.store(5, std::sync::atomic::Ordering::Relaxed);
-    zero.interface.connect(link(&memory, Side::Zero, &zero.process, &one.process));
-    one.interface.connect(link(&memory, Side::One, &one.process, &zero.process));
+    assert!(zero.interface.connect(link(&memory, Side::Zero, &zero.process, &one.process)));
+    assert!(one.interface.connect(link(&memory, Side::One, &one.process, &zero.process)));
     assert!(queue.is_in_use() && queue.done().is_none());
     zero.post_receive(1, At(DATA_AT, 100));
     one.post_receive(1, At(DATA_AT, 100));
@@ -457,7 +470,7 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
         let (one, _) = Node::new(seed % 3, false);
         let (memory, _file) = ViaMemory::create().expect("memory");
         assert!(memory.advance(ViaState::Accepted));
-        one.interface.connect(link(&memory, Side::One, &one.process, &one.process));
+        assert!(one.interface.connect(link(&memory, Side::One, &one.process, &one.process)));
         // What may be written remotely is a part of what is registered for the program itself.
         one.nic.registry_mut().deregister(one.area, one.handle).expect("given back");
         let attributes = |may| MemoryAttributes { ptag: one.ptag, may_write: may, may_read: may };

@@ -280,7 +280,7 @@ impl Vi {
     }
 
     /// What was received is done, with reliable reception.
-    fn confirm(&mut self, sender: &mut ViaSender, registry: &Registry) -> Result<(), Breach> {
+    pub(super) fn confirm(&mut self, sender: &mut ViaSender, registry: &Registry) -> Result<(), Breach> {
         while let Some((place, posted)) = self.unconfirmed.front().copied() {
             if !sender.is_taken(place)? {
                 break;
@@ -338,6 +338,8 @@ impl Vi {
 
     /// The peer has said why it ends the connection.
     pub(super) fn is_refused(&mut self, status: u32, registry: &Registry) {
+        // One that says nothing is not to make a success of it.
+        let status = if status == 0 { STATUS_TRANSPORT_ERROR } else { status };
         if let Some((_, posted)) = self.unconfirmed.pop_front() {
             self.finish_send(&posted, status, 0, registry);
         } else if self.is_asking
