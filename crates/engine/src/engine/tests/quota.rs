@@ -261,7 +261,7 @@ fn a_syn_beyond_the_share_of_the_listeners_user_is_dropped_and_counted() {
 fn virtual_interfaces_are_charged_to_who_asks_for_them() {
     let limit = Limit { total: 100, user: 5 };
     let quotas = crate::Quotas::default().with(Resource::Channels, limit);
-    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::default() });
+    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
     let name = |text: &str| NodeName::new(text.as_bytes()).expect("a name");
     let (server, client) = (machine.attach(7), machine.attach(7));
     let other = machine.attach(8);
