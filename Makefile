@@ -23,7 +23,7 @@ build: ## the programs and libraries, into target/release
 
 # What `build` builds and every other target uses; after scripts/setup.sh, which says what is missing.
 programs: $(LOAD)
-	cargo build --locked --release --workspace --lib --bins
+	cargo build --locked --release --workspace --lib --bins --example pingpong
 
 $(LOAD): $(LOAD_SOURCES)
 	@mkdir -p "$(@D)"

@@ -164,16 +164,52 @@ pub const fn data_place(end: u64, len: u32) -> (u64, u64) {
     (start, start + len)
 }
 
-/// What a side of a connection says of itself. Bits 0–1: the reliability level; bits 32–63: most octets of a message, 0: no limit.
+/// What a side of a connection says of itself.
+///
+/// Bits 0–1: the reliability level of plain messages, or [`Attributes::OPERATIONS`]: each message begins with the head of an operation
+/// (VIPL). Then bits 2–3 are the level, bit 4: its memory can be written remotely, bit 5: read. Bits 32–63: most octets of a message, 0: no
+/// limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes(pub u64);
 
 impl Attributes {
     /// What EVIL asks for: reliable delivery, messages of any size.
     pub const EVIL: Attributes = Attributes(1);
+    const OPERATIONS: u64 = 3;
+    const WRITE: u64 = 1 << 4;
+    const READ: u64 = 1 << 5;
 
+    /// Of a virtual interface whose messages are operations.
+    pub const fn operations(level: u64, may_write: bool, may_read: bool, message_max: u32) -> Attributes {
+        let write = if may_write { Attributes::WRITE } else { 0 };
+        let read = if may_read { Attributes::READ } else { 0 };
+        Attributes(Attributes::OPERATIONS | (level & 3) << 2 | write | read | (message_max as u64) << 32)
+    }
+
+    pub const fn are_operations(self) -> bool {
+        self.0 & 3 == Attributes::OPERATIONS
+    }
+
+    /// 0 unreliable, 1 reliable delivery, 2 reliable reception.
     pub const fn level(self) -> u64 {
-        self.0 & 3
+        if self.are_operations() { self.0 >> 2 & 3 } else { self.0 & 3 }
+    }
+
+    pub const fn may_write(self) -> bool {
+        self.are_operations() && self.0 & Attributes::WRITE != 0
+    }
+
+    pub const fn may_read(self) -> bool {
+        self.are_operations() && self.0 & Attributes::READ != 0
+    }
+
+    pub const fn message_max(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Whether one that says `other` of itself understands what this one writes.
+    pub const fn speaks_as(self, other: Attributes) -> bool {
+        self.are_operations() == other.are_operations() && self.level() == other.level()
     }
 }
 

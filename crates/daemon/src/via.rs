@@ -9,20 +9,14 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, ViaState};
 use toe_base::{SessionId, ViaId};
-use toe_ring::ViaMemory;
+use toe_engine::ViaEnd;
+use toe_ring::{EngineQueueSet, ViaMemory};
 
 #[derive(Debug)]
 struct Connection {
     memory: ViaMemory,
     /// Until the one that has asked for it has fetched it.
     file: Option<OwnedFd>,
-}
-
-impl Drop for Connection {
-    /// Also with the engine: nobody would say any more that one of the two has gone.
-    fn drop(&mut self) {
-        self.memory.advance(ViaState::Closed);
-    }
 }
 
 /// All connections of the engine whose memory is made.
@@ -45,9 +39,16 @@ impl Connections {
         self.table.get_mut(&id)?.file.take()
     }
 
-    /// What was sent stays with the receiver, who has the memory.
-    fn close(&mut self, id: ViaId) {
-        self.table.remove(&id);
+    /// What was sent stays with the receiver, who has the memory or is yet to fetch it.
+    fn close(&mut self, end: ViaEnd) {
+        let Some(connection) = self.table.get(&end.handle) else { return };
+        let is_rejected = end.by_taker && connection.memory.state() == ViaState::Rejected;
+        if !is_rejected {
+            connection.memory.advance(ViaState::Closed);
+        }
+        if !end.is_kept {
+            self.table.remove(&end.handle);
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -59,12 +60,23 @@ impl Connections {
     }
 }
 
+impl Drop for Connections {
+    /// With the engine: nobody would say any more that one of the two has gone.
+    fn drop(&mut self) {
+        for connection in self.table.values() {
+            connection.memory.advance(ViaState::Closed);
+        }
+    }
+}
+
 impl Daemon {
     /// Answers a request about virtual interfaces.
     pub(crate) fn answer_via(&mut self, session: SessionId, request: Request) -> Answer {
         let handle = |id: ViaId| Ok((Reply::ViaHandle { handle: id.0 }, Vec::new()));
         match request {
             Request::ViaName { name } => {
+                // Who could not be woken would be a fault to those that it meets.
+                self.first_queue_set(session).ok_or(Errno::EINVAL)?;
                 self.engine.via_name(session, name)?;
                 Ok((Reply::Done, Vec::new()))
             }
@@ -85,9 +97,8 @@ impl Daemon {
             Request::ViaFetch { connection } => self.fetch_via(session, ViaId(connection)),
             Request::ViaForget { handle } => {
                 let handle = ViaId(handle);
-                if let Some(other) = self.engine.via_forget(session, handle)? {
-                    self.close_via(handle, other);
-                }
+                let end = self.engine.via_forget(session, handle)?;
+                self.end_via(end);
                 Ok((Reply::Done, Vec::new()))
             }
             _ => Err(Errno::EINVAL),
@@ -111,42 +122,51 @@ impl Daemon {
                 Ok((Reply::ViaConnection { handle, peer, attributes: taken.attributes }, fds))
             }
             Err(errno) => {
-                self.engine.via_forget(session, taken.connection)?;
+                // By the one that has asked: there is nothing to fetch.
+                self.engine.via_forget(taken.asker, taken.connection)?;
                 Err(errno)
             }
         }
     }
 
     fn fetch_via(&mut self, session: SessionId, connection: ViaId) -> Answer {
-        let (other, peer) = self.engine.via_fetch(session, connection)?;
-        let waker = self.waker_of(other)?;
+        let fetched = self.engine.via_fetch(session, connection)?;
+        // One that has left needs no waking, but a reply has two descriptors.
+        let waker = self.waker_of(fetched.other.unwrap_or(session))?;
         let memory = self.via.fetch(connection).ok_or(Errno::EALREADY)?;
         let attributes = Attributes::default();
-        Ok((Reply::ViaConnection { handle: connection.0, peer, attributes }, vec![memory, waker]))
+        let reply = Reply::ViaConnection { handle: connection.0, peer: fetched.peer, attributes };
+        Ok((reply, vec![memory, waker]))
     }
 
     /// A sending end of the interrupt by which a session is woken.
     fn waker_of(&self, session: SessionId) -> Result<OwnedFd, Errno> {
-        let queue_set = self.sessions.get(session).and_then(|session| session.queue_sets.first());
-        queue_set.ok_or(Errno::EINVAL)?.waker().map_err(|_| Errno::EMFILE)
+        self.first_queue_set(session).ok_or(Errno::EINVAL)?.waker().map_err(|_| Errno::EMFILE)
     }
 
     fn interrupt(&self, session: SessionId) {
-        if let Some(queue_set) = self.sessions.get(session).and_then(|session| session.queue_sets.first()) {
+        if let Some(queue_set) = self.first_queue_set(session) {
             queue_set.interrupt();
         }
     }
 
+    /// By whose interrupt a session hears of virtual interfaces.
+    fn first_queue_set(&self, session: SessionId) -> Option<&EngineQueueSet> {
+        self.sessions.get(session)?.queue_sets.first()
+    }
+
     /// One side has left: the other one is to see it.
-    fn close_via(&mut self, connection: ViaId, other: SessionId) {
-        self.via.close(connection);
-        self.interrupt(other);
+    fn end_via(&mut self, end: ViaEnd) {
+        self.via.close(end);
+        if let Some(other) = end.other {
+            self.interrupt(other);
+        }
     }
 
     /// The session is about to end: who has a connection to it hears of that.
     pub(crate) fn leave_via(&mut self, session: SessionId) {
-        for (connection, other) in self.engine.via_leave(session) {
-            self.close_via(connection, other);
+        for end in self.engine.via_leave(session) {
+            self.end_via(end);
         }
     }
 }

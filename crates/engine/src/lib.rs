@@ -25,7 +25,7 @@ pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
     Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, STAGING_LEN, SessionView,
-    SocketCursor, SocketView,
+    SocketCursor, SocketView, ViaEnd,
 };
 pub use flow::tcp::congestion::AlgorithmName;
 pub use flow::tcp::ecn::EcnMode;

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How long a wait looks again and again before it sleeps.
 const LOOK_FOR: Duration = Duration::from_micros(20);
+/// How long a wait looks whose peer is in the middle of something with it: as long as that one takes to wake up, at which it may be.
+const LOOK_FOR_PEER: Duration = Duration::from_micros(200);
 /// After so many waits in a row that looked and found nothing, a thread sleeps at once…
 const FRUITLESS_MAX: u32 = 8;
 /// …but tries again once in so many waits.
@@ -74,11 +76,7 @@ impl Looking {
     }
 
     fn begin_as(&mut self, now: Duration, latest: impl FnOnce() -> Crowded) -> Option<Duration> {
-        if !self.is_known {
-            self.is_known = true;
-            self.crowded = latest();
-        }
-        if now < self.crowded.until {
+        if self.is_crowded(now, latest) {
             return None;
         }
         if self.fruitless >= FRUITLESS_MAX && !self.fruitless.is_multiple_of(LOOK_AGAIN) {
@@ -86,6 +84,20 @@ impl Looking {
             return None;
         }
         Some(now + LOOK_FOR)
+    }
+
+    /// The same of a wait whose peer is known to be at it: however often looks have found nothing.
+    pub fn begin_beside_peer(&mut self, now: Duration) -> Option<Duration> {
+        let latest = || Crowded::unpacked(LATEST.load(Ordering::Relaxed));
+        if self.is_crowded(now, latest) { None } else { Some(now + LOOK_FOR_PEER) }
+    }
+
+    fn is_crowded(&mut self, now: Duration, latest: impl FnOnce() -> Crowded) -> bool {
+        if !self.is_known {
+            self.is_known = true;
+            self.crowded = latest();
+        }
+        now < self.crowded.until
     }
 
     /// Others were let run between these times.

@@ -523,8 +523,25 @@ pub fn yield_no_more() {
 
 /// Looks again for a short time, giving the processor away in between.
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
-    let mut before = sys::now();
-    let Some(end) = with_looking(|looking| looking.begin(before)) else { return Ok(None) };
+    let now = sys::now();
+    let end = with_looking(|looking| looking.begin(now));
+    end.map_or(Ok(None), |end| look_until(end, now, attempt))
+}
+
+/// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
+pub fn spin_beside_peer<T>(
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<Option<T>, Errno> {
+    let now = sys::now();
+    let end = with_looking(|looking| looking.begin_beside_peer(now));
+    end.map_or(Ok(None), |end| look_until(end, now, attempt))
+}
+
+fn look_until<T>(
+    end: Duration,
+    mut before: Duration,
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<Option<T>, Errno> {
     loop {
         if YIELDS.load(Ordering::Relaxed) {
             rustix::thread::sched_yield();

@@ -187,6 +187,18 @@ impl<M: Words> ViaSender<M> {
         self.next = self.next.wrapping_add(1);
     }
 
+    /// The number of the fragment that is next.
+    pub fn sent(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether the other side is done with all fragments before number `place`, of those that were sent.
+    pub fn is_taken(&mut self, place: u32) -> core::result::Result<bool, Breach> {
+        self.look()?;
+        // What is sent and not taken is less than half of all numbers.
+        Ok(self.taken.wrapping_sub(place) <= u32::MAX / 2)
+    }
+
     #[inline]
     fn known_room(&self, len: u32) -> Option<Room> {
         if self.next.wrapping_sub(self.taken) >= SLOTS {

@@ -71,6 +71,48 @@ def many(peer, count):
     channels[0].recv()
 
 
+def forks():
+    """A child has its parent's channel in its memory, and must not be taken for its parent."""
+    import os
+    ends = {}
+    for name in ("parent", "child"):
+        ends[name] = os.fork()
+        if not ends[name]:
+            break
+    if 0 in ends.values():
+        channel = Channel("", 1 if name == "parent" else 2)
+        channel.wait()
+        for number in range(20):
+            assert channel.recv() == b"%d" % number
+            channel.send(b"%d" % number)
+        refuses(channel.recv, "the other side has closed")
+        os._exit(0)
+    node = os.environ["TOE_VIA_NODE"]
+    channel = Channel(node, 1)
+    channel.connect()
+    for number in range(20):
+        child = 0 if number % 5 == 2 else os.fork() if number % 5 == 1 else None
+        if child == 0 and number % 5 == 1:
+            for call in (lambda: channel.send(b"not mine"), channel.recv, channel.wait, channel.connect):
+                refuses(call, "in this process and not in its parent")
+            channel.close()
+            own = Channel(node, 2) if number == 1 else None
+            if own:
+                own.connect()
+                for word in range(20):
+                    own.send(b"%d" % word)
+                    assert own.recv() == b"%d" % word
+            os._exit(0)
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+        channel.send(b"%d" % number)
+        assert channel.recv() == b"%d" % number
+    channel.close()
+    for pid in ends.values():
+        assert os.waitpid(pid, 0)[1] == 0
+    print("each its own")
+
+
 def refuses(call, text):
     try:
         call()

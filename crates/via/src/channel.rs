@@ -4,55 +4,24 @@
 //! when no thread is in another call.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use crate::core::{Incoming, Outgoing};
+use crate::core::Outgoing;
 use crate::error::Error;
-use crate::session::{Session, owned};
-use crate::sleep::{Deadline, look, until};
+use crate::link::{Link, Readiness, Receiving, lock};
+use crate::meet::{self, Listener};
+use crate::session::Session;
+use crate::sleep::{Deadline, Peer, look, until};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use toe::sys::Fd;
-use toe_abi::attach::{Reply, Request};
-use toe_abi::channel::Side;
-use toe_abi::errno::Errno;
-use toe_abi::via::{Attributes, NodeName, ViaState};
-use toe_ring::irq::{IrqSender, Signal};
-use toe_ring::via::{Arrived, Breach};
-use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
+use toe_abi::attach::Request;
+use toe_abi::via::{Attributes, DATA_LEN, NodeName, ViaState};
+use toe_ring::ViaSender;
+use toe_ring::via::Arrived;
 
 /// A port of EVIL's: 1 to 255.
 pub type Port = std::num::NonZeroU8;
-
-/// What a connected channel has.
-#[derive(Debug)]
-struct Link {
-    memory: ViaMemory,
-    side: Side,
-    handle: u32,
-    waker: IrqSender,
-    peer: NodeName,
-    sending: Mutex<ViaSender>,
-    receiving: Mutex<Receiving>,
-}
-
-#[derive(Debug)]
-struct Receiving {
-    end: ViaReceiver,
-    incoming: Incoming,
-}
-
-/// What [`Channel::readiness`] finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
-    /// A message, or a part of one, has come.
-    pub receives: bool,
-    /// There is credit.
-    pub sends: bool,
-    /// The other side has left.
-    pub is_closed: bool,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -66,8 +35,11 @@ pub struct Channel {
     closed: AtomicBool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Octets of a message that are taken before its sender is woken; at its end it always is.
+const WAKE_AT: u64 = DATA_LEN / 4;
+
+const fn peer(is_begun: bool) -> Peer {
+    if is_begun { Peer::InTheMiddle } else { Peer::Anywhere }
 }
 
 impl Channel {
@@ -115,88 +87,50 @@ impl Channel {
     pub fn wait(&self) -> Result<(), Error> {
         self.check_unlinked()?;
         let deadline = self.deadline();
-        let listen = Request::ViaListen { from: self.peer, discriminator: self.port.get().into() };
-        let listener = self.ask_for(listen)?;
-        let taken = self.take(listener, deadline);
-        let _ = self.session.request(Request::ViaForget { handle: listener });
-        self.set(taken?)
-    }
-
-    fn take(&self, listener: u32, deadline: Deadline) -> Result<Link, Error> {
+        let listener = Listener::new(&self.session, self.peer, self.port.get().into())?;
         loop {
-            let answer = self.answer_to(Request::ViaTake { listener }, deadline);
-            if matches!(answer, Err(Error::Closed)) {
-                // It went before it could be taken.
-                continue;
-            }
-            let (reply, fds) = answer?;
-            let (link, attributes) = Link::of(reply, fds, Side::One)?;
-            if attributes.level() != Attributes::EVIL.level() {
+            let (link, theirs) = listener.take(deadline)?;
+            if !theirs.speaks_as(Attributes::EVIL) {
                 link.move_on(ViaState::Rejected);
-                continue;
+            } else if link.accept(Attributes::EVIL) {
+                return self.set(link);
             }
-            link.memory.set_attributes(Side::One, Attributes::EVIL);
-            if !link.move_on(ViaState::Accepted) {
-                // Gone meanwhile.
-                let _ = self.session.request(Request::ViaForget { handle: link.handle });
-                continue;
+            // Rejected, or gone meanwhile: it is not to stay among the session's.
+            let _ = self.session.request(Request::ViaForget { handle: link.handle });
+            if deadline.is_over() {
+                // However many that are to be rejected come.
+                return Err(Error::TimedOut);
             }
-            return Ok(link);
         }
     }
 
     /// Connects to the peer, which may come to wait later.
     pub fn connect(&self) -> Result<(), Error> {
         self.check_unlinked()?;
-        let deadline = self.deadline();
-        let (to, discriminator) = (self.peer.unwrap_or(self.session.node), self.port.get().into());
-        let connect = Request::ViaConnect { to, discriminator, attributes: Attributes::EVIL };
-        let handle = self.ask_for(connect)?;
-        let fetched = self.fetch(handle, deadline);
-        if fetched.is_err() {
-            let _ = self.session.request(Request::ViaForget { handle });
-        }
-        self.set(fetched?)
-    }
-
-    fn fetch(&self, connection: u32, deadline: Deadline) -> Result<Link, Error> {
-        let (reply, fds) = self.answer_to(Request::ViaFetch { connection }, deadline)?;
-        let (link, _) = Link::of(reply, fds, Side::Zero)?;
-        let answered = || match link.memory.state() {
-            ViaState::Requested => Ok(None),
-            ViaState::Rejected => Err(Error::Rejected),
-            ViaState::Accepted | ViaState::Closed => Ok(Some(())),
-        };
-        until(&self.session, deadline, || link.memory.arm(Side::Zero), answered)?;
-        Ok(link)
-    }
-
-    /// Asks the engine again, whenever there is an interrupt, until it has an answer.
-    fn answer_to(&self, request: Request, deadline: Deadline) -> Result<(Reply, Vec<Fd>), Error> {
-        let ask = || match self.session.request(request) {
-            Err(Errno::EAGAIN) => Ok(None),
-            answer => answer.map(Some).map_err(Error::from),
-        };
-        until(&self.session, deadline, || (), ask)
-    }
-
-    fn ask_for(&self, request: Request) -> Result<u32, Error> {
-        match self.session.request(request)? {
-            (Reply::ViaHandle { handle }, _) => Ok(handle),
-            _ => Err(Error::Refused),
-        }
+        let place = (self.peer.unwrap_or(self.session.node), self.port.get().into());
+        self.set(meet::connect(&self.session, place, Attributes::EVIL, self.deadline())?)
     }
 
     fn check_unlinked(&self) -> Result<(), Error> {
+        if !self.session.is_this_process() {
+            return Err(Error::NoChannel);
+        }
         if self.link.get().is_some() { Err(Error::Connected) } else { Ok(()) }
     }
 
     fn set(&self, link: Link) -> Result<(), Error> {
-        self.link.set(link).map_err(|_| Error::Connected)
+        self.link.set(link).map_err(|link| {
+            link.leave(&self.session);
+            Error::Connected
+        })
     }
 
+    /// A child of fork has a copy of the channel, and its memory: what it did there would be taken for its parent's doing.
     #[inline]
     fn link(&self) -> Result<&Link, Error> {
+        if !self.session.is_this_process() {
+            return Err(Error::NoChannel);
+        }
         self.link.get().ok_or(Error::NotConnected)
     }
 
@@ -214,7 +148,7 @@ impl Channel {
             let len = piece.fragment.len;
             let Some(room) = link.broken_by(sending.room(len))? else {
                 let deadline = *deadline.get_or_insert_with(|| self.deadline());
-                let waited = self.wait_for_credit(link, &mut sending, len, deadline);
+                let waited = self.wait_for_credit(link, &mut sending, (len, message.is_begun()), deadline);
                 if waited.is_err() && message.is_begun() {
                     link.move_on(ViaState::Closed);
                 }
@@ -236,14 +170,14 @@ impl Channel {
         &self,
         link: &Link,
         sending: &mut ViaSender,
-        len: u32,
+        (len, is_begun): (u32, bool),
         deadline: Deadline,
     ) -> Result<(), Error> {
         let mut has_room = || match link.memory.state() {
             ViaState::Closed => Err(Error::Closed),
             _ => link.broken_by(sending.room(len)).map(|room| room.map(|_| ())),
         };
-        if look(|| !matches!(has_room(), Ok(None))) {
+        if look(peer(is_begun), || !matches!(has_room(), Ok(None))) {
             return Ok(());
         }
         until(&self.session, deadline, || link.memory.arm(link.side), has_room)
@@ -254,12 +188,14 @@ impl Channel {
         let link = self.link()?;
         let mut receiving = lock(&link.receiving);
         let mut deadline = None;
-        let mut is_begun = false;
+        // Whether something of this message was taken, and octets of it for which the sender was not woken yet.
+        let (mut is_begun, mut unsaid) = (false, 0);
         loop {
             let next = link.broken_by(receiving.end.first())?;
             let Some(arrived) = next else {
+                link.wake_if(std::mem::take(&mut unsaid) > 0);
                 let deadline = *deadline.get_or_insert_with(|| self.deadline());
-                let waited = self.wait_for_fragment(link, &receiving, deadline);
+                let waited = self.wait_for_fragment(link, &receiving, is_begun, deadline);
                 if waited.is_err() && is_begun {
                     link.move_on(ViaState::Closed);
                 }
@@ -275,11 +211,14 @@ impl Channel {
             link.memory.read(arrived.offset, part).map_err(|_| Error::Broken)?;
             receiving.end.take(arrived);
             receiving.incoming.took(placed, arrived.fragment);
-            link.wake();
+            is_begun = true;
+            unsaid += u64::from(arrived.fragment.len);
+            // Not for each: one that is woken is to have room for more than the next.
+            link.wake_if(placed.is_last || unsaid >= WAKE_AT);
             if placed.is_last {
                 return Ok(placed.total as usize);
             }
-            is_begun = true;
+            unsaid %= WAKE_AT;
         }
     }
 
@@ -289,7 +228,7 @@ impl Channel {
         let receiving = lock(&link.receiving);
         let arrived = match link.broken_by(receiving.end.first())? {
             Some(arrived) => arrived,
-            None => self.wait_for_fragment(link, &receiving, self.deadline())?,
+            None => self.wait_for_fragment(link, &receiving, false, self.deadline())?,
         };
         Ok(link.broken_by(receiving.incoming.place(arrived.fragment))?.total)
     }
@@ -299,6 +238,7 @@ impl Channel {
         &self,
         link: &Link,
         receiving: &Receiving,
+        is_begun: bool,
         deadline: Deadline,
     ) -> Result<Arrived, Error> {
         let end = &receiving.end;
@@ -310,7 +250,7 @@ impl Channel {
                 found => Ok(found),
             }
         };
-        if !look(|| end.is_there()) {
+        if !look(peer(is_begun), || end.is_there()) {
             return until(&self.session, deadline, || link.memory.arm(link.side), next);
         }
         link.broken_by(end.first())?.ok_or(Error::Broken)
@@ -337,9 +277,8 @@ impl Channel {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(link) = self.link.get() {
-            link.move_on(ViaState::Closed);
-            let _ = self.session.request(Request::ViaForget { handle: link.handle });
+        if let Ok(link) = self.link() {
+            link.leave(&self.session);
         }
     }
 }
@@ -347,67 +286,5 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Link {
-    fn of(reply: Reply, fds: Vec<Fd>, side: Side) -> Result<(Link, Attributes), Error> {
-        let Reply::ViaConnection { handle, peer, attributes } = reply else { return Err(Error::Refused) };
-        let [memory, waker] = <[Fd; 2]>::try_from(fds).map_err(|_| Error::Refused)?;
-        let memory = ViaMemory::map(&memory).map_err(|_| Error::NoRoom)?;
-        Ok((Link::new(memory, side, handle, IrqSender::from(owned(waker)), peer), attributes))
-    }
-
-    fn new(memory: ViaMemory, side: Side, handle: u32, waker: IrqSender, peer: NodeName) -> Link {
-        let sending = ViaSender::new(memory.clone(), side);
-        let receiving =
-            Receiving { end: ViaReceiver::new(memory.clone(), side), incoming: Incoming::default() };
-        Link {
-            memory,
-            side,
-            handle,
-            waker,
-            peer,
-            sending: Mutex::new(sending),
-            receiving: Mutex::new(receiving),
-        }
-    }
-
-    /// Something has changed that the other side may wait for.
-    #[inline]
-    fn wake(&self) {
-        if self.memory.must_wake(self.side.other()) {
-            self.waker.signal();
-        }
-    }
-
-    /// Moves the state on and says so; `false`: it is further already.
-    fn move_on(&self, to: ViaState) -> bool {
-        let has_moved = self.memory.advance(to);
-        self.wake();
-        has_moved
-    }
-
-    /// A breach of the peer's is the connection's end.
-    #[inline]
-    fn broken_by<T>(&self, found: Result<T, Breach>) -> Result<T, Error> {
-        found.map_err(|Breach| {
-            self.move_on(ViaState::Closed);
-            Error::Broken
-        })
-    }
-
-    fn readiness(&self) -> Result<Readiness, Error> {
-        let is_closed = self.memory.state() == ViaState::Closed;
-        // Who is in a call at the moment does not have it wait.
-        let receives = match self.receiving.try_lock() {
-            Ok(receiving) => receiving.end.is_there(),
-            Err(_) => false,
-        };
-        let sends = match self.sending.try_lock() {
-            Ok(mut sending) => self.broken_by(sending.room(0))?.is_some(),
-            Err(_) => false,
-        };
-        Ok(Readiness { receives, sends: sends && !is_closed, is_closed })
     }
 }

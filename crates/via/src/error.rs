@@ -52,7 +52,9 @@ impl Error {
             Error::Invalid => {
                 "an argument cannot be: ports are 1 to 255, names have 1 to 32 octets, sizes are not negative\0"
             }
-            Error::NoChannel => "no such channel: via_open it first, and use it no more after via_close\0",
+            Error::NoChannel => {
+                "no such channel: via_open it first, in this process and not in its parent, and use it no more after via_close\0"
+            }
             Error::NotConnected => "the channel is not connected: via_wait or via_connect first\0",
             Error::Connected => "the channel is connected already: open another one\0",
             Error::Closed => {

@@ -1,11 +1,13 @@
 //! The functions of `include/evil.h`: the six of the EVIL paper, and what it left open. Called by C programs and by the Python package.
 //! The header is generated from the comments here.
 
-use crate::channel::{Channel, Readiness};
+use crate::channel::Channel;
 use crate::error::Error;
+use crate::link::Readiness;
 use crate::sleep::{Deadline, until};
-use crate::table;
+use crate::table::Table;
 use std::ffi::{CStr, c_char, c_int, c_short, c_void};
+use std::sync::Arc;
 use std::time::Duration;
 use toe_abi::via::{DATA_LEN, FRAGMENT_MAX, NodeName};
 
@@ -51,6 +53,14 @@ pub struct ViaPoll {
     pub revents: c_short,
 }
 
+/// The channels of the process's records.
+static CHANNELS: Table<Channel> = Table::new();
+
+#[inline]
+fn channel(handle: c_int) -> Result<Arc<Channel>, Error> {
+    CHANNELS.get(handle).ok_or(Error::NoChannel)
+}
+
 fn status(result: Result<(), Error>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -91,7 +101,7 @@ pub unsafe extern "C" fn via_open(vc: *mut ViaChann, peer: *const c_char, port: 
         let (local, remote) = (name_of(Some(channel.node())), name_of(channel.peer()));
         let record = ViaChann {
             name: remote,
-            viHand: table::add(channel)?,
+            viHand: CHANNELS.add(Arc::new(channel)).ok_or(Error::NoRoom)?,
             nicHand: 0,
             ptag: 0,
             port,
@@ -112,7 +122,7 @@ pub unsafe extern "C" fn via_open(vc: *mut ViaChann, peer: *const c_char, port: 
 /// Blocks as long as via_timeout says. Returns 0 or a negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_wait(vc: ViaChann) -> c_int {
-    status(table::get(vc.viHand).and_then(|channel| channel.wait()))
+    status(channel(vc.viHand).and_then(|channel| channel.wait()))
 }
 
 /// Connects to the channel's peer at its port. The peer may come to wait there later.
@@ -120,7 +130,7 @@ pub extern "C" fn via_wait(vc: ViaChann) -> c_int {
 /// Blocks as long as via_timeout says. Returns 0 or a negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_connect(vc: ViaChann) -> c_int {
-    status(table::get(vc.viHand).and_then(|channel| channel.connect()))
+    status(channel(vc.viHand).and_then(|channel| channel.connect()))
 }
 
 /// Sends a message of `size` octets. Messages are received in their order, whole, and none is lost: while the other side has no room for
@@ -142,7 +152,7 @@ pub unsafe extern "C" fn via_send(vc: ViaChann, data: *const c_void, size: c_int
         // SAFETY: needed to read what the caller sends, of which he has promised that it is there.
         _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) },
     };
-    status(table::get(vc.viHand).and_then(|channel| channel.send(octets)))
+    status(channel(vc.viHand).and_then(|channel| channel.send(octets)))
 }
 
 /// Receives the next message into `data`, where there is room for `size` octets. A message that is longer is not taken (via_size tells its
@@ -163,7 +173,7 @@ pub unsafe extern "C" fn via_recv(vc: ViaChann, data: *mut c_void, size: c_int) 
         // SAFETY: needed to write to the caller's buffer, of which he has promised that it is there.
         _ => unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), len) },
     };
-    match table::get(vc.viHand).and_then(|channel| channel.recv(octets)) {
+    match channel(vc.viHand).and_then(|channel| channel.recv(octets)) {
         Ok(len) => len as c_int,
         Err(error) => error.code(),
     }
@@ -174,13 +184,13 @@ pub unsafe extern "C" fn via_recv(vc: ViaChann, data: *mut c_void, size: c_int) 
 /// Returns 0 or a negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_close(vc: ViaChann) -> c_int {
-    status(table::remove(vc.viHand).map(|channel| channel.close()))
+    status(CHANNELS.remove(vc.viHand).ok_or(Error::NoChannel).map(|channel| channel.close()))
 }
 
 /// The length of the next message. Blocks until one comes, as long as via_timeout says. Returns it, or a negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_size(vc: ViaChann) -> c_int {
-    match table::get(vc.viHand).and_then(|channel| channel.size()) {
+    match channel(vc.viHand).and_then(|channel| channel.size()) {
         Ok(len) => c_int::try_from(len).unwrap_or(c_int::MAX),
         Err(error) => error.code(),
     }
@@ -190,7 +200,7 @@ pub extern "C" fn via_size(vc: ViaChann) -> c_int {
 /// negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_timeout(vc: ViaChann, limit_ms: c_int) -> c_int {
-    status(table::get(vc.viHand).map(|channel| channel.set_timeout_ms(limit_ms)))
+    status(channel(vc.viHand).map(|channel| channel.set_timeout_ms(limit_ms)))
 }
 
 /// Waits until one of `count` connected channels can do what its `events` ask for, and fills in `revents`. `limit_ms`: at most so long,
@@ -213,14 +223,14 @@ pub unsafe extern "C" fn via_poll(set: *mut ViaPoll, count: c_int, limit_ms: c_i
     }
     // SAFETY: needed to read the caller's records, of which he has promised that they are there.
     let handles = set.iter().map(|entry| unsafe { (*entry.chann).viHand });
-    let channels: Result<Vec<_>, Error> = handles.map(table::get).collect();
+    let channels: Result<Vec<_>, Error> = handles.map(channel).collect();
     match channels.and_then(|channels| poll(set, &channels, limit_ms)) {
         Ok(found) => found as c_int,
         Err(error) => error.code(),
     }
 }
 
-fn poll(set: &mut [ViaPoll], channels: &[std::sync::Arc<Channel>], limit_ms: c_int) -> Result<usize, Error> {
+fn poll(set: &mut [ViaPoll], channels: &[Arc<Channel>], limit_ms: c_int) -> Result<usize, Error> {
     let session = channels[0].session();
     session.sleepers.take_interrupt(session);
     let mut look = || {
@@ -257,7 +267,7 @@ fn poll(set: &mut [ViaPoll], channels: &[std::sync::Arc<Channel>], limit_ms: c_i
 /// Returns it, or a negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_fd(vc: ViaChann) -> c_int {
-    match table::get(vc.viHand).and_then(|channel| channel.session().poll_fd()) {
+    match channel(vc.viHand).and_then(|channel| channel.session().poll_fd()) {
         Ok(fd) => fd,
         Err(error) => error.code(),
     }

@@ -2,7 +2,8 @@
 //!
 //! In the order in which a message goes down: [`evil`] (the calls of `include/evil.h`), [`table`] (what a C program's channel record
 //! stands for), [`channel`] (the same six calls for Rust programs), [`core`] (how messages are cut and put together: values, no I/O),
-//! [`sleep`] (waiting), [`session`] (the process at the engine). Memory is [`toe_ring::via`]'s.
+//! `meet` (how two programs come to a connection), `link` (a side of it), [`sleep`] (waiting), [`session`] (the process at the engine). Memory is
+//! [`toe_ring::via`]'s.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod channel;
@@ -11,9 +12,12 @@ pub mod error;
 // Fields have the paper's names.
 #[allow(non_snake_case)]
 pub mod evil;
+mod link;
+mod meet;
 pub mod session;
 pub mod sleep;
-pub mod table;
+mod table;
+mod vipl;
 
 pub use channel::Channel;
 pub use error::Error;

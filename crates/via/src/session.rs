@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::sleep::Sleepers;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use toe::attach::{Control, engines};
@@ -28,6 +28,8 @@ pub struct Session {
     gone: AtomicBool,
     poll_fd: OnceLock<OwnedFd>,
     pid: i32,
+    /// When it was last seen that this is still that process.
+    forks: AtomicU32,
 }
 
 /// The standard library's kind of descriptor.
@@ -51,6 +53,7 @@ impl Session {
     }
 
     fn attach() -> Result<Session, Error> {
+        toe::fork::install_handlers();
         let node = own_name()?;
         let mut last = Errno::ECONNREFUSED;
         for path in engines().iter().flatten() {
@@ -76,6 +79,7 @@ impl Session {
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
             pid: toe::sys::pid(),
+            forks: AtomicU32::new(toe::fork::count()),
         })
     }
 
@@ -89,8 +93,26 @@ impl Session {
             node: NodeName::new(b"test").expect("a name"),
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
+            // Of no process: what it asks for is refused at once.
             pid: 0,
+            forks: AtomicU32::new(toe::fork::count()),
         }
+    }
+
+    /// Whether this is the process that made it, and not a child of fork. Where nothing has forked it costs a load.
+    #[inline]
+    pub(crate) fn is_this_process(&self) -> bool {
+        let forks = toe::fork::count();
+        forks == self.forks.load(Ordering::Relaxed) || self.is_still_this_process(forks)
+    }
+
+    #[cold]
+    fn is_still_this_process(&self, forks: u32) -> bool {
+        let is_it = self.pid == toe::sys::pid();
+        if is_it {
+            self.forks.store(forks, Ordering::Relaxed);
+        }
+        is_it
     }
 
     /// Asks the engine.

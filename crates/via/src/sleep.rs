@@ -143,26 +143,41 @@ pub fn until<T>(
     }
 }
 
+/// What is known of the peer of who looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// It may be at anything.
+    Anywhere,
+    /// A message is half on its way. A peer that slept takes longer to wake up than a look takes: if this side slept then in its turn, the two
+    /// would go on to wake each other for every part of the message.
+    InTheMiddle,
+}
+
 /// Looks again for a short time, before a wait sleeps: whether `is_so` became true. Beside others that use up their slices not for long, as
 /// all waits of the host library ([`toe::wait::spin`]).
 #[inline]
-pub fn look(mut is_so: impl FnMut() -> bool) -> bool {
+pub fn look(peer: Peer, mut is_so: impl FnMut() -> bool) -> bool {
     for _ in 0..LOOKS_AT_ONCE {
         if is_so() {
             return true;
         }
         std::hint::spin_loop();
     }
-    look_on(&mut is_so)
+    look_on(peer, &mut is_so)
 }
 
 #[cold]
-fn look_on(is_so: &mut dyn FnMut() -> bool) -> bool {
+fn look_on(peer: Peer, is_so: &mut dyn FnMut() -> bool) -> bool {
     #[cfg(test)]
     if tests::is_blind() {
         return false;
     }
-    matches!(toe::wait::spin(&mut || Ok(is_so().then_some(()))), Ok(Some(())))
+    let mut attempt = || Ok(is_so().then_some(()));
+    let found = match peer {
+        Peer::Anywhere => toe::wait::spin(&mut attempt),
+        Peer::InTheMiddle => toe::wait::spin_beside_peer(&mut attempt),
+    };
+    matches!(found, Ok(Some(())))
 }
 
 #[cfg(test)]

@@ -1,58 +1,62 @@
-//! The channels of C programs: numbers for them, so that one that is closed is known for what it is, also when its number is used again.
+//! What numbers of C programs stand for: so that what is closed is known for what it is, also when its number is used again.
 
-use crate::channel::Channel;
-use crate::error::Error;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Channels that a process can have.
-const CHANNELS_MAX: usize = 1 << 12;
+/// Things of a kind that a process can have.
+const THINGS_MAX: usize = 1 << 12;
 const INDEX_BITS: u32 = 12;
 const GENERATIONS: u32 = 1 << 18;
 
 #[derive(Debug)]
-struct Slot {
+struct Slot<T> {
     generation: u32,
-    channel: Option<Arc<Channel>>,
+    thing: Option<Arc<T>>,
 }
 
-static TABLE: RwLock<Vec<Slot>> = RwLock::new(Vec::new());
+/// All things of a kind.
+#[derive(Debug)]
+pub(crate) struct Table<T>(RwLock<Vec<Slot<T>>>);
 
 fn split(handle: i32) -> Option<(usize, u32)> {
     let handle = u32::try_from(handle).ok()?;
-    Some(((handle as usize) & (CHANNELS_MAX - 1), handle >> INDEX_BITS))
+    Some(((handle as usize) & (THINGS_MAX - 1), handle >> INDEX_BITS))
 }
 
-/// A number for the channel.
-pub(crate) fn add(channel: Channel) -> Result<i32, Error> {
-    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-    let free = table.iter().position(|slot| slot.channel.is_none());
-    let index = free.unwrap_or(table.len());
-    if index == CHANNELS_MAX {
-        return Err(Error::NoRoom);
+impl<T> Table<T> {
+    pub const fn new() -> Table<T> {
+        Table(RwLock::new(Vec::new()))
     }
-    if free.is_none() {
-        table.push(Slot { generation: 0, channel: None });
+
+    /// A number for a thing. `None`: there are as many as there may be.
+    pub fn add(&self, thing: Arc<T>) -> Option<i32> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let free = table.iter().position(|slot| slot.thing.is_none());
+        let index = free.unwrap_or(table.len());
+        if index == THINGS_MAX {
+            return None;
+        }
+        if free.is_none() {
+            table.push(Slot { generation: 0, thing: None });
+        }
+        let slot = &mut table[index];
+        // 0 is no thing's number: a record that is all zeros is none.
+        slot.generation = slot.generation % (GENERATIONS - 1) + 1;
+        slot.thing = Some(thing);
+        Some((slot.generation << INDEX_BITS) as i32 | index as i32)
     }
-    let slot = &mut table[index];
-    // 0 is no channel's number: a record that is all zeros is none.
-    slot.generation = slot.generation % (GENERATIONS - 1) + 1;
-    slot.channel = Some(Arc::new(channel));
-    Ok((slot.generation << INDEX_BITS) as i32 | index as i32)
-}
 
-/// The channel that has the number.
-#[inline]
-pub(crate) fn get(handle: i32) -> Result<Arc<Channel>, Error> {
-    let (index, generation) = split(handle).ok_or(Error::NoChannel)?;
-    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    let slot = table.get(index).filter(|slot| slot.generation == generation);
-    slot.and_then(|slot| slot.channel.clone()).ok_or(Error::NoChannel)
-}
+    /// The thing that has the number.
+    #[inline]
+    pub fn get(&self, handle: i32) -> Option<Arc<T>> {
+        let (index, generation) = split(handle)?;
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(index).filter(|slot| slot.generation == generation)?.thing.clone()
+    }
 
-/// Takes the number back.
-pub(crate) fn remove(handle: i32) -> Result<Arc<Channel>, Error> {
-    let (index, generation) = split(handle).ok_or(Error::NoChannel)?;
-    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-    let slot = table.get_mut(index).filter(|slot| slot.generation == generation);
-    slot.and_then(|slot| slot.channel.take()).ok_or(Error::NoChannel)
+    /// Takes the number back.
+    pub fn remove(&self, handle: i32) -> Option<Arc<T>> {
+        let (index, generation) = split(handle)?;
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.get_mut(index).filter(|slot| slot.generation == generation)?.thing.take()
+    }
 }

@@ -5,8 +5,9 @@ use super::{daemon, daemon_with};
 use crate::daemon::Daemon;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{Reply, Request};
+use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
-use toe_abi::via::{Attributes, NodeName, ViaState};
+use toe_abi::via::{Attributes, NodeName, ViaLayout, ViaState};
 use toe_ring::ViaMemory;
 
 fn name(text: &str) -> NodeName {
@@ -99,9 +100,56 @@ fn a_connection_ends_with_a_word_a_session_or_the_engine() {
     }
 }
 
+/// What side 1 has said in the memory, and the word or end by which it leaves.
+#[test]
+fn what_the_other_side_has_said_is_found_though_it_has_left() {
+    for (said, found) in [(ViaState::Accepted, ViaState::Closed), (ViaState::Rejected, ViaState::Rejected)] {
+        for (dies, is_late) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut daemon = daemon();
+            let (server, client) = (host(&mut daemon, "a"), host(&mut daemon, "b"));
+            let listener = handle(&server, &mut daemon, LISTEN);
+            let connection = handle(&client, &mut daemon, connect("a"));
+            let (_, _, _, one) = made(ask(&server, &mut daemon, Request::ViaTake { listener }));
+            let fetch = Request::ViaFetch { connection };
+            let early = (!is_late).then(|| made(ask(&client, &mut daemon, fetch)).3);
+            assert!(one.advance(said));
+            one.write(ViaLayout::slots(Side::One), b"a word").expect("a slot");
+            let end = Request::ViaForget { handle: connection };
+            if dies {
+                drop(server);
+                super::settle(&mut daemon);
+            } else {
+                assert!(ask(&server, &mut daemon, end).is_ok());
+            }
+            assert_eq!(daemon.via.len(), usize::from(is_late), "kept for who has not fetched it");
+            let zero = early.unwrap_or_else(|| made(ask(&client, &mut daemon, fetch)).3);
+            let mut word = [0; 6];
+            zero.read(ViaLayout::slots(Side::One), &mut word).expect("a slot");
+            assert_eq!((zero.state(), &word), (found, b"a word"), "{said:?} {dies} {is_late}");
+            assert_eq!(ask(&client, &mut daemon, end).is_ok(), is_late, "else it has ended");
+            assert_eq!(daemon.via.len(), 0);
+            daemon.engine.audit_users().expect("nobody is charged for it");
+        }
+    }
+}
+
+/// A side that writes what the other one alone may say does not hide its end.
+#[test]
+fn who_writes_that_it_was_rejected_still_ends() {
+    let Pair { mut daemon, server: _server, client, memories: [zero, _one], .. } = pair();
+    zero.region().write_u32(ViaLayout::STATE, ViaState::Rejected as u32).expect("the state");
+    drop(client);
+    super::settle(&mut daemon);
+    assert_eq!(zero.state(), ViaState::Closed);
+}
+
 #[test]
 fn nobody_has_what_is_not_his_or_comes_before_his_name() {
     let Pair { mut daemon, server: _server, client: _client, connection, memories: _memories } = pair();
+    let hello = super::fake_host::Control::new(&mut daemon);
+    assert!(matches!(hello.ask_meanwhile(&mut daemon, Request::Hello { room: 0 }).0, Reply::Welcome { .. }));
+    let early = hello.ask_meanwhile(&mut daemon, Request::ViaName { name: name("a") }).0;
+    assert!(matches!(early, Reply::Refused { errno, .. } if Errno(errno) == Errno::EINVAL), "{early:?}");
     let stranger = FakeHost::attach(&mut daemon);
     for early in [LISTEN, connect("a")] {
         assert_eq!(ask(&stranger, &mut daemon, early).err(), Some(Errno::EINVAL));

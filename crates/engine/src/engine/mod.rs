@@ -50,6 +50,7 @@ pub use audit::FlowAudit;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
+pub use via::ViaEnd;
 
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;

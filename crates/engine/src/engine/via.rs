@@ -3,10 +3,29 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::via::{Ended, Taken};
+use crate::via::{Ended, Fetched, Taken};
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, NodeName};
 use toe_base::{SessionId, ViaId};
+
+/// What the driver does about a listener or connection that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViaEnd {
+    pub handle: ViaId,
+    /// Hears of it.
+    pub other: Option<SessionId>,
+    /// Side 1 has ended it: if it has rejected it, that stands.
+    pub by_taker: bool,
+    /// That one has yet to fetch the memory, and finds there how it ended.
+    pub is_kept: bool,
+}
+
+impl From<Ended<UserIdx>> for ViaEnd {
+    fn from(ended: Ended<UserIdx>) -> ViaEnd {
+        let Ended { handle, payer: _, other, by_taker, is_kept } = ended;
+        ViaEnd { handle, other, by_taker, is_kept }
+    }
+}
 
 impl Engine {
     /// What a session's node is called.
@@ -56,22 +75,22 @@ impl Engine {
         Ok(taken)
     }
 
-    pub fn via_fetch(&self, id: SessionId, connection: ViaId) -> Result<(SessionId, NodeName), Errno> {
+    pub fn via_fetch(&mut self, id: SessionId, connection: ViaId) -> Result<Fetched, Errno> {
         self.via.fetch(id, connection)
     }
 
-    /// Ends a listener or connection; the session of the other side, if its memory is to be closed.
-    pub fn via_forget(&mut self, id: SessionId, handle: ViaId) -> Result<Option<SessionId>, Errno> {
+    /// Ends a listener or connection.
+    pub fn via_forget(&mut self, id: SessionId, handle: ViaId) -> Result<ViaEnd, Errno> {
         let ended = self.via.forget(id, handle)?;
         self.uncharge(ended);
-        Ok(ended.other)
+        Ok(ended.into())
     }
 
-    /// A session is about to end: the connections whose memory is to be closed, each with its other side.
-    pub fn via_leave(&mut self, id: SessionId) -> Vec<(ViaId, SessionId)> {
+    /// A session is about to end, and with it all its listeners and connections.
+    pub fn via_leave(&mut self, id: SessionId) -> Vec<ViaEnd> {
         let ended = self.via.forget_session(id);
         ended.iter().for_each(|ended| self.uncharge(*ended));
-        ended.into_iter().filter_map(|ended| Some((ended.handle, ended.other?))).collect()
+        ended.into_iter().map(ViaEnd::from).collect()
     }
 
     /// Listeners and connections.

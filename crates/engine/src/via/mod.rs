@@ -45,6 +45,14 @@ enum Thing<P> {
         ends: [SessionId; 2],
         names: [NodeName; 2],
         payer: P,
+        /// Side 0 has its memory.
+        is_fetched: bool,
+    },
+    /// Side 1 has left before side 0 fetched the memory: it finds there what was sent, or that it was rejected.
+    Left {
+        session: SessionId,
+        peer: NodeName,
+        payer: P,
     },
 }
 
@@ -58,6 +66,14 @@ pub struct Taken {
     pub attributes: Attributes,
 }
 
+/// A connection that was taken, to the one that has asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// `None`: it has left since.
+    pub other: Option<SessionId>,
+    pub peer: NodeName,
+}
+
 /// The end of a listener or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended<P> {
@@ -66,6 +82,10 @@ pub struct Ended<P> {
     pub payer: Option<P>,
     /// Its memory was made, and this is the other side.
     pub other: Option<SessionId>,
+    /// Side 1 has ended it: if it has rejected it, that stands.
+    pub by_taker: bool,
+    /// The other side has yet to fetch the memory.
+    pub is_kept: bool,
 }
 
 /// All nodes, listeners and connections of live sessions. `P`: who is charged for a connection.
@@ -138,7 +158,9 @@ impl<P: Copy> Via<P> {
             }
             _ => None,
         };
-        Ok((handle, listeners.filter_map(fits).collect()))
+        // However many listeners a session has, it hears of it once.
+        let sessions: BTreeSet<SessionId> = listeners.filter_map(fits).collect();
+        Ok((handle, sessions.into_iter().collect()))
     }
 
     /// What waits for a listener longest. EAGAIN: nothing does.
@@ -159,17 +181,25 @@ impl<P: Copy> Via<P> {
         let (asker, attributes, payer) = (*asker, *attributes, *payer);
         let peer = self.nodes.get(&asker).ok_or(Errno::EAGAIN)?.name;
         self.no_longer_asked(at, connection);
-        let made = Thing::Made { ends: [asker, session], names: [peer, own], payer };
+        let made = Thing::Made { ends: [asker, session], names: [peer, own], payer, is_fetched: false };
         self.things.insert(connection, made);
         self.own(session, connection);
         Ok(Taken { connection, asker, peer, attributes })
     }
 
-    /// For the one that has asked: the other side, if somebody has taken it. EAGAIN: nobody has.
-    pub fn fetch(&self, session: SessionId, connection: ViaId) -> Result<(SessionId, NodeName), Errno> {
-        match self.things.get(&connection) {
-            Some(Thing::Made { ends: [asker, taker], names: [_, peer], .. }) if *asker == session => {
-                Ok((*taker, *peer))
+    /// For the one that has asked: the other side, if somebody has taken it. EAGAIN: nobody has. EALREADY: it was told before.
+    pub fn fetch(&mut self, session: SessionId, connection: ViaId) -> Result<Fetched, Errno> {
+        match self.things.get_mut(&connection) {
+            Some(Thing::Made { ends: [asker, taker], names: [_, peer], is_fetched, .. })
+                if *asker == session =>
+            {
+                if std::mem::replace(is_fetched, true) {
+                    return Err(Errno::EALREADY);
+                }
+                Ok(Fetched { other: Some(*taker), peer: *peer })
+            }
+            Some(Thing::Left { session: asker, peer, .. }) if *asker == session => {
+                Ok(Fetched { other: None, peer: *peer })
             }
             Some(Thing::Asked { session: asker, .. }) if *asker == session => Err(Errno::EAGAIN),
             _ => Err(Errno::ENOENT),
@@ -245,6 +275,17 @@ impl<P: Copy> Via<P> {
 
     fn end(&mut self, session: SessionId, handle: ViaId) -> Option<Ended<P>> {
         let thing = self.things.remove(&handle)?;
+        if let Thing::Made { ends: [asker, taker], names: [_, peer], payer, is_fetched: false } = thing
+            && asker != taker
+            && session == taker
+        {
+            self.things.insert(handle, Thing::Left { session: asker, peer, payer });
+            if let Some(node) = self.nodes.get_mut(&taker) {
+                node.handles.remove(&handle);
+            }
+            return Some(Ended { handle, payer: None, other: Some(asker), by_taker: true, is_kept: true });
+        }
+        let mut by_taker = false;
         let (ends, payer, other) = match thing {
             Thing::Listener { session, at, .. } => {
                 if let Some(listeners) = self.listening.get_mut(&at) {
@@ -259,8 +300,10 @@ impl<P: Copy> Via<P> {
                 self.no_longer_asked(to, handle);
                 ([session; 2], Some(payer), None)
             }
+            Thing::Left { session, payer, .. } => ([session; 2], Some(payer), None),
             Thing::Made { ends, payer, .. } => {
-                let other = if ends[0] == session { ends[1] } else { ends[0] };
+                by_taker = ends[0] != session;
+                let other = if by_taker { ends[0] } else { ends[1] };
                 (ends, Some(payer), Some(other))
             }
         };
@@ -269,6 +312,6 @@ impl<P: Copy> Via<P> {
                 node.handles.remove(&handle);
             }
         }
-        Some(Ended { handle, payer, other })
+        Some(Ended { handle, payer, other, by_taker, is_kept: false })
     }
 }

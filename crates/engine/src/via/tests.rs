@@ -38,7 +38,9 @@ fn who_comes_first_does_not_matter() {
         let taken = Taken { connection, asker: SessionId(2), peer: name("b"), attributes: Attributes(2) };
         assert_eq!(via.take(SessionId(1), listener), Ok(taken));
         assert_eq!(via.take(SessionId(1), listener), Err(Errno::EAGAIN));
-        assert_eq!(via.fetch(SessionId(2), connection), Ok((SessionId(1), name("a"))));
+        let fetched = Fetched { other: Some(SessionId(1)), peer: name("a") };
+        assert_eq!(via.fetch(SessionId(2), connection), Ok(fetched));
+        assert_eq!(via.fetch(SessionId(2), connection), Err(Errno::EALREADY), "once");
         assert_eq!(via.fetch(SessionId(1), connection), Err(Errno::ENOENT), "it has it");
     }
 }
@@ -73,18 +75,54 @@ fn to_another_user_nobody_is_there() {
     assert_eq!(via.forget(SessionId(9), listener), Err(Errno::ENOENT));
 }
 
+fn gone(handle: ViaId, payer: Option<u32>, other: Option<SessionId>) -> Ended<u32> {
+    Ended { handle, payer, other, by_taker: false, is_kept: false }
+}
+
+/// Or what it was sent is lost.
+#[test]
+fn who_has_asked_finds_its_connection_though_the_other_side_has_left_already() {
+    for dies in [false, true] {
+        let mut via = two();
+        let (made, _) = ask(&mut via, 2, "a", 5);
+        let (listener, _) = via.listen(SessionId(1), None, 5).expect("a listener");
+        via.take(SessionId(1), listener).expect("a connection");
+        let ended = if dies {
+            via.forget_session(SessionId(1)).into_iter().find(|ended| ended.handle == made)
+        } else {
+            via.forget(SessionId(1), made).ok()
+        };
+        let kept = Ended { by_taker: true, is_kept: true, ..gone(made, None, Some(SessionId(2))) };
+        assert_eq!(ended, Some(kept));
+        assert_eq!(via.forget(SessionId(1), made), Err(Errno::ENOENT), "no longer its");
+        assert_eq!(via.fetch(SessionId(2), made), Ok(Fetched { other: None, peer: name("a") }));
+        assert_eq!(via.forget(SessionId(2), made), Ok(gone(made, Some(102), None)), "and pays until then");
+    }
+}
+
+/// A question is to cost no more than there are sessions.
+#[test]
+fn a_session_is_told_once_however_often_it_listens() {
+    let mut via = two();
+    for _ in 0..100 {
+        via.listen(SessionId(1), None, 5).expect("a listener");
+    }
+    assert_eq!(ask(&mut via, 2, "a", 5).1, [SessionId(1)]);
+}
+
 #[test]
 fn the_end_of_a_session_ends_all_that_it_has_and_tells_the_others() {
     let mut via = two();
     let (listener, _) = via.listen(SessionId(1), None, 5).expect("a listener");
     let (made, _) = ask(&mut via, 2, "a", 5);
     via.take(SessionId(1), listener).expect("a connection");
+    via.fetch(SessionId(2), made).expect("it is made");
     let (waits, _) = ask(&mut via, 1, "b", 6);
     let ended = via.forget_session(SessionId(1));
     let of = |handle| ended.iter().find(|end| end.handle == handle).copied();
-    assert_eq!(of(listener), Some(Ended { handle: listener, payer: None, other: None }));
-    assert_eq!(of(made), Some(Ended { handle: made, payer: Some(102), other: Some(SessionId(2)) }));
-    assert_eq!(of(waits), Some(Ended { handle: waits, payer: Some(101), other: None }));
+    assert_eq!(of(listener), Some(gone(listener, None, None)));
+    assert_eq!(of(made), Some(Ended { by_taker: true, ..gone(made, Some(102), Some(SessionId(2))) }));
+    assert_eq!(of(waits), Some(gone(waits, Some(101), None)));
     assert!(via.is_empty() && via.asked.is_empty() && via.listening.is_empty());
     assert_eq!(via.forget(SessionId(2), made), Err(Errno::ENOENT), "it has ended");
     assert_eq!(via.listen(SessionId(1), None, 5), Err(Errno::EINVAL), "it has no name any more");

@@ -18,21 +18,30 @@ const PLACES: [[Side; 2]; 2] = [[Side::Server, Side::Server], [Side::Server, Sid
 enum Language {
     C,
     Python,
+    /// C, with the interface below EVIL.
+    Vipl,
+}
+
+impl Language {
+    const ALL: [Language; 3] = [Language::C, Language::Python, Language::Vipl];
 }
 
 fn example(name: &str) -> PathBuf {
     bins::workspace().join("examples/via").join(name)
 }
 
-/// Builds an example of C.
-fn build(lab: &Lab, name: &str) -> PathBuf {
-    let bin = lab.dir().join(name);
+/// Builds a program of C.
+fn build(source: &Path, bin: &Path) {
     let mut cc = Command::new("cc");
-    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(example(&format!("{name}.c")));
+    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(bin).arg(source);
     cc.arg("-I").arg(bins::workspace().join("include")).arg("-L").arg(bins::dir()).arg("-ltoe_via");
     cc.arg(format!("-Wl,-rpath,{}", bins::dir().display())).args(["-lpthread", "-ldl", "-lm"]);
     child::run("cc", &mut cc, SOON).expect_success("cc");
-    bin
+}
+
+/// An example of C, built.
+fn built(lab: &Lab, language: Language, name: &str) -> PathBuf {
+    lab.dir().join(if language == Language::Vipl { format!("{name}-vipl") } else { name.to_owned() })
 }
 
 /// A program that uses the library, at a node of its own.
@@ -49,7 +58,7 @@ fn at_node(lab: &Lab, engine: &Engine, side: Side, node: &str, program: impl AsR
 /// The example at a node.
 fn at(lab: &Lab, engine: &Engine, (side, node): (Side, &str), language: Language, name: &str) -> Command {
     match language {
-        Language::C => at_node(lab, engine, side, node, lab.dir().join(name)),
+        Language::C | Language::Vipl => at_node(lab, engine, side, node, built(lab, language, name)),
         Language::Python => {
             let mut command = at_node(lab, engine, side, node, PYTHON);
             command.arg(example(&format!("{name}.py")));
@@ -58,13 +67,14 @@ fn at(lab: &Lab, engine: &Engine, (side, node): (Side, &str), language: Language
     }
 }
 
-/// Runs `play` in both languages and places.
+/// Runs `play` in all languages and both places.
 fn everywhere(name: &str, play: impl Fn(&Lab, &Engine, Language, [Side; 2])) {
     let lab = Lab::new();
-    build(&lab, name);
+    build(&example(&format!("{name}.c")), &built(&lab, Language::C, name));
+    build(&example(&format!("vipl/{name}.c")), &built(&lab, Language::Vipl, name));
     let engine = Engine::local(&lab);
     for sides in PLACES {
-        for language in [Language::C, Language::Python] {
+        for language in Language::ALL {
             play(&lab, &engine, language, sides);
         }
     }
@@ -83,13 +93,28 @@ fn pingpong() {
     });
 }
 
+/// What EVIL is for: the same program in a third of the lines, comments and empty ones not counted.
+#[test]
+fn evil_takes_a_third_of_the_lines_of_vipl() {
+    let lines = |path: &str| {
+        let text = std::fs::read_to_string(example(path)).expect("an example");
+        let is_code = |line: &&str| !line.is_empty() && !line.starts_with("/*") && !line.starts_with("* ");
+        text.lines().map(str::trim).filter(is_code).count()
+    };
+    for name in ["pingpong", "copy", "sum"] {
+        let [evil, vipl] = [format!("{name}.c"), format!("vipl/{name}.c")].map(|path| lines(&path));
+        println!("{name}: {evil} lines with EVIL, {vipl} with VIPL");
+        assert!(3 * evil <= vipl, "{name}: {evil} lines with EVIL, {vipl} with VIPL");
+    }
+}
+
 #[test]
 fn a_file_is_copied() {
     everywhere("copy", |lab, engine, language, sides| {
         let (path, sum) = lab.file("from", 5_000_001);
         let to = lab.dir().join("to");
         let program = match language {
-            Language::C => lab.dir().join("copy").display().to_string(),
+            Language::C | Language::Vipl => built(lab, language, "copy").display().to_string(),
             Language::Python => format!("{PYTHON} {}", example("copy.py").display()),
         };
         let shell = |side, node, words: String| {
@@ -177,6 +202,51 @@ fn polls_time_outs_and_errors() {
     let said = scene(&lab, &engine, Side::Server, "here", &["calls"]).wait(SOON).expect_success("calls");
     assert_eq!(said.trim(), "all as it should be");
     peer.wait(SOON).expect_success("many");
+}
+
+#[test]
+fn a_child_of_fork_is_not_its_parent() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let said = scene(&lab, &engine, Side::Server, "here", &["forks"]).wait(SOON).expect_success("forks");
+    assert!(said.contains("each its own"), "{said}");
+    engine.wait_until_idle(SOON);
+}
+
+/// What native VIA says of what cannot be, at each level.
+#[test]
+fn vipl_says_what_is_wrong() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = lab.dir().join("vipl_errors");
+    build(&bins::workspace().join("crates/tests/programs/vipl_errors.c"), &program);
+    for level in ["unreliable", "delivery", "reception"] {
+        for scene in
+            ["good", "no-receive", "short", "tag", "unregistered", "beyond", "write", "read", "death"]
+        {
+            let mut serve = at_node(&lab, &engine, Side::Server, "server", &program);
+            let server = Program::spawn("vipl serve", serve.args(["serve", scene, level]));
+            let mut connect = at_node(&lab, &engine, Side::Client, "client", &program);
+            let client = Program::spawn("vipl connect", connect.args(["connect", scene, level]));
+            client.wait(SOON).expect_success(&format!("{scene}, {level}: client"));
+            server.wait(SOON).expect_success(&format!("{scene}, {level}: server"));
+        }
+    }
+    engine.wait_until_idle(SOON);
+}
+
+/// The example for Rust programs (`make programs` builds it).
+#[test]
+fn pingpong_in_rust() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = bins::path("examples/pingpong");
+    let mut wait = at_node(&lab, &engine, Side::Server, "one", &program);
+    let server = Program::spawn("pingpong wait", wait.args(["wait", "7"]));
+    let mut connect = at_node(&lab, &engine, Side::Client, "two", &program);
+    let client = Program::spawn("pingpong", connect.args(["one", "7", "500"]));
+    assert_eq!(client.wait(SOON).expect_success("pingpong").trim(), "ball 499");
+    assert_eq!(server.wait(SOON).expect_success("pingpong wait").trim(), "served");
 }
 
 #[test]

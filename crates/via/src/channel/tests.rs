@@ -2,18 +2,21 @@
 
 use super::*;
 use std::sync::atomic::AtomicU32;
+use toe_abi::channel::Side;
 use toe_abi::via::{DATA_LEN, FRAGMENT_MAX, Fragment, SLOTS, ViaLayout};
+use toe_ring::ViaMemory;
+use toe_ring::irq::IrqSender;
 use toe_ring::irq::{IrqLine, irq_pair};
 
 /// A process that is attached to nobody.
-struct Process {
-    session: Arc<Session>,
-    line: IrqLine,
+pub(crate) struct Process {
+    pub session: Arc<Session>,
+    pub line: IrqLine,
     /// The engine's end of its control connection.
     engine: std::os::unix::net::UnixStream,
 }
 
-fn process() -> Process {
+pub(crate) fn process() -> Process {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let name = std::env::temp_dir().join(format!("toe-via-test-{}-{number}", std::process::id()));
@@ -60,10 +63,10 @@ fn pair() -> Pair {
 }
 
 /// A small seeded generator (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

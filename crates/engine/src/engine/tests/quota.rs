@@ -7,6 +7,7 @@ use crate::{Engine, EngineConfig, HostSide};
 use toe_abi::command::{ConnectArgs, FlowInfo};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
+use toe_abi::via::{Attributes, NodeName};
 use toe_base::{Cred, FlowId, Instant, NetNs, QueueSetId, SessionId};
 use toe_wire::link::LinkCaps;
 use zerocopy::IntoBytes;
@@ -253,4 +254,42 @@ fn a_syn_beyond_the_share_of_the_listeners_user_is_dropped_and_counted() {
     world.run_ms(500);
     assert_eq!(world.sides[1].conns.len(), 2);
     assert!(world.sides[1].engine.counter(Counter::DropOverQuota) >= 3);
+}
+
+/// Connections of virtual interfaces are charged to who asks for them until it lets go, whoever takes them.
+#[test]
+fn virtual_interfaces_are_charged_to_who_asks_for_them() {
+    let limit = Limit { total: 100, user: 5 };
+    let quotas = crate::Quotas::default().with(Resource::Channels, limit);
+    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
+    let name = |text: &str| NodeName::new(text.as_bytes()).expect("a name");
+    let (server, client) = (machine.attach(7), machine.attach(7));
+    let other = machine.attach(8);
+    for (session, node) in [(server, "a"), (client, "b"), (other, "a")] {
+        machine.engine.via_name(session, name(node)).expect("a name");
+    }
+    let to = (name("a"), 5);
+    let (listener, _) = machine.engine.via_listen(server, None, 5).expect("a listener");
+    let asked: Vec<_> =
+        (0..5).map(|_| machine.engine.via_ask(client, to, Attributes::EVIL).expect("room").0).collect();
+    let refused = machine.engine.counter(Counter::OverQuota);
+    for session in [client, server] {
+        assert_eq!(machine.engine.via_ask(session, to, Attributes::EVIL).err(), Some(Errno::EDQUOT));
+    }
+    assert_eq!(machine.engine.counter(Counter::OverQuota), refused + 2);
+    assert!(machine.engine.via_ask(other, to, Attributes::EVIL).is_ok(), "another user has his own");
+    assert_eq!(machine.engine.via_take(server, listener).map(|taken| taken.connection), Ok(asked[0]));
+    machine.engine.via_forget(server, asked[0]).expect("taken");
+    assert!(machine.engine.via_ask(client, to, Attributes::EVIL).is_err(), "it has yet to be fetched");
+    for connection in &asked[..2] {
+        machine.engine.via_forget(client, *connection).expect("its own");
+    }
+    for is_free in [true, true, false] {
+        assert_eq!(machine.engine.via_ask(client, to, Attributes::EVIL).is_ok(), is_free);
+    }
+    machine.engine.via_leave(client);
+    assert!(machine.engine.via_ask(server, to, Attributes::EVIL).is_ok());
+    machine.engine.via_leave(server);
+    machine.engine.via_leave(other);
+    machine.engine.audit_users().expect("nobody is charged any more");
 }

@@ -1,0 +1,90 @@
+//! How two programs meet: what is asked of the engine until there is a [`Link`]. Called by channels and by virtual interfaces.
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::session::Session;
+use crate::sleep::{Deadline, until};
+use toe::sys::Fd;
+use toe_abi::attach::{Reply, Request};
+use toe_abi::channel::Side;
+use toe_abi::errno::Errno;
+use toe_abi::via::{Attributes, NodeName, ViaState};
+
+/// One that waits at a discriminator of this node's; until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener<'s> {
+    session: &'s Session,
+    handle: u32,
+}
+
+impl<'s> Listener<'s> {
+    /// For connections of a node, or of any.
+    pub fn new(
+        session: &'s Session,
+        from: Option<NodeName>,
+        discriminator: u64,
+    ) -> Result<Listener<'s>, Error> {
+        let handle = ask_for(session, Request::ViaListen { from, discriminator })?;
+        Ok(Listener { session, handle })
+    }
+
+    /// The next connection that is asked for, and what the one that asks says of itself. It is neither accepted nor rejected yet.
+    pub fn take(&self, deadline: Deadline) -> Result<(Link, Attributes), Error> {
+        let (reply, fds) = answer_to(self.session, Request::ViaTake { listener: self.handle }, deadline)?;
+        let (handle, found) = Link::of(reply, fds, Side::One);
+        if found.is_err() {
+            // There is no room for it here: it is not to stay among the session's.
+            let _ = self.session.request(Request::ViaForget { handle });
+        }
+        found
+    }
+}
+
+impl Drop for Listener<'_> {
+    fn drop(&mut self) {
+        let _ = self.session.request(Request::ViaForget { handle: self.handle });
+    }
+}
+
+/// Connects to a node at a discriminator, where somebody may come to listen later.
+pub(crate) fn connect(
+    session: &Session,
+    (to, discriminator): (NodeName, u64),
+    attributes: Attributes,
+    deadline: Deadline,
+) -> Result<Link, Error> {
+    let connection = ask_for(session, Request::ViaConnect { to, discriminator, attributes })?;
+    let fetched = fetch(session, connection, deadline);
+    if fetched.is_err() {
+        let _ = session.request(Request::ViaForget { handle: connection });
+    }
+    fetched
+}
+
+fn fetch(session: &Session, connection: u32, deadline: Deadline) -> Result<Link, Error> {
+    let (reply, fds) = answer_to(session, Request::ViaFetch { connection }, deadline)?;
+    let (link, _) = Link::of(reply, fds, Side::Zero).1?;
+    let answered = || match link.memory.state() {
+        ViaState::Requested => Ok(None),
+        ViaState::Rejected => Err(Error::Rejected),
+        ViaState::Accepted | ViaState::Closed => Ok(Some(())),
+    };
+    until(session, deadline, || link.memory.arm(Side::Zero), answered)?;
+    Ok(link)
+}
+
+/// Asks the engine again, whenever there is an interrupt, until it has an answer.
+fn answer_to(session: &Session, request: Request, deadline: Deadline) -> Result<(Reply, Vec<Fd>), Error> {
+    let ask = || match session.request(request) {
+        Err(Errno::EAGAIN) => Ok(None),
+        answer => answer.map(Some).map_err(Error::from),
+    };
+    until(session, deadline, || (), ask)
+}
+
+fn ask_for(session: &Session, request: Request) -> Result<u32, Error> {
+    match session.request(request)? {
+        (Reply::ViaHandle { handle }, _) => Ok(handle),
+        _ => Err(Error::Refused),
+    }
+}

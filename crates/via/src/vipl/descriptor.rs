@@ -1,0 +1,181 @@
+//! Descriptors in the program's registered memory: read once when they are posted, written once when they are done.
+
+use super::memory::{Access, Registry};
+use super::types::{
+    CONTROL_IMMEDIATE, CONTROL_OP_MASK, CONTROL_OP_RDMAREAD, CONTROL_OP_SENDRECV, CONTROL_RESERVED,
+    STATUS_DONE, VipControlSegment, VipDescriptor, VipReturn, VipSegment,
+};
+use crate::core::operation::DATA_MAX;
+use toe_ring::ViaMemory;
+use toe_ring::region::OutOfRange;
+
+pub const SEGMENTS_MAX: usize = 16;
+pub const ALIGNMENT: u64 = 64;
+const SEGMENT_LEN: u64 = size_of::<VipSegment>() as u64;
+const CONTROL_LEN: u64 = size_of::<VipControlSegment>() as u64;
+
+/// A range of the program's memory, as a descriptor names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    pub address: u64,
+    pub handle: u32,
+    pub len: u32,
+}
+
+/// What the data of a message are gathered from, or scattered to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parts {
+    list: [Part; SEGMENTS_MAX],
+    count: usize,
+    pub len: u32,
+}
+
+impl Parts {
+    pub fn one(part: Part) -> Parts {
+        let mut parts = Parts { count: 1, len: part.len, ..Parts::default() };
+        parts.list[0] = part;
+        parts
+    }
+
+    /// The parts that hold `len` octets from `from` on, each with where in those it begins.
+    pub fn within(&self, from: u64, len: u64) -> impl Iterator<Item = (Part, u64)> {
+        let mut at = 0;
+        self.list[..self.count].iter().filter_map(move |part| {
+            let (start, end) = (at, at + u64::from(part.len));
+            at = end;
+            let (first, last) = (start.max(from), end.min(from + len));
+            let inner = Part {
+                address: part.address + first.saturating_sub(start),
+                handle: part.handle,
+                len: last.saturating_sub(first) as u32,
+            };
+            (first < last).then_some((inner, first - from))
+        })
+    }
+
+    pub fn are_allowed(&self, registry: &Registry, ptag: u32, access: Access) -> bool {
+        let mut parts = self.list[..self.count].iter();
+        parts.all(|part| registry.allows(part.handle, ptag, (part.address, part.len.into()), access))
+    }
+}
+
+/// The octets of a part. It was found registered, and the registry is kept locked.
+pub fn to_connection(part: Part, memory: &ViaMemory, offset: u64) -> Result<(), OutOfRange> {
+    // SAFETY: needed to send what the program has described. It has promised (VipRegisterMem) that registered memory is there until it
+    // is given back, for which the registry's lock is taken, and that it leaves alone what it has posted.
+    let octets = unsafe { std::slice::from_raw_parts(part.address as *const u8, part.len as usize) };
+    memory.write(offset, octets)
+}
+
+/// The same the other way.
+pub fn from_connection(part: Part, memory: &ViaMemory, offset: u64) -> Result<(), OutOfRange> {
+    // SAFETY: as in `to_connection`; that the memory may be written to belongs to the promise.
+    let octets = unsafe { std::slice::from_raw_parts_mut(part.address as *mut u8, part.len as usize) };
+    memory.read(offset, octets)
+}
+
+/// A descriptor that was posted.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    /// Where it is.
+    pub at: u64,
+    pub operation: u16,
+    pub immediate: Option<u32>,
+    pub remote: Part,
+    pub parts: Parts,
+    /// Where it itself is registered.
+    pub handle: u32,
+    /// Nothing can be done with it: it is a format error when its turn comes.
+    is_malformed: bool,
+}
+
+impl Posted {
+    /// Reads the descriptor at an address. InvalidParameter: it is not aligned, or does not lie in memory registered with the tag.
+    pub fn read(at: u64, handle: u32, ptag: u32, registry: &Registry) -> Result<Posted, VipReturn> {
+        let may = |len| registry.allows(handle, ptag, (at, len), Access::Local);
+        if at == 0 || !at.is_multiple_of(ALIGNMENT) || !may(CONTROL_LEN) {
+            return Err(VipReturn::InvalidParameter);
+        }
+        // SAFETY: needed to read what the program has posted: registered memory (see `to_connection`), and aligned.
+        let control = unsafe { (at as *const VipControlSegment).read_volatile() };
+        let operation = control.control & CONTROL_OP_MASK;
+        let has_remote = operation != CONTROL_OP_SENDRECV;
+        let count = usize::from(control.seg_count);
+        let immediate = (control.control & CONTROL_IMMEDIATE != 0).then_some(control.immediate_data);
+        let mut posted = Posted {
+            at,
+            operation,
+            immediate,
+            remote: Part::default(),
+            parts: Parts::default(),
+            handle,
+            is_malformed: false,
+        };
+        let is_sound = count <= SEGMENTS_MAX
+            && may(CONTROL_LEN + count as u64 * SEGMENT_LEN)
+            && control.control & CONTROL_RESERVED == 0
+            && operation <= CONTROL_OP_RDMAREAD
+            && (!has_remote || count > 0);
+        if !is_sound {
+            return Ok(Posted { is_malformed: true, ..posted });
+        }
+        let mut total = 0u64;
+        for index in 0..count {
+            let segment = (at + CONTROL_LEN) as *const VipSegment;
+            // SAFETY: needed as above; that so many lie in registered memory was looked up just now.
+            let VipSegment { data, handle, length } = unsafe { segment.add(index).read_volatile() };
+            if index == 0 && has_remote {
+                posted.remote = Part { address: data, handle, len: 0 };
+                continue;
+            }
+            posted.parts.list[posted.parts.count] = Part { address: data, handle, len: length };
+            posted.parts.count += 1;
+            total += u64::from(length);
+        }
+        // What it says of its length is the sum: of a receive it is what there is room for, whatever it says.
+        posted.is_malformed = total > u64::from(DATA_MAX);
+        posted.parts.len = if posted.is_malformed { 0 } else { total as u32 };
+        posted.remote.len = posted.parts.len;
+        Ok(posted)
+    }
+
+    /// Whether a send may be posted so: what the control segment says of the length has to be true.
+    pub fn checked_len(mut self) -> Posted {
+        // SAFETY: needed as in `read`, a moment before.
+        let length = unsafe { (*(self.at as *const VipControlSegment)).length };
+        self.is_malformed |= length != self.parts.len;
+        self
+    }
+
+    /// No descriptor may be like that; a read brings no immediate data.
+    pub fn is_malformed(&self) -> bool {
+        self.is_malformed || self.operation == CONTROL_OP_RDMAREAD && self.immediate.is_some()
+    }
+}
+
+/// How a descriptor ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Finish {
+    pub status: u32,
+    pub len: u32,
+    pub immediate: Option<u32>,
+}
+
+/// It is done: the program finds its length and status, and may have it again.
+pub fn finish(posted: &Posted, ptag: u32, finish: Finish, registry: &Registry) {
+    if !registry.allows(posted.handle, ptag, (posted.at, CONTROL_LEN), Access::Local) {
+        // Given back by the program meanwhile.
+        return;
+    }
+    let descriptor = posted.at as *mut VipDescriptor;
+    // SAFETY: needed to tell the program. The descriptor lay in its registered memory when it was posted and still does; it leaves what it
+    // has posted alone. The status comes last, for those who look at it alone.
+    unsafe {
+        if let Some(immediate) = finish.immediate {
+            (&raw mut (*descriptor).control.immediate_data).write_volatile(immediate);
+        }
+        (&raw mut (*descriptor).control.length).write_volatile(finish.len);
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        (&raw mut (*descriptor).control.status).write_volatile(finish.status | STATUS_DONE);
+    }
+}

@@ -1,0 +1,191 @@
+//! What comes in to a virtual interface, and where it belongs.
+
+use super::descriptor::{Finish, Part, Parts, Posted, from_connection};
+use super::memory::{Access, Registry};
+use super::types::{
+    STATUS_FORMAT_ERROR, STATUS_IMMEDIATE, STATUS_LENGTH_ERROR, STATUS_OP_RECEIVE,
+    STATUS_OP_REMOTE_RDMA_WRITE, STATUS_PROTECTION_ERROR, STATUS_RDMA_PROT_ERROR, STATUS_REMOTE_DESC_ERROR,
+    VipErrorCode,
+};
+use super::vi::{State, Vi};
+use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::link::{Link, Receiving, lock};
+use toe_ring::via::{Arrived, Breach};
+
+/// The message that comes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving {
+    operation: Operation,
+    /// The receive that it uses up.
+    receive: Option<Posted>,
+    /// Where its data go; `None`: nowhere.
+    into: Option<(Parts, Access)>,
+}
+
+impl Arriving {
+    pub fn into_posted(self) -> Option<Posted> {
+        self.receive
+    }
+}
+
+impl Vi {
+    /// Takes a fragment; `false`: none has come.
+    pub(super) fn receive(&mut self, link: &Link, registry: &Registry) -> Result<bool, Breach> {
+        let mut receiving = lock(&link.receiving);
+        let Some(arrived) = receiving.end.first()? else { return Ok(false) };
+        let placed = receiving.incoming.place(arrived.fragment)?;
+        if placed.at == 0 {
+            let operation = head(link, arrived, placed.total)?;
+            self.arriving = Some(self.begin(link, operation, registry)?);
+            if self.state != State::Connected {
+                return Ok(false);
+            }
+        }
+        let arriving = self.arriving.ok_or(Breach)?;
+        if let Some((parts, access)) = &arriving.into {
+            if !parts.are_allowed(registry, self.service.ptag, *access) {
+                // Given back in the middle of the message.
+                return Err(Breach);
+            }
+            scatter(link, arrived, placed.at, parts)?;
+        }
+        take(link, &mut receiving, arrived)?;
+        if placed.is_last {
+            self.arriving = None;
+            self.has_come(arriving, registry);
+        }
+        Ok(true)
+    }
+
+    /// A message begins: where it goes.
+    fn begin(&mut self, link: &Link, operation: Operation, registry: &Registry) -> Result<Arriving, Breach> {
+        let nowhere = Arriving { operation, receive: None, into: None };
+        match operation.kind {
+            Kind::Send => Ok(self.begin_receive(link, operation, registry).unwrap_or(nowhere)),
+            Kind::Write => Ok(self.begin_write(link, operation, registry).unwrap_or(nowhere)),
+            Kind::Read => {
+                if self.owed.is_some() {
+                    // One at a time.
+                    return Err(Breach);
+                }
+                let part = Part { address: operation.address, handle: operation.handle, len: operation.len };
+                let parts = Parts::one(part);
+                let is_allowed = self.service.may_read
+                    && parts.are_allowed(registry, self.service.ptag, Access::RemoteRead);
+                if is_allowed {
+                    self.owed = Some(parts);
+                } else {
+                    self.refuse(link, STATUS_RDMA_PROT_ERROR, VipErrorCode::RdmarProt, registry);
+                }
+                Ok(nowhere)
+            }
+            Kind::Answer => {
+                let asked = self.sends.posted.front().filter(|_| self.is_asking).ok_or(Breach)?;
+                if asked.parts.len != operation.len {
+                    return Err(Breach);
+                }
+                Ok(Arriving { into: Some((asked.parts, Access::Local)), ..nowhere })
+            }
+            Kind::Refuse => {
+                // It is about the first that was not received.
+                self.confirm(&mut lock(&link.sending), registry)?;
+                self.is_refused(operation.len & super::types::STATUS_ERROR_MASK, registry);
+                Ok(nowhere)
+            }
+        }
+    }
+
+    /// Data for the receive that was posted first. `None`: they are dropped, or the connection has ended.
+    fn begin_receive(&mut self, link: &Link, operation: Operation, registry: &Registry) -> Option<Arriving> {
+        let receive = self.next_receive(link, registry)?;
+        let wrong = match () {
+            () if receive.is_malformed() => STATUS_FORMAT_ERROR,
+            () if operation.len > receive.parts.len => STATUS_LENGTH_ERROR,
+            () if !receive.parts.are_allowed(registry, self.service.ptag, Access::Local) => {
+                STATUS_PROTECTION_ERROR
+            }
+            () => {
+                let into = Some((receive.parts, Access::Local));
+                return Some(Arriving { operation, receive: Some(receive), into });
+            }
+        };
+        let how = Finish { status: STATUS_OP_RECEIVE | wrong, ..Finish::default() };
+        self.finish_receive(&receive, how, registry);
+        if self.is_reliable() {
+            self.refuse(link, STATUS_REMOTE_DESC_ERROR, VipErrorCode::PostDesc, registry);
+        }
+        None
+    }
+
+    fn next_receive(&mut self, link: &Link, registry: &Registry) -> Option<Posted> {
+        let first = self.receives.posted.pop_front();
+        if first.is_none() && self.is_reliable() {
+            self.refuse(link, STATUS_REMOTE_DESC_ERROR, VipErrorCode::RecvqEmpty, registry);
+        }
+        first
+    }
+
+    /// Data for memory; with immediate data they use up a receive too.
+    fn begin_write(&mut self, link: &Link, operation: Operation, registry: &Registry) -> Option<Arriving> {
+        let part = Part { address: operation.address, handle: operation.handle, len: operation.len };
+        let into = (Parts::one(part), Access::RemoteWrite);
+        if !self.service.may_write || !into.0.are_allowed(registry, self.service.ptag, into.1) {
+            if self.is_reliable() {
+                self.refuse(link, STATUS_RDMA_PROT_ERROR, VipErrorCode::RdmawProt, registry);
+            }
+            return None;
+        }
+        let receive = match operation.immediate {
+            Some(_) => Some(self.next_receive(link, registry)?),
+            None => None,
+        };
+        Some(Arriving { operation, receive, into: Some(into) })
+    }
+
+    /// A message is whole.
+    fn has_come(&mut self, arriving: Arriving, registry: &Registry) {
+        let Arriving { operation, receive, .. } = arriving;
+        if operation.kind == Kind::Answer {
+            return self.is_answered(registry);
+        }
+        let Some(receive) = receive else { return };
+        let (status, len) = match operation.kind {
+            Kind::Write => (STATUS_OP_REMOTE_RDMA_WRITE, 0),
+            _ => (STATUS_OP_RECEIVE, operation.len),
+        };
+        let immediate = if operation.immediate.is_some() { STATUS_IMMEDIATE } else { 0 };
+        let how = Finish { status: status | immediate, len, immediate: operation.immediate };
+        self.finish_receive(&receive, how, registry);
+    }
+}
+
+/// What a message begins with. Copied once; the sender may write others meanwhile.
+fn head(link: &Link, arrived: Arrived, total: u64) -> Result<Operation, Breach> {
+    let mut head = [0; HEAD_LEN];
+    if (arrived.fragment.len as usize) < HEAD_LEN {
+        return Err(Breach);
+    }
+    link.memory.read(arrived.offset, &mut head).map_err(|_| Breach)?;
+    Operation::decode(&head, total).ok_or(Breach)
+}
+
+/// Copies a fragment's octets, which begin at `at` in their message, to where they belong.
+fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &Parts) -> Result<(), Breach> {
+    let head = HEAD_LEN as u64;
+    let (mut offset, mut from, mut len) = (arrived.offset, at, u64::from(arrived.fragment.len));
+    if from < head {
+        (offset, from, len) = (offset + head, head, len - head);
+    }
+    for (part, at) in parts.within(from - head, len) {
+        from_connection(part, &link.memory, offset + at).map_err(|_| Breach)?;
+    }
+    Ok(())
+}
+
+fn take(link: &Link, receiving: &mut Receiving, arrived: Arrived) -> Result<(), Breach> {
+    let placed = receiving.incoming.place(arrived.fragment)?;
+    receiving.end.take(arrived);
+    receiving.incoming.took(placed, arrived.fragment);
+    link.wake();
+    Ok(())
+}

@@ -1,0 +1,390 @@
+//! A virtual interface: what was posted, what is on its way, and what is done. Nobody works for it in the background: each call on it
+//! takes what has come and sends what there is credit for ([`Vi::progress`]).
+
+use super::descriptor::{Finish, Parts, Posted, finish, to_connection};
+use super::memory::{Access, Registry};
+use super::receive::Arriving;
+use super::types::{
+    CONTROL_OP_RDMAREAD, CONTROL_OP_RDMAWRITE, STATUS_FLUSHED_ERROR, STATUS_FORMAT_ERROR,
+    STATUS_OP_RDMA_READ, STATUS_OP_RDMA_WRITE, STATUS_OP_RECEIVE, STATUS_PROTECTION_ERROR,
+    STATUS_TRANSPORT_ERROR, VipErrorCode, VipReturn,
+};
+use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::{Outgoing, Piece};
+use crate::link::Link;
+use std::collections::VecDeque;
+use toe_abi::via::ViaState;
+use toe_ring::via::Breach;
+use toe_ring::{ViaMemory, ViaSender};
+
+/// Descriptors that may be posted to a queue and not fetched when they are done.
+pub const QUEUE_MAX: usize = 1024;
+/// Messages taken in one call: a peer that always has one more does not keep it.
+const TAKE_MAX: usize = 256;
+
+/// What a virtual interface is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// 0 unreliable, 1 reliable delivery, 2 reliable reception.
+    pub level: u64,
+    pub ptag: u32,
+    pub may_write: bool,
+    pub may_read: bool,
+    pub transfer_max: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Idle,
+    Connected,
+    /// The connection has ended, not by this side's wish.
+    Error,
+}
+
+/// What has happened in a call, for those who are to be told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A descriptor of the queue for receives, or for sends, is done.
+    Done {
+        of_receives: bool,
+    },
+    Error {
+        code: VipErrorCode,
+        descriptor: u64,
+    },
+}
+
+/// A queue: what is posted, and what is done and not fetched.
+#[derive(Debug, Default)]
+pub struct Queue {
+    pub posted: VecDeque<Posted>,
+    /// With whether it went wrong.
+    done: VecDeque<(u64, bool)>,
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+struct Sending {
+    head: [u8; HEAD_LEN],
+    parts: Parts,
+    access: Access,
+    message: Outgoing,
+    /// It is the first that is posted, and no answer or refusal.
+    is_posted: bool,
+}
+
+impl Sending {
+    fn new(operation: Operation, parts: Parts, access: Access, is_posted: bool) -> Sending {
+        let message = Outgoing::new(operation.message_len());
+        Sending { head: operation.encode(), parts, access, message, is_posted }
+    }
+
+    /// Copies a piece to its place.
+    fn gather(&self, memory: &ViaMemory, offset: u64, piece: Piece) -> Result<(), Breach> {
+        let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
+        if from < HEAD_LEN as u64 {
+            // A head is never cut.
+            memory.write(offset, &self.head).map_err(|_| Breach)?;
+            (offset, from, len) = (offset + HEAD_LEN as u64, HEAD_LEN as u64, len - HEAD_LEN as u64);
+        }
+        for (part, at) in self.parts.within(from - HEAD_LEN as u64, len) {
+            to_connection(part, memory, offset + at).map_err(|_| Breach)?;
+        }
+        Ok(())
+    }
+}
+
+/// See the module. What is inside its lock.
+#[derive(Debug)]
+pub struct Vi {
+    pub service: Service,
+    pub state: State,
+    pub link: Option<Link>,
+    pub sends: Queue,
+    pub receives: Queue,
+    sending: Option<Sending>,
+    /// An answer that the peer is owed. It has one question at a time.
+    pub(super) owed: Option<Parts>,
+    /// What was sent and is to be known as received: the number of its last fragment.
+    unconfirmed: VecDeque<(u32, Posted)>,
+    /// The first that is posted is a read that was sent.
+    pub(super) is_asking: bool,
+    pub(super) arriving: Option<Arriving>,
+    pub(super) events: Vec<Event>,
+}
+
+impl Vi {
+    pub fn new(service: Service) -> Vi {
+        Vi {
+            service,
+            state: State::Idle,
+            link: None,
+            sends: Queue::default(),
+            receives: Queue::default(),
+            sending: None,
+            owed: None,
+            unconfirmed: VecDeque::new(),
+            is_asking: false,
+            arriving: None,
+            events: Vec::new(),
+        }
+    }
+
+    pub fn connect(&mut self, link: Link) {
+        self.link = Some(link);
+        self.state = State::Connected;
+    }
+
+    pub fn is_reliable(&self) -> bool {
+        self.service.level != 0
+    }
+
+    pub fn post(&mut self, posted: Posted, of_receives: bool) -> Result<(), VipReturn> {
+        let queue = if of_receives { &mut self.receives } else { &mut self.sends };
+        let unconfirmed = if of_receives { 0 } else { self.unconfirmed.len() };
+        if queue.posted.len() + queue.done.len() + unconfirmed >= QUEUE_MAX {
+            return Err(VipReturn::ErrorResource);
+        }
+        queue.posted.push_back(posted);
+        Ok(())
+    }
+
+    /// The descriptor that is done longest, and whether it went wrong.
+    pub fn done(&mut self, of_receives: bool) -> Option<(u64, bool)> {
+        if of_receives { &mut self.receives } else { &mut self.sends }.done.pop_front()
+    }
+
+    /// What is done and not fetched outlives the connection.
+    pub fn keep_done_of(&mut self, before: &mut Vi) {
+        self.sends.done = std::mem::take(&mut before.sends.done);
+        self.receives.done = std::mem::take(&mut before.receives.done);
+    }
+
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Takes what has come, and sends what there is credit for.
+    pub fn progress(&mut self, registry: &Registry) {
+        match self.state {
+            State::Connected => {}
+            // What is posted before a connection waits for it, what is posted after its end is done at once.
+            State::Idle => return,
+            State::Error => return self.flush(registry),
+        }
+        let Some(link) = self.link.take() else { return };
+        // What was sent before the end comes before the end.
+        let is_over = link.memory.state() == ViaState::Closed;
+        let went = self.work(&link, registry);
+        if self.state == State::Error {
+            // Lost meanwhile, when the link was not at its place.
+            link.move_on(ViaState::Closed);
+        }
+        self.link = Some(link);
+        match went {
+            Err(Breach) => self.lose(VipErrorCode::ConnLost, registry),
+            Ok(is_all) if is_over && is_all => self.lose(VipErrorCode::ConnLost, registry),
+            Ok(_) => {}
+        }
+    }
+
+    /// Whether all was taken that had come.
+    fn work(&mut self, link: &Link, registry: &Registry) -> Result<bool, Breach> {
+        let mut is_all = false;
+        for _ in 0..TAKE_MAX {
+            is_all = self.state != State::Connected || !self.receive(link, registry)?;
+            if is_all {
+                break;
+            }
+        }
+        if self.state == State::Connected {
+            self.send(link, registry)?;
+        }
+        Ok(is_all)
+    }
+
+    fn send(&mut self, link: &Link, registry: &Registry) -> Result<(), Breach> {
+        let mut sender = crate::link::lock(&link.sending);
+        self.confirm(&mut sender, registry)?;
+        loop {
+            if self.sending.is_none() {
+                self.sending = self.next_to_send(registry);
+            }
+            let Some(sending) = self.sending.as_mut() else { return Ok(()) };
+            while let Some(piece) = sending.message.next() {
+                let Some(room) = sender.room(piece.fragment.len)? else { return Ok(()) };
+                if !sending.parts.are_allowed(registry, self.service.ptag, sending.access) {
+                    // Given back in the middle: the message can neither go on nor be taken back.
+                    return Err(Breach);
+                }
+                sending.gather(&link.memory, room.offset, piece)?;
+                sender.publish(piece.fragment, room);
+                sending.message.sent(piece);
+                link.wake();
+            }
+            if self.sending.take().is_some_and(|sending| sending.is_posted) {
+                self.is_sent(sender.sent(), registry);
+            }
+        }
+    }
+
+    fn next_to_send(&mut self, registry: &Registry) -> Option<Sending> {
+        if let Some(parts) = self.owed.take() {
+            return Some(Sending::new(Operation::answer(parts.len), parts, Access::RemoteRead, false));
+        }
+        while !self.is_asking && self.state == State::Connected {
+            let posted = *self.sends.posted.front()?;
+            let wrong = match posted.operation {
+                _ if posted.is_malformed() => STATUS_FORMAT_ERROR,
+                // Who reads waits for an answer, which nobody owes him here.
+                CONTROL_OP_RDMAREAD if !self.is_reliable() => STATUS_FORMAT_ERROR,
+                _ if posted.parts.len > self.service.transfer_max => super::types::STATUS_LENGTH_ERROR,
+                _ if !posted.parts.are_allowed(registry, self.service.ptag, Access::Local) => {
+                    STATUS_PROTECTION_ERROR
+                }
+                operation => {
+                    let kind = match operation {
+                        CONTROL_OP_RDMAWRITE => Kind::Write,
+                        CONTROL_OP_RDMAREAD => Kind::Read,
+                        _ => Kind::Send,
+                    };
+                    let (address, handle) = (posted.remote.address, posted.remote.handle);
+                    let (immediate, len) = (posted.immediate, posted.parts.len);
+                    let operation = Operation { kind, immediate, address, handle, len };
+                    let parts = if kind == Kind::Read { Parts::default() } else { posted.parts };
+                    return Some(Sending::new(operation, parts, Access::Local, true));
+                }
+            };
+            self.sends.posted.pop_front();
+            self.finish_send(&posted, wrong, 0, registry);
+            if self.is_reliable() {
+                self.lose(VipErrorCode::PostDesc, registry);
+            }
+        }
+        None
+    }
+
+    /// The first that is posted has gone, with the fragments before number `place`.
+    fn is_sent(&mut self, place: u32, registry: &Registry) {
+        let Some(posted) = self.sends.posted.front().copied() else { return };
+        if posted.operation == CONTROL_OP_RDMAREAD {
+            self.is_asking = true;
+            return;
+        }
+        self.sends.posted.pop_front();
+        if self.service.level == 2 {
+            self.unconfirmed.push_back((place, posted));
+        } else {
+            self.finish_send(&posted, 0, posted.parts.len, registry);
+        }
+    }
+
+    /// What was received is done, with reliable reception.
+    pub(super) fn confirm(&mut self, sender: &mut ViaSender, registry: &Registry) -> Result<(), Breach> {
+        while let Some((place, posted)) = self.unconfirmed.front().copied() {
+            if !sender.is_taken(place)? {
+                break;
+            }
+            self.unconfirmed.pop_front();
+            self.finish_send(&posted, 0, posted.parts.len, registry);
+        }
+        Ok(())
+    }
+
+    /// The read that was asked for is there.
+    pub(super) fn is_answered(&mut self, registry: &Registry) {
+        self.is_asking = false;
+        if let Some(posted) = self.sends.posted.pop_front() {
+            self.finish_send(&posted, 0, posted.parts.len, registry);
+        }
+    }
+
+    fn finish_send(&mut self, posted: &Posted, status: u32, len: u32, registry: &Registry) {
+        let operation = match posted.operation {
+            CONTROL_OP_RDMAWRITE => STATUS_OP_RDMA_WRITE,
+            CONTROL_OP_RDMAREAD => STATUS_OP_RDMA_READ,
+            _ => 0,
+        };
+        let how = Finish { status: status | operation, len, immediate: None };
+        finish(posted, self.service.ptag, how, registry);
+        self.sends.done.push_back((posted.at, status != 0));
+        self.events.push(Event::Done { of_receives: false });
+    }
+
+    pub(super) fn finish_receive(&mut self, posted: &Posted, how: Finish, registry: &Registry) {
+        let is_wrong = how.status & super::types::STATUS_ERROR_MASK != 0;
+        finish(posted, self.service.ptag, how, registry);
+        self.receives.done.push_back((posted.at, is_wrong));
+        self.events.push(Event::Done { of_receives: true });
+    }
+
+    /// The peer asks for what cannot be, or says so of this side: with a reliable level that is the connection's end.
+    pub(super) fn refuse(&mut self, link: &Link, status: u32, code: VipErrorCode, registry: &Registry) {
+        let operation = Operation::refuse(status);
+        let refusal = Sending::new(operation, Parts::default(), Access::Local, false);
+        let is_between = self.sending.as_ref().is_none_or(|sending| !sending.message.is_begun());
+        let mut sender = crate::link::lock(&link.sending);
+        if let Some(piece) = refusal.message.next()
+            && is_between
+            && let Ok(Some(room)) = sender.room(piece.fragment.len)
+            && refusal.gather(&link.memory, room.offset, piece).is_ok()
+        {
+            sender.publish(piece.fragment, room);
+        }
+        drop(sender);
+        link.move_on(ViaState::Closed);
+        self.lose(code, registry);
+    }
+
+    /// The peer has said why it ends the connection.
+    pub(super) fn is_refused(&mut self, status: u32, registry: &Registry) {
+        // One that says nothing is not to make a success of it.
+        let status = if status == 0 { STATUS_TRANSPORT_ERROR } else { status };
+        if let Some((_, posted)) = self.unconfirmed.pop_front() {
+            self.finish_send(&posted, status, 0, registry);
+        } else if self.is_asking
+            && let Some(posted) = self.sends.posted.pop_front()
+        {
+            self.is_asking = false;
+            self.finish_send(&posted, status, 0, registry);
+        }
+        self.lose(VipErrorCode::ConnLost, registry);
+    }
+
+    /// The connection has ended.
+    pub(super) fn lose(&mut self, code: VipErrorCode, registry: &Registry) {
+        if self.state != State::Connected {
+            return;
+        }
+        self.state = State::Error;
+        if let Some(link) = &self.link {
+            link.move_on(ViaState::Closed);
+        }
+        let descriptor = self.sends.posted.front().map_or(0, |posted| posted.at);
+        self.events.push(Event::Error { code, descriptor });
+        self.flush(registry);
+    }
+
+    /// Ends all that is posted: what was on its way has an error, the rest never began.
+    pub fn flush(&mut self, registry: &Registry) {
+        let is_begun =
+            self.sending.take().is_some_and(|sending| sending.is_posted && sending.message.is_begun());
+        self.owed = None;
+        for (_, posted) in std::mem::take(&mut self.unconfirmed) {
+            self.finish_send(&posted, STATUS_TRANSPORT_ERROR, 0, registry);
+        }
+        let mut was_begun = is_begun || std::mem::take(&mut self.is_asking);
+        for posted in std::mem::take(&mut self.sends.posted) {
+            let status =
+                if std::mem::take(&mut was_begun) { STATUS_TRANSPORT_ERROR } else { STATUS_FLUSHED_ERROR };
+            self.finish_send(&posted, status, 0, registry);
+        }
+        if let Some(posted) = self.arriving.take().and_then(Arriving::into_posted) {
+            self.receives.posted.push_front(posted);
+        }
+        for posted in std::mem::take(&mut self.receives.posted) {
+            let status = STATUS_OP_RECEIVE | STATUS_FLUSHED_ERROR;
+            self.finish_receive(&posted, Finish { status, ..Finish::default() }, registry);
+        }
+    }
+}
