@@ -130,27 +130,48 @@ pub struct SocketsReport {
     pub sockets: Vec<SocketReport>,
 }
 
-/// One flow or listener.
+/// One flow, listener or UDP socket.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SocketReport {
     /// The network namespace of its addresses, as in [`SessionReport`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<u64>,
-    /// `LISTEN`, `ESTAB`, …
+    /// `LISTEN`, `ESTAB`, …; of UDP `UNCONN` or `ESTAB`, as `ss -u` has it.
     pub state: String,
     pub local: String,
     pub remote: String,
-    /// Octets received and not yet taken by the program; for a listener, connections not yet taken.
+    /// Octets received and not yet taken by the program; for a listener, connections not yet taken. Of UDP the kernel and the program know.
     pub recv_q: u32,
     /// Octets sent and not yet acknowledged by the peer; for a listener, its backlog.
     pub send_q: u32,
     /// The holders; empty when only the engine holds the flow (TIME_WAIT, orphans).
     pub users: Vec<UserReport>,
-    /// `local` or the port's `DRIVER:IFNAME`; `*` for a listener on all.
+    /// `local` or the port's `DRIVER:IFNAME`; `*` for a listener on all, and a UDP socket.
     pub device: String,
     /// Of a connection only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpReport>,
+    /// Of a UDP socket only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpReport>,
+}
+
+/// What was counted of a UDP socket since its program showed it to the engine; what it gets and sends by the kernel alone is not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpReport {
+    /// Datagrams that came for it by the engine's links, and their octets without headers.
+    pub rx_datagrams: u64,
+    pub rx_octets: u64,
+    /// Of these, those that went by the kernel's queue, and those that found no room there or in the lane.
+    pub rx_by_kernel: u64,
+    pub rx_drops: u64,
+    /// Datagrams that programs gave to the engine, and their octets.
+    pub tx_datagrams: u64,
+    pub tx_octets: u64,
+    /// Of these, those that were lost at once: there was no way, no room, or the record was not sound.
+    pub tx_drops: u64,
+    /// More than one process has or had it: all that comes for it goes by the kernel.
+    pub shared: bool,
 }
 
 /// How a connection's TCP stands: what `ss -i` shows of Linux's, in octets and µs where that counts segments and ms.

@@ -1,28 +1,34 @@
-//! `toe ss`: the engine's sockets, in the columns of `ss -tanp` and the link; with `-i` what `ss -i` tells of TCP.
+//! `toe ss`: the engine's sockets, in the columns of `ss -tuanp` and the link; with `-i` what `ss -i` tells of TCP, and counters of UDP.
 
 use crate::client::Client;
 use crate::{Failure, print, print_json};
 use toe_abi::attach::ReportKind;
-use toe_abi::report::{SocketReport, SocketsReport, TcpReport};
+use toe_abi::report::{SocketReport, SocketsReport, TcpReport, UdpReport};
 
 /// Show an engine's sockets
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 COLUMNS:
-  Recv-Q   octets that the program has not read yet; for a listener, connections waiting to be accepted
+  Netid    tcp or udp; UDP sockets are those that hear from the engine's own links or have sent by them (the socket is the
+           kernel's, and ss -u shows it, too)
+  Recv-Q   octets that the program has not read yet; for a listener, connections waiting to be accepted; of UDP 0 (ss -u)
   Send-Q   octets that the peer has not acknowledged yet; for a listener, its backlog
-  Device   the port; 'local' when both ends are on this engine; '*' for a listener. After '@' stands the network
+  Device   the port; 'local' when both ends are on this engine; '*' for a listener or UDP. After '@' stands the network
            namespace, by the kernel's cookie, of what is of another than the engine's own
-  Process  who holds the socket; nobody, when the engine is only seeing its end through
+  Process  who holds the socket; nobody, when the engine is only seeing its end through; of UDP who has shown it (fd=-: the
+           program does not say which descriptor it is)
 
 With -i (times in ms, cwnd and ssthresh in segments, as ss has them; JSON has octets and µs):
   ts sack ecn wscale   what both ends agreed on        cubic, ca_state   congestion control, and where it stands
   rto rtt minrtt       time-out, round trip/variation  delivery_rate     what the path was seen to deliver
   unacked sacked lost  octets on their way, those that the peer has out of order, those taken for lost
   direct               octets go past the engine, between two programs, and are not in bytes_…
+  rx_by_kernel         of UDP: of the datagrams that came, those that went by the kernel's queue as the program did not look
+  shared               of UDP: several processes have or had the socket, so that all goes by the kernel's queue
 
 EXAMPLES:
   toe ss
+  toe ss -ui
   toe ss --name web --json | jq '.sockets[] | select(.state == \"ESTAB\")'
 
 Sockets on the kernel's stack are shown by ss(8).")]
@@ -30,7 +36,13 @@ pub struct Args {
     /// Name of the engine ('default' unless given)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Show how each connection's TCP stands, in the words of ss -i
+    /// Show TCP alone
+    #[arg(short, long)]
+    tcp: bool,
+    /// Show UDP alone
+    #[arg(short, long)]
+    udp: bool,
+    /// Show how each connection's TCP stands, in the words of ss -i, and what was counted of each UDP socket
     #[arg(short, long)]
     info: bool,
     /// Print JSON
@@ -40,21 +52,35 @@ pub struct Args {
 
 pub fn ss(args: &Args) -> Result<u8, Failure> {
     let mut report: SocketsReport = Client::find(args.name.as_deref())?.report(ReportKind::Sockets)?;
+    // Both, or neither, is all.
+    if args.tcp != args.udp {
+        report.sockets.retain(|socket| socket.udp.is_some() == args.udp);
+    }
     if args.json {
         return print_json(&report);
     }
     // Listeners first, as a reader looks for them first.
-    report
-        .sockets
-        .sort_by_key(|socket| (socket.state != "LISTEN", socket.local.clone(), socket.remote.clone()));
+    report.sockets.sort_by_key(|socket| {
+        (socket.udp.is_some(), socket.state != "LISTEN", socket.local.clone(), socket.remote.clone())
+    });
     print(&format(&report.sockets, args.info))
 }
 
 fn format(sockets: &[SocketReport], info: bool) -> String {
-    let head = ["State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Device", "Process"];
+    let head = [
+        "Netid",
+        "State",
+        "Recv-Q",
+        "Send-Q",
+        "Local Address:Port",
+        "Peer Address:Port",
+        "Device",
+        "Process",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(sockets.iter().map(|socket| {
         [
+            if socket.udp.is_some() { "udp" } else { "tcp" }.to_owned(),
             socket.state.clone(),
             socket.recv_q.to_string(),
             socket.send_q.to_string(),
@@ -64,7 +90,7 @@ fn format(sockets: &[SocketReport], info: bool) -> String {
             users(socket),
         ]
     }));
-    let widths: [usize; 7] =
+    let widths: [usize; 8] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut out = String::new();
     for (at, row) in rows.iter().enumerate() {
@@ -72,20 +98,42 @@ fn format(sockets: &[SocketReport], info: bool) -> String {
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
             let cell =
-                if matches!(column, 1 | 2) { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+                if matches!(column, 2 | 3) { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
             line += &cell;
             line += "  ";
         }
         out += line.trim_end();
         out += "\n";
-        let tcp = at.checked_sub(1).and_then(|at| sockets[at].tcp.as_ref());
-        if let Some(tcp) = tcp.filter(|_| info) {
+        let socket = at.checked_sub(1).map(|at| &sockets[at]).filter(|_| info);
+        if let Some(line) = socket.and_then(|socket| {
+            let of_tcp = socket.tcp.as_ref().map(info_line);
+            of_tcp.or_else(|| socket.udp.as_ref().map(udp_line))
+        }) {
             out += "\t ";
-            out += &info_line(tcp);
+            out += &line;
             out += "\n";
         }
     }
     out
+}
+
+/// The same for UDP, of which `ss -i` says nothing. Zeros are told, so that a line has all its words.
+fn udp_line(udp: &UdpReport) -> String {
+    let UdpReport {
+        rx_datagrams,
+        rx_octets,
+        rx_by_kernel,
+        rx_drops,
+        tx_datagrams,
+        tx_octets,
+        tx_drops,
+        shared,
+    } = udp;
+    let shared = if *shared { " shared" } else { "" };
+    format!(
+        "rx_datagrams:{rx_datagrams} rx_octets:{rx_octets} rx_by_kernel:{rx_by_kernel} rx_drops:{rx_drops} \
+         tx_datagrams:{tx_datagrams} tx_octets:{tx_octets} tx_drops:{tx_drops}{shared}"
+    )
 }
 
 /// `ss -i`'s line.
@@ -280,6 +328,16 @@ mod tests {
         let sockets = [SocketReport { tcp: Some(tcp), ..Default::default() }, SocketReport::default()];
         let lines = |info| format(&sockets, info).lines().count();
         assert_eq!((lines(false), lines(true)), (3, 4), "a line more for the one that is a connection");
+    }
+
+    #[test]
+    fn udp_has_its_rows_and_counters() {
+        let udp = UdpReport { rx_datagrams: 3, rx_drops: 1, shared: true, ..UdpReport::default() };
+        let socket = SocketReport { state: "UNCONN".to_owned(), udp: Some(udp), ..Default::default() };
+        let text = format(&[socket], true);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("udp    UNCONN"), "{text}");
+        assert!(lines[2].contains("rx_datagrams:3 ") && lines[2].ends_with("tx_drops:0 shared"), "{text}");
     }
 
     #[test]

@@ -145,10 +145,11 @@ impl Daemon {
             send_q: socket.send_q,
             users: users.collect(),
             device: match socket.port {
-                None if socket.listener => "*".to_owned(),
+                None if socket.listener || socket.udp.is_some() => "*".to_owned(),
                 port => self.ports.name(port).to_owned(),
             },
             tcp: socket.tcp.clone(),
+            udp: socket.udp,
         }
     }
 

@@ -134,7 +134,8 @@ impl Engine {
     /// Flows that some program holds.
     pub fn held_flows(&self) -> Result<Vec<SocketReport>> {
         let sockets = self.sockets()?;
-        Ok(sockets.into_iter().filter(|s| s.state != "LISTEN" && !s.users.is_empty()).collect())
+        let is_held = |s: &SocketReport| s.udp.is_none() && s.state != "LISTEN" && !s.users.is_empty();
+        Ok(sockets.into_iter().filter(is_held).collect())
     }
 
     /// Waits until a program listens on `port` here.

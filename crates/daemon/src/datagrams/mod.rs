@@ -18,8 +18,10 @@ use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Records of all of a session's sockets taken in one turn.
-const RECORDS_PER_TURN: usize = 64;
+/// Datagrams of all of a session's sockets taken in one turn, and what so many octets of one count beside: some of the most that a record
+/// can hold, or many small ones.
+const DATAGRAMS_PER_TURN: usize = 64;
+const OCTETS_AS_ONE: usize = 4096;
 
 /// Where a session's socket puts what it sends.
 #[derive(Debug)]
@@ -48,6 +50,11 @@ impl FromSocket {
     /// Whether there is something to be taken, or the host has left.
     pub fn has_news(&self) -> bool {
         self.end.has_news()
+    }
+
+    /// Whether nothing is to be taken any more: the host has left, or the lane cannot be believed.
+    fn is_left(&mut self) -> bool {
+        self.end.is_empty() && self.end.is_closed()
     }
 
     /// The next record, its octets behind the head in `text`. A record without a head is as good as none.
@@ -82,6 +89,11 @@ impl Datagrams {
                 tracing::warn!(%error, "UDP stays the kernel's: no raw socket; grant CAP_NET_RAW");
             }
         }
+    }
+
+    /// Whether sockets can be shown.
+    pub fn is_open(&self) -> bool {
+        self.kernel.is_some()
     }
 
     pub fn deliver(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
@@ -135,11 +147,12 @@ impl Daemon {
         peer: Endpoint,
         shown: &Shown,
     ) -> Answer {
-        if self.sessions.datagrams.kernel.is_none() {
+        if !self.sessions.datagrams.is_open() {
             return Err(Errno::EOPNOTSUPP);
         }
         // What it has closed of others is free for this one.
-        self.take_datagrams(self.clock.now(), session, usize::MAX);
+        self.take_some_datagrams(self.clock.now(), session);
+        self.sweep_datagrams(session);
         let opened = self.engine.open_datagrams(session, purpose, peer, shown)?;
         let source = opened.source;
         let Some(NewEnd { id, ring_len }) = opened.end else {
@@ -172,17 +185,15 @@ impl Daemon {
         Ok([to_socket_file, from_socket_file])
     }
 
-    /// Takes what a session's sockets send, as much as a turn is long. Returns how many records.
+    /// Takes what a session's sockets send, as much as a turn is long: who fills his lane as fast as it is read has no longer one. Returns how
+    /// much it was.
     pub(crate) fn take_some_datagrams(&mut self, now: Instant, id: SessionId) -> usize {
-        self.take_datagrams(now, id, RECORDS_PER_TURN)
-    }
-
-    fn take_datagrams(&mut self, now: Instant, id: SessionId, most: usize) -> usize {
+        let most = DATAGRAMS_PER_TURN;
         let count = self.sessions.get(id).map_or(0, |session| session.datagrams.len());
         let mut taken = 0;
         let mut text = std::mem::take(&mut self.record);
         for at in (0..count).rev() {
-            taken += self.take_datagrams_of(now, id, at, &mut text, most - taken);
+            taken += self.take_datagrams_of(now, id, at, &mut text, most.saturating_sub(taken));
             if taken >= most {
                 // The one that is next in turn is the last of the list then.
                 if let Some(session) = self.sessions.get_mut(id) {
@@ -213,20 +224,38 @@ impl Daemon {
             }
             let end = socket.id;
             match socket.take(text) {
-                Some(head) => self.engine.handle_datagrams(now, end, &head, text, &mut self.sessions),
+                Some(head) => {
+                    taken += self.engine.handle_datagrams(now, end, &head, text, &mut self.sessions);
+                    taken += text.len() / OCTETS_AS_ONE;
+                }
                 None => {
                     // It is empty and closed: the host has left.
-                    if let Some(session) = self.sessions.get_mut(id) {
-                        session.datagrams.swap_remove(at);
-                    }
-                    self.sessions.datagrams.sockets.remove(&end);
-                    self.engine.close_datagrams(id, end);
+                    self.close_datagrams(id, at);
                     return taken + 1;
                 }
             }
-            taken += 1;
         }
         taken
+    }
+
+    /// Lets go of what a session has closed.
+    fn sweep_datagrams(&mut self, id: SessionId) {
+        let count = self.sessions.get(id).map_or(0, |session| session.datagrams.len());
+        for at in (0..count).rev() {
+            let session = self.sessions.get_mut(id);
+            if session.is_some_and(|session| session.datagrams.get_mut(at).is_some_and(FromSocket::is_left)) {
+                self.close_datagrams(id, at);
+            }
+        }
+    }
+
+    fn close_datagrams(&mut self, id: SessionId, at: usize) {
+        let Some(session) = self.sessions.get_mut(id).filter(|session| at < session.datagrams.len()) else {
+            return;
+        };
+        let end = session.datagrams.swap_remove(at).id;
+        self.sessions.datagrams.sockets.remove(&end);
+        self.engine.close_datagrams(id, end);
     }
 
     /// A session is about to end.

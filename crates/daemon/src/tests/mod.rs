@@ -2,6 +2,7 @@
 
 mod attach;
 mod capture;
+mod datagrams;
 mod direct;
 mod fake_host;
 mod follow;

@@ -1,5 +1,6 @@
 //! Neighbours of a port and how their hardware addresses are learnt (RFC 826; RFC 4861 section 7.2).
 
+use std::collections::HashMap;
 use toe_base::{Addr, Instant};
 use toe_wire::link::MacAddr;
 
@@ -32,11 +33,14 @@ const TRIES_MAX: u8 = 3;
 pub const NEIGHBOURS_MAX: usize = 4096;
 /// A full table is searched for such at every so-manieth wish, when the last search found none.
 const SEARCH_EVERY: u32 = 1024;
+/// Neighbours that are looked through one by one.
+const FEW: usize = 8;
 
 /// The neighbours of one port. A number stays a neighbour's own as long as a connection holds it.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     table: Vec<Neighbour>,
+    by_addr: HashMap<Addr, u16>,
     /// Numbers that are nobody's.
     free: Vec<u16>,
     /// Wishes that found the table full since numbers were last freed.
@@ -52,18 +56,24 @@ impl Neighbours {
         let new = Neighbour { addr, state: NeighbourState::Unreachable, is_doubtful: false };
         if let Some(number) = self.free.pop() {
             self.table[usize::from(number)] = new;
+            self.by_addr.insert(addr, number);
             return Some(number);
         }
         if self.table.len() == NEIGHBOURS_MAX {
             return None;
         }
+        let number = self.table.len() as u16;
         self.table.push(new);
-        Some((self.table.len() - 1) as u16)
+        self.by_addr.insert(addr, number);
+        Some(number)
     }
 
     fn find(&self, addr: Addr) -> Option<usize> {
-        // What is free has no address.
-        if addr.is_unspecified() { None } else { self.table.iter().position(|n| n.addr == addr) }
+        // Each datagram asks. A few are found as fast without the index; what is free has no address.
+        match self.table.len() <= FEW && !addr.is_unspecified() {
+            true => self.table.iter().position(|n| n.addr == addr),
+            false => self.by_addr.get(&addr).map(|number| usize::from(*number)),
+        }
     }
 
     /// The table was full; whether it is worth looking for numbers that no connection holds.
@@ -73,17 +83,29 @@ impl Neighbours {
         is_due
     }
 
-    /// Frees all numbers but those that are held, one flag for each.
+    /// Frees all numbers but those that are held, one flag for each: of neighbours whose hardware address is not known, and if there are
+    /// none, of the others. Who sends datagrams to many addresses where nobody is takes no known neighbour from anybody.
     pub fn free_all_but(&mut self, held: &[bool]) {
+        if self.free_those(held, |state| !matches!(state, NeighbourState::Known(_))) == 0 {
+            self.free_those(held, |_| true);
+        }
+    }
+
+    fn free_those(&mut self, held: &[bool], may_go: impl Fn(NeighbourState) -> bool) -> usize {
+        let mut freed = 0;
         for (number, neighbour) in self.table.iter_mut().enumerate() {
-            if held.get(number) == Some(&true) || neighbour.addr.is_unspecified() {
+            if held.get(number) == Some(&true) || neighbour.addr.is_unspecified() || !may_go(neighbour.state)
+            {
                 continue;
             }
+            self.by_addr.remove(&neighbour.addr);
             let (addr, state) = (Addr::UNSPECIFIED_V4, NeighbourState::Unreachable);
             *neighbour = Neighbour { addr, state, is_doubtful: false };
             self.free.push(number as u16);
             self.refused = 0;
+            freed += 1;
         }
+        freed
     }
 
     /// The hardware address, if it is known.
@@ -138,6 +160,15 @@ impl Neighbours {
         }
         neighbour.state = NeighbourState::Asking { tries: 1, again_at: now.after_us(ASK_INTERVAL_US) };
         Some(neighbour.addr)
+    }
+
+    /// Nobody waits for it any more: it is not asked for again before somebody wants it.
+    pub fn cease(&mut self, number: u16) {
+        if let Some(neighbour) = self.table.get_mut(usize::from(number))
+            && matches!(neighbour.state, NeighbourState::Asking { .. })
+        {
+            neighbour.state = NeighbourState::Unreachable;
+        }
     }
 
     /// `addr` is at `mac`, as it said itself. Returns its number when somebody waited for that.
@@ -219,6 +250,24 @@ mod tests {
         assert_eq!(neighbours.number(addr(7)), None, "it was given up");
         assert!(neighbours.should_free(), "numbers were freed meanwhile");
         assert_eq!(neighbours.set(addr(7), MacAddr([1; 6]), false), None, "the kernel's news need no place");
+    }
+
+    #[test]
+    fn who_is_not_there_gives_way_to_who_is() {
+        let addr = |n: usize| Addr::from((0x0a00_0000 + n as u32).to_be_bytes());
+        let mut neighbours = Neighbours::default();
+        assert_eq!(neighbours.learn(addr(1), MacAddr([1; 6])), Some(0));
+        (2..=NEIGHBOURS_MAX).for_each(|n| assert!(neighbours.number(addr(n)).is_some()));
+        assert_eq!(neighbours.number(addr(0)), None);
+        neighbours.free_all_but(&[]);
+        assert_eq!(neighbours.mac_of(addr(1)), Some(MacAddr([1; 6])), "known, and kept");
+        assert_eq!(neighbours.mac_of(addr(2)), None);
+        (2..=NEIGHBOURS_MAX).for_each(|n| {
+            neighbours.learn(addr(n), MacAddr([2; 6]));
+        });
+        neighbours.free_all_but(&[]);
+        assert_eq!(neighbours.mac_of(addr(1)), None, "all were known: somebody has to go");
+        assert!(neighbours.number(addr(0)).is_some());
     }
 
     #[test]

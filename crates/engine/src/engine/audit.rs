@@ -163,6 +163,9 @@ impl Engine {
         for idx in self.flows.indices() {
             *flows.entry(self.flows.get(idx).conn.user).or_default() += 1;
         }
+        for payer in self.udp.sockets.payers() {
+            *flows.entry(payer).or_default() += 1;
+        }
         let mut listeners: HashMap<UserIdx, u64> = HashMap::new();
         for (_, listener) in self.listeners.iter() {
             *listeners.entry(listener.user).or_default() += 1;

@@ -1,9 +1,9 @@
 //! UDP over the engine's links (decision 0035): which sockets are heard for and send, datagrams and ICMP errors in, records out.
 
-use super::Engine;
+use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::control::route::Route;
 use crate::counter::Counter;
-use crate::hostif::users::Resource;
+use crate::hostif::users::{Resource, UserIdx};
 use crate::hostif::{Delivered, HostSide};
 use crate::udp::sockets::Receiver;
 use crate::udp::{Shown, errors};
@@ -34,6 +34,25 @@ pub struct OpenedDatagrams {
 pub struct NewEnd {
     pub id: DatagramId,
     pub ring_len: u32,
+}
+
+/// Where a record's datagrams go.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// To another socket of this engine's.
+    Round,
+    /// By a port, to a neighbour by its number there.
+    By(PortId, u16),
+}
+
+/// A record that is sound.
+#[derive(Debug)]
+struct Outgoing {
+    id: DatagramId,
+    datagram: TxDatagram,
+    /// Or how each of its datagrams counts.
+    way: Result<Way, Counter>,
+    payer: UserIdx,
 }
 
 /// Control plane.
@@ -166,7 +185,9 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::RxDatagrams);
-        let receiver = match self.udp.sockets.receiver(datagram.to(), datagram.from()) {
+        let (to, from) = (datagram.to(), datagram.from());
+        let (receiver, socket) = self.udp.sockets.arrives(to, from, datagram.text.len());
+        let receiver = match receiver {
             Receiver::Nobody => {
                 self.counters.add(Counter::DropNoSocket);
                 // A shared address has the kernel's sockets, too.
@@ -178,7 +199,11 @@ impl Engine {
             Receiver::One(id) => Some(id),
             Receiver::Several => None,
         };
-        self.counters.add(match host.deliver_datagram(receiver, datagram) {
+        let delivered = host.deliver_datagram(receiver, datagram);
+        if let Some(socket) = socket.filter(|_| delivered != Delivered::ByLane) {
+            self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel);
+        }
+        self.counters.add(match delivered {
             Delivered::ByLane => Counter::DatagramsByLane,
             Delivered::ByKernel => Counter::DatagramsByKernel,
             Delivered::QueueFull => Counter::DropDatagramQueueFull,
@@ -210,7 +235,7 @@ impl Engine {
         self.udp.has_room()
     }
 
-    /// A record that a host has put into its lane: where to, and the octets.
+    /// A record that a host has put into its lane: where to, and the octets. Returns how many datagrams it was, one at least.
     pub fn handle_datagrams<H: HostSide>(
         &mut self,
         now: Instant,
@@ -218,54 +243,74 @@ impl Engine {
         head: &RecordHead,
         octets: &[u8],
         host: &mut H,
-    ) {
-        match self.read_head(id, head, octets.len()) {
-            Ok(datagram) => match usize::from(head.segment) {
-                0 => self.send_datagram(now, &datagram, octets, host),
-                len => octets.chunks(len).for_each(|text| self.send_datagram(now, &datagram, text, host)),
-            },
-            Err(reason) => self.counters.add(reason),
+    ) -> usize {
+        let out = match self.read_head(id, head, octets.len()) {
+            Ok(out) => out,
+            Err(reason) => {
+                self.counters.add(reason);
+                self.udp.sockets.send_failed(id, 1);
+                return 1;
+            }
+        };
+        match usize::from(head.segment) {
+            0 => {
+                self.send_datagram(now, &out, octets, host);
+                1
+            }
+            len => {
+                let each = octets.chunks(len).map(|text| self.send_datagram(now, &out, text, host));
+                each.count().max(1)
+            }
         }
     }
 
-    fn read_head(&self, id: DatagramId, head: &RecordHead, len: usize) -> Result<TxDatagram, Counter> {
+    fn read_head(&mut self, id: DatagramId, head: &RecordHead, len: usize) -> Result<Outgoing, Counter> {
         let bad = Counter::DropDatagramBadRecord;
         let to = head.peer.to_endpoint().filter(|to| to.port != 0).ok_or(bad)?;
-        let local = self.udp.sockets.local(id).ok_or(bad)?;
-        let is_sound = len <= DATAGRAM_MAX as usize
-            && (head.segment == 0 || len.div_ceil(usize::from(head.segment)) <= SEGMENTS_MAX);
+        let count = if head.segment == 0 { 1 } else { len.div_ceil(usize::from(head.segment)) };
+        let (local, payer) = self.udp.sockets.sends(id, count, len).ok_or(bad)?;
+        let is_sound = len <= DATAGRAM_MAX as usize && count <= SEGMENTS_MAX;
         let named = match head.own.family {
             0 => Some(local.addr).filter(|own| !own.is_unspecified()),
             _ => Some(head.own.to_endpoint().ok_or(bad)?.addr),
         };
-        let source = match self.routes.to(to.addr) {
-            Some(Route::Via { source, .. } | Route::Local { source }) => named.unwrap_or(source),
-            None => return Err(Counter::DropDatagramNoRoute),
-        };
+        let route = self.routes.to(to.addr).ok_or(Counter::DropDatagramNoRoute)?;
+        let (Route::Via { source, .. } | Route::Local { source }) = route;
+        let source = named.unwrap_or(source);
         if !is_sound || !self.is_alone_at(source) || source.is_v4() != to.addr.is_v4() {
             return Err(bad);
         }
-        Ok(TxDatagram {
+        let datagram = TxDatagram {
             from: Endpoint { addr: source, port: local.port },
             to,
             ttl: if head.hop_limit == 0 { TTL } else { head.hop_limit },
             traffic_class: head.traffic_class,
-        })
+        };
+        Ok(Outgoing { id, datagram, way: self.way_of(route), payer })
     }
 
-    fn send_datagram<H: HostSide>(&mut self, now: Instant, datagram: &TxDatagram, text: &[u8], host: &mut H) {
-        match self.routes.to(datagram.to.addr) {
-            Some(Route::Via { port, next_hop, .. }) if !self.ports[port.index()].shared => {
-                match self.neighbour(port, next_hop) {
-                    Some(neighbour) => self.send_datagram_by(now, (port, neighbour), datagram, text),
-                    None => self.counters.add(Counter::DropDatagramNoNeighbour),
-                }
+    fn way_of(&mut self, route: Route) -> Result<Way, Counter> {
+        match route {
+            Route::Local { .. } => Ok(Way::Round),
+            Route::Via { port, .. } if self.ports[port.index()].shared => Err(Counter::DropDatagramNoRoute),
+            Route::Via { port, next_hop, .. } => {
+                let neighbour = self.neighbour(port, next_hop);
+                neighbour.map(|n| Way::By(port, n)).ok_or(Counter::DropDatagramNoNeighbour)
             }
-            Some(Route::Local { .. }) => {
+        }
+    }
+
+    fn send_datagram<H: HostSide>(&mut self, now: Instant, out: &Outgoing, text: &[u8], host: &mut H) {
+        match out.way {
+            Ok(Way::By(port, neighbour)) => self.send_datagram_by(now, (port, neighbour), out, text),
+            Ok(Way::Round) => {
                 self.counters.add(Counter::TxDatagrams);
-                self.datagram_arrives(now, None, &turned_round(datagram, text), host);
+                self.datagram_arrives(now, None, &turned_round(&out.datagram, text), host);
             }
-            _ => self.counters.add(Counter::DropDatagramNoRoute),
+            Err(reason) => {
+                self.counters.add(reason);
+                self.udp.sockets.send_failed(out.id, 1);
+            }
         }
     }
 
@@ -273,7 +318,7 @@ impl Engine {
         &mut self,
         now: Instant,
         (port, neighbour): (PortId, u16),
-        datagram: &TxDatagram,
+        Outgoing { id, datagram, payer, .. }: &Outgoing,
         text: &[u8],
     ) {
         let neighbours = &mut self.ports[port.index()].neighbours;
@@ -282,27 +327,41 @@ impl Engine {
             Some(_) => neighbours.take_doubt(neighbour),
             None => neighbours.ask(neighbour, now),
         };
-        if let Some(target) = asked {
+        // Others' questions and answers have room beside them. What is not asked now is when the neighbour is asked again.
+        let is_room = self.ports[port.index()].control.len() < CONTROL_QUEUE_MAX / 2;
+        if let Some(target) = asked.filter(|_| is_room) {
             self.push_control(port, ControlFrame::AskNeighbour { target, source: datagram.from.addr });
         }
         match known {
-            Some(to_mac) => self.queue_datagram(port, to_mac, datagram, text),
+            Some(to_mac) => {
+                if !self.queue_datagram(port, to_mac, datagram, text) {
+                    self.udp.sockets.send_failed(*id, 1);
+                }
+            }
             None => {
-                let gone = self.udp.waiting.push(port, neighbour, *datagram, text);
-                (0..gone).for_each(|_| self.counters.add(Counter::DropDatagramNoNeighbour));
+                for gone in self.udp.waiting.push((port, neighbour), *payer, *datagram, text) {
+                    self.counters.add(Counter::DropDatagramNoNeighbour);
+                    if !self.udp.waiting.is_for(gone) {
+                        self.ports[gone.0.index()].neighbours.cease(gone.1);
+                    }
+                }
             }
         }
     }
 
-    fn queue_datagram(&mut self, port: PortId, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) {
+    /// Whether there was room for it.
+    fn queue_datagram(&mut self, port: PortId, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) -> bool {
         let (link, ident) = (self.ports[port.index()].link, self.udp.next_ident());
-        let frames = self.udp.queue(port.index()).push(&link, to_mac, datagram, text, ident);
-        match frames {
-            0 => return self.counters.add(Counter::DropDatagramQueueFull),
+        match self.udp.queue(port.index()).push(&link, to_mac, datagram, text, ident) {
+            0 => {
+                self.counters.add(Counter::DropDatagramQueueFull);
+                return false;
+            }
             1 => {}
-            _ => (0..frames).for_each(|_| self.counters.add(Counter::TxFragments)),
+            frames => (0..frames).for_each(|_| self.counters.add(Counter::TxFragments)),
         }
         self.counters.add(Counter::TxDatagrams);
+        true
     }
 
     /// The neighbour is known now: what waited for it goes.

@@ -33,9 +33,10 @@ impl Engine {
                 held[usize::from(neighbour)] = true;
             }
         }
+        // Datagrams wait for few, whoever asks for many.
+        self.udp.waiting.hold(port, &mut held);
         let of_port = &mut self.ports[port.index()];
         of_port.waiting.clear();
-        self.udp.waiting.clear(port);
         of_port.neighbours.free_all_but(&held);
         of_port.neighbours.number(addr)
     }

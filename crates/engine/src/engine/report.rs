@@ -4,12 +4,13 @@ use super::Engine;
 use crate::control::listen::Listener;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
+use crate::udp::sockets::SocketReport;
 use crate::work::Path;
 use core::net::SocketAddr;
-use toe_abi::report::TcpReport;
+use toe_abi::report::{TcpReport, UdpReport};
 use toe_base::{Endpoint, FlowIdx, Instant, NetNs, PortId, SessionId};
 
-/// One flow or listener.
+/// One flow, listener or UDP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketView {
     /// The network namespace of its addresses.
@@ -28,6 +29,8 @@ pub struct SocketView {
     pub listener: bool,
     /// Of a connection.
     pub tcp: Option<TcpReport>,
+    /// Of a UDP socket.
+    pub udp: Option<UdpReport>,
 }
 
 /// How far a list of all sockets has come.
@@ -37,6 +40,8 @@ pub struct SocketCursor {
     now: Instant,
     listeners: u32,
     flows: u32,
+    /// The UDP socket that was last, by what the kernel calls it.
+    datagrams: Option<u64>,
 }
 
 impl SocketCursor {
@@ -65,7 +70,7 @@ impl Engine {
         self.counters.get(counter)
     }
 
-    /// Listeners first, then flows.
+    /// Listeners first, then flows, then UDP sockets.
     pub fn sockets(&self, now: Instant) -> Vec<SocketView> {
         let (mut cursor, mut sockets) = (SocketCursor::at(now), Vec::new());
         while self.more_sockets(&mut cursor, usize::MAX, &mut sockets) {}
@@ -77,7 +82,7 @@ impl Engine {
     pub fn more_sockets(&self, cursor: &mut SocketCursor, max: usize, sockets: &mut Vec<SocketView>) -> bool {
         let mut left = max;
         while left > 0 {
-            let SocketCursor { now, listeners, flows } = cursor;
+            let SocketCursor { now, listeners, flows, datagrams } = cursor;
             if let Some(listener) = self.listeners.in_slot(*listeners) {
                 *listeners += 1;
                 left = left.saturating_sub(1 + listener.map_or(0, |listener| listener.holders.len() / 8));
@@ -87,6 +92,10 @@ impl Engine {
                 *flows += 1;
                 left -= 1;
                 sockets.extend(self.flows.is_used(idx).then(|| self.flow_view(*now, idx)));
+            } else if let Some(socket) = self.udp.sockets.after(*datagrams) {
+                *datagrams = Some(socket.identity);
+                left -= 1;
+                sockets.push(self.datagrams_view(socket));
             } else {
                 return false;
             }
@@ -106,6 +115,26 @@ impl Engine {
             port: None,
             listener: true,
             tcp: None,
+            udp: None,
+        }
+    }
+
+    fn datagrams_view(&self, socket: SocketReport) -> SocketView {
+        let SocketReport { local, connected, sessions, traffic, .. } = socket;
+        let nobody = Endpoint { addr: local.addr.unspecified(), port: 0 };
+        SocketView {
+            netns: self.config.netns,
+            state: if connected.is_some() { "ESTAB" } else { "UNCONN" },
+            local: local.to_socket_addr(),
+            remote: connected.unwrap_or(nobody).to_socket_addr(),
+            recv_q: 0,
+            send_q: 0,
+            // Which of its descriptors it is the program has not said.
+            holders: sessions.into_iter().map(|session| (session, u32::MAX)).collect(),
+            port: None,
+            listener: false,
+            tcp: None,
+            udp: Some(traffic),
         }
     }
 
@@ -134,6 +163,7 @@ impl Engine {
             },
             listener: false,
             tcp: Some(self.tcp_report(now, idx)),
+            udp: None,
         }
     }
 

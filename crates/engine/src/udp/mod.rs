@@ -35,13 +35,13 @@ pub struct Udp<P> {
     pub sockets: Sockets<P>,
     /// By the port's number.
     queues: Vec<TxQueue>,
-    pub waiting: Waiting,
+    pub waiting: Waiting<P>,
     pub unreachables: RateLimit,
     /// Of the next packet that is cut up (RFC 791, RFC 8200 section 4.5).
     ident: u32,
 }
 
-impl<P: Copy> Udp<P> {
+impl<P: Copy + Eq> Udp<P> {
     pub fn new(secret: [u8; 16]) -> Udp<P> {
         let [a, b, c, d, ..] = secret;
         Udp {

@@ -5,6 +5,8 @@
 
 use super::Shown;
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use toe_abi::report::UdpReport;
 use toe_base::{Addr, DatagramId, Endpoint, SessionId};
 
 /// What one session has of a socket.
@@ -24,6 +26,18 @@ struct Socket<P> {
     /// Some session that had it is gone, and another process may have it still.
     is_shared: bool,
     payer: P,
+    traffic: UdpReport,
+}
+
+/// One socket, as `toe ss` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketReport {
+    pub identity: u64,
+    pub local: Endpoint,
+    pub connected: Option<Endpoint>,
+    /// Those that have it.
+    pub sessions: Vec<SessionId>,
+    pub traffic: UdpReport,
 }
 
 /// Whose a datagram is.
@@ -81,6 +95,7 @@ impl<P: Copy> Sockets<P> {
             ends: Vec::new(),
             is_shared: false,
             payer,
+            traffic: UdpReport::default(),
         });
         socket.ends.push(End { id, session });
         self.ends.insert(id, shown.identity);
@@ -103,21 +118,67 @@ impl<P: Copy> Sockets<P> {
         }
     }
 
-    /// What it sends from.
-    pub fn local(&self, id: DatagramId) -> Option<Endpoint> {
-        self.table.get(self.ends.get(&id)?).map(|socket| socket.local)
+    /// What it sends so many datagrams from, of so many octets together, and who is charged for it.
+    pub fn sends(&mut self, id: DatagramId, datagrams: usize, octets: usize) -> Option<(Endpoint, P)> {
+        let Socket { local, payer, traffic, .. } = self.table.get_mut(self.ends.get(&id)?)?;
+        traffic.tx_datagrams += datagrams as u64;
+        traffic.tx_octets += octets as u64;
+        Some((*local, *payer))
+    }
+
+    /// Datagrams of those were lost.
+    pub fn send_failed(&mut self, id: DatagramId, datagrams: usize) {
+        if let Some(socket) = self.ends.get(&id).and_then(|identity| self.table.get_mut(identity)) {
+            socket.traffic.tx_drops += datagrams as u64;
+        }
+    }
+
+    /// A datagram of so many octets comes. Whose it is, and which socket, if it is of one.
+    pub fn arrives(&mut self, to: Endpoint, from: Endpoint, octets: usize) -> (Receiver, Option<u64>) {
+        let (receiver, identity) = self.find(to, from);
+        if let Some(socket) = identity.and_then(|identity| self.table.get_mut(&identity)) {
+            socket.traffic.rx_datagrams += 1;
+            socket.traffic.rx_octets += octets as u64;
+        }
+        (receiver, identity)
+    }
+
+    /// What became of it, if it did not go by the lane.
+    pub fn went_by_kernel(&mut self, identity: u64, arrived: bool) {
+        if let Some(Socket { traffic, .. }) = self.table.get_mut(&identity) {
+            traffic.rx_by_kernel += u64::from(arrived);
+            traffic.rx_drops += u64::from(!arrived);
+        }
+    }
+
+    /// The socket that comes after the one that is called so, in the order of what the kernel calls them.
+    pub fn after(&self, identity: Option<u64>) -> Option<SocketReport> {
+        let from = identity.map_or(Bound::Unbounded, Bound::Excluded);
+        let (identity, socket) = self.table.range((from, Bound::Unbounded)).next()?;
+        Some(SocketReport {
+            identity: *identity,
+            local: socket.local,
+            connected: socket.connected,
+            sessions: socket.ends.iter().map(|end| end.session).collect(),
+            traffic: UdpReport { shared: socket.is_shared || socket.ends.len() > 1, ..socket.traffic },
+        })
     }
 
     pub fn receiver(&self, to: Endpoint, from: Endpoint) -> Receiver {
+        self.find(to, from).0
+    }
+
+    fn find(&self, to: Endpoint, from: Endpoint) -> (Receiver, Option<u64>) {
         let of_port = self.by_port.get(&to.port).map_or(&[][..], Vec::as_slice);
-        let mut hear = of_port.iter().filter_map(|identity| self.table.get(identity));
-        let mut hearing = hear.by_ref().filter(|socket| socket.hears(to, from));
+        let of_table = of_port.iter().filter_map(|identity| Some((*identity, self.table.get(identity)?)));
+        let mut hearing = of_table.filter(|(_, socket)| socket.hears(to, from));
         match (hearing.next(), hearing.next()) {
-            (None, _) => Receiver::Nobody,
-            (Some(Socket { ends, is_shared: false, .. }), None) if ends.len() == 1 => {
-                Receiver::One(ends[0].id)
+            (None, _) => (Receiver::Nobody, None),
+            (Some((identity, socket)), None) if socket.ends.len() == 1 && !socket.is_shared => {
+                (Receiver::One(socket.ends[0].id), Some(identity))
             }
-            _ => Receiver::Several,
+            (Some((identity, _)), None) => (Receiver::Several, Some(identity)),
+            _ => (Receiver::Several, None),
         }
     }
 
@@ -176,6 +237,11 @@ impl<P: Copy> Sockets<P> {
 
     pub fn ends_of(&self, session: SessionId) -> usize {
         self.table.values().flat_map(|socket| &socket.ends).filter(|end| end.session == session).count()
+    }
+
+    /// Who is charged for each.
+    pub fn payers(&self) -> impl Iterator<Item = P> {
+        self.table.values().map(|socket| socket.payer)
     }
 
     pub fn len(&self) -> usize {

@@ -7,7 +7,7 @@ use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::ipv6::{self, Fragment, Ipv6Repr};
 use toe_wire::link::{FrameSink, MacAddr, TxOffload};
-use toe_wire::{Protocol, UdpRepr, udp};
+use toe_wire::{Protocol, Sum, UdpRepr, udp};
 
 /// Frames of one port's queue beyond which no more records are taken: at most so many more come of the last one.
 const QUEUE_FULL: usize = 256;
@@ -110,14 +110,15 @@ impl TxQueue {
         let mut octets = self.room(envelope.headers_len() + len);
         let mut builder = FrameBuilder::ip(&mut octets, &envelope, Protocol::Udp);
         let transport = builder.transport();
-        fill(transport, datagram, text);
         let checksum = match link.caps.tx_checksum {
             true => {
+                header(transport, datagram);
+                transport[udp::HEADER_LEN..].copy_from_slice(text);
                 let start = envelope.headers_len() as u16;
                 Some(udp::store_pseudo_header(transport, from.addr, to.addr, start))
             }
             false => {
-                udp::store_checksum(transport, from.addr, to.addr);
+                fill(transport, datagram, text);
                 None
             }
         };
@@ -133,10 +134,9 @@ impl TxQueue {
         text: &[u8],
         ident: u32,
     ) -> usize {
-        let TxDatagram { from, to, .. } = *datagram;
+        let TxDatagram { to, .. } = *datagram;
         let mut whole = self.room(udp::HEADER_LEN + text.len());
         fill(&mut whole, datagram, text);
-        udp::store_checksum(&mut whole, from.addr, to.addr);
         let extra = if to.addr.is_v4() { 0 } else { ipv6::FRAGMENT_LEN };
         let piece_len = (room.saturating_sub(extra) & !7).max(8);
         let count = whole.len().div_ceil(piece_len);
@@ -199,9 +199,14 @@ impl TxQueue {
     }
 }
 
-/// The datagram, without a checksum.
+/// The datagram with its checksum: one pass over the octets.
 fn fill(transport: &mut [u8], datagram: &TxDatagram, text: &[u8]) {
+    header(transport, datagram);
+    let sum = Sum::of_copy(text, &mut transport[udp::HEADER_LEN..]);
+    udp::store_checksum_of_text(transport, sum, datagram.from.addr, datagram.to.addr);
+}
+
+fn header(transport: &mut [u8], datagram: &TxDatagram) {
     let ports = UdpRepr { src_port: datagram.from.port, dst_port: datagram.to.port };
-    ports.emit((udp::HEADER_LEN + text.len()) as u16, transport);
-    transport[udp::HEADER_LEN..].copy_from_slice(text);
+    ports.emit(transport.len() as u16, transport);
 }

@@ -4,44 +4,87 @@ use crate::work::TxDatagram;
 use std::collections::VecDeque;
 use toe_base::PortId;
 
-/// So many wait, of so many octets together; the oldest give way (Linux keeps about as many for each neighbour).
+/// So many wait, of so many octets together; of who has most of them the oldest give way (Linux keeps about as many for each neighbour).
 const WAITING_MAX: usize = 128;
 const OCTETS_MAX: usize = 1 << 20;
+/// What one datagram counts beside its octets, so that many small ones are as much as a few large ones.
+const EACH_COUNTS: usize = OCTETS_MAX / WAITING_MAX;
 
 #[derive(Debug)]
-struct One {
+struct One<P> {
     port: PortId,
     neighbour: u16,
+    payer: P,
     datagram: TxDatagram,
     text: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
-pub struct Waiting {
-    queue: VecDeque<One>,
+/// `P`: whose a datagram is.
+#[derive(Debug)]
+pub struct Waiting<P> {
+    queue: VecDeque<One<P>>,
     octets: usize,
 }
 
-impl Waiting {
-    /// Returns how many older ones gave way.
-    pub fn push(&mut self, port: PortId, neighbour: u16, datagram: TxDatagram, text: &[u8]) -> usize {
-        let mut gone = 0;
-        while !self.queue.is_empty()
-            && (self.queue.len() >= WAITING_MAX || self.octets + text.len() > OCTETS_MAX)
-        {
-            let first = self.queue.pop_front();
-            self.octets -= first.map_or(0, |one| one.text.len());
-            gone += 1;
+impl<P> Default for Waiting<P> {
+    fn default() -> Waiting<P> {
+        Waiting { queue: VecDeque::new(), octets: 0 }
+    }
+}
+
+impl<P: Copy + Eq> Waiting<P> {
+    /// `to`: a port and the number of a neighbour there. Returns for whom the older ones were that gave way.
+    pub fn push(
+        &mut self,
+        to: (PortId, u16),
+        payer: P,
+        datagram: TxDatagram,
+        text: &[u8],
+    ) -> Vec<(PortId, u16)> {
+        let mut gone = Vec::new();
+        while self.queue.len() >= WAITING_MAX || self.octets + text.len() > OCTETS_MAX {
+            let Some(first) = self.first_of_greediest().and_then(|at| self.queue.remove(at)) else { break };
+            self.octets -= first.text.len();
+            gone.push((first.port, first.neighbour));
         }
         self.octets += text.len();
-        self.queue.push_back(One { port, neighbour, datagram, text: text.to_vec() });
+        let (port, neighbour) = to;
+        self.queue.push_back(One { port, neighbour, payer, datagram, text: text.to_vec() });
         gone
+    }
+
+    /// The oldest of the one who has most of what there is room for: who floods addresses where nobody is loses his own.
+    fn first_of_greediest(&self) -> Option<usize> {
+        let mut shares: Vec<(P, usize)> = Vec::new();
+        for one in &self.queue {
+            let counts = one.text.len() + EACH_COUNTS;
+            match shares.iter_mut().find(|(payer, _)| *payer == one.payer) {
+                Some((_, share)) => *share += counts,
+                None => shares.push((one.payer, counts)),
+            }
+        }
+        let (greediest, _) = shares.into_iter().max_by_key(|(_, share)| *share)?;
+        self.queue.iter().position(|one| one.payer == greediest)
+    }
+
+    /// Whether something waits for a neighbour.
+    pub fn is_for(&self, (port, neighbour): (PortId, u16)) -> bool {
+        self.queue.iter().any(|one| one.port == port && one.neighbour == neighbour)
+    }
+
+    /// Marks the neighbours of a port that something waits for.
+    pub fn hold(&self, port: PortId, held: &mut [bool]) {
+        for one in self.queue.iter().filter(|one| one.port == port) {
+            if let Some(held) = held.get_mut(usize::from(one.neighbour)) {
+                *held = true;
+            }
+        }
     }
 
     /// Takes those for a neighbour, in their order.
     pub fn take(&mut self, port: PortId, neighbour: u16) -> Vec<(TxDatagram, Vec<u8>)> {
         let mut taken = Vec::new();
-        let is_for = |one: &One| one.port == port && one.neighbour == neighbour;
+        let is_for = |one: &One<P>| one.port == port && one.neighbour == neighbour;
         if !self.queue.iter().any(is_for) {
             return taken;
         }
@@ -54,16 +97,6 @@ impl Waiting {
             }
         }
         taken
-    }
-
-    /// Neighbours of a port have other numbers now.
-    pub fn clear(&mut self, port: PortId) {
-        let octets = &mut self.octets;
-        self.queue.retain(|one| {
-            let stays = one.port != port;
-            *octets -= if stays { 0 } else { one.text.len() };
-            stays
-        });
     }
 
     pub fn len(&self) -> usize {

@@ -1,12 +1,13 @@
 //! UDP between two engines: from a program's record to the other side's socket, what is answered where nobody is, and who pays.
 
-use super::world::{A, B, Side, World};
+use super::world::{A, B, LAYOUT, Memory, Side, World};
+use crate::control::arp::NEIGHBOURS_MAX;
 use crate::udp::Shown;
-use crate::{Counter, Delivered, Limit, Quotas, Resource};
+use crate::{Counter, Delivered, Engine, Limit, Quotas, Resource};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::RecordHead;
-use toe_base::{Addr, DatagramId, Endpoint, NetNs, PortId};
+use toe_base::{Addr, Cred, DatagramId, Endpoint, NetNs, PortId};
 use toe_wire::link::{LinkCaps, RxOffload};
 
 fn at(side: usize, port: u16) -> Endpoint {
@@ -271,6 +272,32 @@ fn who_does_not_answer_is_not_waited_for_without_end() {
     assert_eq!(count(&world, A, Counter::DropDatagramNoNeighbour), 72, "128 wait");
     world.run_ms(10_000);
     assert_eq!(count(&world, A, Counter::DropDatagramNoNeighbour), 200);
+}
+
+/// Who floods addresses where nobody is takes neither the place nor the neighbour of another user's datagram.
+#[test]
+fn a_datagram_waits_beside_another_users_flood() {
+    let mut world = world();
+    let good = hears(&mut world, A, any(1000), 1);
+    hears(&mut world, B, any(53), 2);
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[A];
+    let flooder = engine.open_session(Cred::of_user(4711), LAYOUT).expect("room");
+    let opened = engine.open_datagrams(flooder, Use::Hears, Endpoint::UNSPECIFIED_V4, &shown(any(7), 3));
+    let flood = opened.expect("let").end.expect("new").id;
+    let flood = |engine: &mut Engine, memory: &mut Memory, from: u32| {
+        for n in from..from + 2 * NEIGHBOURS_MAX as u32 {
+            let nobody = Endpoint { addr: Addr::from((0x0a00_1000 + n).to_be_bytes()), port: 9 };
+            engine.handle_datagrams(now, flood, &to(nobody), &[0; 100], memory);
+        }
+    };
+    engine.add_addr(PortId(0), [10, 0, 255, 1].into(), 16);
+    flood(engine, memory, 0);
+    engine.handle_datagrams(now, good, &to(at(B, 53)), b"mine", memory);
+    flood(engine, memory, 20_000);
+    world.run_ms(5000);
+    let came = world.sides[B].memory.datagrams.pop().expect("it came");
+    assert_eq!((came.1, came.3), (at(A, 1000), b"mine".to_vec()));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::udp::Shown;
 use crate::udp::sockets::{Receiver, Sockets};
+use toe_abi::report::UdpReport;
 use toe_base::{Addr, Endpoint, NetNs, SessionId};
 
 const ONE: SessionId = SessionId(1);
@@ -86,7 +87,7 @@ fn a_name_outlives_the_session_and_not_the_socket() {
     sockets.open(ONE, &shown(any(54), 2), ());
     assert_eq!(sockets.leave(ONE).len(), 2);
     assert_eq!(sockets.receiver(to, from), Receiver::Several, "another process may have it");
-    assert_eq!(sockets.local(id), None);
+    assert_eq!(sockets.sends(id, 1, 1), None);
     assert_eq!((sockets.gone(1), sockets.gone(1)), (Some(((), Vec::new())), None));
     assert_eq!(sockets.receiver(to, from), Receiver::Nobody);
     assert_eq!(sockets.len(), 1);
@@ -112,4 +113,43 @@ fn another_name_is_another_port() {
     sockets.update(&shown(at(2, 54), 1), None);
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
     assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::One(id));
+}
+
+#[test]
+fn what_a_socket_gets_and_sends_is_counted_with_it() {
+    let mut sockets = Sockets::default();
+    let id = sockets.open(ONE, &shown(any(53), 7), ());
+    sockets.open(ONE, &shown(any(54), 9), ());
+    let (to, from) = (at(2, 53), at(9, 1));
+    assert_eq!(sockets.arrives(to, from, 100), (Receiver::One(id), Some(7)));
+    sockets.went_by_kernel(7, true);
+    sockets.arrives(to, from, 1);
+    sockets.went_by_kernel(7, false);
+    assert_eq!(sockets.arrives(at(2, 55), from, 100), (Receiver::Nobody, None));
+    assert_eq!(sockets.sends(id, 3, 30), Some((any(53), ())));
+    sockets.send_failed(id, 1);
+    let first = sockets.after(None).expect("one");
+    let expected = UdpReport {
+        rx_datagrams: 2,
+        rx_octets: 101,
+        rx_by_kernel: 1,
+        rx_drops: 1,
+        tx_datagrams: 3,
+        tx_octets: 30,
+        tx_drops: 1,
+        shared: false,
+    };
+    assert_eq!((first.identity, &first.sessions[..], first.traffic), (7, &[ONE][..], expected));
+    let second = sockets.after(Some(7)).expect("another");
+    assert_eq!((second.identity, second.traffic), (9, UdpReport::default()));
+    assert_eq!(sockets.after(Some(9)), None);
+    // A child's process has it, too, and then it alone; and counts go on.
+    let of_child = sockets.open(OTHER, &shown(any(53), 7), ());
+    let holders = |sockets: &Sockets<()>| sockets.after(None).map(|one| (one.sessions, one.traffic.shared));
+    assert_eq!(holders(&sockets), Some((vec![ONE, OTHER], true)));
+    sockets.leave(ONE);
+    assert_eq!(holders(&sockets), Some((vec![OTHER], true)));
+    sockets.sends(of_child, 1, 1);
+    assert_eq!(sockets.after(None).map(|one| one.traffic.tx_datagrams), Some(4));
+    assert_eq!(sockets.arrives(to, from, 1), (Receiver::Several, Some(7)));
 }

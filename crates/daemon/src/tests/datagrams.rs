@@ -1,0 +1,267 @@
+//! UDP sockets that are shown for the engine's links: real sockets and memory, hosts by hand that say what is not so.
+//!
+//! The engine's link has no port behind it. What is sent to the engine's own address comes round without one.
+
+use super::fake_host::{Control, FakeHost};
+use super::{come_to_rest, daemon_with, settle};
+use crate::daemon::Daemon;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use toe_abi::attach::{Reply, Request, Use};
+use toe_abi::errno::Errno;
+use toe_abi::lane::{LaneLayout, LaneWord, RECORD_MAX, RecordHead, header};
+use toe_base::{Endpoint, PortId};
+use toe_engine::{Counter, Link};
+use toe_ring::lane::Offer;
+use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
+use zerocopy::IntoBytes;
+
+const OWN: [u8; 4] = [10, 0, 0, 2];
+
+/// A daemon with a link of the engine's own. `None`: this process may not have a raw socket, as an unprivileged one may not.
+fn with_link() -> Option<Daemon> {
+    let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
+    daemon.sessions.datagrams.open();
+    let port = daemon.engine.add_port(Link { mtu: 1500, ..Link::default() });
+    daemon.engine.add_addr(port, OWN.into(), 24);
+    assert_eq!(port, PortId(0));
+    daemon.sessions.datagrams.is_open().then_some(daemon)
+}
+
+/// A host's two lanes of one socket.
+struct Shown {
+    socket: UdpSocket,
+    port: u16,
+    to_engine: LaneSender,
+    from_engine: LaneReceiver,
+}
+
+fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Shown, Errno> {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let port = socket.local_addr().expect("its name").port();
+    let request = Request::OpenDatagrams { purpose: Use::Hears, peer: Endpoint::UNSPECIFIED_V4 };
+    let (reply, fds) = host.control.ask_with(daemon, request, &[socket.as_fd()]);
+    match reply {
+        Reply::Datagrams { ring_len, .. } => {
+            let map = |file| LaneMemory::map(file, ring_len).expect("a lane's memory");
+            let (to_engine, from_engine) = (LaneSender::new(map(&fds[1])), LaneReceiver::new(map(&fds[0])));
+            Ok(Shown { socket, port, to_engine, from_engine })
+        }
+        Reply::Refused { errno, .. } => Err(Errno(errno)),
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Shown {
+    /// Puts a record into the lane to the engine. `false`: it did not fit.
+    fn put(&mut self, head: &RecordHead, text: &[u8]) -> bool {
+        let len = RecordHead::LEN + text.len() as u32;
+        let Offer::Lane { place } = self.to_engine.offer(len) else { return false };
+        self.to_engine.lane().write(place, 0, head.as_bytes());
+        self.to_engine.lane().write(place, RecordHead::LEN, text);
+        self.to_engine.publish(len)
+    }
+
+    /// What came by the lane.
+    fn take(&mut self) -> Option<Vec<u8>> {
+        self.from_engine.confirm();
+        let record = self.from_engine.first()?;
+        let mut octets = vec![0; record.len as usize];
+        self.from_engine.lane().read(record.place, 0, &mut octets);
+        self.from_engine.take(record);
+        Some(octets.split_off(RecordHead::LEN as usize))
+    }
+}
+
+fn to(port: u16) -> RecordHead {
+    RecordHead { peer: Endpoint::new(OWN, port).into(), ..RecordHead::default() }
+}
+
+/// A small generator with a seed, so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// One thing that a host can do to its lanes and should not.
+fn misbehave(shown: &mut Shown, random: &mut Random, other: u16) {
+    let memory = match random.next() % 2 {
+        0 => shown.to_engine.lane().clone(),
+        _ => shown.from_engine.lane().clone(),
+    };
+    let region = memory.region();
+    let word = random.next() >> (random.next() % 64);
+    let place = LaneLayout::RING + ((random.next() % memory.ring_len()) & !7);
+    let write = |at: u64, word: u64| region.write(at, &word.to_le_bytes()).expect("in the region");
+    match random.next() % 8 {
+        0 => write(LaneLayout::WORD, word),
+        1 => write(LaneLayout::WORD, word & !(LaneWord::CLOSED | LaneWord::DIVERTED)),
+        2 => write(LaneLayout::HEAD, word),
+        3 => write(place, header(RECORD_MAX + (word as u32 % 16))),
+        4 => write(place, word),
+        5 => drop(shown.put(&RecordHead { segment: word as u16, ..to(other) }, &[7; 3000])),
+        6 => {
+            let mut head = RecordHead::default();
+            head.as_mut_bytes().fill_with(|| random.next() as u8);
+            shown.put(&head, b"a head of chance");
+        }
+        _ => {
+            shown.put(&to(other), b"as it should be");
+        }
+    }
+}
+
+#[test]
+fn lanes_full_of_chance_hurt_nobody_else() {
+    let Some(mut daemon) = with_link() else { return };
+    let good = FakeHost::attach(&mut daemon);
+    let mut sender = show(&good, &mut daemon).expect("shown");
+    let mut receiver = show(&good, &mut daemon).expect("shown");
+    let mut random = Random(0x5eed);
+    for round in 0..60u32 {
+        let control = Control::of_user(&mut daemon, 4711);
+        let hostile = FakeHost::attach_by(&mut daemon, control);
+        let mut sockets: Vec<Shown> = (0..3).filter_map(|_| show(&hostile, &mut daemon).ok()).collect();
+        assert_eq!(sockets.len(), 3, "what others did before is cleared away");
+        for _ in 0..20 {
+            let at = random.next() as usize % sockets.len();
+            let other = sockets[random.next() as usize % sockets.len()].port;
+            misbehave(&mut sockets[at], &mut random, other);
+            if random.next().is_multiple_of(4) {
+                settle(&mut daemon);
+            }
+        }
+        if random.next().is_multiple_of(2) {
+            sockets.clear();
+            settle(&mut daemon);
+        }
+        receiver.from_engine.open();
+        let text = round.to_le_bytes();
+        assert!(sender.put(&to(receiver.port), &text), "round {round}");
+        settle(&mut daemon);
+        assert_eq!(receiver.take().as_deref(), Some(&text[..]), "round {round}");
+        assert_eq!(receiver.take(), None, "round {round}: nobody else's");
+        drop(hostile);
+        drop(sockets);
+        settle(&mut daemon);
+        daemon.engine.audit_users().expect("nobody is charged for what is gone");
+    }
+    let began = std::time::Instant::now();
+    while daemon.engine.datagram_socket_count() > 2 {
+        assert!(began.elapsed().as_secs() < 60, "the porter finds that they are gone");
+        come_to_rest(&mut daemon);
+        std::thread::yield_now();
+    }
+}
+
+/// A host that fills its lane as fast as the engine reads it does not keep the engine at one request.
+#[test]
+fn a_request_takes_no_more_than_a_turn_of_what_is_queued() {
+    let Some(mut daemon) = with_link() else { return };
+    let host = FakeHost::attach(&mut daemon);
+    let mut shown = show(&host, &mut daemon).expect("shown");
+    let port = shown.port;
+    (0..500).for_each(|_| assert!(shown.put(&to(port), b"x")));
+    let session = daemon.sessions.live()[0];
+    let before = daemon.engine.counter(Counter::TxDatagrams);
+    let unbound = toe_engine::udp::Shown {
+        local: Endpoint::UNSPECIFIED_V4,
+        peer: None,
+        v6_only: false,
+        identity: 1,
+        netns: daemon.engine.config().netns,
+        shares_port: false,
+        receive_buffer: 212_992,
+    };
+    let (peer, purpose) = (Endpoint::new([10, 0, 0, 3], 9), Use::Sends);
+    daemon.open_datagrams(session, purpose, peer, &unbound).expect("a question");
+    assert_eq!(daemon.engine.counter(Counter::TxDatagrams) - before, 64);
+    settle(&mut daemon);
+    assert_eq!(daemon.engine.counter(Counter::TxDatagrams), 500, "in turns that follow");
+}
+
+/// A turn is as long for who puts many datagrams into a record, or long ones.
+#[test]
+fn a_record_counts_for_what_it_holds() {
+    for (segment, len, records) in [(10, 1000, 1), (0, 16_384, 13), (0, 1, 64)] {
+        let Some(mut daemon) = with_link() else { return };
+        let host = FakeHost::attach(&mut daemon);
+        let mut shown = show(&host, &mut daemon).expect("shown");
+        let head = RecordHead { segment, ..to(shown.port) };
+        let text = vec![1; len];
+        let put = (0..80).take_while(|_| shown.put(&head, &text)).count();
+        let session = daemon.sessions.live()[0];
+        let each = if segment == 0 { 1 } else { len / usize::from(segment) };
+        daemon.take_some_datagrams(daemon.clock.now(), session);
+        let sent = daemon.engine.counter(Counter::TxDatagrams) as usize;
+        assert!(put > records, "{put} have room");
+        assert_eq!(sent, records * each, "{segment} {len}");
+    }
+}
+
+#[test]
+fn what_a_host_has_closed_is_free_for_another_at_once() {
+    let Some(mut daemon) = with_link() else { return };
+    let host = FakeHost::attach(&mut daemon);
+    let mut first = show(&host, &mut daemon).expect("shown");
+    let second = show(&host, &mut daemon).expect("shown");
+    assert_eq!(daemon.engine.datagram_socket_count(), 2);
+    first.to_engine.close();
+    let third = show(&host, &mut daemon).expect("shown");
+    assert_eq!(daemon.engine.datagram_socket_count(), 2, "the first is forgotten");
+    assert!(third.port != second.port && first.socket.local_addr().is_ok());
+}
+
+#[test]
+fn a_list_shows_who_has_a_socket_and_what_it_did() {
+    let Some(mut daemon) = with_link() else { return };
+    let good = FakeHost::attach(&mut daemon);
+    let mut own = show(&good, &mut daemon).expect("shown");
+    own.from_engine.open();
+    let port = own.port;
+    assert!(own.put(&RecordHead { segment: 10, ..to(port) }, &[1; 30]));
+    settle(&mut daemon);
+    let sockets = daemon.whole_sockets().sockets;
+    let [socket] = &sockets[..] else { panic!("{sockets:?}") };
+    let udp = socket.udp.expect("a UDP socket");
+    assert_eq!((&*socket.state, &*socket.device), ("UNCONN", "*"));
+    assert_eq!((&*socket.local, &*socket.remote), (&*format!("0.0.0.0:{port}"), "0.0.0.0:*"));
+    assert_eq!((udp.tx_datagrams, udp.tx_octets, udp.tx_drops), (3, 30, 0));
+    assert_eq!((udp.rx_datagrams, udp.rx_octets, udp.rx_by_kernel, udp.rx_drops), (3, 30, 0, 0));
+    assert_eq!(socket.users.iter().map(|user| user.pid).collect::<Vec<_>>(), [std::process::id()]);
+    drop(good);
+    settle(&mut daemon);
+    let sockets = daemon.whole_sockets().sockets;
+    assert!(sockets[0].users.is_empty() && sockets[0].udp.is_some_and(|udp| udp.shared), "{sockets:?}");
+}
+
+/// Whose socket it is says the kernel, and where its namespace is; another user's lanes are nobody else's.
+#[test]
+fn another_user_hears_nothing_of_it() {
+    let Some(mut daemon) = with_link() else { return };
+    let good = FakeHost::attach(&mut daemon);
+    let mut own = show(&good, &mut daemon).expect("shown");
+    let control = Control::of_user(&mut daemon, 4711);
+    let stranger = FakeHost::attach_by(&mut daemon, control);
+    let mut other = show(&stranger, &mut daemon).expect("shown");
+    own.from_engine.open();
+    other.from_engine.open();
+    let (port, forged) = (own.port, Endpoint::new(OWN, own.port));
+    assert!(own.put(&to(port), b"to myself"));
+    // From a port that is not its own: only the address can be named.
+    assert!(other.put(&RecordHead { own: forged.into(), ..to(port) }, b"forged"));
+    let elsewhere = Endpoint::new([10, 0, 0, 3], 1);
+    assert!(other.put(&RecordHead { own: elsewhere.into(), ..to(port) }, b"not its address"));
+    settle(&mut daemon);
+    let mut came = [own.take(), own.take()];
+    came.sort();
+    assert_eq!(came, [Some(b"forged".to_vec()), Some(b"to myself".to_vec())]);
+    assert_eq!((own.take(), other.take()), (None, None));
+    assert_eq!(daemon.engine.counter(Counter::DropDatagramBadRecord), 1);
+}
