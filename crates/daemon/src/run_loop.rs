@@ -84,7 +84,7 @@ impl Daemon {
     fn inhale(&mut self, now: Instant) -> usize {
         let entries = self.take_entries(now);
         self.serve_deferred(now);
-        let entries = entries + usize::from(self.carry_on_lists(now));
+        let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
         let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
         self.stages.done(Stage::Receive, frames);
@@ -237,7 +237,7 @@ impl Daemon {
             self.end_session(now, id, "engine stops");
         }
         for _ in 0..FAREWELL_ROUNDS {
-            if self.process(now) + self.exhale(now) == 0 {
+            if self.take_unsent(now) + self.process(now) + self.exhale(now) == 0 {
                 break;
             }
         }

@@ -2,6 +2,7 @@
 //! Called by `attach`, by the run loop, and by the engine through `host_side`.
 
 mod to_kernel;
+mod unsent;
 
 use crate::attach::Answer;
 use crate::daemon::Daemon;
@@ -16,6 +17,7 @@ use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, RxDatagram, RxDatagramError};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
+use unsent::Unsent;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Datagrams of all of a session's sockets taken in one turn, and what so many octets of one count beside: some of the most that a record
@@ -78,6 +80,7 @@ impl FromSocket {
 pub(crate) struct Datagrams {
     sockets: HashMap<DatagramId, ToSocket>,
     kernel: Option<ToKernel>,
+    unsent: Unsent,
 }
 
 impl Datagrams {
@@ -193,18 +196,27 @@ impl Daemon {
         let mut taken = 0;
         let mut text = std::mem::take(&mut self.record);
         for at in (0..count).rev() {
-            taken += self.take_datagrams_of(now, id, at, &mut text, most.saturating_sub(taken));
-            if taken >= most {
+            if !self.has_datagrams(id, at) {
+                continue;
+            }
+            // One look at the ports in a turn, not one for each socket: who has many is not to have them taken for stuck.
+            if taken >= most || !self.engine.takes_datagrams() {
                 // The one that is next in turn is the last of the list then.
                 if let Some(session) = self.sessions.get_mut(id) {
-                    let len = session.datagrams.len();
-                    session.datagrams.rotate_right(len.saturating_sub(at).min(len));
+                    let behind = session.datagrams.len().saturating_sub(1 + at);
+                    session.datagrams.rotate_right(behind);
                 }
                 break;
             }
+            taken += self.take_datagrams_of(now, id, at, &mut text, most.saturating_sub(taken));
         }
         self.record = text;
         taken
+    }
+
+    fn has_datagrams(&self, id: SessionId, at: usize) -> bool {
+        let session = self.sessions.get(id);
+        session.is_some_and(|session| session.datagrams.get(at).is_some_and(FromSocket::has_news))
     }
 
     fn take_datagrams_of(
@@ -216,12 +228,9 @@ impl Daemon {
         most: usize,
     ) -> usize {
         let mut taken = 0;
-        while taken < most && self.engine.takes_datagrams() {
+        while taken < most && self.has_datagrams(id, at) && self.engine.takes_datagrams() {
             let session = self.sessions.get_mut(id);
             let Some(socket) = session.and_then(|session| session.datagrams.get_mut(at)) else { break };
-            if !socket.has_news() {
-                break;
-            }
             let end = socket.id;
             match socket.take(text) {
                 Some(head) => {
@@ -260,23 +269,37 @@ impl Daemon {
 
     /// A session is about to end.
     pub(crate) fn leave_datagrams(&mut self, session: SessionId) {
+        if let Some(of_session) = self.sessions.get_mut(session) {
+            let account = of_session.account;
+            for socket in std::mem::take(&mut of_session.datagrams) {
+                self.keep_unsent(account, socket);
+            }
+        }
         for id in self.engine.leave_datagrams(session) {
             self.sessions.datagrams.sockets.remove(&id);
-        }
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.datagrams.clear();
         }
     }
 
     /// The kernel has the socket no more, whichever sessions had it.
     pub(crate) fn datagram_socket_gone(&mut self, identity: u64) {
-        for id in self.engine.datagram_socket_gone(identity) {
-            self.sessions.datagrams.sockets.remove(&id);
+        for id in self.engine.datagram_ends(identity) {
             for session in self.sessions.live().to_vec() {
-                if let Some(session) = self.sessions.get_mut(session) {
-                    session.datagrams.retain(|socket| socket.id != id);
+                let Some(session) = self.sessions.get_mut(session) else { continue };
+                let account = session.account;
+                if let Some(at) = session.datagrams.iter().position(|socket| socket.id == id) {
+                    let socket = session.datagrams.swap_remove(at);
+                    self.keep_unsent(account, socket);
                 }
             }
         }
+        for id in self.engine.datagram_socket_gone(identity) {
+            self.sessions.datagrams.sockets.remove(&id);
+        }
+    }
+
+    /// Sockets that are gone and of which something is to be sent yet.
+    #[cfg(test)]
+    pub(crate) fn unsent_count(&self) -> usize {
+        self.sessions.datagrams.unsent.len()
     }
 }

@@ -14,6 +14,9 @@ use toe_base::{Endpoint, PortId};
 use toe_engine::{Counter, Link};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
+use toe_wire::arp::{ArpOperation, ArpRepr};
+use toe_wire::eth::{EthRepr, EtherType};
+use toe_wire::link::{FrameSink, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
 
 const OWN: [u8; 4] = [10, 0, 0, 2];
@@ -264,4 +267,151 @@ fn another_user_hears_nothing_of_it() {
     assert_eq!(came, [Some(b"forged".to_vec()), Some(b"to myself".to_vec())]);
     assert_eq!((own.take(), other.take()), (None, None));
     assert_eq!(daemon.engine.counter(Counter::DropDatagramBadRecord), 1);
+}
+
+/// What a program sends right before it ends, or closes the socket, is sent.
+#[test]
+fn what_was_sent_outlives_its_program_and_its_socket() {
+    for who in 0..3 {
+        let Some(mut daemon) = with_link() else { return };
+        let host = FakeHost::attach(&mut daemon);
+        let mut shown = show(&host, &mut daemon).expect("shown");
+        let port = shown.port;
+        (0..500).for_each(|_| assert!(shown.put(&to(port), b"x")));
+        let session = daemon.sessions.live()[0];
+        let now = daemon.clock.now();
+        match who {
+            0 => daemon.end_session(now, session, "it ends"),
+            1 => {
+                shown.to_engine.close();
+                let identity = rustix::net::sockopt::socket_cookie(&shown.socket).expect("a cookie");
+                daemon.datagram_socket_gone(identity);
+            }
+            _ => daemon.close_session(now, session, "it is fenced"),
+        }
+        assert_eq!(daemon.unsent_count(), 1, "{who}");
+        assert_eq!(shown.to_engine.offer(1), Offer::Kernel, "no more than that");
+        settle(&mut daemon);
+        assert_eq!(daemon.engine.counter(Counter::TxDatagrams), 500, "{who}");
+        assert_eq!(daemon.unsent_count(), 0);
+        daemon.engine.audit_users().expect("nobody is charged for it");
+    }
+}
+
+/// What is left of one user's programs is bounded, and what another's sends right before it ends has room beside it.
+#[test]
+fn what_is_left_to_be_sent_is_bounded() {
+    let Some(mut daemon) = with_link() else { return };
+    let hosts = [Control::of_user(&mut daemon, 4711), Control::of_user(&mut daemon, 4712)]
+        .map(|control| FakeHost::attach_by(&mut daemon, control));
+    let mut many: Vec<Shown> = (0..40).map(|_| show(&hosts[0], &mut daemon).expect("shown")).collect();
+    let mut one = show(&hosts[1], &mut daemon).expect("shown");
+    let sessions = daemon.sessions.live().to_vec();
+    assert!(many.iter_mut().chain([&mut one]).all(|shown| shown.put(&to(shown.port), b"x")));
+    let now = daemon.clock.now();
+    sessions.into_iter().for_each(|session| daemon.close_session(now, session, "both end"));
+    assert_eq!(daemon.unsent_count(), 32 + 1);
+    settle(&mut daemon);
+    assert_eq!((daemon.unsent_count(), daemon.engine.counter(Counter::TxDatagrams)), (0, 33));
+}
+
+/// Somebody who has the memory still and goes on writing into it is not read for ever.
+#[test]
+fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
+    let Some(mut daemon) = with_link() else { return };
+    let host = FakeHost::attach(&mut daemon);
+    let mut shown = show(&host, &mut daemon).expect("shown");
+    let port = shown.port;
+    assert!(shown.put(&to(port), b"x"));
+    let session = daemon.sessions.live()[0];
+    let now = daemon.clock.now();
+    daemon.close_session(now, session, "it ends");
+    // A word that says that there is always one record more: they all have the same octets.
+    let memory = shown.to_engine.lane().clone();
+    let each = toe_abi::lane::record_len(RecordHead::LEN + 1);
+    for n in 0..memory.ring_len() / each {
+        let head = to(port);
+        memory.write(n * each, 0, head.as_bytes());
+        let at = LaneLayout::RING + n * each;
+        memory.region().write(at, &header(RecordHead::LEN + 1).to_le_bytes()).expect("in the region");
+    }
+    let mut rounds = 0;
+    while daemon.unsent_count() > 0 {
+        let taken = daemon.engine.counter(Counter::TxDatagrams) + 200;
+        let word = LaneWord::NEW.with_tail(LaneWord::after(0, taken * each));
+        memory.region().write(LaneLayout::WORD, &word.0.to_le_bytes()).expect("in the region");
+        daemon.take_unsent(now);
+        rounds += 1;
+        assert!(rounds < 10_000, "it ends");
+    }
+    assert!((1..=4096).contains(&daemon.engine.counter(Counter::TxDatagrams)));
+}
+
+/// A link that takes a frame now and then, of which it keeps the ports that they are from.
+#[derive(Default)]
+struct Slow {
+    frame: Vec<u8>,
+    from: Vec<u16>,
+}
+
+impl FrameSink for Slow {
+    fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.frame = vec![0; len];
+        Some(&mut self.frame)
+    }
+    fn commit(&mut self, _: TxOffload) {
+        const PORT_AT: usize = 14 + 20;
+        if self.frame[12..14] == [8, 0] {
+            self.from.push(u16::from_be_bytes([self.frame[PORT_AT], self.frame[PORT_AT + 1]]));
+        }
+    }
+}
+
+/// A program's sockets share a link that is slower than they are.
+#[test]
+fn each_of_a_programs_sockets_gets_its_part_of_a_slow_link() {
+    let Some(mut daemon) = with_link() else { return };
+    let host = FakeHost::attach(&mut daemon);
+    let mut sockets: Vec<Shown> = (0..3).map(|_| show(&host, &mut daemon).expect("shown")).collect();
+    let (now, session) = (daemon.clock.now(), daemon.sessions.live()[0]);
+    let there = RecordHead { peer: Endpoint::new([10, 0, 0, 9], 53).into(), ..RecordHead::default() };
+    let mut slow = Slow::default();
+    assert!(sockets[0].put(&there, b"who is there"));
+    daemon.take_some_datagrams(now, session);
+    answer_arp(&mut daemon);
+    for shown in &mut sockets {
+        (0..1000).for_each(|_| assert!(shown.put(&there, b"x")));
+    }
+    for _ in 0..20 {
+        daemon.take_some_datagrams(now, session);
+    }
+    let mut transmit = |daemon: &mut Daemon, budget| {
+        daemon.engine.poll_transmit(now, PortId(0), &mut slow, &mut daemon.sessions, budget);
+    };
+    for _ in 0..60 {
+        transmit(&mut daemon, 7);
+        daemon.take_some_datagrams(now, session);
+    }
+    (0..100).for_each(|_| transmit(&mut daemon, 100));
+    for shown in &sockets {
+        let part = slow.from.iter().filter(|from| **from == shown.port).count();
+        assert!(part > slow.from.len() / 6, "{part} of {}", slow.from.len());
+    }
+}
+
+/// The neighbour 10.0.0.9 says where it is.
+fn answer_arp(daemon: &mut Daemon) {
+    let mut frame = vec![0; 14 + toe_wire::arp::MESSAGE_LEN];
+    let (own, mac) = (MacAddr::default(), MacAddr([2, 0, 0, 0, 0, 9]));
+    EthRepr { dst: own, src: mac, ethertype: EtherType::Arp }.emit(&mut frame);
+    let message = ArpRepr {
+        operation: ArpOperation::Reply,
+        sender_mac: mac,
+        sender_ip: [10, 0, 0, 9].into(),
+        target_mac: own,
+        target_ip: OWN.into(),
+    };
+    message.emit(&mut frame[14..]);
+    let now = daemon.clock.now();
+    daemon.engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), &mut daemon.sessions);
 }

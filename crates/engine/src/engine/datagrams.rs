@@ -155,6 +155,20 @@ impl Engine {
         ends
     }
 
+    /// What sessions have of a socket.
+    pub fn datagram_ends(&self, identity: u64) -> Vec<DatagramId> {
+        self.udp.sockets.ends_at(identity)
+    }
+
+    /// What such an end has sent goes on being taken when it is gone, until [`Engine::forget_sender`].
+    pub fn keep_sender(&mut self, id: DatagramId) {
+        self.udp.sockets.keep_sender(id);
+    }
+
+    pub fn forget_sender(&mut self, id: DatagramId) {
+        self.udp.sockets.forget_sender(id);
+    }
+
     pub fn datagram_socket_count(&self) -> usize {
         self.udp.sockets.len()
     }

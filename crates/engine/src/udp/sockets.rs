@@ -4,7 +4,7 @@
 //! alone has can be delivered to it past the kernel; all else is the kernel's to give to whoever has the name.
 
 use super::Shown;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use toe_abi::report::UdpReport;
 use toe_base::{Addr, DatagramId, Endpoint, SessionId};
@@ -55,12 +55,22 @@ pub struct Sockets<P> {
     table: BTreeMap<u64, Socket<P>>,
     by_port: BTreeMap<u16, Vec<u64>>,
     ends: BTreeMap<DatagramId, u64>,
+    of_session: BTreeMap<SessionId, BTreeSet<DatagramId>>,
+    /// Of ends that are gone and of which something is to be sent yet: from where, and who is charged for it.
+    left: BTreeMap<DatagramId, (Endpoint, P)>,
     next: u32,
 }
 
 impl<P> Default for Sockets<P> {
     fn default() -> Sockets<P> {
-        Sockets { table: BTreeMap::new(), by_port: BTreeMap::new(), ends: BTreeMap::new(), next: 0 }
+        Sockets {
+            table: BTreeMap::new(),
+            by_port: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            of_session: BTreeMap::new(),
+            left: BTreeMap::new(),
+            next: 0,
+        }
     }
 }
 
@@ -99,6 +109,7 @@ impl<P: Copy> Sockets<P> {
         });
         socket.ends.push(End { id, session });
         self.ends.insert(id, shown.identity);
+        self.of_session.entry(session).or_default().insert(id);
         let of_port = self.by_port.entry(socket.local.port).or_default();
         if !of_port.contains(&shown.identity) {
             of_port.push(shown.identity);
@@ -120,7 +131,8 @@ impl<P: Copy> Sockets<P> {
 
     /// What it sends so many datagrams from, of so many octets together, and who is charged for it.
     pub fn sends(&mut self, id: DatagramId, datagrams: usize, octets: usize) -> Option<(Endpoint, P)> {
-        let Socket { local, payer, traffic, .. } = self.table.get_mut(self.ends.get(&id)?)?;
+        let Some(identity) = self.ends.get(&id) else { return self.left.get(&id).copied() };
+        let Socket { local, payer, traffic, .. } = self.table.get_mut(identity)?;
         traffic.tx_datagrams += datagrams as u64;
         traffic.tx_octets += octets as u64;
         Some((*local, *payer))
@@ -187,37 +199,63 @@ impl<P: Copy> Sockets<P> {
         self.receiver(own, peer) != Receiver::Nobody
     }
 
+    /// What sessions have of a socket.
+    pub fn ends_at(&self, identity: u64) -> Vec<DatagramId> {
+        let socket = self.table.get(&identity);
+        socket.map_or_else(Vec::new, |socket| socket.ends.iter().map(|end| end.id).collect())
+    }
+
+    /// The end is about to go, and something of it is to be sent yet: until [`Sockets::forget_sender`].
+    pub fn keep_sender(&mut self, id: DatagramId) {
+        if let Some(socket) = self.ends.get(&id).and_then(|identity| self.table.get(identity)) {
+            self.left.insert(id, (socket.local, socket.payer));
+        }
+    }
+
+    pub fn forget_sender(&mut self, id: DatagramId) {
+        self.left.remove(&id);
+    }
+
     /// The host lets go of what it has. Who is charged for the socket, if it was the last of it.
     pub fn close(&mut self, id: DatagramId) -> Option<P> {
-        let identity = self.ends.remove(&id)?;
+        let identity = *self.ends.get(&id)?;
         let socket = self.table.get_mut(&identity)?;
-        socket.ends.retain(|end| end.id != id);
+        let at = socket.ends.iter().position(|end| end.id == id)?;
+        let end = socket.ends.swap_remove(at);
         let is_last = socket.ends.is_empty() && !socket.is_shared;
+        self.drop_end(end);
         if is_last { self.forget(identity) } else { None }
+    }
+
+    fn drop_end(&mut self, End { id, session }: End) {
+        self.ends.remove(&id);
+        if let Some(of_session) = self.of_session.get_mut(&session) {
+            of_session.remove(&id);
+            if of_session.is_empty() {
+                self.of_session.remove(&session);
+            }
+        }
     }
 
     /// A session is gone; other processes may have its sockets still. What it had of them.
     pub fn leave(&mut self, session: SessionId) -> Vec<DatagramId> {
-        let mut left = Vec::new();
-        for socket in self.table.values_mut() {
-            let before = left.len();
-            left.extend(socket.ends.iter().filter(|end| end.session == session).map(|end| end.id));
-            socket.ends.retain(|end| end.session != session);
-            socket.is_shared |= left.len() > before;
+        let left = self.of_session.remove(&session).unwrap_or_default();
+        for id in &left {
+            let identity = self.ends.remove(id);
+            if let Some(socket) = identity.and_then(|identity| self.table.get_mut(&identity)) {
+                socket.ends.retain(|end| end.id != *id);
+                socket.is_shared = true;
+            }
         }
-        left.iter().for_each(|id| {
-            self.ends.remove(id);
-        });
-        left
+        left.into_iter().collect()
     }
 
     /// The kernel has it no more. Who is charged for it, and what sessions have of it still.
     pub fn gone(&mut self, identity: u64) -> Option<(P, Vec<DatagramId>)> {
-        let ends = self.table.get(&identity)?.ends.iter().map(|end| end.id).collect::<Vec<_>>();
-        ends.iter().for_each(|id| {
-            self.ends.remove(id);
-        });
-        self.forget(identity).map(|payer| (payer, ends))
+        let ends = std::mem::take(&mut self.table.get_mut(&identity)?.ends);
+        ends.iter().for_each(|end| self.drop_end(*end));
+        let ids = ends.into_iter().map(|end| end.id).collect();
+        self.forget(identity).map(|payer| (payer, ids))
     }
 
     fn forget(&mut self, identity: u64) -> Option<P> {
@@ -236,7 +274,7 @@ impl<P: Copy> Sockets<P> {
     }
 
     pub fn ends_of(&self, session: SessionId) -> usize {
-        self.table.values().flat_map(|socket| &socket.ends).filter(|end| end.session == session).count()
+        self.of_session.get(&session).map_or(0, BTreeSet::len)
     }
 
     /// Who is charged for each.

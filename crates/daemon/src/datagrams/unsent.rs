@@ -1,0 +1,73 @@
+//! What a program had sent that is gone, or whose socket is, before the engine took it out of the lane: it goes out yet, as what lies in a
+//! queue of Linux's does. Filled when a session or a socket ends; emptied by the run loop.
+
+use super::{FromSocket, OCTETS_AS_ONE};
+use crate::daemon::Daemon;
+use std::collections::VecDeque;
+use toe_base::{Cred, Instant};
+
+/// Sockets of all users together, and of one user: what is more is lost.
+const SOCKETS_MAX: usize = 256;
+const USERS_SOCKETS_MAX: usize = 32;
+/// Records of one socket: as many as the smallest ring holds of 10 octets each. Who has the memory still may go on writing into it.
+const RECORDS_MAX: usize = 4096;
+/// Datagrams taken in one round.
+const DATAGRAMS_PER_ROUND: usize = 32;
+
+#[derive(Debug)]
+struct One {
+    account: Cred,
+    socket: FromSocket,
+    records_left: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Unsent(VecDeque<One>);
+
+impl Unsent {
+    fn has_room_for(&self, account: Cred) -> bool {
+        let of_user = self.0.iter().filter(|one| one.account == account).count();
+        self.0.len() < SOCKETS_MAX && of_user < USERS_SOCKETS_MAX
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Daemon {
+    /// The engine is about to forget whose the lane is.
+    pub(super) fn keep_unsent(&mut self, account: Cred, mut socket: FromSocket) {
+        socket.end.close();
+        if !socket.end.is_empty() && self.sessions.datagrams.unsent.has_room_for(account) {
+            self.engine.keep_sender(socket.id);
+            self.sessions.datagrams.unsent.0.push_back(One { account, socket, records_left: RECORDS_MAX });
+        }
+    }
+
+    /// Takes some of it, of each socket in turn. Returns how much it was; while something is left that is not nothing.
+    pub(crate) fn take_unsent(&mut self, now: Instant) -> usize {
+        if self.sessions.datagrams.unsent.len() == 0 {
+            return 0;
+        }
+        let mut taken = 0;
+        let mut text = std::mem::take(&mut self.record);
+        while taken < DATAGRAMS_PER_ROUND && self.engine.takes_datagrams() {
+            let Some(mut one) = self.sessions.datagrams.unsent.0.pop_front() else { break };
+            let id = one.socket.id;
+            let head = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
+            let Some(head) = head else {
+                self.engine.forget_sender(id);
+                continue;
+            };
+            let before = self.clock.nanos();
+            taken += self.engine.handle_datagrams(now, id, &head, &text, &mut self.sessions);
+            taken += text.len() / OCTETS_AS_ONE;
+            self.budget.charge(one.account, self.clock.nanos() - before);
+            one.records_left -= 1;
+            self.sessions.datagrams.unsent.0.push_back(one);
+        }
+        self.record = text;
+        taken.max(usize::from(self.sessions.datagrams.unsent.len() > 0))
+    }
+}
