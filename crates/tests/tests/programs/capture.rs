@@ -162,6 +162,33 @@ fn frames_of_a_link_are_seen_with_the_program_and_the_reason_of_a_drop() {
 }
 
 #[test]
+fn datagrams_of_a_link_are_seen() {
+    let lab = Lab::new();
+    let engine = Engine::on_tap(&lab);
+    let mut server = On::Engine(&engine).command(&lab, "/usr/bin/python3");
+    let script = "import socket\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+        s.bind(('0.0.0.0', 5353))\n\
+        print('ready', flush=True)\n\
+        text, peer = s.recvfrom(100)\n\
+        s.sendto(b'answer to ' + text, peer)\n";
+    let mut server = Program::spawn("a server", server.args(["-c", script]));
+    server.wait_for_line("ready", SOON);
+    let capture = Capture::start(&lab, &engine, &["udp", "port", "5353"]);
+    let mut client = lab.command(Side::Server, "/usr/bin/python3");
+    let script = "import socket, sys\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+        s.settimeout(60)\n\
+        s.sendto(b'question', (sys.argv[1], 5353))\n\
+        print(s.recv(100).decode())\n";
+    let said = child::run("a client", client.args(["-c", script, engine.addr()]), SOON);
+    assert_eq!(said.expect_success("a client").trim(), "answer to question");
+    let packets = capture.end();
+    let [question, answer] = &packets[..] else { panic!("{packets:?}") };
+    assert!(holds(&question.data, "question") && holds(&answer.data, "answer to question"), "{packets:?}");
+}
+
+#[test]
 fn a_connection_that_had_left_the_engine_comes_back_to_be_seen() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
