@@ -11,6 +11,8 @@ const SOCKETS_MAX: usize = 256;
 const USERS_SOCKETS_MAX: usize = 32;
 /// Records of one socket: as many as the smallest ring holds of 10 octets each. Who has the memory still may go on writing into it.
 const RECORDS_MAX: usize = 4096;
+/// What no link has taken by then is lost: a link that takes nothing keeps nobody awake for longer.
+const KEPT_US: u64 = 1_000_000;
 /// Datagrams taken in one round.
 const DATAGRAMS_PER_ROUND: usize = 32;
 
@@ -19,6 +21,7 @@ struct One {
     account: Cred,
     socket: FromSocket,
     records_left: usize,
+    until: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -41,8 +44,17 @@ impl Daemon {
         socket.end.close();
         if !socket.end.is_empty() && self.sessions.datagrams.unsent.has_room_for(account) {
             self.engine.keep_sender(socket.id);
-            self.sessions.datagrams.unsent.0.push_back(One { account, socket, records_left: RECORDS_MAX });
+            let until = self.clock.now().after_us(KEPT_US);
+            let one = One { account, socket, records_left: RECORDS_MAX, until };
+            self.sessions.datagrams.unsent.0.push_back(one);
         }
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        let unsent = &mut self.sessions.datagrams.unsent.0;
+        let old: Vec<_> = unsent.iter().filter(|one| now >= one.until).map(|one| one.socket.id).collect();
+        unsent.retain(|one| now < one.until);
+        old.into_iter().for_each(|id| self.engine.forget_sender(id));
     }
 
     /// Takes some of it, of each socket in turn. Returns how much it was; while something is left that is not nothing.
@@ -50,6 +62,7 @@ impl Daemon {
         if self.sessions.datagrams.unsent.len() == 0 {
             return 0;
         }
+        self.forget_old(now);
         let mut taken = 0;
         let mut text = std::mem::take(&mut self.record);
         while taken < DATAGRAMS_PER_ROUND && self.engine.takes_datagrams() {

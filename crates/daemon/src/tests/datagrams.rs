@@ -298,6 +298,24 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
     }
 }
 
+/// Where no link takes it for so long it is lost, and nobody is kept awake by it.
+#[test]
+fn what_was_sent_is_not_kept_for_ever() {
+    let Some(mut daemon) = with_link() else { return };
+    let host = FakeHost::attach(&mut daemon);
+    let mut shown = show(&host, &mut daemon).expect("shown");
+    let port = shown.port;
+    (0..500).for_each(|_| assert!(shown.put(&to(port), b"x")));
+    let session = daemon.sessions.live()[0];
+    let now = daemon.clock.now();
+    daemon.end_session(now, session, "it ends");
+    assert_eq!(daemon.unsent_count(), 1);
+    let sent = daemon.engine.counter(Counter::TxDatagrams);
+    assert_eq!(daemon.take_unsent(now.after_us(2_000_000)), 0);
+    assert_eq!((daemon.unsent_count(), daemon.engine.counter(Counter::TxDatagrams)), (0, sent));
+    daemon.engine.audit_users().expect("nobody is charged for it");
+}
+
 /// What is left of one user's programs is bounded, and what another's sends right before it ends has room beside it.
 #[test]
 fn what_is_left_to_be_sent_is_bounded() {
