@@ -83,9 +83,8 @@ pub(super) struct Door {
     listening: Option<Listening>,
     /// Found gone, and not told yet.
     gone: Vec<u64>,
-    answers: Receiver<Answer>,
-    answers_to: SyncSender<Answer>,
-    asked: bool,
+    /// Where the answer comes about those that were told.
+    asked: Option<Receiver<Answer>>,
     /// Directories to be removed in the end, which may take as long as programs like. Who waits for that sees `done` go.
     roots: Vec<Arc<AnchorRoot>>,
     done: SyncSender<()>,
@@ -101,7 +100,6 @@ impl Door {
         refused: Arc<AtomicU64>,
         (roots, done): (Vec<Arc<AnchorRoot>>, SyncSender<()>),
     ) -> Door {
-        let (answers_to, answers) = sync_channel(1);
         Door {
             desk,
             policy,
@@ -114,9 +112,7 @@ impl Door {
             look_at: None,
             listening: None,
             gone: Vec::new(),
-            answers,
-            answers_to,
-            asked: false,
+            asked: None,
             roots,
             done,
             #[cfg(test)]
@@ -339,8 +335,8 @@ impl Door {
     }
 
     fn look_if_due(&mut self) {
-        if self.asked && self.answers.try_recv().is_ok() {
-            self.asked = false;
+        if self.asked.as_ref().is_some_and(|answers| answers.try_recv().is_ok()) {
+            self.asked = None;
         }
         let is_watching = |regular: &Regular| !regular.shared.watch.is_empty();
         if !self.users.values().any(is_watching) {
@@ -356,9 +352,9 @@ impl Door {
             }
             self.look_at = Some(Instant::now() + LOOK_EVERY);
         }
-        if !self.gone.is_empty() && !self.asked {
+        if !self.gone.is_empty() && self.asked.is_none() {
             let gone = self.gone.split_off(self.gone.len().saturating_sub(GONE_AT_ONCE));
-            self.asked = self.desk.ask(Matter::TwinsGone(gone), &self.answers_to);
+            self.asked = self.desk.ask(Matter::TwinsGone(gone));
         }
     }
 

@@ -50,12 +50,14 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Asks the engine's thread. `false`: there is none any more.
-    pub(super) fn ask(&self, matter: Matter, answers: &SyncSender<Answer>) -> bool {
-        let sent = self.asks.send(Ask { matter, answers: answers.clone() }).is_ok();
+    /// Asks the engine's thread, whose answer is where this says. `None`: there is none any more. Only the ask has the other end: should
+    /// it go unanswered, as the engine ends, nobody waits for ever.
+    pub(super) fn ask(&self, matter: Matter) -> Option<Receiver<Answer>> {
+        let (answers_to, answers) = sync_channel(1);
+        let sent = self.asks.send(Ask { matter, answers: answers_to }).is_ok();
         // Own eventfds do not fail.
         let _ = self.bell.signal();
-        sent
+        sent.then_some(answers)
     }
 }
 
@@ -88,11 +90,9 @@ pub(super) struct User {
     keeper: Keeper,
     epoll: OwnedFd,
     visits: Vec<Option<Visit>>,
-    answers: Receiver<Answer>,
-    answers_to: SyncSender<Answer>,
-    /// The visit about which the engine's thread was asked and has perhaps not answered yet. A program hears its answer
-    /// from the engine's thread; this one needs to know no sooner than it asks again.
-    asked: Option<usize>,
+    /// The visit about which the engine's thread was asked and has perhaps not answered yet, and where the answer comes. A program hears
+    /// its answer from the engine's thread; this one needs to know no sooner than it asks again.
+    asked: Option<(usize, Receiver<Answer>)>,
     #[cfg(test)]
     settling: Vec<std::sync::mpsc::Sender<()>>,
 }
@@ -111,8 +111,6 @@ impl User {
     ) -> std::io::Result<User> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        // One answer to one ask.
-        let (answers_to, answers) = sync_channel(1);
         Ok(User {
             pages: PagesIn::new(&shared.bell),
             keeper: Keeper::new(desk.supplies.clone(), who, &shared.bell, &shared.homes),
@@ -121,8 +119,6 @@ impl User {
             errands,
             epoll,
             visits: Vec::new(),
-            answers,
-            answers_to,
             asked: None,
             #[cfg(test)]
             settling: Vec::new(),
@@ -293,17 +289,14 @@ impl User {
     }
 
     fn ask(&mut self, matter: Matter, at: usize) -> Result<(), Gone> {
-        if !self.desk.ask(matter, &self.answers_to) {
-            return Err(Gone);
-        }
-        self.asked = Some(at);
+        self.asked = Some((at, self.desk.ask(matter).ok_or(Gone)?));
         Ok(())
     }
 
     /// Waits for the answer to what was asked last, if anything was.
     fn hear(&mut self) -> Result<(), Gone> {
-        while let Some(at) = self.asked.take() {
-            match self.answers.recv().map_err(|_| Gone)? {
+        while let Some((at, answers)) = self.asked.take() {
+            match answers.recv().map_err(|_| Gone)? {
                 Answer::Make { home, first, count } => {
                     let made = self.keeper.make_anchors(home, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
@@ -318,10 +311,8 @@ impl User {
 
     fn ask_and_wait(&mut self, matter: Matter) -> Result<Answer, Gone> {
         self.hear()?;
-        if !self.desk.ask(matter, &self.answers_to) {
-            return Err(Gone);
-        }
-        self.answers.recv().map_err(|_| Gone)
+        let answers = self.desk.ask(matter).ok_or(Gone)?;
+        answers.recv().map_err(|_| Gone)
     }
 
     /// Closes a connection: the engine's thread lets go of it first, so that this is the end of it, and of what is in it.
