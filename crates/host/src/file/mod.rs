@@ -11,6 +11,7 @@ pub mod job;
 mod source;
 
 use crate::errno::from_os;
+use crate::socket::slices::Source as _;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno as Os;
@@ -44,6 +45,11 @@ impl Socket {
         let mut sent = 0;
         loop {
             let mut source = FileSource::new(file, position + sent as u64, length - sent)?;
+            // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
+            source.refill();
+            if source.is_done() {
+                return if sent > 0 { Ok(sent) } else { source.error().map_or(Ok(0), Err) };
+            }
             let outcome = self.send_from(&mut source, flags);
             let failed = source.error();
             match outcome {

@@ -6,7 +6,7 @@
 use crate::errno::from_os;
 use crate::socket::slices::Source;
 use rustix::fd::BorrowedFd;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno as Os;
 use toe_abi::errno::Errno;
 use toe_ring::Region;
@@ -45,6 +45,10 @@ impl<'a> FileSource<'a> {
     /// Up to `length` octets from `position` on, of what the file has now.
     pub fn new(file: BorrowedFd<'a>, position: u64, length: usize) -> Result<FileSource<'a>, Errno> {
         let stat = rustix::fs::fstat(file).map_err(from_os)?;
+        let flags = rustix::fs::fcntl_getfl(file).map_err(from_os)?;
+        if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
+            return Err(Errno::EBADF);
+        }
         let there = usize::try_from((stat.st_size as u64).saturating_sub(position)).unwrap_or(usize::MAX);
         // Files of the kernel's say 0, whatever they have; and past the end only the read says what is wrong with a file.
         let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
