@@ -39,7 +39,10 @@ pub unsafe extern "C-unwind" fn sendfile(
                 length(send_file(from, place(), count, |position, count| {
                     let mut octet = [0];
                     let got = rustix::io::pread(sys::borrow(from), &mut octet[..count.min(1)], position);
-                    to_listener(out, &octet[..got.map_err(toe::errno::from_os)?])
+                    match got.map_err(toe::errno::from_os).map_err(as_sendfile)? {
+                        0 => Ok(0),
+                        got => to_listener(out, &octet[..got]),
+                    }
                 }))
             }),
             // SAFETY: the program's arguments, handed on.
@@ -169,9 +172,13 @@ fn has_positions(file: c_int) -> bool {
 /// The file's octets go to the connection: until `count` are gone, the file ends or, of one that does not block, no more fits.
 fn to_connection(socket: &'static Socket, file: c_int, position: u64, count: usize) -> Result<usize, Errno> {
     let send = || socket.send_file(sys::borrow(file), position, count, SendFlags::default());
-    transmit_by(socket, false, send).map_err(|error| match c_int::from(error.0) {
-        // There are things with a position of which nothing can be sent.
+    transmit_by(socket, false, send).map_err(as_sendfile)
+}
+
+/// There are things with a position of which nothing can be sent.
+fn as_sendfile(error: Errno) -> Errno {
+    match c_int::from(error.0) {
         libc::EISDIR | libc::ESPIPE => Errno::EINVAL,
         _ => error,
-    })
+    }
 }
