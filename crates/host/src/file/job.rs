@@ -1,11 +1,12 @@
 //! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
 
 use super::Stopped;
-use crate::helper;
 use crate::socket::stream::{HUP, IN, OUT};
 use crate::socket::{Held, RecvFlags, SendFlags, Socket};
 use crate::sys;
+use crate::sys::Fd;
 use crate::wait::{BlockOn, OnSignal, block_on};
+use crate::{fd_table, helper};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -51,7 +52,8 @@ impl Job {
         way: Way,
         length: usize,
     ) -> Result<Job, Errno> {
-        let file = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(crate::errno::from_os)?;
+        // The program's own numbers stay as they would be.
+        let file = sys::dup_to_high(file)?;
         let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
         let state = State {
             done: AtomicUsize::new(0),
@@ -61,6 +63,7 @@ impl Job {
         };
         let state = Arc::new(state);
         let mut work = Work { socket, _held: socket.hold(), file, way, length, state: Arc::clone(&state) };
+        fd_table::mark_internal(work.file.raw());
         helper::start("toe-file", &[], move || work.run())?;
         Ok(Job { state })
     }
@@ -92,10 +95,16 @@ impl Job {
 struct Work {
     socket: &'static Socket,
     _held: Held,
-    file: OwnedFd,
+    file: Fd,
     way: Way,
     length: usize,
     state: Arc<State>,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        fd_table::forget_internal(self.file.raw());
+    }
 }
 
 impl Work {

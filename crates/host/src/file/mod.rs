@@ -10,7 +10,7 @@
 pub mod job;
 mod source;
 
-use crate::errno::from_os;
+use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
 use rustix::fd::BorrowedFd;
@@ -60,7 +60,10 @@ impl Socket {
                         return if sent > 0 { Ok(sent) } else { failed.map_or(Ok(0), Err) };
                     }
                 }
-                Err(_) if sent > 0 => return Ok(sent),
+                Err(errno) if sent > 0 => {
+                    self.tell_next(errno);
+                    return Ok(sent);
+                }
                 Err(errno) => return Err(errno),
             }
         }
@@ -86,7 +89,10 @@ impl Socket {
             let got = match self.recv(&mut [IoSliceMut::new(&mut chunk[..want])], flags) {
                 Ok(0) => break,
                 Ok(got) => got,
-                Err(Errno::EAGAIN | Errno::EINTR) if done > 0 => break,
+                Err(errno) if done > 0 => {
+                    self.tell_next(errno);
+                    break;
+                }
                 Err(errno) => return Err(Stopped { done, errno }),
             };
             let (written, failed) = write_all(file, position.map(|at| at + done as u64), &chunk[..got]);
@@ -99,6 +105,15 @@ impl Socket {
             }
         }
         Ok(done)
+    }
+
+    /// What the connection says is told once. This call has moved octets, so it is for the next one: a reset is not to pass for an end.
+    fn tell_next(&'static self, errno: Errno) {
+        let is_of_call =
+            matches!(errno, Errno::EAGAIN | Errno::EINTR | ERESTART | Errno::EPIPE | Errno::ENOTCONN);
+        if !is_of_call && self.kind() == Kind::Stream {
+            self.with_stream(|_, stream, _| stream.put_error(errno));
+        }
     }
 
     /// Octets that were received go back to where they came from, before all others.

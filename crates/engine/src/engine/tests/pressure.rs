@@ -98,6 +98,19 @@ fn what_is_in_order_and_unread_stays_and_pins_no_more_than_itself() {
     }
 }
 
+/// B's programs read again: of each connection 4 MiB come beyond what there was before.
+fn read_four_mib_more(world: &mut World, conns: &[(usize, usize)], before: &[usize]) {
+    world.sides[B].reads = true;
+    for conn in conns {
+        let now = world.now;
+        world.sides[B].read(now, conn.1);
+    }
+    let all_is_there = |world: &World| {
+        (0..conns.len()).all(|n| world.sides[B].conns[conns[n].1].received.len() == before[n] + 4 * MIB)
+    };
+    assert!(world.run_until(120_000, all_is_there), "what was dropped is sent again");
+}
+
 /// A session's programs that read nothing: its memory ends, and what was acknowledged is all there.
 #[test]
 fn what_was_acknowledged_is_read_whole_though_memory_has_ended() {
@@ -117,15 +130,7 @@ fn what_was_acknowledged_is_read_whole_though_memory_has_ended() {
     let acked = |(a, _): &(usize, usize)| world.sides[A].conns[*a].acked as usize - 3 * MIB - 64;
     let acked: Vec<usize> = conns.iter().map(acked).collect();
     assert!(acked.iter().sum::<usize>() > 20 * MIB, "it was scarce: {acked:?}");
-    world.sides[B].reads = true;
-    for conn in &conns {
-        let now = world.now;
-        world.sides[B].read(now, conn.1);
-    }
-    let all_is_there = |world: &World| {
-        (0..conns.len()).all(|n| world.sides[B].conns[conns[n].1].received.len() == before[n] + 4 * MIB)
-    };
-    assert!(world.run_until(120_000, all_is_there), "what was dropped is sent again");
+    read_four_mib_more(&mut world, &conns, &before);
     for (number, conn) in conns.iter().enumerate() {
         let received = &world.sides[B].conns[conn.1].received[before[number]..];
         let sent: Vec<u8> = (0..4).flat_map(|part| pattern(MIB, (number * 4 + part) as u32)).collect();
@@ -174,13 +179,5 @@ fn who_finds_no_memory_closes_the_window_and_opens_it_again() {
     assert!(offers.contains(&(0, false)), "{offers:?}");
     assert!(offers.iter().all(|(_, is_reset)| !is_reset), "{offers:?}");
     assert!(sent.iter().all(|texts| *texts < 100), "in an hour: {sent:?}");
-    world.sides[B].reads = true;
-    for conn in &conns {
-        let now = world.now;
-        world.sides[B].read(now, conn.1);
-    }
-    let all_is_there = |world: &World| {
-        (0..conns.len()).all(|n| world.sides[B].conns[conns[n].1].received.len() == before[n] + 4 * MIB)
-    };
-    assert!(world.run_until(120_000, all_is_there), "what was dropped is sent again");
+    read_four_mib_more(&mut world, &conns, &before);
 }
