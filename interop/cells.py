@@ -68,6 +68,8 @@ class Cell:
 
     shape: Shape
     flows: int
+    congestion: str = "cubic"
+    """What both stacks send by."""
 
     @property
     def seconds(self):
@@ -78,7 +80,14 @@ class Cell:
         return seeds * 3 if self.shape.loss and self.flows == 1 else seeds
 
     def name(self):
-        return f"{self.shape.name()}/{self.flows}x"
+        by = "" if self.congestion == "cubic" else f"{self.congestion}/"
+        return f"{by}{self.shape.name()}/{self.flows}x"
+
+    def title(self):
+        """The first cells of its row."""
+        loss, delay = self.shape.title().split(" | ")
+        by = "" if self.congestion == "cubic" else f", {self.congestion}"
+        return f"{loss}{by} | {delay}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +112,17 @@ class Share:
     def name(self):
         return f"share/{self.shape.name()}"
 
+    def title(self):
+        return self.shape.title()
+
 
 def goodput_cells():
     shapes = [Shape(delay, loss, kind) for loss, kind in LOSSES for delay in DELAYS_MS]
     shapes += [Shape(delay, rate_mbit=FAST_MBIT) for delay in (1, 20)]
-    return [Cell(shape, flows) for shape in shapes for flows in FLOWS]
+    rows = [Cell(shape, flows) for shape in shapes for flows in FLOWS]
+    # A sender that does not go by losses finds out whether the receiver's ACKs and windows come as they should.
+    by_model = [Shape(delay, loss) for loss in (0, 1) for delay in DELAYS_MS]
+    return rows + [Cell(shape, flows, "bbr") for shape in by_model for flows in FLOWS]
 
 
 def share_cells():

@@ -58,14 +58,16 @@ def in_namespace(namespace, *words):
 
 
 class Link:
-    """A pair of namespaces with a cable between them. `faults` are for the sender's end and for the receiver's."""
+    """A pair of namespaces with a cable between them. `faults` are for the sender's end and for the receiver's; both
+    stacks send by `congestion`."""
 
     numbers = itertools.count(1)
 
-    def __init__(self, faults, capture=None):
+    def __init__(self, faults, capture=None, congestion="cubic"):
         self.name = f"{PREFIX}{os.getpid()}-{next(Link.numbers)}"
         self.faults = faults
         self.capture = capture
+        self.congestion = congestion
         self.started = []
         self.engines = {}
         self.cable = None
@@ -98,7 +100,7 @@ class Link:
             run("ip", "-n", self.namespace(side), "link", "set", "wire", "up")
             # By the route, as not every kernel lets a namespace choose it for all.
             run("ip", "-n", self.namespace(side), "route", "change", f"{NETWORK}/24", "dev", "wire",
-                "proto", "kernel", "scope", "link", "src", KERNEL[side], "congctl", "cubic")
+                "proto", "kernel", "scope", "link", "src", KERNEL[side], "congctl", self.congestion)
         if self.capture:
             words = ["tcpdump", "-i", "wire", "-s", "128", "-U", "-w", self.capture]
             tcpdump = self.spawn("s", *words, stderr=subprocess.PIPE)
@@ -132,7 +134,8 @@ class Link:
         name = f"{self.name}-{side}"
         log = pathlib.Path(self.dir.name) / f"{side}.log"
         words = [programs() / "toe", "start", "--name", name, "--log-file", log,
-                 "--port", "packet:wire", "--addr", f"{ENGINE[side]}/24", "--gateway", KERNEL[OTHER[side]]]
+                 "--port", "packet:wire", "--addr", f"{ENGINE[side]}/24", "--gateway", KERNEL[OTHER[side]],
+                 "--congestion", self.congestion]
         # Into a file: the engine keeps the descriptor, and a pipe would be waited for.
         with open(pathlib.Path(self.dir.name) / f"{side}.start", "w+", encoding="utf-8") as said:
             started = subprocess.run(in_namespace(self.namespace(side), *words), stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import link
 def goodput(cell, sides, seed, capture=None):
     """Bits a second at the receiver, from the moment that its connections are open, and what the cable counted."""
     sender, receiver = cells.SIDES[sides]
-    with link.Link(cell.shape.faults(seed), capture) as wire:
+    with link.Link(cell.shape.faults(seed), capture, cell.congestion) as wire:
         sends = wire.engine("s") if sender == "engine" else "linux"
         receives = wire.engine("r") if receiver == "engine" else "linux"
         wire.source("s", sends)

@@ -165,7 +165,7 @@ def row(cell, results, seeds):
     kinds = cells.SIDES if isinstance(cell, cells.Cell) else ("linux", "engine")
     shape = cell.shape
     return {
-        "name": cell.name(), "title": shape.title(), "rate_mbit": shape.rate_mbit, "queue": shape.queue,
+        "name": cell.name(), "title": cell.title(), "rate_mbit": shape.rate_mbit, "queue": shape.queue,
         "delay_ms": shape.delay_ms, "flows": getattr(cell, "flows", None), "seconds": cell.seconds,
         "runs": {kind: [results[cell, kind, seed] for seed in range(1, cell.runs(seeds) + 1)] for kind in kinds},
     }
