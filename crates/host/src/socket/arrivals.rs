@@ -11,6 +11,9 @@ use toe_base::ListenerId;
 /// Most connections that a session asks for ahead of `accept`.
 pub(super) const CREDIT_MAX: u32 = 64;
 
+/// A sleeping engine is rung at the latest when the program has taken one of so many of those.
+const QUIET_PART: u32 = 4;
+
 /// Why a listener hands out nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
@@ -34,6 +37,10 @@ pub struct Listener {
     asked: bool,
     /// Connections are asked for one by one.
     pub(super) is_shared: bool,
+    /// How many connections the session has asked for ahead of `accept`.
+    pub(super) credit: u32,
+    /// Taken since the engine was rung for one.
+    taken_quietly: u32,
     pub closed: Closed,
 }
 
@@ -56,6 +63,8 @@ impl Listener {
             may_ask: false,
             asked: false,
             is_shared: false,
+            credit: 0,
+            taken_quietly: 0,
             closed: Closed::No,
         }
     }
@@ -136,6 +145,18 @@ impl Listener {
         taken
     }
 
+    /// The program has taken one; whether the engine, if it sleeps, is to be woken for that. It need not: nobody waits for it to
+    /// know, the next connection wakes it in any case, and what the program does with this one does. But it is to have credit
+    /// left, and a true picture of the backlog: so it hears of a part of them at least.
+    pub(super) fn rings_for_taken(&mut self) -> bool {
+        self.taken_quietly += 1;
+        let rings = self.is_shared || self.taken_quietly >= self.credit / QUIET_PART;
+        if rings {
+            self.taken_quietly = 0;
+        }
+        rings
+    }
+
     /// A connection that could not be taken after all waits again. It must be there still.
     pub(crate) fn put_back(&mut self, stream: Place) {
         self.waiting.push_front(stream);
@@ -145,5 +166,34 @@ impl Listener {
     pub(super) fn end(&mut self, why: Closed) {
         self.closed = why;
         self.publish(stream::ALL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::FlowId;
+
+    fn rung(credit: u32, is_shared: bool) -> Vec<bool> {
+        let mut listener = Listener::new(ListenerId(FlowId::from_raw(1)), Socket::allocate());
+        (listener.credit, listener.is_shared) = (credit, is_shared);
+        (0..32).map(|_| listener.rings_for_taken()).collect()
+    }
+
+    #[test]
+    fn a_sleeping_engine_hears_of_a_quarter_of_the_credit_at_once() {
+        let rings: Vec<usize> = rung(CREDIT_MAX, false)
+            .iter()
+            .enumerate()
+            .filter_map(|(at, rings)| rings.then_some(at))
+            .collect();
+        assert_eq!(rings, [15, 31]);
+    }
+
+    #[test]
+    fn of_a_short_backlog_and_of_a_shared_listener_it_hears_each_time() {
+        assert!(
+            rung(1, false).iter().chain(&rung(3, false)).chain(&rung(CREDIT_MAX, true)).all(|rings| *rings)
+        );
     }
 }

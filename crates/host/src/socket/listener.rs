@@ -261,6 +261,7 @@ impl Socket {
         }
         let count = backlog.clamp(1, CREDIT_MAX);
         self.with_listener(|io, listener| {
+            listener.credit = count;
             io.command(Command::AcceptCredit { listener: listener.id, count });
         });
         Ok(())
@@ -488,10 +489,11 @@ impl Socket {
         if let Some((io, listener)) = queue.listener(listener, self) {
             // Of one that is asked for each connection, the credit only says that it is wanted at all.
             if !listener.is_shared {
-                let (listener, count) = (listener.id, 1);
-                io.command_quietly(Command::AcceptCredit { listener, count });
+                io.command_quietly(Command::AcceptCredit { listener: listener.id, count: 1 });
             }
-            io.ring();
+            if listener.rings_for_taken() {
+                io.ring();
+            }
         }
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);

@@ -418,7 +418,11 @@ impl Socket {
     pub(super) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
             if !stream.let_go && stream.heeds(level) {
-                io.command(Command::SetOption { flow: stream.flow, option, value });
+                // What is only said beforehand of what is yet to be sent wakes nobody.
+                io.command_quietly(Command::SetOption { flow: stream.flow, option, value });
+                if !matches!((option, value), (FlowOption::Cork, 1)) {
+                    io.ring();
+                }
             }
         });
     }
