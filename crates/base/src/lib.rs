@@ -20,4 +20,4 @@ pub use id::{
     QueueSetId, SessionId, ViaId,
 };
 pub use seq::SeqNum;
-pub use time::Instant;
+pub use time::{Forward, Instant};

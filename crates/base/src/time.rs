@@ -1,5 +1,6 @@
 //! Virtual time. The engine never reads a clock: whoever drives it passes `now`.
 
+use core::cell::Cell;
 use core::time::Duration;
 
 /// Microseconds since the engine's own epoch (its start, or zero in a simulation).
@@ -46,5 +47,33 @@ impl Instant {
 
     pub const fn is_far_future(self) -> bool {
         self.us == u64::MAX
+    }
+}
+
+/// A clock that stands still where the one it follows goes back. The engine is told times that never decrease: what it sends of them
+/// (RFC 7323 section 5.4) must not, or the peer drops it as old, and its timers count from them.
+#[derive(Debug, Default)]
+pub struct Forward {
+    latest: Cell<Instant>,
+}
+
+impl Forward {
+    /// What the clock that is followed says, or the latest that it has said.
+    pub fn follow(&self, says: Instant) -> Instant {
+        let now = self.latest.get().max(says);
+        self.latest.set(now);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_goes_back_stands_still_until_it_is_there_again() {
+        let clock = Forward::default();
+        let told = [5, 9, 7, 3, 8, 9, 10].map(|us| clock.follow(Instant::from_micros(us)).as_micros());
+        assert_eq!(told, [5, 9, 9, 9, 9, 9, 10]);
     }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX, SESSIONS_MAX};
-use toe_base::{AnchorHandle, Cred, Instant, SessionId};
+use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
 use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, SocketView, UserIdx};
 use toe_port::Port;
 use toe_ring::queue_set::ArgBlock;
@@ -131,18 +131,20 @@ impl std::fmt::Debug for Daemon {
 }
 
 /// Virtual time from the machine's monotonic clock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Clock {
     start: std::time::Instant,
+    /// A machine that is moved to another one may have a clock there that is behind.
+    forward: Forward,
 }
 
 impl Clock {
     fn new() -> Clock {
-        Clock { start: std::time::Instant::now() }
+        Clock { start: std::time::Instant::now(), forward: Forward::default() }
     }
 
     pub(crate) fn now(&self) -> Instant {
-        Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64)
+        self.forward.follow(Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64))
     }
 
     /// For measuring how long something took.

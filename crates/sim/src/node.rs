@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
-use toe_base::{AnchorHandle, FlowId, Instant, ListenerId, PortId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowId, Forward, Instant, ListenerId, PortId, QueueSetId, SessionId};
 use toe_engine::{Engine, EngineConfig, Link};
 use toe_wire::link::LinkCaps;
 
@@ -29,8 +29,10 @@ pub struct Node {
     pub outbox: Outbox,
     pub sessions: Vec<Session>,
     pub spec: EngineSpec,
-    /// The engine's clock is ahead of the world's by this; it grows at a clock jump.
+    /// The machine's clock is ahead of the world's by this; it grows and shrinks at a clock jump.
     pub clock_ahead_us: u64,
+    /// The engine's follows it, and never goes back.
+    clock: Forward,
     /// Something happened to it, and it has not been polled since.
     pub touched: bool,
     /// It will be polled again at this time, because something had no room.
@@ -125,6 +127,7 @@ impl Node {
             sessions: Vec::new(),
             spec,
             clock_ahead_us: EPOCH_US,
+            clock: Forward::default(),
             touched: true,
             retry_at_us: u64::MAX,
         }
@@ -132,7 +135,7 @@ impl Node {
 
     /// The engine's clock.
     pub fn clock(&self, now_us: u64) -> Instant {
-        Instant::from_micros(now_us + self.clock_ahead_us)
+        self.clock.follow(Instant::from_micros(now_us + self.clock_ahead_us))
     }
 
     /// When the engine wants to be called, in the world's time.

@@ -49,6 +49,8 @@ pub enum Mishap {
     Harm { node: usize, session: usize },
 }
 
+/// How far a machine's clock goes back at most.
+const CLOCK_BACK_MAX_US: u64 = 1_000_000;
 /// After the faults are over: so long without anything that moves is a stall. Above the longest time-out of 120 s.
 const STALL_US: u64 = 300_000_000;
 /// After every program has let go: so long until everything has ended. Orphans whose peer is gone take longest.
@@ -229,7 +231,11 @@ impl World {
             }
             Mishap::ClockJumps => {
                 self.tallies.add(Tally::ClockJumps);
-                self.nodes[at].clock_ahead_us += u64::from(self.drivers.any_size(15_000_000));
+                let by = u64::from(self.drivers.any_size(15_000_000));
+                // Back as well: then it stands still, for less than what makes a peer give up.
+                let back = by.is_multiple_of(3).then(|| by.min(CLOCK_BACK_MAX_US));
+                let ahead = &mut self.nodes[at].clock_ahead_us;
+                *ahead = back.map_or(*ahead + by, |back| ahead.saturating_sub(back));
             }
             Mishap::Rebuild => {
                 self.tallies.add(Tally::Rebuilds);

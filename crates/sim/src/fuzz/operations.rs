@@ -102,7 +102,8 @@ fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
         }
         _ if what & 0x80 != 0 => {
             world.conns.excuses.jumps = true;
-            world.nodes[node].clock_ahead_us += step_us(what >> 4 & 7) * 10;
+            let (ahead, step) = (&mut world.nodes[node].clock_ahead_us, step_us(what >> 4 & 3));
+            *ahead = if what & 0x40 != 0 { ahead.saturating_sub(step) } else { *ahead + step * 10 };
         }
         _ => world.nodes[node].engine.rebuild_derived(),
     }
