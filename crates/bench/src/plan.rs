@@ -3,6 +3,7 @@
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
 use crate::row::{Calls, Direction, Load, Row, ServedBy};
+use crate::transfer;
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
 const RR_DEPTHS: [u32; 3] = [1, 8, 64];
@@ -60,7 +61,8 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
     let stream = |flows, direction| Load::Stream { flows, direction };
     match (workload, link) {
         (Workload::Stream, Link::Tap) => vec![stream(1, Send), stream(1, Receive)],
-        (_, Link::Tap) => Vec::new(),
+        (Workload::File, link) => transfer::all(link).into_iter().map(Load::File).collect(),
+        (_, Link::Tap | Link::Mbit10 | Link::Mbit100) => Vec::new(),
         (Workload::Http, _) => {
             let shapes = [(256, true), (256, false), (64 << 10, true), (64 << 10, false)];
             shapes.map(|(file, keepalive)| Load::Http { file, keepalive }).to_vec()

@@ -2,6 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Workload};
+use crate::transfer::Transfer;
 use std::fmt;
 
 /// The connections of a row of `http`.
@@ -85,6 +86,8 @@ pub(crate) enum Load {
     MessageWake {
         size: u32,
     },
+    /// Between a file and a connection.
+    File(Transfer),
 }
 
 /// What serves a connection.
@@ -166,7 +169,7 @@ impl Row {
             Load::Messages { .. } => "message",
             Load::Datagrams { .. } => "datagram",
             Load::Memcached { .. } => "key",
-            Load::Stream { .. } => "MiB",
+            Load::Stream { .. } | Load::File(_) => "MiB",
             Load::Cps { .. } | Load::Idle { .. } => "connection",
             Load::Calls(_) => "call",
         }
@@ -210,6 +213,7 @@ impl fmt::Display for Load {
             Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),
             Load::MessageRr { size } => write!(f, "{}-rr", Octets(size)),
             Load::MessageWake { size } => write!(f, "{}-wake", Octets(size)),
+            Load::File(transfer) => write!(f, "{transfer}"),
         }
     }
 }

@@ -8,7 +8,10 @@
 //! Used by [`crate::capi`], and by the switch layer for sendfile.
 
 pub mod job;
+mod memory;
+pub mod pipe;
 mod source;
+mod target;
 
 use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
@@ -17,6 +20,7 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno as Os;
 use source::FileSource;
 use std::io::IoSliceMut;
+use target::{FileTarget, Stop};
 use toe_abi::errno::Errno;
 
 /// Octets from a connection to a file at a time.
@@ -82,6 +86,19 @@ impl Socket {
         length: usize,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
+        if self.kind() == Kind::Stream && memory::is_in_memory(file) {
+            return self.receive_to_memory(file, position, length, flags);
+        }
+        self.receive_by_buffer(file, position, length, flags)
+    }
+
+    fn receive_by_buffer(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: Option<u64>,
+        length: usize,
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
         let mut chunk = vec![0; CHUNK.min(length)];
         let mut done = 0;
         while done < length {
@@ -102,6 +119,49 @@ impl Socket {
             }
             if let Some(error) = failed {
                 return Err(Stopped { done, errno: from_os(error) });
+            }
+        }
+        Ok(done)
+    }
+
+    /// The same, for a file that lies in memory: the octets go there from where they were received.
+    fn receive_to_memory(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: Option<u64>,
+        length: usize,
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
+        let mut done = 0;
+        while done < length {
+            let mut target = FileTarget::new(file, position.map(|at| at + done as u64), length - done);
+            let outcome = self.recv_to(&mut target, RecvFlags { wait_all: true, ..flags });
+            let asked = length - done;
+            done += target.taken();
+            match (outcome, target.stopped()) {
+                (_, Some(Stop::Failed(errno))) => return Err(Stopped { done, errno }),
+                // Some of it would have to be waited for, which is not to be done there.
+                (_, Some(Stop::Waits)) => {
+                    let part = self.receive_by_buffer(
+                        file,
+                        position.map(|at| at + done as u64),
+                        (length - done).min(CHUNK),
+                        flags,
+                    );
+                    match part {
+                        Ok(0) => break,
+                        Ok(got) => done += got,
+                        Err(stopped) => return Err(Stopped { done: done + stopped.done, ..stopped }),
+                    }
+                }
+                // Of one that does not block, as much as is there.
+                (Ok(got @ 1..), None) if got == asked || flags.dont_wait || self.nonblocking() => {}
+                (Ok(_), None) => break,
+                (Err(errno), None) if done > 0 => {
+                    self.tell_next(errno);
+                    break;
+                }
+                (Err(errno), None) => return Err(Stopped { done, errno }),
             }
         }
         Ok(done)

@@ -3,6 +3,7 @@
 //! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
 //! file that cannot say what is at hand goes that way altogether.
 
+use super::memory::Memory;
 use crate::errno::from_os;
 use crate::socket::slices::Source;
 use rustix::fd::BorrowedFd;
@@ -36,6 +37,8 @@ pub struct FileSource<'a> {
     /// How many there are is known: the last one is, too.
     is_sized: bool,
     stopped: Option<Stop>,
+    /// It lies in memory, where reads need no word that nothing is waited for. `None`: not asked yet.
+    memory: Option<Memory>,
     ahead: Vec<u8>,
     /// The next octet is this one of those read ahead.
     at: usize,
@@ -54,7 +57,7 @@ impl<'a> FileSource<'a> {
         let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
         let left = if is_sized { length.min(there) } else { length };
         let stopped = (!is_sized).then_some(Stop::Waits);
-        Ok(FileSource { file, position, left, is_sized, stopped, ahead: Vec::new(), at: 0 })
+        Ok(FileSource { file, position, left, is_sized, stopped, memory: None, ahead: Vec::new(), at: 0 })
     }
 
     /// What the file said, if it ended the transfer.
@@ -100,11 +103,21 @@ impl Source for FileSource<'_> {
             self.advance(ahead);
             return Ok(ahead);
         }
-        match region.read_file(offset, max.min(self.left), self.file, self.position) {
+        let max = max.min(self.left);
+        let outcome = match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max)) {
+            None => region.read_file(offset, max, self.file, self.position, false),
+            Some(true) => region.read_file(offset, max, self.file, self.position, true),
+            Some(false) => Err(Os::AGAIN),
+        };
+        match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             Ok(got) => {
                 self.advance(got);
                 return Ok(got);
+            }
+            Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file) => {
+                self.memory = Some(Memory::default());
+                return self.put(region, offset, max);
             }
             Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),

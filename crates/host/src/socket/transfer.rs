@@ -2,7 +2,7 @@
 
 use crate::errno::ERESTART;
 use crate::socket::arrivals::Closed;
-use crate::socket::slices::{Gather, Scatter, Source};
+use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
@@ -75,7 +75,11 @@ impl Socket {
         if flags.discard {
             return self.discard(into.iter().map(|slice| slice.len()).sum(), flags);
         }
-        let mut into = Scatter::new(into);
+        self.recv_to(&mut Scatter::new(into), flags)
+    }
+
+    /// The same, into whatever takes octets.
+    pub(crate) fn recv_to(&'static self, into: &mut impl Target, flags: RecvFlags) -> Result<usize, Errno> {
         // Of no octets it waits as of one: what counts is whether there is something.
         let is_empty = into.left() == 0;
         let all = into.left().max(1);
@@ -94,13 +98,13 @@ impl Socket {
                 };
                 // What was copied makes room for more to come; so all but a peek take it bit by bit.
                 let target = if flags.peek { at_least } else { 1 };
-                (stream.recv(io, place, &mut into, target, flags.peek), at_least)
+                (stream.recv(io, place, into, target, flags.peek), at_least)
             });
             let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
             match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
-                    Ok((n == 0 || flags.peek || got.get() >= at_least).then_some(()))
+                    Ok((n == 0 || flags.peek || got.get() >= at_least || into.is_stopped()).then_some(()))
                 }
                 Ok(Attempt::Wait) => {
                     self.look_at_engine();
@@ -128,7 +132,7 @@ impl Socket {
             Err(_) if got.get() > 0 => Ok(got.get()),
             // A look that waited for all of it in vain shows what is there.
             Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
-                let look = self.with_stream(|io, stream, place| stream.recv(io, place, &mut into, 1, true));
+                let look = self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true));
                 match look {
                     Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
                     _ => Err(errno),
