@@ -194,10 +194,10 @@ static ssize_t step(int fd, size_t done, size_t most) {
     return now.receives ? toe_directread(fd, file, at, most) : toe_directwrite(file, fd, at, most);
 }
 
-/* Moves the octets; returns how many, with errno if it stopped for something. */
-static size_t move(int fd) {
+/* Moves the octets; returns how many, and for what it stopped, if for something. */
+static size_t move(int fd, int *error) {
     size_t done = 0, part = now.method == PARTS ? 1 + now.length / 7 : now.length;
-    errno = 0;
+    *error = 0;
     if (now.method == BESIDE) {
         off_t at = (off_t)now.offset;
         struct toe_transfer *transfer =
@@ -208,9 +208,8 @@ static size_t move(int fd) {
                 give_way();
             toe_transfer_cancel(transfer);
         }
-        errno = 0;
-        if (toe_transfer_end(transfer, &done) == 0)
-            errno = 0;
+        if (toe_transfer_end(transfer, &done) != 0)
+            *error = errno;
         return done;
     }
     if (now.method == WHAT_FITS)
@@ -223,8 +222,8 @@ static size_t move(int fd) {
             struct pollfd ready = {.fd = fd, .events = now.receives ? POLLIN : POLLOUT};
             CHECK(toe_poll(&ready, 1, -1) == 1);
         } else {
-            if (n == 0)
-                errno = 0;
+            if (n == -1)
+                *error = errno;
             break;
         }
     }
@@ -296,8 +295,8 @@ static void one(uint32_t number, struct sockaddr_in *at) {
         limit.rlim_cur = now.offset + now.when;
         CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     }
-    size_t done = move(fd);
-    int error = errno;
+    int error;
+    size_t done = move(fd, &error);
     limit.rlim_cur = RLIM_INFINITY;
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     if (now.receives)

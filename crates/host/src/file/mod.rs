@@ -12,11 +12,12 @@ mod memory;
 pub mod pipe;
 mod source;
 mod target;
+mod unbuffered;
 
 use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno as Os;
 use source::FileSource;
 use std::io::IoSliceMut;
@@ -89,7 +90,17 @@ impl Socket {
         if self.kind() == Kind::Stream && memory::is_in_memory(file) {
             return self.receive_to_memory(file, position, length, flags);
         }
-        self.receive_by_buffer(file, position, length, flags)
+        let Some(buffered) = unbuffered::buffered(file) else {
+            return self.receive_by_buffer(file, position, length, flags);
+        };
+        // The other one has a place of its own.
+        let at = position.or_else(|| rustix::fs::tell(file).ok());
+        let outcome = self.receive_by_buffer(buffered.as_fd(), at, length, flags);
+        let (Ok(done) | Err(Stopped { done, .. })) = outcome;
+        if let (None, Some(at)) = (position, at) {
+            let _ = rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + done as u64));
+        }
+        outcome
     }
 
     fn receive_by_buffer(

@@ -4,6 +4,7 @@
 //! file that cannot say what is at hand goes that way altogether.
 
 use super::memory::Memory;
+use super::unbuffered;
 use crate::errno::from_os;
 use crate::socket::slices::Source;
 use rustix::fd::BorrowedFd;
@@ -37,6 +38,8 @@ pub struct FileSource<'a> {
     /// How many there are is known: the last one is, too.
     is_sized: bool,
     stopped: Option<Stop>,
+    /// O_DIRECT: read by whole blocks.
+    is_unbuffered: bool,
     /// It lies in memory, where reads need no word that nothing is waited for. `None`: not asked yet.
     memory: Option<Memory>,
     ahead: Vec<u8>,
@@ -56,8 +59,19 @@ impl<'a> FileSource<'a> {
         // Files of the kernel's say 0, whatever they have; and past the end only the read says what is wrong with a file.
         let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
         let left = if is_sized { length.min(there) } else { length };
-        let stopped = (!is_sized).then_some(Stop::Waits);
-        Ok(FileSource { file, position, left, is_sized, stopped, memory: None, ahead: Vec::new(), at: 0 })
+        let is_unbuffered = unbuffered::is_unbuffered(flags);
+        let stopped = (!is_sized || is_unbuffered).then_some(Stop::Waits);
+        Ok(FileSource {
+            file,
+            position,
+            left,
+            is_sized,
+            stopped,
+            is_unbuffered,
+            memory: None,
+            ahead: Vec::new(),
+            at: 0,
+        })
     }
 
     /// What the file said, if it ended the transfer.
@@ -71,6 +85,31 @@ impl<'a> FileSource<'a> {
     /// All that was wanted is on its way, of what there was at the start.
     pub fn has_sent_all(&self) -> bool {
         self.left == 0 && self.is_sized
+    }
+
+    /// Reads what comes next, and waits for it. How many octets there were.
+    fn read_ahead(&mut self) -> Result<usize, Os> {
+        let want = AHEAD.min(self.left);
+        let outcome = if self.is_unbuffered {
+            unbuffered::read(self.file, self.position, want, &mut self.ahead)
+        } else {
+            self.ahead.resize(want, 0);
+            let got = rustix::io::pread(self.file, &mut self.ahead, self.position);
+            got.map(|got| {
+                self.ahead.truncate(got);
+                0
+            })
+        };
+        match outcome {
+            Ok(at) => {
+                self.at = at;
+                Ok(self.ahead())
+            }
+            Err(error) => {
+                (self.ahead, self.at) = (Vec::new(), 0);
+                Err(error)
+            }
+        }
     }
 
     fn ahead(&self) -> usize {
@@ -144,14 +183,11 @@ impl Source for FileSource<'_> {
         if !self.waits() {
             return;
         }
-        self.ahead.resize(AHEAD.min(self.left), 0);
-        self.at = 0;
-        let outcome = rustix::io::pread(self.file, &mut self.ahead, self.position);
-        self.ahead.truncate(outcome.unwrap_or(0));
+        let outcome = self.read_ahead();
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             // What follows may be at hand by now.
-            Ok(_) if self.is_sized => self.stopped = None,
+            Ok(_) if self.is_sized && !self.is_unbuffered => self.stopped = None,
             Ok(_) | Err(Os::INTR) => {}
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
         }

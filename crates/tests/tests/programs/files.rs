@@ -81,4 +81,6 @@ fn zerocopy_is_told_as_by_the_kernel() {
         assert!(said[0].ends_with("all\n"), "{}", said[0]);
         assert_eq!(std::mem::take(&mut said[1]), said[0]);
     }
+    let counters = engine.status().counters;
+    assert!(counters.get("local_segments").is_some_and(|n| *n > 0), "it was the engine's: {counters:?}");
 }
