@@ -56,8 +56,8 @@ struct options {
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
     uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch;
-    /* Of transfers: octets of the file, of a call, and of a segment (0: as the path has it). */
-    uint32_t octets, chunk, segment, transfers;
+    /* Of transfers: octets of the file, and of a call. */
+    uint32_t octets, chunk, transfers;
     const char *method, *native, *folder;
     enum each each;
     double seconds, warmup, skip;

@@ -34,11 +34,11 @@ static const char help[] =
     "  toe-load file   --connect IP:PORT --seconds S\n"
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
     "  toe-load transfer --connect IP:PORT --method rw|sendfile|part|whole|beside [--octets 1073741824] [--chunk 65536]\n"
-    "      [--direction send|receive] [--segment N] [--transfers 1] [--folder PATH] [--native LIBTOE] --seconds S\n"
+    "      [--direction send|receive] [--transfers 1] [--folder PATH] [--native LIBTOE] --seconds S\n"
     "      a file to the server, or from it, a connection a transfer, TRANSFERS at least. The file is in memory, or in FOLDER,\n"
     "      and the same each time. rw: read and send, or recv and write, CHUNK at a time; part: OpenTOE's directwrite and\n"
     "      directread, CHUNK a call; whole: all in one; beside: by its ..._begin. With --native all calls are OpenTOE's own.\n"
-    "      Segments of SEGMENT octets at most. Latencies are of a transfer on an open connection; thread_us is the\n"
+    "      Latencies are of a transfer on an open connection; thread_us is the\n"
     "      processor time of the thread that asked for them.\n"
     "  toe-load udp-serve --listen IP:PORT [--batch 1]\n"
     "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg), answers those of udp-rr and counts all; ends by a signal\n"
@@ -121,7 +121,6 @@ static const struct option {
     {"direction", DIRECTION, offsetof(struct options, receive), STREAM | TRANSFER, 0},
     {"octets", NUMBER, offsetof(struct options, octets), TRANSFER, UINT32_MAX},
     {"chunk", NUMBER, offsetof(struct options, chunk), TRANSFER, 1 << 30},
-    {"segment", NUMBER, offsetof(struct options, segment), TRANSFER, 32767},
     {"transfers", NUMBER, offsetof(struct options, transfers), TRANSFER, 1000000},
     {"method", TEXT, offsetof(struct options, method), TRANSFER, 0},
     {"native", TEXT, offsetof(struct options, native), TRANSFER, 0},

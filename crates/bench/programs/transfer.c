@@ -224,13 +224,11 @@ static void check_file(void)
 
 static int connected(const struct options *options)
 {
-    int fd = call.socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, segment = (int)options->segment;
+    int fd = call.socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
     if (fd < 0)
         die_errno("socket");
     if (call.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0)
         die_errno("TCP_NODELAY");
-    if (segment > 0 && call.setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment) < 0)
-        die_errno("TCP_MAXSEG %d", segment);
     if (call.connect(fd, (const struct sockaddr *)&options->connect, sizeof options->connect) < 0)
         die_errno("connect");
     return fd;

@@ -9,7 +9,7 @@ use crate::row::{
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
-use crate::transfer::Transfer;
+use crate::transfer::{Shape, Transfer};
 use std::process::Command;
 use std::time::Duration;
 use toe_lab::child::{self, Finished, Program};
@@ -65,10 +65,13 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
             let mut command = transfers(stage, transfer, stack);
             command.args(["--seconds", &seconds.to_string()]);
             // Over a slow wire there is no time for more than is measured, and nothing to warm.
-            let is_slow = stage.link.rate_kbit().is_some();
-            let delay = if is_slow { UNDER_WAY } else { FILE_READY };
-            command.args(["--warmup", &(if is_slow { 0.0 } else { FILE_READY.as_secs_f64() }).to_string()]);
-            ("toe-load", command, delay + UNDER_WAY)
+            let warm_up = match transfer.shape {
+                Shape::Large => FILE_READY,
+                Shape::Paper { .. } if stage.link.rate_kbit().is_some() => Duration::ZERO,
+                Shape::Paper { .. } => WARM_UP,
+            };
+            command.args(["--warmup", &warm_up.as_secs_f64().to_string()]);
+            ("toe-load", command, warm_up + UNDER_WAY)
         }
         _ => {
             let mut command = toe_load(stage, row, stack);

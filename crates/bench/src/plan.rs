@@ -33,7 +33,8 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-/// The rows that `options` ask for. Without a word about links the ones that need root are left out for others.
+/// The rows that `options` ask for. Without a word about links the ones that need root are left out for others, and without a word about
+/// its workload the directwrite paper's grid.
 pub(crate) fn chosen(options: &Options, is_root: bool) -> Vec<Row> {
     let mut seen = Vec::new();
     let mut wanted = |row: &Row| {
@@ -43,8 +44,11 @@ pub(crate) fn chosen(options: &Options, is_root: bool) -> Vec<Row> {
             links => links.contains(&row.link),
         };
         let name = row.name();
+        // An hour of its own.
+        let is_asked =
+            !row.is_of_paper() || options.workloads.contains(&row.workload) || !options.rows.is_empty();
         let named = options.rows.is_empty() || options.rows.iter().any(|part| name.contains(part.as_str()));
-        let chosen = workload && link && named;
+        let chosen = workload && link && named && is_asked;
         // With --quick, the first of each.
         let key = (row.link, row.workload, row.beside);
         let first = !seen.contains(&key);
@@ -161,7 +165,10 @@ mod tests {
         let names = |options: &Options, root| -> Vec<String> {
             chosen(options, root).iter().map(Row::name).collect()
         };
-        assert_eq!(chosen(&options(), true), all());
+        let (of_paper, others): (Vec<Row>, Vec<Row>) = all().into_iter().partition(Row::is_of_paper);
+        assert_eq!(chosen(&options(), true), others);
+        let file = Options { workloads: vec![Workload::File], ..options() };
+        assert!(of_paper.len() == 4 * 54 && of_paper.iter().all(|row| chosen(&file, true).contains(row)));
         assert!(chosen(&options(), false).iter().all(|row| row.link == Link::Local));
         let quick = Options {
             quick: true,

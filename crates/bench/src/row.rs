@@ -2,7 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Workload};
-use crate::transfer::Transfer;
+use crate::transfer::{Shape, Transfer};
 use std::fmt;
 
 /// The connections of a row of `http`.
@@ -140,6 +140,11 @@ impl Row {
     /// A row on all processors with nothing beside it.
     pub(crate) fn quiet(workload: Workload, link: Link, load: Load) -> Row {
         Row { workload, link, load, one_core: false, beside: None }
+    }
+
+    /// A cell of the directwrite paper's grid, of which there are hundreds.
+    pub(crate) fn is_of_paper(&self) -> bool {
+        matches!(self.load, Load::File(Transfer { shape: Shape::Paper { .. }, .. }))
     }
 
     /// Its name, by which targets and users select it: `local/rr/64B-d1-c1`.

@@ -20,7 +20,8 @@ pub(crate) struct Transfer {
 pub(crate) enum Shape {
     /// 1 GiB, 64 KiB a call.
     Large,
-    /// A cell of the directwrite paper: so many megabytes in packets of so many octets, which are those of a call and of a segment.
+    /// A cell of the directwrite paper: so many megabytes in packets of so many octets, which are those of a call (its `count`):
+    /// the paper makes one packet of each.
     Paper { megabytes: u32, packet: u32 },
 }
 
@@ -96,7 +97,7 @@ impl Transfer {
         };
         let parts = match self.shape {
             Shape::Large => String::new(),
-            Shape::Paper { packet, .. } => format!(" --chunk {packet} --segment {packet}"),
+            Shape::Paper { packet, .. } => format!(" --chunk {packet}"),
         };
         let method = self.on(stack);
         format!("transfer --method {method} --direction {direction} --octets {}{parts}", self.octets())

@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 
 /// As `f_type` of statfs(2) has it.
 const TMPFS_MAGIC: u32 = 0x0102_1994;
-/// What is looked at in one go.
+/// Most that is looked at in one go: it takes time for each page.
 const LOOK: u64 = 4 << 20;
 /// The number of cachestat(2), on every processor; libc's table has it only on some.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -26,11 +26,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether none of `len` octets from `position` on was swapped out when it was looked. `false` also where that cannot be known.
-    pub fn has(&mut self, file: BorrowedFd<'_>, position: u64, len: usize) -> bool {
+    /// Whether none of `len` octets from `position` on was swapped out when it was looked, of `left` that will be asked for. `false` also
+    /// where that cannot be known.
+    pub fn has(&mut self, file: BorrowedFd<'_>, position: u64, len: usize, left: usize) -> bool {
         let end = position.saturating_add(len as u64);
         if position < self.from || end > self.to {
-            let look = LOOK.max(len as u64);
+            let look = LOOK.min(left as u64).max(len as u64);
             if swapped(file, position, look) != Some(false) {
                 return false;
             }
@@ -70,7 +71,8 @@ mod tests {
         if let Some(is_swapped) = swapped(fd.as_fd(), 0, 4096) {
             assert!(!is_swapped);
             let mut memory = Memory::default();
-            assert!(memory.has(fd.as_fd(), 100, 9_000) && memory.has(fd.as_fd(), 1 << 30, 1 << 23));
+            assert!(memory.has(fd.as_fd(), 100, 9_000, 9_000));
+            assert!(memory.has(fd.as_fd(), 1 << 30, 1 << 23, usize::MAX));
         }
         assert_eq!(swapped(pipe.as_fd(), 0, 4096), None);
     }

@@ -143,11 +143,12 @@ impl Source for FileSource<'_> {
             return Ok(ahead);
         }
         let max = max.min(self.left);
-        let outcome = match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max)) {
-            None => region.read_file(offset, max, self.file, self.position, false),
-            Some(true) => region.read_file(offset, max, self.file, self.position, true),
-            Some(false) => Err(Os::AGAIN),
-        };
+        let outcome =
+            match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max, self.left)) {
+                None => region.read_file(offset, max, self.file, self.position, false),
+                Some(true) => region.read_file(offset, max, self.file, self.position, true),
+                Some(false) => Err(Os::AGAIN),
+            };
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             Ok(got) => {

@@ -47,7 +47,7 @@ impl<'a> FileTarget<'a> {
 
     fn is_at_hand(&mut self, len: usize) -> bool {
         match self.position.map_or_else(|| rustix::fs::tell(self.file), Ok) {
-            Ok(at) => self.memory.has(self.file, at, len),
+            Ok(at) => self.memory.has(self.file, at, len, self.left),
             Err(_) => false,
         }
     }
