@@ -62,25 +62,33 @@ fn transfers_whose_ends_die_and_whose_files_are_cut() {
     engine.wait_until_idle(SOON);
 }
 
-/// MSG_ZEROCOPY of an unmodified program, and what the error queue says of it: on the engine as on the kernel.
-#[test]
-fn zerocopy_is_told_as_by_the_kernel() {
+/// An unmodified program's output on the kernel and, for each of `arguments`, the same on the engine, which did carry it.
+fn expect_same(name: &str, arguments: &[&[&str]]) {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let (source, bin) = (bins::workspace().join("crates/tests/programs/zerocopy.c"), lab.dir().join("zc"));
+    let (source, bin) =
+        (bins::workspace().join(format!("crates/tests/programs/{name}.c")), lab.dir().join(name));
     let mut cc = Command::new("cc");
-    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(&source);
+    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-o"]).arg(&bin).arg(&source);
     child::run("cc", &mut cc, SOON).expect_success("cc");
-    for ip in ["127.0.0.1", "::1"] {
-        let mut said = [lab.command(Side::Server, &bin), engine.run(&lab, &bin.display().to_string())].map(
-            |mut command| {
-                command.args([ip, "7000"]);
-                child::run("zerocopy", &mut command, LIMIT).expect_success("zerocopy")
-            },
-        );
-        assert!(said[0].ends_with("all\n"), "{}", said[0]);
-        assert_eq!(std::mem::take(&mut said[1]), said[0]);
+    for arguments in arguments {
+        let said = [lab.command(Side::Server, &bin), engine.run(&lab, &bin.display().to_string())];
+        let [linux, toe] =
+            said.map(|mut command| child::run(name, command.args(*arguments), LIMIT).expect_success(name));
+        assert!(linux.ends_with("all\n"), "{linux}");
+        assert_eq!(toe, linux);
     }
     let counters = engine.status().counters;
     assert!(counters.get("local_segments").is_some_and(|n| *n > 0), "it was the engine's: {counters:?}");
+}
+
+/// MSG_ZEROCOPY, and what the error queue says of it.
+#[test]
+fn zerocopy_is_told_as_by_the_kernel() {
+    expect_same("zerocopy", &[&["127.0.0.1", "7000"], &["::1", "7000"]]);
+}
+
+#[test]
+fn splice_goes_by_pipes_as_in_the_kernel() {
+    expect_same("splice", &[&["7000"]]);
 }
