@@ -245,6 +245,30 @@ static void unbuffered(const char *folder) {
     puts("past the page cache");
 }
 
+static void *send_content(void *unused) {
+    send_all(content, LARGE);
+    return unused;
+}
+
+/* More waits than is taken in one go, and nobody else comes to say so. */
+static void at_full_speed(uint16_t port, int memory) {
+    pthread_t sender;
+    for (int round = 0; round < 5; round++) {
+        int usual = 4 << 20, is_tight = round % 2;
+        connect_ends(port);
+        if (!is_tight) {
+            CHECK(toe_setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &usual, sizeof usual) == 0);
+            CHECK(toe_setsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &usual, sizeof usual) == 0);
+        }
+        CHECK(ftruncate(memory, 0) == 0 && pthread_create(&sender, NULL, send_content, NULL) == 0);
+        CHECK(toe_directread(ends[1], memory, 0, LARGE) == LARGE);
+        CHECK(pthread_join(sender, NULL) == 0);
+        CHECK(pread(memory, got, LARGE, 0) == LARGE && memcmp(got, content, LARGE) == 0);
+        close_ends();
+    }
+    puts("as fast as it comes");
+}
+
 static void *receive_all(void *unused) {
     receive(LARGE);
     return unused;
@@ -308,6 +332,7 @@ int main(int argc, char **argv) {
     connect_ends(port);
     unbuffered(argv[2]);
     close_ends();
+    at_full_speed(port, memory);
     meanwhile(port, file, memory);
     connect_ends(port);
     ends_early(file);

@@ -17,9 +17,10 @@ mod unbuffered;
 use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
+use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno as Os;
-use source::FileSource;
+use source::{FEW, FileSource};
 use std::io::IoSliceMut;
 use target::{FileTarget, Stop};
 use toe_abi::errno::Errno;
@@ -87,20 +88,48 @@ impl Socket {
         length: usize,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
-        if self.kind() == Kind::Stream && memory::is_in_memory(file) {
+        if length > FEW && self.kind() == Kind::Stream && memory::is_in_memory(file) {
             return self.receive_to_memory(file, position, length, flags);
         }
-        let Some(buffered) = unbuffered::buffered(file) else {
-            return self.receive_by_buffer(file, position, length, flags);
-        };
-        // The other one has a place of its own.
-        let at = position.or_else(|| rustix::fs::tell(file).ok());
-        let outcome = self.receive_by_buffer(buffered.as_fd(), at, length, flags);
-        let (Ok(done) | Err(Stopped { done, .. })) = outcome;
-        if let (None, Some(at)) = (position, at) {
-            let _ = rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + done as u64));
+        let outcome = self.receive_by_buffer(file, position, length, flags);
+        match outcome {
+            // What came is there again.
+            Err(Stopped { done, errno: Errno::EINVAL }) => {
+                let Some(buffered) = unbuffered::buffered(file) else { return outcome };
+                self.receive_past(file, buffered, position, (done, length), flags)
+            }
+            outcome => outcome,
         }
-        outcome
+    }
+
+    /// The same from `done` octets on, by a descriptor of the library's that takes any number of octets anywhere.
+    fn receive_past(
+        &'static self,
+        file: BorrowedFd<'_>,
+        buffered: Fd,
+        position: Option<u64>,
+        (done, length): (usize, usize),
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
+        // That one has a place of its own.
+        let at = match position {
+            Some(position) => Some(position + done as u64),
+            None => rustix::fs::tell(file).ok(),
+        };
+        let outcome = self.receive_by_buffer(buffered.as_fd(), at, length - done, flags);
+        let (Ok(more) | Err(Stopped { done: more, .. })) = outcome;
+        if let (None, Some(at)) = (position, at) {
+            let _ = rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + more as u64));
+        }
+        match outcome {
+            Ok(more) => Ok(done + more),
+            // Some went: what the connection says is for the next call.
+            Err(Stopped { done: 0, errno }) if done > 0 => {
+                self.tell_next(errno);
+                Ok(done)
+            }
+            Err(stopped) => Err(Stopped { done: done + stopped.done, ..stopped }),
+        }
     }
 
     fn receive_by_buffer(

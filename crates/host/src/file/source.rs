@@ -15,6 +15,8 @@ use toe_ring::Region;
 
 /// Octets read ahead at a time.
 const AHEAD: usize = 128 << 10;
+/// So few octets cost less to copy once more than it costs to ask what kind of file it is.
+pub(super) const FEW: usize = 16 << 10;
 /// Most octets that are asked for at a time.
 const MOST: usize = 1 << 30;
 
@@ -50,6 +52,19 @@ pub struct FileSource<'a> {
 impl<'a> FileSource<'a> {
     /// Up to `length` octets from `position` on, of what the file has now.
     pub fn new(file: BorrowedFd<'a>, position: u64, length: usize) -> Result<FileSource<'a>, Errno> {
+        if length <= FEW {
+            return Ok(FileSource {
+                file,
+                position,
+                left: length,
+                is_sized: false,
+                stopped: Some(Stop::Waits),
+                is_unbuffered: false,
+                memory: None,
+                ahead: Vec::new(),
+                at: 0,
+            });
+        }
         let stat = rustix::fs::fstat(file).map_err(from_os)?;
         let flags = rustix::fs::fcntl_getfl(file).map_err(from_os)?;
         if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
@@ -59,7 +74,7 @@ impl<'a> FileSource<'a> {
         // Files of the kernel's say 0, whatever they have; and past the end only the read says what is wrong with a file.
         let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
         let left = if is_sized { length.min(there) } else { length };
-        let is_unbuffered = unbuffered::is_unbuffered(flags);
+        let is_unbuffered = unbuffered::has_mark(flags);
         let stopped = (!is_sized || is_unbuffered).then_some(Stop::Waits);
         Ok(FileSource {
             file,
@@ -176,6 +191,10 @@ impl Source for FileSource<'_> {
         self.ahead() == 0 && (self.left == 0 || ended)
     }
 
+    fn prefers_room(&self) -> bool {
+        true
+    }
+
     fn waits(&self) -> bool {
         self.stopped == Some(Stop::Waits) && self.ahead() == 0 && self.left > 0
     }
@@ -184,7 +203,11 @@ impl Source for FileSource<'_> {
         if !self.waits() {
             return;
         }
-        let outcome = self.read_ahead();
+        let mut outcome = self.read_ahead();
+        if outcome == Err(Os::INVAL) && !self.is_unbuffered && unbuffered::is_unbuffered(self.file) {
+            self.is_unbuffered = true;
+            outcome = self.read_ahead();
+        }
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             // What follows may be at hand by now.
@@ -233,7 +256,8 @@ mod tests {
             let all = drain(&mut source, 65_536);
             assert_eq!(all.len(), expected);
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
-            assert_eq!((source.error(), source.has_sent_all()), (None, true));
+            // Of few octets it is not asked how many there are.
+            assert_eq!((source.error(), source.has_sent_all()), (None, length > FEW));
         }
     }
 

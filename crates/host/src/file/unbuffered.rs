@@ -9,8 +9,12 @@ use rustix::io::Errno as Os;
 /// No disk wants more.
 const BLOCK: usize = 4096;
 
-pub fn is_unbuffered(flags: OFlags) -> bool {
+pub fn has_mark(flags: OFlags) -> bool {
     flags.contains(OFlags::DIRECT)
+}
+
+pub fn is_unbuffered(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(file).is_ok_and(has_mark)
 }
 
 /// Reads up to `len` octets from `position` on into `buffer`, whole blocks around them. Where in it they begin; it ends with them.
@@ -30,7 +34,7 @@ pub fn buffered(file: BorrowedFd<'_>) -> Option<Fd> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
     let is_regular = rustix::fs::fstat(file)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    if !is_unbuffered(flags) || !is_regular || flags & OFlags::RWMODE == OFlags::RDONLY {
+    if !has_mark(flags) || !is_regular || flags & OFlags::RWMODE == OFlags::RDONLY {
         return None;
     }
     let again = (flags - OFlags::DIRECT - OFlags::RWMODE) & OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;

@@ -28,6 +28,11 @@ pub trait Source {
     /// What can only be had by waiting, as for a disk. Called without any lock.
     fn refill(&mut self) {}
 
+    /// Once there was no room, it is to wait until there is some for more than a little: each part costs a system call.
+    fn prefers_room(&self) -> bool {
+        false
+    }
+
     /// Whether [`Source::refill`] is to be called.
     fn waits(&self) -> bool {
         false

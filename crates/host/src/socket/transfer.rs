@@ -85,7 +85,7 @@ impl Socket {
         let all = into.left().max(1);
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
-        let mut attempt = || {
+        let mut attempt = || loop {
             let room = into.left();
             let has = |stream: &stream::Stream| stream.unread() >= room;
             let step = self.with_ready_stream(has, |io, stream, place| {
@@ -101,10 +101,14 @@ impl Socket {
                 (stream.recv(io, place, into, target, flags.peek), at_least)
             });
             let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
-            match step {
+            return match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
-                    Ok((n == 0 || flags.peek || got.get() >= at_least || into.is_stopped()).then_some(()))
+                    if n == 0 || flags.peek || got.get() >= at_least || into.is_stopped() {
+                        return Ok(Some(()));
+                    }
+                    // There may be more than it took in one go.
+                    if n >= into.most_at_once() { continue } else { Ok(None) }
                 }
                 Ok(Attempt::Wait) => {
                     self.look_at_engine();
@@ -116,7 +120,7 @@ impl Socket {
                     Ok(Some(()))
                 }
                 Err(errno) => Err(errno),
-            }
+            };
         };
         let outcome = if flags.dont_wait || nonblocking {
             self.at_once(&mut attempt)
@@ -227,7 +231,11 @@ impl Socket {
         }
         self.settle()?;
         let sent = Cell::new(0);
+        let mut is_full = false;
         let mut attempt = || {
+            if is_full && source.prefers_room() && !self.has_room() {
+                return Ok(None);
+            }
             loop {
                 source.refill();
                 let has = stream::Stream::sends_directly;
@@ -247,6 +255,7 @@ impl Socket {
                     return Ok(Some(()));
                 }
                 if !source.waits() {
+                    is_full = true;
                     return Ok(None);
                 }
             }
@@ -263,6 +272,16 @@ impl Socket {
             Err(Errno::EAGAIN) if self.wait_for_turn() => self.send_from(source, flags),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Whether enough fits for a call to be worth its while, or an error is to be told.
+    fn has_room(&self) -> bool {
+        self.with_stream(|_, _, _| ());
+        let has = self.ready_now() & (stream::OUT | stream::HUP | stream::ERR) != 0;
+        if !has {
+            self.look_at_engine();
+        }
+        has
     }
 
     /// Ends one direction or both. ENOTCONN when there is no connection (any more).
