@@ -20,13 +20,17 @@ use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno as Os;
-use source::{FEW, FileSource};
+use source::FileSource;
 use std::io::IoSliceMut;
 use target::{FileTarget, Stop};
 use toe_abi::errno::Errno;
 
 /// Octets from a connection to a file at a time.
 const CHUNK: usize = 256 << 10;
+
+/// So few octets are fetched with whatever is there each time, and collected: straight to the file they would go in as many small parts as they
+/// come in.
+const PATIENT: usize = 128 << 10;
 
 /// What a transfer that ends early has done, and why it ended; `done` octets are at their place in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +92,7 @@ impl Socket {
         length: usize,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
-        if length > FEW && self.kind() == Kind::Stream && memory::is_in_memory(file) {
+        if length > PATIENT && self.kind() == Kind::Stream && memory::is_in_memory(file) {
             return self.receive_to_memory(file, position, length, flags);
         }
         let outcome = self.receive_by_buffer(file, position, length, flags);

@@ -16,7 +16,7 @@ use toe_ring::Region;
 /// Octets read ahead at a time.
 const AHEAD: usize = 128 << 10;
 /// So few octets cost less to copy once more than it costs to ask what kind of file it is.
-pub(super) const FEW: usize = 16 << 10;
+const FEW: usize = 16 << 10;
 /// Most octets that are asked for at a time.
 const MOST: usize = 1 << 30;
 
