@@ -34,6 +34,7 @@ struct header {
     uint32_t magic;
     uint8_t mode;
     uint8_t pad[3];
+    /* Of a message; for a source, how many octets it is to send (0: without an end). */
     uint32_t size;
     uint32_t reserved;
 };
@@ -55,6 +56,9 @@ struct options {
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
     uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch;
+    /* Of transfers: octets of the file, and of a call. */
+    uint32_t octets, chunk, transfers;
+    const char *method, *native, *folder;
     enum each each;
     double seconds, warmup, skip;
 };
@@ -133,6 +137,8 @@ void report_requests(const char *mode, uint32_t size);
 /* The same for connections that were opened, within `opening` ns, before the interval. */
 void report_idle(uint32_t connections, uint32_t size, uint64_t opening);
 void report_stream(uint64_t bytes);
+/* Transfers of so many octets, with their times, and the processor time of the thread that asked for them. */
+void report_transfers(uint64_t octets, uint64_t thread_us);
 /* SYNs that were sent. */
 void report_flood(uint64_t sent);
 /* Datagrams that were sent, and those that came. */
@@ -192,6 +198,8 @@ int null_run(const struct options *options);
 int create_run(const struct options *options);
 int accept_run(const struct options *options);
 int file_run(const struct options *options);
+/* transfer.c */
+int transfer_run(const struct options *options);
 /* neighbours.c */
 int spin_run(const struct options *options);
 int eat_run(const struct options *options);

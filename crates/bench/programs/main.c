@@ -20,7 +20,8 @@ int main(int argc, char **argv)
     } modes[] = {
         {"serve", serve_run}, {"rr", rr_run},     {"stream", stream_run}, {"cps", cps_run},
         {"idle", idle_run},   {"wake", wake_run}, {"null", null_run},     {"create", create_run},
-        {"accept", accept_run}, {"file", file_run},         {"flood", flood_run},
+        {"accept", accept_run}, {"file", file_run},
+        {"transfer", transfer_run},           {"flood", flood_run},
         {"spin", spin_run},   {"eat", eat_run},
         {"udp-serve", udp_serve_run}, {"udp-flood", udp_flood_run}, {"udp-rr", udp_rr_run},
     };

@@ -33,6 +33,13 @@ static const char help[] =
     "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
     "  toe-load file   --connect IP:PORT --seconds S\n"
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
+    "  toe-load transfer --connect IP:PORT --method rw|sendfile|part|whole|beside [--octets 1073741824] [--chunk 65536]\n"
+    "      [--direction send|receive] [--transfers 1] [--folder PATH] [--native LIBTOE] --seconds S\n"
+    "      a file to the server, or from it, a connection a transfer, TRANSFERS at least. The file is in memory, or in FOLDER,\n"
+    "      and the same each time. rw: read and send, or recv and write, CHUNK at a time; part: OpenTOE's directwrite and\n"
+    "      directread, CHUNK a call; whole: all in one; beside: by its ..._begin. With --native all calls are OpenTOE's own.\n"
+    "      Latencies are of a transfer on an open connection; thread_us is the\n"
+    "      processor time of the thread that asked for them.\n"
     "  toe-load udp-serve --listen IP:PORT [--batch 1]\n"
     "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg), answers those of udp-rr and counts all; ends by a signal\n"
     "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
@@ -53,17 +60,17 @@ static const char help[] =
     "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
-enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH };
+enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH, TEXT };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
        FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096,
-       CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS, UDP = UDP_FLOOD | UDP_RR };
+       TRANSFER = 8192, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS, UDP = UDP_FLOOD | UDP_RR };
 
 static const struct {
     const char *name;
     unsigned bit;
     /* Options without which the mode does not start. */
-    const char *needs[2];
+    const char *needs[3];
 } modes[] = {
     {"serve", SERVE, {"listen"}},
     {"rr", RR, {"connect", "seconds"}},
@@ -74,6 +81,7 @@ static const struct {
     {"create", CALLS, {"connect", "seconds"}},
     {"accept", CALLS, {"connect", "seconds"}},
     {"file", CALLS, {"connect", "seconds"}},
+    {"transfer", TRANSFER, {"connect", "seconds", "method"}},
     {"flood", FLOOD, {"connect", "seconds"}},
     {"udp-serve", UDP_SERVE, {"listen"}},
     {"udp-flood", UDP_FLOOD, {"connect", "seconds"}},
@@ -91,7 +99,7 @@ static const struct option {
     uint32_t most;
 } table[] = {
     {"listen", ADDRESS_PORT, offsetof(struct options, listen), SERVE | UDP_SERVE, 0},
-    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS | FLOOD | UDP, 0},
+    {"connect", ADDRESS_PORT, offsetof(struct options, connect), CONNECTS | TRANSFER | FLOOD | UDP, 0},
     {"source", ADDRESS, offsetof(struct options, source), CONNECTS, 0},
     /* The server takes the size that the client says; it accepts the option so that both can be given the same. */
     {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE | UDP,
@@ -104,12 +112,19 @@ static const struct option {
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
     {"rate", NUMBER, offsetof(struct options, rate), FLOOD, 10000000},
     {"seconds", SECONDS, offsetof(struct options, seconds),
-     RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD | UDP, 0},
+     RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD | UDP | TRANSFER, 0},
     {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR, 1024},
     {"each", EACH, offsetof(struct options, each), SERVE, 0},
     {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
-    {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS | UDP, 0},
-    {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
+    {"warmup", SECONDS, offsetof(struct options, warmup),
+     RR | STREAM | CPS | WAKE | CALLS | UDP | TRANSFER, 0},
+    {"direction", DIRECTION, offsetof(struct options, receive), STREAM | TRANSFER, 0},
+    {"octets", NUMBER, offsetof(struct options, octets), TRANSFER, UINT32_MAX},
+    {"chunk", NUMBER, offsetof(struct options, chunk), TRANSFER, 1 << 30},
+    {"transfers", NUMBER, offsetof(struct options, transfers), TRANSFER, 1000000},
+    {"method", TEXT, offsetof(struct options, method), TRANSFER, 0},
+    {"native", TEXT, offsetof(struct options, native), TRANSFER, 0},
+    {"folder", TEXT, offsetof(struct options, folder), TRANSFER, 0},
 };
 
 enum { OPTIONS = sizeof table / sizeof *table, MODES = sizeof modes / sizeof *modes };
@@ -166,6 +181,9 @@ static void read_value(struct options *options, const struct option *option, con
     case SECONDS:
         read_seconds(option->name, text, at);
         break;
+    case TEXT:
+        memcpy(at, &text, sizeof text);
+        break;
     case DIRECTION:
         options->receive = strcmp(text, "receive") == 0;
         if (!options->receive && strcmp(text, "send") != 0)
@@ -214,6 +232,9 @@ void options_parse(struct options *options, int argc, char **argv)
     options->rate = 100000;
     options->programs = 1;
     options->batch = 1;
+    options->octets = 1 << 30;
+    options->chunk = BUFFER;
+    options->transfers = 1;
 
     bool given[OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
@@ -226,7 +247,7 @@ void options_parse(struct options *options, int argc, char **argv)
         read_value(options, &table[found], equals != NULL ? equals + 1 : argv[++i]);
         given[found] = true;
     }
-    for (size_t i = 0; i < 2 && modes[mode].needs[i] != NULL; i++) {
+    for (size_t i = 0; i < 3 && modes[mode].needs[i] != NULL; i++) {
         const char *need = modes[mode].needs[i];
         if (!given[find(need, strlen(need), modes[mode].bit)])
             die("%s needs --%s: see toe-load --help", options->mode, need);

@@ -75,6 +75,16 @@ void report_stream(uint64_t bytes)
     print_cpu();
 }
 
+void report_transfers(uint64_t octets, uint64_t thread_us)
+{
+    double bytes = (double)octets * (double)histogram_count();
+    printf("{\"mode\":\"transfer\",\"requests\":%ju,\"bytes\":%.0f,\"seconds\":%.6f,\"bytes_per_second\":%.3f,"
+           "\"thread_us\":%ju,",
+           (uintmax_t)histogram_count(), bytes, seconds(), bytes / seconds(), (uintmax_t)thread_us);
+    print_latency();
+    print_cpu();
+}
+
 void report_flood(uint64_t sent)
 {
     printf("{\"mode\":\"flood\",\"requests\":%ju,\"seconds\":%.6f,\"rate\":%.3f,", (uintmax_t)sent, seconds(),

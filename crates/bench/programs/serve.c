@@ -87,11 +87,17 @@ static enum verdict send_kept(struct connection *c)
 static enum verdict stream_out(struct connection *c)
 {
     for (int i = 0; i < STREAM_TURN; i++) {
-        ssize_t sent = net_send(c->fd, payload_at(c->count), BUFFER);
+        uint64_t left = c->size == 0 ? BUFFER : c->size - c->count;
+        size_t part = left < BUFFER ? (size_t)left : BUFFER;
+        ssize_t sent = net_send(c->fd, payload_at(c->count), part);
         if (sent < 0)
             return net_is_blocked() ? GO_ON : CLOSE;
         c->count += (uint64_t)sent;
-        if (sent < BUFFER)
+        if (c->size != 0 && c->count == c->size) {
+            watch(c, EPOLLIN);
+            break;
+        }
+        if ((size_t)sent < part)
             break;
     }
     return GO_ON;

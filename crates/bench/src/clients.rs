@@ -9,6 +9,7 @@ use crate::row::{
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
+use crate::transfer::{Shape, Transfer};
 use std::process::Command;
 use std::time::Duration;
 use toe_lab::child::{self, Finished, Program};
@@ -16,6 +17,10 @@ use toe_lab::wait::SOON;
 
 /// Before toe-load begins to measure.
 const WARM_UP: Duration = Duration::from_millis(200);
+/// By then a client has made its file, and moved it once at least.
+const FILE_READY: Duration = Duration::from_millis(1200);
+/// What a transfer over a slow wire may take beside.
+const SLOW: Duration = Duration::from_secs(60);
 /// After the start of a tool that has no warm-up of its own: by then its connections are open.
 const UNDER_WAY: Duration = Duration::from_millis(200);
 /// Requests by which redis-benchmark's speed is found out, as it takes a number of requests and not a time.
@@ -56,6 +61,18 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
         Load::Messages { .. } | Load::MessageRr { .. } | Load::MessageWake { .. } => {
             ("toe-message", toe_message(stage, row, stack, seconds), WARM_UP + UNDER_WAY)
         }
+        Load::File(transfer) => {
+            let mut command = transfers(stage, transfer, stack);
+            command.args(["--seconds", &seconds.to_string()]);
+            // Over a slow wire there is no time for more than is measured, and nothing to warm.
+            let warm_up = match transfer.shape {
+                Shape::Large => FILE_READY,
+                Shape::Paper { .. } if stage.link.rate_kbit().is_some() => Duration::ZERO,
+                Shape::Paper { .. } => WARM_UP,
+            };
+            command.args(["--warmup", &warm_up.as_secs_f64().to_string()]);
+            ("toe-load", command, warm_up + UNDER_WAY)
+        }
         _ => {
             let mut command = toe_load(stage, row, stack);
             command.args(["--seconds", &seconds.to_string()]);
@@ -66,7 +83,8 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
         }
     };
     let program = Program::spawn(name, &mut command)?;
-    Ok(Client { program, delay, limit: Duration::from_secs(seconds.into()) * 3 + SOON })
+    let slow = if stage.link.rate_kbit().is_some() { SLOW } else { Duration::ZERO };
+    Ok(Client { program, delay, limit: Duration::from_secs(seconds.into()) * 3 + SOON + slow })
 }
 
 /// Reads what the row's client said.
@@ -111,6 +129,21 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
         _ => format!("wake --size {SMALL}"),
     };
     command.args(words.split(' '));
+    command.args(["--connect", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
+    command
+}
+
+/// The client of a row of transfers.
+fn transfers(stage: &Stage<'_>, transfer: Transfer, stack: Stack) -> Command {
+    let load = stage.lab.program("toe-load");
+    let mut command = match transfer.is_native(stack) {
+        true => stage.native_client(&load),
+        false => stage.client(stack, &load),
+    };
+    command.args(transfer.words(stack).split(' '));
+    if transfer.is_native(stack) {
+        command.arg("--native").arg(stage.lab.program("libtoe.so"));
+    }
     command.args(["--connect", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
     command
 }

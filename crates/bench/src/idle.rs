@@ -54,7 +54,16 @@ pub(crate) fn run(
         ..many.memory
     };
     let cpu_percent = Some(percent(&used));
-    Ok(Sample { stack, round, rate: None, latency_us: None, cpu_us: None, cpu_percent, memory })
+    Ok(Sample {
+        stack,
+        round,
+        rate: None,
+        latency_us: None,
+        cpu_us: None,
+        cpu_percent,
+        memory,
+        thread_cpu_us: None,
+    })
 }
 
 /// A client that holds `connections`, each of which has carried a request and its reply.

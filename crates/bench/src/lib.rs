@@ -30,6 +30,7 @@ mod stage;
 mod stats;
 mod targets;
 mod tools;
+mod transfer;
 
 pub use error::Error;
 pub use runner::{Outcome, list, run};

@@ -62,6 +62,7 @@ pub enum Workload {
     Calls,
     Udp,
     Via,
+    File,
 }
 
 /// How client and server are joined.
@@ -74,6 +75,12 @@ pub enum Link {
     Veth,
     /// A TAP interface, with the kernel's stack of the same namespace as the client's.
     Tap,
+    /// A wire of 10 Mb/s between two TAP interfaces, the client's stack a kernel's.
+    #[serde(rename = "10mbit")]
+    Mbit10,
+    /// The same of 100 Mb/s.
+    #[serde(rename = "100mbit")]
+    Mbit100,
 }
 
 /// Programs that have nothing to do with what is measured and run on the same processors, one for each of them.
@@ -121,7 +128,7 @@ impl FromStr for Neighbour {
 }
 
 impl Workload {
-    pub const ALL: [Workload; 12] = [
+    pub const ALL: [Workload; 13] = [
         Workload::Http,
         Workload::Apps,
         Workload::Kv,
@@ -134,6 +141,7 @@ impl Workload {
         Workload::Calls,
         Workload::Udp,
         Workload::Via,
+        Workload::File,
     ];
 
     pub fn name(self) -> &'static str {
@@ -150,6 +158,7 @@ impl Workload {
             Workload::Calls => "calls",
             Workload::Udp => "udp",
             Workload::Via => "via",
+            Workload::File => "file",
         }
     }
 
@@ -168,18 +177,21 @@ impl Workload {
             Workload::Calls => "single calls",
             Workload::Udp => "datagrams over loopback",
             Workload::Via => "messages, by EVIL and by TCP",
+            Workload::File => "files to connections and back",
         }
     }
 }
 
 impl Link {
-    pub const ALL: [Link; 3] = [Link::Local, Link::Veth, Link::Tap];
+    pub const ALL: [Link; 5] = [Link::Local, Link::Veth, Link::Tap, Link::Mbit10, Link::Mbit100];
 
     pub fn name(self) -> &'static str {
         match self {
             Link::Local => "local",
             Link::Veth => "veth",
             Link::Tap => "tap",
+            Link::Mbit10 => "10mbit",
+            Link::Mbit100 => "100mbit",
         }
     }
 
@@ -189,6 +201,19 @@ impl Link {
             Link::Local => "client and server on one stack of one machine",
             Link::Veth => "the client on the kernel's stack, over a veth",
             Link::Tap => "the client on the kernel's stack: the engine over a TAP, Linux over a veth",
+            Link::Mbit10 => "over a wire of 10 Mb/s",
+            Link::Mbit100 => "over a wire of 100 Mb/s",
+        }
+    }
+}
+
+impl Link {
+    /// What a slow one carries, in kilobits a second.
+    pub(crate) fn rate_kbit(self) -> Option<u32> {
+        match self {
+            Link::Mbit10 => Some(10_000),
+            Link::Mbit100 => Some(100_000),
+            Link::Local | Link::Veth | Link::Tap => None,
         }
     }
 }

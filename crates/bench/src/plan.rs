@@ -3,6 +3,7 @@
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
 use crate::row::{Calls, Direction, Load, Row, ServedBy};
+use crate::transfer;
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
 const RR_DEPTHS: [u32; 3] = [1, 8, 64];
@@ -32,7 +33,8 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-/// The rows that `options` ask for. Without a word about links the ones that need root are left out for others.
+/// The rows that `options` ask for. Without a word about links the ones that need root are left out for others, and without a word about
+/// its workload the directwrite paper's grid.
 pub(crate) fn chosen(options: &Options, is_root: bool) -> Vec<Row> {
     let mut seen = Vec::new();
     let mut wanted = |row: &Row| {
@@ -42,8 +44,11 @@ pub(crate) fn chosen(options: &Options, is_root: bool) -> Vec<Row> {
             links => links.contains(&row.link),
         };
         let name = row.name();
+        // An hour of its own.
+        let is_asked =
+            !row.is_of_paper() || options.workloads.contains(&row.workload) || !options.rows.is_empty();
         let named = options.rows.is_empty() || options.rows.iter().any(|part| name.contains(part.as_str()));
-        let chosen = workload && link && named;
+        let chosen = workload && link && named && is_asked;
         // With --quick, the first of each.
         let key = (row.link, row.workload, row.beside);
         let first = !seen.contains(&key);
@@ -60,7 +65,8 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
     let stream = |flows, direction| Load::Stream { flows, direction };
     match (workload, link) {
         (Workload::Stream, Link::Tap) => vec![stream(1, Send), stream(1, Receive)],
-        (_, Link::Tap) => Vec::new(),
+        (Workload::File, link) => transfer::all(link).into_iter().map(Load::File).collect(),
+        (_, Link::Tap | Link::Mbit10 | Link::Mbit100) => Vec::new(),
         (Workload::Http, _) => {
             let shapes = [(256, true), (256, false), (64 << 10, true), (64 << 10, false)];
             shapes.map(|(file, keepalive)| Load::Http { file, keepalive }).to_vec()
@@ -159,7 +165,10 @@ mod tests {
         let names = |options: &Options, root| -> Vec<String> {
             chosen(options, root).iter().map(Row::name).collect()
         };
-        assert_eq!(chosen(&options(), true), all());
+        let (of_paper, others): (Vec<Row>, Vec<Row>) = all().into_iter().partition(Row::is_of_paper);
+        assert_eq!(chosen(&options(), true), others);
+        let file = Options { workloads: vec![Workload::File], ..options() };
+        assert!(of_paper.len() == 4 * 54 && of_paper.iter().all(|row| chosen(&file, true).contains(row)));
         assert!(chosen(&options(), false).iter().all(|row| row.link == Link::Local));
         let quick = Options {
             quick: true,

@@ -2,6 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Workload};
+use crate::transfer::{Shape, Transfer};
 use std::fmt;
 
 /// The connections of a row of `http`.
@@ -85,6 +86,8 @@ pub(crate) enum Load {
     MessageWake {
         size: u32,
     },
+    /// Between a file and a connection.
+    File(Transfer),
 }
 
 /// What serves a connection.
@@ -139,6 +142,11 @@ impl Row {
         Row { workload, link, load, one_core: false, beside: None }
     }
 
+    /// A cell of the directwrite paper's grid, of which there are hundreds.
+    pub(crate) fn is_of_paper(&self) -> bool {
+        matches!(self.load, Load::File(Transfer { shape: Shape::Paper { .. }, .. }))
+    }
+
     /// Its name, by which targets and users select it: `local/rr/64B-d1-c1`.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}/{}", self.link.name(), self.workload.name(), self.short_name())
@@ -166,7 +174,7 @@ impl Row {
             Load::Messages { .. } => "message",
             Load::Datagrams { .. } => "datagram",
             Load::Memcached { .. } => "key",
-            Load::Stream { .. } => "MiB",
+            Load::Stream { .. } | Load::File(_) => "MiB",
             Load::Cps { .. } | Load::Idle { .. } => "connection",
             Load::Calls(_) => "call",
         }
@@ -210,6 +218,7 @@ impl fmt::Display for Load {
             Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),
             Load::MessageRr { size } => write!(f, "{}-rr", Octets(size)),
             Load::MessageWake { size } => write!(f, "{}-wake", Octets(size)),
+            Load::File(transfer) => write!(f, "{transfer}"),
         }
     }
 }

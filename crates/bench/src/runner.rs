@@ -113,6 +113,7 @@ impl Runner<'_> {
             _ if self.options.quick => QUICK_SECONDS,
             // There are many cells.
             Workload::Rr => 1,
+            Workload::File if row.link != Link::Local => 1,
             _ => 2,
         };
         self.options.seconds.unwrap_or(usual).max(1)
@@ -183,7 +184,12 @@ impl Runner<'_> {
             Parties { server: server.pids(), engine, neighbours: beside.to_vec(), cpus: &self.cpus };
         let seen = measure::watch(client.program, &parties, client.delay, client.limit)?;
         let said = clients::parse(row, &seen.finished)?;
-        let cpu_us = seen.used.zip(said.rate).map(|(used, rate)| per_operation(&used, rate));
+        let mut cpu_us = seen.used.zip(said.rate).map(|(used, rate)| per_operation(&used, rate));
+        if let (Some(cpu), Some(own)) = (&mut cpu_us, said.own_cpu) {
+            // Its threads may have come and gone between two looks.
+            cpu.total += own.process - cpu.client;
+            cpu.client = own.process;
+        }
         Ok(Sample {
             stack,
             round,
@@ -192,6 +198,7 @@ impl Runner<'_> {
             cpu_us,
             cpu_percent: seen.used.as_ref().map(percent),
             memory: seen.memory,
+            thread_cpu_us: said.own_cpu.map(|own| own.thread),
         })
     }
 }

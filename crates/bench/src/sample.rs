@@ -36,6 +36,9 @@ pub(crate) struct Sample {
     /// Processor time as a share of one processor, in percent.
     pub(crate) cpu_percent: Option<Cpu>,
     pub(crate) memory: Memory,
+    /// Of one operation, that of the thread which asked for it alone; for rows of transfers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) thread_cpu_us: Option<f64>,
 }
 
 /// Microseconds; what a tool does not tell is missing.
@@ -107,6 +110,7 @@ pub(crate) enum Figure {
     EngineCpu,
     TotalCpu,
     MachineCpu,
+    ThreadCpu,
     CpuPercent,
     Memory,
     ConnectionMemory,
@@ -115,7 +119,7 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// All, with the names that they have in JSON.
-    pub(crate) const ALL: [(&'static str, Figure); 16] = [
+    pub(crate) const ALL: [(&'static str, Figure); 17] = [
         ("rate", Figure::Rate),
         ("p50_us", Figure::P50),
         ("p90_us", Figure::P90),
@@ -128,6 +132,7 @@ impl Figure {
         ("engine_cpu_us", Figure::EngineCpu),
         ("total_cpu_us", Figure::TotalCpu),
         ("machine_cpu_us", Figure::MachineCpu),
+        ("thread_cpu_us", Figure::ThreadCpu),
         ("cpu_percent", Figure::CpuPercent),
         ("memory_kib", Figure::Memory),
         ("connection_kib", Figure::ConnectionMemory),
@@ -151,6 +156,7 @@ impl Figure {
             Figure::EngineCpu => Some(cpu?.engine),
             Figure::TotalCpu => Some(cpu?.total),
             Figure::MachineCpu => Some(cpu?.machine),
+            Figure::ThreadCpu => sample.thread_cpu_us,
             Figure::CpuPercent => Some(sample.cpu_percent.as_ref()?.total),
             Figure::Memory => Some(memory.server_kib + memory.client_kib + memory.engine_kib),
             Figure::ConnectionMemory => memory.connection_kib,

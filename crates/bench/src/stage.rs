@@ -3,18 +3,30 @@
 
 use crate::cpus::Placement;
 use crate::error::{Error, Result};
-use crate::options::Link;
+use crate::options::{Link, Workload};
 use crate::row::Row;
 use crate::sample::Stack;
 use std::path::Path;
 use std::process::Command;
+use toe_lab::cable::Cable;
 use toe_lab::engine::{self, Engine};
-use toe_lab::lab::{ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, Lab, Side, Spot, TAP_ENGINE_ADDR, TAP_LINK};
+use toe_lab::lab::{
+    ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, KERNEL_PEER_ADDR, Lab, PEER_ADDR, Side, Spot, TAP_ENGINE_ADDR,
+    TAP_LINK,
+};
 use toe_lab::wait::{self, SOON};
 use toe_lab::{child::Program, process};
 
 /// Ports in namespaces, where nobody else listens.
 const PORTS: [u16; 2] = [7001, 7002];
+
+/// Slow wires, and the addresses at their ends; the engine's has no address of the kernel's.
+const ENGINE_WIRE: &str = "slowtoe";
+const WIRE_ENGINE_ADDR: &str = "10.80.0.2";
+const WIRE_ENGINE_PEER_ADDR: &str = "10.80.0.1";
+const KERNEL_WIRE: &str = "slowkern";
+const WIRE_KERNEL_ADDR: &str = "10.81.0.2";
+const WIRE_KERNEL_PEER_ADDR: &str = "10.81.0.1";
 
 /// One row's engine and places.
 #[derive(Debug)]
@@ -24,6 +36,10 @@ pub(crate) struct Stage<'a> {
     pub(crate) placement: Placement,
     pub(crate) engine: Engine,
     ports: [u16; 2],
+    /// The client is the one on the measured stack, and the server its peer.
+    is_turned: bool,
+    /// The engine's and the kernel's, where the link is slow.
+    _cables: Vec<Cable>,
 }
 
 impl<'a> Stage<'a> {
@@ -35,7 +51,12 @@ impl<'a> Stage<'a> {
         settings: &[String],
     ) -> Result<Stage<'a>> {
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let mut cables = Vec::new();
         let port = match row.link {
+            Link::Mbit10 | Link::Mbit100 => {
+                cables = slow_wires(lab, row.link)?;
+                Some((format!("packet:{ENGINE_WIRE}-s"), WIRE_ENGINE_ADDR))
+            }
             Link::Local => None,
             Link::Veth => Some((format!("packet:{ENGINE_LINK}"), ENGINE_ADDR)),
             Link::Tap => Some((format!("tap:{TAP_LINK}"), TAP_ENGINE_ADDR)),
@@ -49,12 +70,16 @@ impl<'a> Stage<'a> {
             lab.give_tap_its_address()?;
         }
         let ports = if lab.has_namespaces() { PORTS } else { free_ports()? };
-        Ok(Stage { lab, link: row.link, placement, engine, ports })
+        let is_turned = row.workload == Workload::File && row.link != Link::Local;
+        Ok(Stage { lab, link: row.link, placement, engine, ports, is_turned, _cables: cables })
     }
 
     /// A command for the server's program.
     pub(crate) fn server(&self, stack: Stack, program: &Path) -> Command {
         let cpus = Some(self.placement.server.as_str());
+        if self.is_turned {
+            return self.lab.command(Spot { side: Side::Client, cpus }, program);
+        }
         match stack {
             Stack::Toe => self.engine.run(self.lab, cpus, program),
             Stack::Linux => self.lab.command(Spot { side: Side::Server, cpus }, program),
@@ -65,11 +90,18 @@ impl<'a> Stage<'a> {
     pub(crate) fn client(&self, stack: Stack, program: &Path) -> Command {
         let cpus = Some(self.placement.client.as_str());
         let side = match (self.link, stack) {
+            (_, Stack::Toe) if self.is_turned => return self.engine.run(self.lab, cpus, program),
+            (_, Stack::Linux) if self.is_turned => Side::Server,
             (Link::Local, Stack::Toe) => return self.engine.run(self.lab, cpus, program),
             (Link::Local, Stack::Linux) | (Link::Tap, Stack::Toe) => Side::Server,
-            (Link::Tap, Stack::Linux) | (Link::Veth, _) => Side::Client,
+            (Link::Tap, Stack::Linux) | (Link::Veth | Link::Mbit10 | Link::Mbit100, _) => Side::Client,
         };
         self.lab.command(Spot { side, cpus }, program)
+    }
+
+    /// The same for a program that is written for OpenTOE.
+    pub(crate) fn native_client(&self, program: &Path) -> Command {
+        self.engine.native(self.lab, Some(self.placement.client.as_str()), program)
     }
 
     /// The server's address, as the client knows it. Linux has no stack behind a TAP interface: there the engine is
@@ -77,6 +109,10 @@ impl<'a> Stage<'a> {
     pub(crate) fn address(&self, stack: Stack) -> &'static str {
         match (self.link, stack) {
             (Link::Local, _) => "127.0.0.1",
+            (Link::Veth, Stack::Linux) if self.is_turned => KERNEL_PEER_ADDR,
+            (Link::Veth, Stack::Toe) if self.is_turned => PEER_ADDR,
+            (Link::Mbit10 | Link::Mbit100, Stack::Linux) => WIRE_KERNEL_PEER_ADDR,
+            (Link::Mbit10 | Link::Mbit100, Stack::Toe) => WIRE_ENGINE_PEER_ADDR,
             (Link::Veth | Link::Tap, Stack::Linux) => KERNEL_ADDR,
             (Link::Veth, Stack::Toe) => ENGINE_ADDR,
             (Link::Tap, Stack::Toe) => TAP_ENGINE_ADDR,
@@ -104,6 +140,7 @@ impl<'a> Stage<'a> {
             }
             let listens = match stack {
                 Stack::Linux => process::listens_on_kernel(server.pid(), port),
+                Stack::Toe if self.is_turned => process::listens_on_kernel(server.pid(), port),
                 Stack::Toe => {
                     let suffix = format!(":{port}");
                     let sockets = self.engine.sockets()?;
@@ -114,6 +151,17 @@ impl<'a> Stage<'a> {
         })?;
         Ok(())
     }
+}
+
+/// A wire for the engine and one for Linux: each has its own.
+fn slow_wires(lab: &Lab, link: Link) -> Result<Vec<Cable>> {
+    let rate_kbit = link.rate_kbit().unwrap_or_default();
+    let (engine, kernel) =
+        (Cable::new(lab, ENGINE_WIRE, rate_kbit)?, Cable::new(lab, KERNEL_WIRE, rate_kbit)?);
+    engine.give_addr(lab, Side::Client, WIRE_ENGINE_PEER_ADDR)?;
+    kernel.give_addr(lab, Side::Server, WIRE_KERNEL_ADDR)?;
+    kernel.give_addr(lab, Side::Client, WIRE_KERNEL_PEER_ADDR)?;
+    Ok(vec![engine, kernel])
 }
 
 /// A port that nobody has now; in a lab of namespaces, where nobody else is, that is as good as any.

@@ -19,6 +19,9 @@ struct Targets {
 pub(crate) struct Target {
     pub(crate) row: String,
     pub(crate) figure: Judged,
+    /// Ratios are to OpenTOE's own figure of this row, not to Linux's; a star is what the star of `row` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) than: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_min: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +42,7 @@ pub(crate) enum Judged {
     P50OverLinuxNs,
     ServerCpu,
     TotalCpu,
+    ThreadCpu,
     ServerCpuOverNullNs,
     ConnectionKib,
     CpuPercent,
@@ -91,7 +95,7 @@ impl Target {
         }
         let of_this = rows.iter().map(|m| (m.row.name(), m)).filter(|(name, _)| self.is_of(name));
         let mut figures: Vec<(String, f64)> =
-            of_this.filter_map(|(name, m)| Some((name, self.measured(m)?))).collect();
+            of_this.filter_map(|(name, m)| Some((name, self.measured(m, rows)?))).collect();
         figures.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         // The one that is farthest from the bound.
         let worst = if self.ratio_min.is_some() { figures.into_iter().next() } else { figures.pop() };
@@ -104,8 +108,18 @@ impl Target {
         Verdict { target: self.clone(), row, measured, reached }
     }
 
-    fn measured(&self, row: &Measured) -> Option<f64> {
+    fn measured(&self, row: &Measured, rows: &[Measured]) -> Option<f64> {
         let figure = self.figure.figure();
+        if let Some(than) = &self.than {
+            let name = row.row.name();
+            let (start, end) = self.row.split_once('*').unwrap_or((&name, ""));
+            let star = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).unwrap_or_default();
+            let than = than.replace('*', star);
+            let other = rows.iter().find(|other| other.row.name() == than)?;
+            let (own, other) =
+                (row.summary(Stack::Toe, figure)?.median, other.summary(Stack::Toe, figure)?.median);
+            return (other > 0.0).then(|| own / other);
+        }
         if self.most.is_none() {
             return row.ratio(figure);
         }
@@ -119,9 +133,10 @@ impl Target {
 
     /// The bound in words: `>= 3.0 x`.
     pub(crate) fn bound(&self) -> String {
+        let of = self.than.as_ref().map(|than| format!(" of {than}")).unwrap_or_default();
         match (self.ratio_min, self.ratio_max, self.most) {
-            (Some(min), ..) => format!(">= {min} x"),
-            (_, Some(max), _) => format!("<= {max} x"),
+            (Some(min), ..) => format!(">= {min} x{of}"),
+            (_, Some(max), _) => format!("<= {max} x{of}"),
             (_, _, Some(most)) => format!("<= {most} {}", self.figure.unit()),
             (None, None, None) => String::new(),
         }
@@ -159,6 +174,7 @@ impl Judged {
             Judged::Max => Figure::Max,
             Judged::ServerCpu | Judged::ServerCpuOverNullNs => Figure::ServerCpu,
             Judged::TotalCpu => Figure::TotalCpu,
+            Judged::ThreadCpu => Figure::ThreadCpu,
             Judged::ConnectionKib => Figure::ConnectionMemory,
             Judged::CpuPercent => Figure::CpuPercent,
         }
@@ -173,6 +189,7 @@ impl Judged {
             Judged::P50OverLinuxNs => "p50 over Linux",
             Judged::ServerCpu => "server's CPU per operation",
             Judged::TotalCpu => "all CPU per operation",
+            Judged::ThreadCpu => "the calling thread's CPU per operation",
             Judged::ServerCpuOverNullNs => "server's CPU per request over an empty handler",
             Judged::ConnectionKib => "memory per connection",
             Judged::CpuPercent => "CPU of all together",
@@ -182,7 +199,12 @@ impl Judged {
     fn unit(self) -> &'static str {
         match self {
             Judged::Rate => "/s",
-            Judged::P50 | Judged::P99 | Judged::Max | Judged::ServerCpu | Judged::TotalCpu => "us",
+            Judged::P50
+            | Judged::P99
+            | Judged::Max
+            | Judged::ServerCpu
+            | Judged::TotalCpu
+            | Judged::ThreadCpu => "us",
             Judged::ServerCpuOverNullNs | Judged::P50OverLinuxNs => "ns",
             Judged::ConnectionKib => "KiB",
             Judged::CpuPercent => "%",
@@ -206,6 +228,7 @@ mod tests {
             cpu_us: Some(Cpu { server: 1.0 / factor, ..Cpu::default() }),
             cpu_percent: None,
             memory: Memory::default(),
+            thread_cpu_us: None,
         };
         let samples = vec![sample(Stack::Linux, 1.0), sample(Stack::Toe, 2.0)];
         plan::all()

@@ -79,6 +79,12 @@ pub(crate) fn missing(row: &Row, programs: &std::path::Path) -> Option<String> {
     if row.workload == Workload::Via && !programs.join("toe-message").is_file() {
         return Some(format!("there is no toe-message in {}; run 'make build'", programs.display()));
     }
+    if row.workload == Workload::File {
+        let wanted = ["libtoe.so", "toe-cable"].into_iter().find(|name| !programs.join(name).is_file());
+        if let Some(name) = wanted {
+            return Some(format!("there is no {name} in {}; run 'make build'", programs.display()));
+        }
+    }
     let uses_load = !matches!(row.workload, Workload::Http | Workload::Apps | Workload::Kv);
     if uses_load && !programs.join("toe-load").is_file() {
         return Some(format!("there is no toe-load in {}; run 'make build'", programs.display()));

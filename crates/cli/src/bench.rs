@@ -21,10 +21,12 @@ WORKLOADS (all unless some are named):
   idle     memory and CPU of idle connections
   wake     latency when both sides sleep
   calls    single calls: a socket made and closed, a connection taken and closed, a read of a file
+  file     files to connections and back: 1 GiB in memory, and, when it is named, the directwrite paper's grid (hours over slow links)
 LINKS:
   local    client and server on one stack of this machine: loopback against the engine's own; needs no root
   veth     the client on the kernel's stack of another network namespace; needs root
   tap      the same kernel behind a TAP interface (stream only); needs root
+  10mbit, 100mbit  a kernel's stack at the other end of a wire that is so fast (file only); needs root
 
 Each row runs a fresh engine, started as 'toe start' does. Both stacks have the same programs and the same processors
 (--cpus). In rr and wake the server is on the first of them and the client on the second; else the scheduler places.

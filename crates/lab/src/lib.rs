@@ -5,6 +5,7 @@
 //! then the output of each program is printed with the panic.)
 #![forbid(unsafe_code)]
 
+pub mod cable;
 pub mod child;
 pub mod engine;
 mod error;

@@ -241,17 +241,51 @@ impl Region {
     }
 
     /// Reads from a file straight into the region: up to `len` octets from `position` on, as far as they are at hand. Fails with
-    /// EAGAIN where a disk would have to be waited for, and with EOPNOTSUPP where the file cannot tell.
-    pub fn read_file(&self, offset: u64, len: usize, file: impl AsFd, position: u64) -> Result<usize> {
+    /// EAGAIN where a disk would have to be waited for, and with EOPNOTSUPP where the file cannot tell; unless it `may_wait`.
+    pub fn read_file(
+        &self,
+        offset: u64,
+        len: usize,
+        file: impl AsFd,
+        position: u64,
+        may_wait: bool,
+    ) -> Result<usize> {
         let to = self.at_mut(offset, len).map_err(|OutOfRange| Errno::FAULT)?;
         let position = libc::off_t::try_from(position).map_err(|_| Errno::INVAL)?;
         let into = libc::iovec { iov_base: to.cast(), iov_len: len };
-        let file = file.as_fd().as_raw_fd();
+        let (file, flags) = (file.as_fd().as_raw_fd(), if may_wait { 0 } else { libc::RWF_NOWAIT });
         // SAFETY: needed because a slice of shared octets cannot be had (see `read`). `to` is good for `len` octets, which the kernel
         // writes as it copies for any other program: what the other side does to them meanwhile is its own loss.
-        let got = unsafe { libc::preadv2(file, &into, 1, position, libc::RWF_NOWAIT) };
-        usize::try_from(got)
-            .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+        let got = unsafe { libc::preadv2(file, &into, 1, position, flags) };
+        count(got)
+    }
+
+    /// The same from a pipe, whose octets are there.
+    pub fn read_pipe(&self, offset: u64, len: usize, pipe: impl AsFd) -> Result<usize> {
+        let to = self.at_mut(offset, len).map_err(|OutOfRange| Errno::FAULT)?;
+        // SAFETY: as for `read_file`.
+        count(unsafe { libc::read(pipe.as_fd().as_raw_fd(), to.cast(), len) })
+    }
+
+    /// Writes octets of the region to a file, at `position` or where it stands, and waits for it unless it is `now` or never (EAGAIN;
+    /// EOPNOTSUPP: the file cannot tell).
+    pub fn write_file(
+        &self,
+        offset: u64,
+        len: usize,
+        file: impl AsFd,
+        position: Option<u64>,
+        now: bool,
+    ) -> Result<usize> {
+        let from = self.lend(offset, len).map_err(|OutOfRange| Errno::FAULT)?;
+        // -1: where it stands.
+        let position = position.map_or(Ok(-1), libc::off_t::try_from).map_err(|_| Errno::INVAL)?;
+        let out_of = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: len };
+        let (file, flags) = (file.as_fd().as_raw_fd(), if now { libc::RWF_NOWAIT } else { 0 });
+        // SAFETY: needed because a slice of shared octets cannot be had (see `read`). They are good to be read for the call (`lend`), by
+        // the kernel, which takes what it finds.
+        let put = unsafe { libc::pwritev2(file, &out_of, 1, position, flags) };
+        count(put)
     }
 
     /// Copies from the region into `to`. When the other side writes there meanwhile, each octet is an old or a new
@@ -436,4 +470,10 @@ impl Words for Region {
         };
         self.u64_at(offset).map_or(0, or)
     }
+}
+
+/// What a system call said: so many octets, or what went wrong.
+fn count(octets: isize) -> Result<usize> {
+    usize::try_from(octets)
+        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }

@@ -184,6 +184,7 @@ const RARE: &[Replayed] = &[
     replayed(libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
     replayed(libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
     replayed(libc::IPPROTO_TCP, toe::socket::TCP_INQ),
+    replayed(libc::SOL_SOCKET, libc::SO_ZEROCOPY),
     replayed(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
     replayed(libc::IPPROTO_IP, libc::IP_FREEBIND),
 ];
@@ -204,7 +205,7 @@ pub enum OptionKind {
     Indifferent,
 }
 
-/// SO_ZEROCOPY, SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
+/// SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
 const SO_TXTIME: c_int = 61;
 pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const TCP_AO_ADD_KEY: c_int = 38;
@@ -227,7 +228,6 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
                 | libc::SO_ATTACH_BPF
                 | libc::SO_ATTACH_REUSEPORT_CBPF
                 | libc::SO_ATTACH_REUSEPORT_EBPF
-                | libc::SO_ZEROCOPY
                 | SO_TXTIME
         ),
         libc::IPPROTO_TCP => matches!(

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <toe.h>
 #include <unistd.h>
 
@@ -213,6 +215,103 @@ static void ends_early(int file) {
     puts("cancelled, and cut short: what is said to have gone has");
 }
 
+/* Disks that take whole blocks only: octets that begin and end anywhere go there and come from there all the same. */
+static void unbuffered(const char *folder) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/content", folder);
+    int direct = open(path, O_RDONLY | O_DIRECT);
+    if (direct < 0) {
+        puts("no O_DIRECT here");
+        return;
+    }
+    static const struct {
+        off_t from;
+        size_t length;
+    } parts[] = {{0, 5000}, {4095, 2}, {12345, 200001}, {1 << 20, 8192}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        CHECK(toe_directwrite(direct, ends[0], parts[i].from, parts[i].length) == (ssize_t)parts[i].length);
+        receive(parts[i].length);
+        CHECK(memcmp(got, content + parts[i].from, parts[i].length) == 0);
+    }
+    close(direct);
+    snprintf(path, sizeof path, "%s/unbuffered", folder);
+    CHECK((direct = open(path, O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600)) >= 0);
+    send_all(content, 150000);
+    CHECK(toe_directread(ends[1], direct, 7, 100000) == 100000);
+    CHECK(lseek(direct, 100007, SEEK_SET) == 100007 && toe_directread(ends[1], direct, -1, 50000) == 50000);
+    CHECK(lseek(direct, 0, SEEK_CUR) == 150007 && fcntl(direct, F_SETFL, 0) == 0);
+    CHECK(pread(direct, got, 150000, 7) == 150000 && memcmp(got, content, 150000) == 0);
+    close(direct);
+    puts("past the page cache");
+}
+
+static void *send_content(void *unused) {
+    send_all(content, LARGE);
+    return unused;
+}
+
+/* More waits than is taken in one go, and nobody else comes to say so. */
+static void at_full_speed(uint16_t port, int memory) {
+    pthread_t sender;
+    for (int round = 0; round < 5; round++) {
+        int usual = 4 << 20, is_tight = round % 2;
+        connect_ends(port);
+        if (!is_tight) {
+            CHECK(toe_setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &usual, sizeof usual) == 0);
+            CHECK(toe_setsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &usual, sizeof usual) == 0);
+        }
+        CHECK(ftruncate(memory, 0) == 0 && pthread_create(&sender, NULL, send_content, NULL) == 0);
+        CHECK(toe_directread(ends[1], memory, 0, LARGE) == LARGE);
+        CHECK(pthread_join(sender, NULL) == 0);
+        CHECK(pread(memory, got, LARGE, 0) == LARGE && memcmp(got, content, LARGE) == 0);
+        close_ends();
+    }
+    puts("as fast as it comes");
+}
+
+static void *receive_all(void *unused) {
+    receive(LARGE);
+    return unused;
+}
+
+/* Threads, close and fork while transfers are under way: those that were begun go on, whatever the program does with its descriptors. */
+static void meanwhile(uint16_t port, int file, int memory) {
+    for (int round = 0; round < 20; round++) {
+        pthread_t receiver;
+        size_t done = 0;
+        connect_ends(port);
+        int copy = dup(file);
+        struct toe_transfer *out = toe_directwrite_begin(copy, ends[0], 0, TOE_ALL), *in = NULL;
+        CHECK(copy >= 0 && out != NULL);
+        close(copy);
+        if (round % 2 == 0)
+            CHECK(pthread_create(&receiver, NULL, receive_all, NULL) == 0);
+        else
+            CHECK(ftruncate(memory, 0) == 0 && (in = toe_directread_begin(ends[1], memory, 0, LARGE)) != NULL);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0)
+            /* It has both ends and uses neither; they are closed with it. */
+            _exit(0);
+        if (round % 3 == 0)
+            toe_close(ends[0]);
+        CHECK(toe_transfer_end(out, &done) == 0 && done == LARGE);
+        if (round % 3 != 0)
+            toe_close(ends[0]);
+        if (round % 2 == 0) {
+            CHECK(pthread_join(receiver, NULL) == 0);
+        } else {
+            CHECK(toe_transfer_end(in, &done) == 0 && done == LARGE);
+            CHECK(pread(memory, got, LARGE, 0) == LARGE);
+        }
+        CHECK(memcmp(got, content, LARGE) == 0);
+        CHECK(waitpid(child, NULL, 0) == child);
+        CHECK(toe_recv(ends[1], got, 1, 0) == 0);
+        toe_close(ends[1]);
+    }
+    puts("whatever the program does meanwhile");
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 3);
     char path[4096];
@@ -230,6 +329,11 @@ int main(int argc, char **argv) {
     what_cannot_be(file, argv[2]);
     into_file(memory);
     close_ends();
+    connect_ends(port);
+    unbuffered(argv[2]);
+    close_ends();
+    at_full_speed(port, memory);
+    meanwhile(port, file, memory);
     connect_ends(port);
     ends_early(file);
     /* The peer is gone. */

@@ -1,6 +1,6 @@
 //! The JSON lines of `toe-load`.
 
-use super::Said;
+use super::{OwnCpu, Said};
 use crate::error::{Error, Result};
 use crate::sample::Latency;
 use serde::Deserialize;
@@ -16,6 +16,13 @@ struct Report {
     rate: Option<f64>,
     bytes_per_second: Option<f64>,
     latency_us: Option<Microseconds>,
+    bytes: Option<f64>,
+    /// Of the thread that asks for transfers, as the next two are of its process.
+    thread_us: Option<f64>,
+    #[serde(default)]
+    user_us: f64,
+    #[serde(default)]
+    system_us: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +41,7 @@ struct Null {
     ns_per_request: f64,
 }
 
-/// Reads what a client printed on its standard output. A stream counts in MiB, all else in operations.
+/// Reads what a client printed on its standard output. Streams and transfers count in MiB, all else in operations.
 pub(crate) fn parse(output: &str) -> Result<Said> {
     let wrong = |cause: &str| Error::unreadable(TOOL, cause, output);
     let line = output.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
@@ -43,7 +50,7 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
         return Err(wrong("it measured no time"));
     }
     let rate = match report.mode.as_str() {
-        "stream" => report.bytes_per_second.map(|rate| rate / MIB),
+        "stream" | "transfer" => report.bytes_per_second.map(|rate| rate / MIB),
         _ => report.rate,
     };
     let rate = rate.filter(|rate| *rate > 0.0).ok_or_else(|| wrong("it has no rate"))?;
@@ -56,7 +63,11 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
         p999: Some(l.p999),
         max: Some(l.max),
     });
-    Ok(Said { rate: Some(rate), latency })
+    let own_cpu = report.thread_us.zip(report.bytes).map(|(thread, bytes)| {
+        let mib = bytes / MIB;
+        OwnCpu { thread: thread / mib, process: (report.user_us + report.system_us) / mib }
+    });
+    Ok(Said { rate: Some(rate), latency, own_cpu })
 }
 
 /// Reads what `toe-load null` printed: nanoseconds a request.
@@ -83,7 +94,15 @@ mod tests {
     #[test]
     fn a_report_of_stream_counts_in_mib() {
         let stream = r#"{"mode":"stream","requests":null,"bytes":2097152,"seconds":1.0,"rate":2.0,"latency_us":null,"bytes_per_second":2097152.0}"#;
-        assert_eq!(parse(stream).expect("a report"), Said { rate: Some(2.0), latency: None });
+        assert_eq!(parse(stream).expect("a report"), Said { rate: Some(2.0), latency: None, own_cpu: None });
+    }
+
+    #[test]
+    fn a_report_of_transfers_has_the_processor_time_of_their_thread() {
+        let report = r#"{"mode":"transfer","requests":2,"bytes":4194304,"seconds":1.0,"bytes_per_second":4194304.0,"thread_us":100,"latency_us":null,"user_us":100,"system_us":300}"#;
+        let said = parse(report).expect("a report");
+        assert_eq!(said.own_cpu, Some(OwnCpu { thread: 25.0, process: 100.0 }));
+        assert_eq!(said.rate, Some(4.0));
     }
 
     #[test]

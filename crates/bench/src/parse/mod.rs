@@ -13,4 +13,15 @@ pub(crate) struct Said {
     /// Operations a second.
     pub(crate) rate: Option<f64>,
     pub(crate) latency: Option<Latency>,
+    /// What a tool knows of its own processor time, of one operation.
+    pub(crate) own_cpu: Option<OwnCpu>,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OwnCpu {
+    /// The thread that asked for the work.
+    pub(crate) thread: f64,
+    /// All of its process's, those that have ended, too.
+    pub(crate) process: f64,
 }

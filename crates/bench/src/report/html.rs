@@ -31,6 +31,7 @@ pub(crate) fn whole(report: &Report) -> String {
             }
         }
     }
+    out += &super::paper::html(report);
     out += &unmeasured(report);
     out + "</body>\n</html>\n"
 }
@@ -179,6 +180,7 @@ fn table(rows: &[&Measured]) -> String {
         ("engine CPU", Figure::EngineCpu),
         ("all CPU", Figure::TotalCpu),
         ("busy", Figure::MachineCpu),
+        ("thread's CPU", Figure::ThreadCpu),
         ("memory", Figure::Memory),
     ];
     let mut out = String::from("<div class=\"wide\"><table>\n<tr><th>row</th><th class=\"words\">stack</th>");

@@ -2,6 +2,7 @@
 
 mod html;
 mod json;
+mod paper;
 mod svg;
 pub(crate) mod text;
 
@@ -114,6 +115,7 @@ mod tests {
                     cpu_us: Some(cpu.scaled(1.0 / factor)),
                     cpu_percent: None,
                     memory: Memory::default(),
+                    thread_cpu_us: Some(2.0 / factor),
                 }
             };
             let samples = (1..=3).flat_map(|round| Stack::BOTH.map(|stack| sample(round, stack))).collect();

@@ -53,6 +53,7 @@ pub(crate) fn whole(report: &Report) -> String {
             row(measured)
         );
     }
+    out += &super::paper::text(report);
     for row in &report.unmeasured {
         let _ =
             writeln!(out, "\n{}: {}: {}", row.name, if row.failed { "FAILED" } else { "left out" }, row.why);
@@ -96,6 +97,7 @@ fn line(measured: &Measured, stack: Stack) -> String {
         ("engine", Figure::EngineCpu),
         ("all", Figure::TotalCpu),
         ("busy", Figure::MachineCpu),
+        ("thread", Figure::ThreadCpu),
     ];
     for (name, figure) in cpu {
         parts.extend(of(figure).map(|time| format!("{name} {:>8}", microseconds(time.median))));
@@ -119,6 +121,7 @@ fn ratios(measured: &Measured) -> String {
         ("server CPU", Figure::ServerCpu),
         ("all CPU", Figure::TotalCpu),
         ("busy", Figure::MachineCpu),
+        ("thread's CPU", Figure::ThreadCpu),
         ("memory each", Figure::ConnectionMemory),
     ];
     let shown = names
@@ -140,7 +143,7 @@ pub(super) fn rate(row: &Row, rate: f64) -> String {
         r => (r / 1e6, "M"),
     };
     match (row.load, prefix) {
-        (Load::Stream { .. }, _) => format!("{rate:.0}{}", unit(row)),
+        (Load::Stream { .. } | Load::File(_), _) => format!("{rate:.0}{}", unit(row)),
         (_, "") => format!("{number:.0}{}", unit(row)),
         _ => format!("{number:.2} {prefix}{}", unit(row)),
     }
@@ -159,7 +162,7 @@ pub(super) fn time(us: f64) -> String {
 
 fn unit(row: &Row) -> &'static str {
     match row.load {
-        Load::Stream { .. } => " MiB/s",
+        Load::Stream { .. } | Load::File(_) => " MiB/s",
         _ => "/s",
     }
 }

@@ -8,19 +8,29 @@
 //! Used by [`crate::capi`], and by the switch layer for sendfile.
 
 pub mod job;
+mod memory;
+pub mod pipe;
 mod source;
+mod target;
+mod unbuffered;
 
 use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
-use rustix::fd::BorrowedFd;
+use crate::sys::Fd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno as Os;
 use source::FileSource;
 use std::io::IoSliceMut;
+use target::{FileTarget, Stop};
 use toe_abi::errno::Errno;
 
 /// Octets from a connection to a file at a time.
 const CHUNK: usize = 256 << 10;
+
+/// So few octets are fetched with whatever is there each time, and collected: straight to the file they would go in as many small parts as they
+/// come in.
+const PATIENT: usize = 128 << 10;
 
 /// What a transfer that ends early has done, and why it ended; `done` octets are at their place in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +92,57 @@ impl Socket {
         length: usize,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
+        if length > PATIENT && self.kind() == Kind::Stream && memory::is_in_memory(file) {
+            return self.receive_to_memory(file, position, length, flags);
+        }
+        let outcome = self.receive_by_buffer(file, position, length, flags);
+        match outcome {
+            // What came is there again.
+            Err(Stopped { done, errno: Errno::EINVAL }) => {
+                let Some(buffered) = unbuffered::buffered(file) else { return outcome };
+                self.receive_past(file, buffered, position, (done, length), flags)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The same from `done` octets on, by a descriptor of the library's that takes any number of octets anywhere.
+    fn receive_past(
+        &'static self,
+        file: BorrowedFd<'_>,
+        buffered: Fd,
+        position: Option<u64>,
+        (done, length): (usize, usize),
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
+        // That one has a place of its own.
+        let at = match position {
+            Some(position) => Some(position + done as u64),
+            None => rustix::fs::tell(file).ok(),
+        };
+        let outcome = self.receive_by_buffer(buffered.as_fd(), at, length - done, flags);
+        let (Ok(more) | Err(Stopped { done: more, .. })) = outcome;
+        if let (None, Some(at)) = (position, at) {
+            let _ = rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + more as u64));
+        }
+        match outcome {
+            Ok(more) => Ok(done + more),
+            // Some went: what the connection says is for the next call.
+            Err(Stopped { done: 0, errno }) if done > 0 => {
+                self.tell_next(errno);
+                Ok(done)
+            }
+            Err(stopped) => Err(Stopped { done: done + stopped.done, ..stopped }),
+        }
+    }
+
+    fn receive_by_buffer(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: Option<u64>,
+        length: usize,
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
         let mut chunk = vec![0; CHUNK.min(length)];
         let mut done = 0;
         while done < length {
@@ -102,6 +163,49 @@ impl Socket {
             }
             if let Some(error) = failed {
                 return Err(Stopped { done, errno: from_os(error) });
+            }
+        }
+        Ok(done)
+    }
+
+    /// The same, for a file that lies in memory: the octets go there from where they were received.
+    fn receive_to_memory(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: Option<u64>,
+        length: usize,
+        flags: RecvFlags,
+    ) -> Result<usize, Stopped> {
+        let mut done = 0;
+        while done < length {
+            let mut target = FileTarget::new(file, position.map(|at| at + done as u64), length - done);
+            let outcome = self.recv_to(&mut target, RecvFlags { wait_all: true, ..flags });
+            let asked = length - done;
+            done += target.taken();
+            match (outcome, target.stopped()) {
+                (_, Some(Stop::Failed(errno))) => return Err(Stopped { done, errno }),
+                // Some of it would have to be waited for, which is not to be done there.
+                (_, Some(Stop::Waits)) => {
+                    let part = self.receive_by_buffer(
+                        file,
+                        position.map(|at| at + done as u64),
+                        (length - done).min(CHUNK),
+                        flags,
+                    );
+                    match part {
+                        Ok(0) => break,
+                        Ok(got) => done += got,
+                        Err(stopped) => return Err(Stopped { done: done + stopped.done, ..stopped }),
+                    }
+                }
+                // Of one that does not block, as much as is there.
+                (Ok(got @ 1..), None) if got == asked || flags.dont_wait || self.nonblocking() => {}
+                (Ok(_), None) => break,
+                (Err(errno), None) if done > 0 => {
+                    self.tell_next(errno);
+                    break;
+                }
+                (Err(errno), None) => return Err(Stopped { done, errno }),
             }
         }
         Ok(done)

@@ -3,6 +3,8 @@
 //! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
 //! file that cannot say what is at hand goes that way altogether.
 
+use super::memory::Memory;
+use super::unbuffered;
 use crate::errno::from_os;
 use crate::socket::slices::Source;
 use rustix::fd::BorrowedFd;
@@ -13,6 +15,8 @@ use toe_ring::Region;
 
 /// Octets read ahead at a time.
 const AHEAD: usize = 128 << 10;
+/// So few octets cost less to copy once more than it costs to ask what kind of file it is.
+const FEW: usize = 16 << 10;
 /// Most octets that are asked for at a time.
 const MOST: usize = 1 << 30;
 
@@ -36,6 +40,10 @@ pub struct FileSource<'a> {
     /// How many there are is known: the last one is, too.
     is_sized: bool,
     stopped: Option<Stop>,
+    /// O_DIRECT: read by whole blocks.
+    is_unbuffered: bool,
+    /// It lies in memory, where reads need no word that nothing is waited for. `None`: not asked yet.
+    memory: Option<Memory>,
     ahead: Vec<u8>,
     /// The next octet is this one of those read ahead.
     at: usize,
@@ -44,6 +52,19 @@ pub struct FileSource<'a> {
 impl<'a> FileSource<'a> {
     /// Up to `length` octets from `position` on, of what the file has now.
     pub fn new(file: BorrowedFd<'a>, position: u64, length: usize) -> Result<FileSource<'a>, Errno> {
+        if length <= FEW {
+            return Ok(FileSource {
+                file,
+                position,
+                left: length,
+                is_sized: false,
+                stopped: Some(Stop::Waits),
+                is_unbuffered: false,
+                memory: None,
+                ahead: Vec::new(),
+                at: 0,
+            });
+        }
         let stat = rustix::fs::fstat(file).map_err(from_os)?;
         let flags = rustix::fs::fcntl_getfl(file).map_err(from_os)?;
         if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
@@ -53,8 +74,19 @@ impl<'a> FileSource<'a> {
         // Files of the kernel's say 0, whatever they have; and past the end only the read says what is wrong with a file.
         let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
         let left = if is_sized { length.min(there) } else { length };
-        let stopped = (!is_sized).then_some(Stop::Waits);
-        Ok(FileSource { file, position, left, is_sized, stopped, ahead: Vec::new(), at: 0 })
+        let is_unbuffered = unbuffered::has_mark(flags);
+        let stopped = (!is_sized || is_unbuffered).then_some(Stop::Waits);
+        Ok(FileSource {
+            file,
+            position,
+            left,
+            is_sized,
+            stopped,
+            is_unbuffered,
+            memory: None,
+            ahead: Vec::new(),
+            at: 0,
+        })
     }
 
     /// What the file said, if it ended the transfer.
@@ -68,6 +100,31 @@ impl<'a> FileSource<'a> {
     /// All that was wanted is on its way, of what there was at the start.
     pub fn has_sent_all(&self) -> bool {
         self.left == 0 && self.is_sized
+    }
+
+    /// Reads what comes next, and waits for it. How many octets there were.
+    fn read_ahead(&mut self) -> Result<usize, Os> {
+        let want = AHEAD.min(self.left);
+        let outcome = if self.is_unbuffered {
+            unbuffered::read(self.file, self.position, want, &mut self.ahead)
+        } else {
+            self.ahead.resize(want, 0);
+            let got = rustix::io::pread(self.file, &mut self.ahead, self.position);
+            got.map(|got| {
+                self.ahead.truncate(got);
+                0
+            })
+        };
+        match outcome {
+            Ok(at) => {
+                self.at = at;
+                Ok(self.ahead())
+            }
+            Err(error) => {
+                (self.ahead, self.at) = (Vec::new(), 0);
+                Err(error)
+            }
+        }
     }
 
     fn ahead(&self) -> usize {
@@ -100,11 +157,22 @@ impl Source for FileSource<'_> {
             self.advance(ahead);
             return Ok(ahead);
         }
-        match region.read_file(offset, max.min(self.left), self.file, self.position) {
+        let max = max.min(self.left);
+        let outcome =
+            match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max, self.left)) {
+                None => region.read_file(offset, max, self.file, self.position, false),
+                Some(true) => region.read_file(offset, max, self.file, self.position, true),
+                Some(false) => Err(Os::AGAIN),
+            };
+        match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             Ok(got) => {
                 self.advance(got);
                 return Ok(got);
+            }
+            Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file) => {
+                self.memory = Some(Memory::default());
+                return self.put(region, offset, max);
             }
             Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
@@ -123,6 +191,10 @@ impl Source for FileSource<'_> {
         self.ahead() == 0 && (self.left == 0 || ended)
     }
 
+    fn prefers_room(&self) -> bool {
+        true
+    }
+
     fn waits(&self) -> bool {
         self.stopped == Some(Stop::Waits) && self.ahead() == 0 && self.left > 0
     }
@@ -131,14 +203,15 @@ impl Source for FileSource<'_> {
         if !self.waits() {
             return;
         }
-        self.ahead.resize(AHEAD.min(self.left), 0);
-        self.at = 0;
-        let outcome = rustix::io::pread(self.file, &mut self.ahead, self.position);
-        self.ahead.truncate(outcome.unwrap_or(0));
+        let mut outcome = self.read_ahead();
+        if outcome == Err(Os::INVAL) && !self.is_unbuffered && unbuffered::is_unbuffered(self.file) {
+            self.is_unbuffered = true;
+            outcome = self.read_ahead();
+        }
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             // What follows may be at hand by now.
-            Ok(_) if self.is_sized => self.stopped = None,
+            Ok(_) if self.is_sized && !self.is_unbuffered => self.stopped = None,
             Ok(_) | Err(Os::INTR) => {}
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
         }
@@ -183,7 +256,8 @@ mod tests {
             let all = drain(&mut source, 65_536);
             assert_eq!(all.len(), expected);
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
-            assert_eq!((source.error(), source.has_sent_all()), (None, true));
+            // Of few octets it is not asked how many there are.
+            assert_eq!((source.error(), source.has_sent_all()), (None, length > FEW));
         }
     }
 

@@ -25,6 +25,7 @@ mod tcp_info;
 pub mod transfer;
 mod twin;
 pub mod urgent;
+pub mod zerocopy;
 
 pub use connect::{ConnectHow, FastOpen};
 pub use ending::Held;

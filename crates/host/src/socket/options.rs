@@ -23,13 +23,14 @@ const OOB_INLINE: usize = 0;
 const FAST_OPEN_CONNECT: usize = 1;
 
 /// Remembered for the program, without effect on the engine.
-const REMEMBERED: [(i32, i32); 6] = [
+const REMEMBERED: [(i32, i32); 7] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
     (libc::IPPROTO_TCP, TCP_INQ),
+    (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
 ];
 /// Younger than libc crates.
 pub const TCP_INQ: i32 = 36;
@@ -127,6 +128,12 @@ impl Settings {
         settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
         settings.kept.forget(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
         settings
+    }
+
+    /// SO_ZEROCOPY.
+    pub fn has_zerocopy(&self) -> bool {
+        let at = REMEMBERED.iter().position(|known| *known == (libc::SOL_SOCKET, libc::SO_ZEROCOPY));
+        at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
     /// TCP_INQ.
@@ -367,7 +374,8 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         let is_inq = (level, name) == (libc::IPPROTO_TCP, TCP_INQ);
-        if is_inq && !matches!(value, 0 | 1) {
+        let is_zerocopy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+        if (is_inq || is_zerocopy) && !matches!(value, 0 | 1) {
             return Err(Errno::EINVAL);
         }
         if level == libc::IPPROTO_TCP && !self.may_set_fast_open(name, value) {

@@ -3,14 +3,12 @@
 //! Owned by [`crate::socket::stream`]. Octets lie in the session's region when the engine brought them, in the memory of
 //! a channel when the peer put them there, or here, when another session had them before.
 
-use crate::program_memory;
 use crate::queue::QueueIo;
 use crate::socket::direct::Direct;
-use crate::socket::slices::Scatter;
+use crate::socket::slices::{Octets, Scatter, Target};
 use std::collections::VecDeque;
 use toe_abi::entry::{MemRange, RANGE_LEN_MAX};
 use toe_abi::errno::Errno;
-use toe_ring::{OutOfRange, Region};
 
 /// Where received octets lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +170,7 @@ impl Received {
         &mut self,
         io: &QueueIo,
         direct: Option<&Direct>,
-        into: &mut Scatter<'_, '_>,
+        into: &mut impl Target,
         how: How,
     ) -> Result<Copied, Errno> {
         let How { mut skip, mut most, peek } = how;
@@ -183,16 +181,15 @@ impl Received {
             let skipped = skip.min(range.len as usize);
             skip -= skipped;
             let there = range.len as usize - skipped;
-            let outcome = into.fill(there.min(most), |done, to| {
-                let from = range.offset + (skipped + done) as u64;
-                match source {
-                    Source::Engine => read_region(&io.region, from, to),
-                    Source::Channel => {
-                        direct.map_or(Err(Errno::EIO), |direct| read_region(direct.region(), from, to))
-                    }
-                    Source::Carried => read_slice(&self.carried, from, to),
+            let from = range.offset + skipped as u64;
+            let octets = match source {
+                Source::Engine => Ok(Octets::Shared(&io.region, from)),
+                Source::Channel => {
+                    direct.map(|direct| Octets::Shared(direct.region(), from)).ok_or(Errno::EIO)
                 }
-            });
+                Source::Carried => self.carried.get(from as usize..).map(Octets::Own).ok_or(Errno::EIO),
+            };
+            let outcome = octets.and_then(|octets| into.take(octets, there.min(most)));
             let taken = match outcome {
                 Ok(taken) => taken as u32,
                 // What came before it is the program's already.
@@ -222,20 +219,6 @@ impl Received {
         }
         Ok(copied)
     }
-}
-
-/// Out of memory that is shared with another process, as `Region::read`, into a program's, which may not be there.
-fn read_region(region: &Region, from: u64, to: &mut [u8]) -> Result<(), Errno> {
-    let lent = region.lend(from, to.len()).map_err(|OutOfRange| Errno::EIO)?;
-    // SAFETY: needed because the program's memory may not be there. Nothing but the copy's end is looked at before it is the
-    // program's again; a region and a program's buffer are apart.
-    unsafe { program_memory::copy(to.as_mut_ptr(), lent.as_ptr().cast(), to.len()) }
-}
-
-fn read_slice(octets: &[u8], from: u64, to: &mut [u8]) -> Result<(), Errno> {
-    let octets = octets.get(from as usize..from as usize + to.len()).ok_or(Errno::EIO)?;
-    // SAFETY: needed as above; our own memory and the program's are apart.
-    unsafe { program_memory::copy(to.as_mut_ptr(), octets.as_ptr(), octets.len()) }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::program_memory;
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
+use toe_ring::OutOfRange;
 use toe_ring::region::Region;
 
 /// Where octets come from that a stream sends: a program's buffers, or a file.
@@ -27,8 +28,40 @@ pub trait Source {
     /// What can only be had by waiting, as for a disk. Called without any lock.
     fn refill(&mut self) {}
 
+    /// Once there was no room, it is to wait until there is some for more than a little: each part costs a system call.
+    fn prefers_room(&self) -> bool {
+        false
+    }
+
     /// Whether [`Source::refill`] is to be called.
     fn waits(&self) -> bool {
+        false
+    }
+}
+
+/// Octets that were received, where they lie.
+#[derive(Clone, Copy, Debug)]
+pub enum Octets<'a> {
+    /// From an offset of a region on, in memory that is shared with another process.
+    Shared(&'a Region, u64),
+    Own(&'a [u8]),
+}
+
+/// Where received octets go: a program's buffers, or a file.
+pub trait Target {
+    /// Octets that still fit.
+    fn left(&self) -> usize;
+
+    /// Most that are given to it in one go, under the lock.
+    fn most_at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Takes up to `max` octets. Returns how many: fewer, where it has no room now. After an error it is as if none had been.
+    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno>;
+
+    /// It takes no more, and says itself why.
+    fn is_stopped(&self) -> bool {
         false
     }
 }
@@ -82,6 +115,33 @@ impl<'a, 'b> Scatter<'a, 'b> {
         }
         Ok(done)
     }
+}
+
+impl Target for Scatter<'_, '_> {
+    fn left(&self) -> usize {
+        self.left
+    }
+
+    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
+        self.fill(max, |done, to| match octets {
+            Octets::Shared(region, from) => read_region(region, from + done as u64, to),
+            Octets::Own(octets) => read_slice(octets, done, to),
+        })
+    }
+}
+
+/// Out of memory that is shared with another process, as `Region::read`, into a program's, which may not be there.
+fn read_region(region: &Region, from: u64, to: &mut [u8]) -> Result<(), Errno> {
+    let lent = region.lend(from, to.len()).map_err(|OutOfRange| Errno::EIO)?;
+    // SAFETY: needed because the program's memory may not be there. Nothing but the copy's end is looked at before it is the
+    // program's again; a region and a program's buffer are apart.
+    unsafe { program_memory::copy(to.as_mut_ptr(), lent.as_ptr().cast(), to.len()) }
+}
+
+fn read_slice(octets: &[u8], from: usize, to: &mut [u8]) -> Result<(), Errno> {
+    let octets = octets.get(from..from + to.len()).ok_or(Errno::EIO)?;
+    // SAFETY: needed as above; our own memory and the program's are apart.
+    unsafe { program_memory::copy(to.as_mut_ptr(), octets.as_ptr(), octets.len()) }
 }
 
 /// Buffers to be emptied in order.

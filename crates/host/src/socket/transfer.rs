@@ -2,7 +2,7 @@
 
 use crate::errno::ERESTART;
 use crate::socket::arrivals::Closed;
-use crate::socket::slices::{Gather, Scatter, Source};
+use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket};
 use crate::sys;
@@ -75,13 +75,17 @@ impl Socket {
         if flags.discard {
             return self.discard(into.iter().map(|slice| slice.len()).sum(), flags);
         }
-        let mut into = Scatter::new(into);
+        self.recv_to(&mut Scatter::new(into), flags)
+    }
+
+    /// The same, into whatever takes octets.
+    pub(crate) fn recv_to(&'static self, into: &mut impl Target, flags: RecvFlags) -> Result<usize, Errno> {
         // Of no octets it waits as of one: what counts is whether there is something.
         let is_empty = into.left() == 0;
         let all = into.left().max(1);
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
-        let mut attempt = || {
+        let mut attempt = || loop {
             let room = into.left();
             let has = |stream: &stream::Stream| stream.unread() >= room;
             let step = self.with_ready_stream(has, |io, stream, place| {
@@ -94,13 +98,17 @@ impl Socket {
                 };
                 // What was copied makes room for more to come; so all but a peek take it bit by bit.
                 let target = if flags.peek { at_least } else { 1 };
-                (stream.recv(io, place, &mut into, target, flags.peek), at_least)
+                (stream.recv(io, place, into, target, flags.peek), at_least)
             });
             let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
-            match step {
+            return match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
-                    Ok((n == 0 || flags.peek || got.get() >= at_least).then_some(()))
+                    if n == 0 || flags.peek || got.get() >= at_least || into.is_stopped() {
+                        return Ok(Some(()));
+                    }
+                    // There may be more than it took in one go.
+                    if n >= into.most_at_once() { continue } else { Ok(None) }
                 }
                 Ok(Attempt::Wait) => {
                     self.look_at_engine();
@@ -112,7 +120,7 @@ impl Socket {
                     Ok(Some(()))
                 }
                 Err(errno) => Err(errno),
-            }
+            };
         };
         let outcome = if flags.dont_wait || nonblocking {
             self.at_once(&mut attempt)
@@ -128,7 +136,7 @@ impl Socket {
             Err(_) if got.get() > 0 => Ok(got.get()),
             // A look that waited for all of it in vain shows what is there.
             Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
-                let look = self.with_stream(|io, stream, place| stream.recv(io, place, &mut into, 1, true));
+                let look = self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true));
                 match look {
                     Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
                     _ => Err(errno),
@@ -223,7 +231,11 @@ impl Socket {
         }
         self.settle()?;
         let sent = Cell::new(0);
+        let mut is_full = false;
         let mut attempt = || {
+            if is_full && source.prefers_room() && !self.has_room() {
+                return Ok(None);
+            }
             loop {
                 source.refill();
                 let has = stream::Stream::sends_directly;
@@ -243,6 +255,7 @@ impl Socket {
                     return Ok(Some(()));
                 }
                 if !source.waits() {
+                    is_full = true;
                     return Ok(None);
                 }
             }
@@ -259,6 +272,16 @@ impl Socket {
             Err(Errno::EAGAIN) if self.wait_for_turn() => self.send_from(source, flags),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Whether enough fits for a call to be worth its while, or an error is to be told.
+    fn has_room(&self) -> bool {
+        self.with_stream(|_, _, _| ());
+        let has = self.ready_now() & (stream::OUT | stream::HUP | stream::ERR) != 0;
+        if !has {
+            self.look_at_engine();
+        }
+        has
     }
 
     /// Ends one direction or both. ENOTCONN when there is no connection (any more).

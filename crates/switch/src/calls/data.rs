@@ -1,7 +1,7 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::cancel::point;
-use super::control::put_unread;
+use super::control::{put_unread, put_zerocopy};
 use super::rights::{note_passed, note_received};
 use super::{datagram, datagram_send, fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
@@ -39,6 +39,9 @@ fn send_flags(flags: c_int) -> Result<SendFlags, Errno> {
 
 /// recv(2) of an engine's connection.
 pub fn receive(socket: &'static Socket, into: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return socket.take_zerocopy().map(|_| 0).ok_or(Errno::EAGAIN);
+    }
     if flags & libc::MSG_OOB != 0 {
         return receive_urgent(socket, into, flags);
     }
@@ -46,7 +49,7 @@ pub fn receive(socket: &'static Socket, into: &mut [IoSliceMut<'_>], flags: c_in
 }
 
 /// Notes it where `toe why` finds it when a connection that another process had cannot go on in this one.
-fn explained(socket: &'static Socket, result: Result<usize, Errno>) -> Result<usize, Errno> {
+pub fn explained(socket: &'static Socket, result: Result<usize, Errno>) -> Result<usize, Errno> {
     if result == Err(Errno::ENOBUFS)
         && let Some(fd) = socket.descriptor()
     {
@@ -83,7 +86,11 @@ pub fn transmit(socket: &'static Socket, from: &[IoSlice<'_>], flags: c_int) -> 
         return Err(error);
     }
     let how = send_flags(flags)?;
-    transmit_by(socket, flags & libc::MSG_NOSIGNAL != 0, || socket.send(from, how))
+    let result = transmit_by(socket, flags & libc::MSG_NOSIGNAL != 0, || socket.send(from, how));
+    if flags & libc::MSG_ZEROCOPY != 0 && result.is_ok_and(|sent| sent > 0) {
+        socket.count_zerocopy();
+    }
+    result
 }
 
 /// The same by `send`.
@@ -414,6 +421,13 @@ unsafe fn receive_message(
     check(message, 1)?;
     // SAFETY: the caller's promise; it is there.
     let message = unsafe { &mut *message };
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        let calls = socket.take_zerocopy().ok_or(Errno::EAGAIN)?;
+        message.msg_namelen = 0;
+        message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | libc::MSG_ERRQUEUE;
+        put_zerocopy(message, socket.is_inet6(), calls);
+        return Ok(0);
+    }
     // SAFETY: as above.
     let len = unsafe { receive_vectors(socket, message.msg_iov, message.msg_iovlen, flags) }?;
     message.msg_namelen = 0;

@@ -39,7 +39,6 @@ fn has_effect(level: c_int, name: c_int) -> bool {
                 | libc::SO_ATTACH_REUSEPORT_CBPF
                 | libc::SO_ATTACH_REUSEPORT_EBPF
                 | libc::SO_PEEK_OFF
-                | libc::SO_ZEROCOPY
                 | SO_TXTIME
                 | libc::SO_TIMESTAMP
                 | libc::SO_TIMESTAMPNS
@@ -216,7 +215,7 @@ mod tests {
         }
         assert_eq!(set(-1, socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &int(99)), Err(Errno::EINVAL));
         assert_eq!(set(-1, socket, libc::SOL_SOCKET, 9999, &int(1)), Err(Errno::ENOPROTOOPT));
-        assert_eq!(set(-1, socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &int(1)), Err(Errno::ENOPROTOOPT));
+        assert_eq!(set(-1, socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &int(1)), Err(Errno::ENOPROTOOPT));
         assert_eq!(get(socket, libc::IPPROTO_TCP, 9999, &mut out), Err(Errno::ENOPROTOOPT));
         socket.abandon();
     }

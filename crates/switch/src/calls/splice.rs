@@ -1,24 +1,21 @@
-//! splice(2) between a pipe and an engine's connection. Octets are copied: there are no pages to hand over.
-//!
-//! Out of the connection they are looked at, written to the pipe, and then read as far as they went. Out of the pipe they
-//! are doubled (tee) into one of our own, sent from there, and then taken from the program's as far as they went.
+//! splice(2) between a pipe and an engine's connection. Octets are copied, once: there are no pages to hand over. How, is
+//! `toe::file::pipe`'s; here is what Linux looks at first, and who waits for what.
 
 use super::cancel::point;
-use super::data::{receive, transmit};
+use super::data::{explained, receive, transmit_by};
 use super::file::to_listener;
 use super::{leave_lanes, listener, stream};
 use crate::ffi::{errno, length, restarted};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::OFlags;
-use rustix::io::ReadWriteFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::time::Duration;
 use toe::errno::ERESTART;
-use toe::socket::Socket;
+use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::wait::{restarts, sleep};
 use toe::{Errno, sys};
 
@@ -61,9 +58,11 @@ pub unsafe extern "C-unwind" fn splice(
                 let appends =
                     rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
                 let checked = if appends { checked.and(Err(Errno::EINVAL)) } else { checked };
-                let more = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
-                let put = |octets: &[u8]| transmit(socket, &[IoSlice::new(octets)], more);
-                length(checked.and_then(|()| into(from, len, flags, put)))
+                let how = SendFlags { more: flags & libc::SPLICE_F_MORE != 0, ..SendFlags::default() };
+                let pipe = sys::borrow(from);
+                let double = |to: BorrowedFd<'_>, len| double(pipe, to, len, flags);
+                let send = || socket.send_pipe(pipe, double, len, how);
+                length(checked.and_then(|()| transmit_by(socket, false, send)))
             }),
             // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
             (None, None) => point(-1, || {
@@ -104,34 +103,40 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
     if does_not_wait(flags) && !has_room(pipe, false)? {
         return Err(Errno::EAGAIN);
     }
-    let mut chunk = vec![0; len.min(CHUNK)];
+    let at_once = does_not_wait(flags)
+        || rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK));
+    loop {
+        match socket.receive_pipe(pipe, len, RecvFlags::default()) {
+            Ok(got) => return Ok(got),
+            Err(Ok(errno)) => return explained(socket, Err(errno)),
+            // Linux before pipes knew that flag.
+            Err(Err(rustix::io::Errno::OPNOTSUPP)) => return by_buffer(socket, pipe, len, at_once),
+            Err(Err(rustix::io::Errno::AGAIN)) if !at_once => {
+                has_room(pipe, true)?;
+            }
+            Err(Err(error)) => return Err(toe::errno::from_os(error)),
+        }
+    }
+}
+
+/// The octets are looked at, written to the pipe, and then received as far as they went.
+fn by_buffer(
+    socket: &'static Socket,
+    pipe: BorrowedFd<'_>,
+    len: usize,
+    at_once: bool,
+) -> Result<usize, Errno> {
+    let mut chunk = vec![0; len.min(libc::PIPE_BUF)];
     let there = receive(socket, &mut [IoSliceMut::new(&mut chunk)], libc::MSG_PEEK)?;
     if there == 0 {
         return Ok(0);
     }
-    let written = fill(pipe, &chunk[..there], does_not_wait(flags))?;
-    receive(socket, &mut [IoSliceMut::new(&mut chunk[..written])], libc::MSG_DONTWAIT)
-}
-
-/// Writes as much as the pipe takes now; waits for room unless told not to, by the call or by the pipe's own flag.
-fn fill(pipe: BorrowedFd<'_>, octets: &[u8], at_once: bool) -> Result<usize, Errno> {
-    let waits = !at_once
-        && rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK));
-    loop {
-        // The offset that means none.
-        match rustix::io::pwritev2(pipe, &[IoSlice::new(octets)], u64::MAX, ReadWriteFlags::NOWAIT) {
-            // Linux before pipes knew this flag: one that has room takes this much without waiting.
-            Err(rustix::io::Errno::OPNOTSUPP) if has_room(pipe, waits)? => {
-                let piece = &octets[..octets.len().min(libc::PIPE_BUF)];
-                return rustix::io::write(pipe, piece).map_err(toe::errno::from_os);
-            }
-            Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
-            Err(rustix::io::Errno::AGAIN) if waits => {
-                has_room(pipe, true)?;
-            }
-            other => return other.map_err(toe::errno::from_os),
-        }
+    if !has_room(pipe, !at_once)? {
+        return Err(Errno::EAGAIN);
     }
+    // What has room takes this much without waiting.
+    let written = rustix::io::write(pipe, &chunk[..there]).map_err(toe::errno::from_os)?;
+    receive(socket, &mut [IoSliceMut::new(&mut chunk[..written])], libc::MSG_DONTWAIT)
 }
 
 /// Whether somebody can read what is written to the pipe.
@@ -161,11 +166,11 @@ fn slept(outcome: Result<usize, Errno>) -> Result<usize, Errno> {
 }
 
 /// Doubles what is in `pipe` into `to`. It waits asleep and not in tee(2): there a thread would run no handler.
-fn double(pipe: BorrowedFd<'_>, to: &sys::Fd, len: usize, flags: c_uint) -> Result<usize, Errno> {
+fn double(pipe: BorrowedFd<'_>, to: impl AsFd, len: usize, flags: c_uint) -> Result<usize, Errno> {
     let waits = !does_not_wait(flags)
         && rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
     loop {
-        match tee(pipe, to, len, SpliceFlags::NONBLOCK) {
+        match tee(pipe, to.as_fd(), len, SpliceFlags::NONBLOCK) {
             Err(rustix::io::Errno::AGAIN) if waits => wait_for_octets(pipe)?,
             other => return other.map_err(toe::errno::from_os),
         }

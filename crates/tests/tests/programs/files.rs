@@ -1,5 +1,6 @@
 //! Files to connections and back: by the native interface's directwrite and directread, and by sendfile.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use toe_tests::engine::Engine;
@@ -10,21 +11,84 @@ use toe_tests::{bins, child};
 /// Megabytes go and come.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// A program of `crates/tests/programs` that is written for OpenTOE, built into the lab.
+fn built(lab: &Lab, name: &str) -> PathBuf {
+    let (source, bin) =
+        (bins::workspace().join(format!("crates/tests/programs/{name}.c")), lab.dir().join(name));
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-o"]).arg(&bin).arg(&source);
+    cc.arg("-I").arg(bins::workspace().join("include")).arg("-L").arg(bins::dir()).arg("-ltoe");
+    cc.arg(format!("-Wl,-rpath,{}", bins::dir().display()));
+    child::run("cc", &mut cc, SOON).expect_success("cc");
+    bin
+}
+
+/// A command for it, with this engine.
+fn native(lab: &Lab, engine: &Engine, bin: &PathBuf) -> Command {
+    let mut command = lab.command(Side::Server, bin);
+    command.env("TOE_ENGINE", format!("/run/opentoe/{}.sock", engine.name()));
+    // Cargo points it at another build of the library.
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
 #[test]
 fn direct_transfers_by_the_native_interface() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let (source, bin) = (bins::workspace().join("crates/tests/programs/files.c"), lab.dir().join("files"));
-    let mut cc = Command::new("cc");
-    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(&source);
-    cc.arg("-I").arg(bins::workspace().join("include")).arg("-L").arg(bins::dir()).arg("-ltoe");
-    cc.arg(format!("-Wl,-rpath,{}", bins::dir().display()));
-    child::run("cc", &mut cc, SOON).expect_success("cc");
-    let mut command = lab.command(Side::Server, &bin);
-    command.arg("7000").arg(lab.dir()).env("TOE_ENGINE", format!("/run/opentoe/{}.sock", engine.name()));
-    // Cargo points it at another build of the library.
-    command.env_remove("LD_LIBRARY_PATH");
+    let bin = built(&lab, "files");
+    let mut command = native(&lab, &engine, &bin);
+    command.arg("7000").arg(lab.dir());
     let said = child::run("files", &mut command, LIMIT).expect_success("files");
     assert!(said.ends_with("all\n"), "{said}");
     print!("{said}");
+}
+
+/// `TOE_TRANSFERS=10000 TOE_SEED=1` for more, and others.
+#[test]
+fn transfers_whose_ends_die_and_whose_files_are_cut() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let bin = built(&lab, "transfers");
+    let of = |name: &str, usual: u32| {
+        std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(usual)
+    };
+    let (count, seed) = (of("TOE_TRANSFERS", 200), of("TOE_SEED", 1));
+    let mut command = native(&lab, &engine, &bin);
+    command.arg("7000").arg(lab.dir()).args([seed.to_string(), count.to_string()]);
+    let said = child::run("transfers", &mut command, LIMIT * (1 + count / 200)).expect_success("transfers");
+    assert!(said.starts_with("all"), "{said}");
+    print!("{said}");
+    engine.wait_until_idle(SOON);
+}
+
+/// An unmodified program's output on the kernel and, for each of `arguments`, the same on the engine, which did carry it.
+fn expect_same(name: &str, arguments: &[&[&str]]) {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let (source, bin) =
+        (bins::workspace().join(format!("crates/tests/programs/{name}.c")), lab.dir().join(name));
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-o"]).arg(&bin).arg(&source);
+    child::run("cc", &mut cc, SOON).expect_success("cc");
+    for arguments in arguments {
+        let said = [lab.command(Side::Server, &bin), engine.run(&lab, &bin.display().to_string())];
+        let [linux, toe] =
+            said.map(|mut command| child::run(name, command.args(*arguments), LIMIT).expect_success(name));
+        assert!(linux.ends_with("all\n"), "{linux}");
+        assert_eq!(toe, linux);
+    }
+    let counters = engine.status().counters;
+    assert!(counters.get("local_segments").is_some_and(|n| *n > 0), "it was the engine's: {counters:?}");
+}
+
+/// MSG_ZEROCOPY, and what the error queue says of it.
+#[test]
+fn zerocopy_is_told_as_by_the_kernel() {
+    expect_same("zerocopy", &[&["127.0.0.1", "7000"], &["::1", "7000"]]);
+}
+
+#[test]
+fn splice_goes_by_pipes_as_in_the_kernel() {
+    expect_same("splice", &[&["7000"]]);
 }

@@ -25,6 +25,7 @@ use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::urgent::{Plan, Urgent};
+use crate::socket::zerocopy::ZeroCopy;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::MemRange;
@@ -134,6 +135,7 @@ pub struct Stream {
     /// How many of the errors that the engine noted (modulo 256) had come when SO_ERROR last told one.
     noted_errors_told: u8,
     pub urgent: Urgent,
+    pub zerocopy: ZeroCopy,
     /// Fewer unread octets than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
     pub read_shut: bool,
@@ -176,6 +178,7 @@ impl Stream {
             error: Errno::OK,
             noted_errors_told: 0,
             urgent: Urgent::default(),
+            zerocopy: ZeroCopy::default(),
             low_water: 1,
             read_shut: false,
             write_shut: false,
@@ -228,7 +231,7 @@ impl Stream {
 
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
-        let mut bits = if self.error.is_ok() { 0 } else { ERR };
+        let mut bits = if self.error.is_ok() && !self.zerocopy.has_untold() { 0 } else { ERR };
         let is_away = self.link == Link::Moved && !self.was_over;
         if self.link == Link::Connecting || is_away {
             // As Linux has it: for the program to send what the SYN waits for.

@@ -4,7 +4,7 @@ use super::{Attempt, IN, Link, PRI, Stream};
 use crate::queue::QueueIo;
 use crate::slots::Place;
 use crate::socket::received::{Copied, How};
-use crate::socket::slices::Scatter;
+use crate::socket::slices::{Scatter, Target};
 use crate::socket::urgent::Plan;
 use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
@@ -16,7 +16,7 @@ impl Stream {
         &mut self,
         io: &mut QueueIo,
         place: Place,
-        into: &mut Scatter<'_, '_>,
+        into: &mut impl Target,
         target: usize,
         peek: bool,
     ) -> Result<Attempt, Errno> {
@@ -28,7 +28,7 @@ impl Stream {
         let (most, skip) = self.heed_mark(io, place, peek)?;
         let there = self.received.len().min(most).saturating_sub(skip);
         if there > 0 && (there >= target || over || most < usize::MAX) {
-            let how = How { skip, most, peek };
+            let how = How { skip, most: most.min(into.most_at_once()), peek };
             let copied = self.received.copy_out(io, self.direct.as_deref(), into, how)?;
             if !peek {
                 self.settle_read(io, place, &copied);
