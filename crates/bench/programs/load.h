@@ -54,7 +54,7 @@ struct options {
     const char *mode;
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
-    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch;
+    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch, segments, work_us;
     enum each each;
     double seconds, warmup, skip;
 };
@@ -135,8 +135,8 @@ void report_idle(uint32_t connections, uint32_t size, uint64_t opening);
 void report_stream(uint64_t bytes);
 /* SYNs that were sent. */
 void report_flood(uint64_t sent);
-/* Datagrams that were sent, and those that came. */
-void report_datagrams(uint64_t sent, uint64_t came);
+/* Datagrams that were sent, and those that came. `peak`: the most that came a second at any lower rate, or 0. */
+void report_datagrams(const char *mode, uint64_t sent, uint64_t came, double peak);
 /* The server's line: its own time since it began. */
 void report_server(uint64_t requests);
 
@@ -201,5 +201,7 @@ int flood_run(const struct options *options);
 int udp_serve_run(const struct options *options);
 int udp_flood_run(const struct options *options);
 int udp_rr_run(const struct options *options);
+/* overload.c */
+int udp_overload_run(const struct options *options);
 
 #endif

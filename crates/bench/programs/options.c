@@ -33,10 +33,14 @@ static const char help[] =
     "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
     "  toe-load file   --connect IP:PORT --seconds S\n"
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
-    "  toe-load udp-serve --listen IP:PORT [--batch 1]\n"
-    "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg), answers those of udp-rr and counts all; ends by a signal\n"
-    "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
-    "      datagrams as fast as they go (sendto; sendmmsg); the rate is of those that came\n"
+    "  toe-load udp-serve --listen IP:PORT [--batch 1] [--segments 1] [--work-us U]\n"
+    "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg; with SEGMENTS recvmsg and UDP_GRO), answers those of udp-rr and\n"
+    "      counts all, U microseconds for each; ends by a signal\n"
+    "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] [--segments 1] [--rate R] [--direction send|receive] --seconds S\n"
+    "      datagrams as fast as they go, or R a second (sendto; sendmmsg; SEGMENTS of them in a call by UDP_SEGMENT); the rate is of those\n"
+    "      that came. Who receives has the server send.\n"
+    "  toe-load udp-overload --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
+    "      finds the rate that the server takes, and sends three times as many\n"
     "  toe-load udp-rr --connect IP:PORT [--size 64] --seconds S\n"
     "      request and reply by datagrams, one at a time\n"
     "  toe-load flood  --connect IP:PORT [--rate 100000] --seconds S\n"
@@ -56,8 +60,8 @@ static const char help[] =
 enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
-       FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096,
-       CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS, UDP = UDP_FLOOD | UDP_RR };
+       FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096, UDP_OVERLOAD = 8192,
+       CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS, UDP = UDP_FLOOD | UDP_RR | UDP_OVERLOAD };
 
 static const struct {
     const char *name;
@@ -78,6 +82,7 @@ static const struct {
     {"udp-serve", UDP_SERVE, {"listen"}},
     {"udp-flood", UDP_FLOOD, {"connect", "seconds"}},
     {"udp-rr", UDP_RR, {"connect", "seconds"}},
+    {"udp-overload", UDP_OVERLOAD, {"connect", "seconds"}},
     {"null", NULL_MODE, {"seconds"}},
     {"spin", NEIGHBOUR, {NULL}},
     {"eat", NEIGHBOUR, {NULL}},
@@ -96,20 +101,22 @@ static const struct option {
     /* The server takes the size that the client says; it accepts the option so that both can be given the same. */
     {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE | UDP,
      BUFFER},
-    {"batch", NUMBER, offsetof(struct options, batch), UDP_SERVE | UDP_FLOOD, 64},
+    {"batch", NUMBER, offsetof(struct options, batch), UDP_SERVE | UDP_FLOOD | UDP_OVERLOAD, 64},
+    {"segments", NUMBER, offsetof(struct options, segments), UDP_SERVE | UDP_FLOOD, 64},
+    {"work-us", NUMBER, offsetof(struct options, work_us), UDP_SERVE, 1000000},
     {"depth", NUMBER, offsetof(struct options, depth), RR, 65536},
     {"connections", NUMBER, offsetof(struct options, connections), RR | CPS | IDLE, 1000000},
     {"flows", NUMBER, offsetof(struct options, flows), STREAM, 1000000},
     {"interval-us", NUMBER, offsetof(struct options, interval_us), WAKE, 1000000000},
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
-    {"rate", NUMBER, offsetof(struct options, rate), FLOOD, 10000000},
+    {"rate", NUMBER, offsetof(struct options, rate), FLOOD | UDP_FLOOD, 10000000},
     {"seconds", SECONDS, offsetof(struct options, seconds),
      RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD | UDP, 0},
     {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR, 1024},
     {"each", EACH, offsetof(struct options, each), SERVE, 0},
     {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
     {"warmup", SECONDS, offsetof(struct options, warmup), RR | STREAM | CPS | WAKE | CALLS | UDP, 0},
-    {"direction", DIRECTION, offsetof(struct options, receive), STREAM, 0},
+    {"direction", DIRECTION, offsetof(struct options, receive), STREAM | UDP_FLOOD, 0},
 };
 
 enum { OPTIONS = sizeof table / sizeof *table, MODES = sizeof modes / sizeof *modes };
@@ -211,7 +218,8 @@ void options_parse(struct options *options, int argc, char **argv)
     options->flows = 1;
     options->interval_us = 5000;
     options->write_size = BUFFER;
-    options->rate = 100000;
+    options->rate = modes[mode].bit == FLOOD ? 100000 : 0;
+    options->segments = 1;
     options->programs = 1;
     options->batch = 1;
 
@@ -235,6 +243,8 @@ void options_parse(struct options *options, int argc, char **argv)
         die("--each serves all connections in one program: leave out --programs");
     if (strcmp(options->mode, "rr") == 0 && options->connections < options->programs)
         die("--programs %u: give each a connection with --connections", options->programs);
+    if (options->segments > 1 && (options->batch > 1 || (uint64_t)options->size * options->segments > 65507))
+        die("--segments %u: all in one datagram of at most 65507 octets, and no --batch", options->segments);
     if (options->skip > 0 && !options->receive)
         die("--skip counts at the receiving end: add --direction receive");
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::measure::{self, Parties};
 use crate::row::{Load, Row};
 use crate::runner::percent;
-use crate::sample::{Memory, Sample, Stack};
+use crate::sample::{Datagrams, Memory, Sample, Stack};
 use crate::servers::Server;
 use crate::stage::Stage;
 use std::time::Duration;
@@ -54,7 +54,8 @@ pub(crate) fn run(
         ..many.memory
     };
     let cpu_percent = Some(percent(&used));
-    Ok(Sample { stack, round, rate: None, latency_us: None, cpu_us: None, cpu_percent, memory })
+    let datagrams = Datagrams::default();
+    Ok(Sample { stack, round, rate: None, datagrams, latency_us: None, cpu_us: None, cpu_percent, memory })
 }
 
 /// A client that holds `connections`, each of which has carried a request and its reply.

@@ -2,7 +2,7 @@
 
 use super::Said;
 use crate::error::{Error, Result};
-use crate::sample::Latency;
+use crate::sample::{Datagrams, Latency};
 use serde::Deserialize;
 
 const TOOL: &str = "toe-load";
@@ -16,6 +16,8 @@ struct Report {
     rate: Option<f64>,
     bytes_per_second: Option<f64>,
     latency_us: Option<Microseconds>,
+    lost_percent: Option<f64>,
+    kept_percent: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,7 +58,8 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
         p999: Some(l.p999),
         max: Some(l.max),
     });
-    Ok(Said { rate: Some(rate), latency })
+    let datagrams = Datagrams { lost_percent: report.lost_percent, kept_percent: report.kept_percent };
+    Ok(Said { rate: Some(rate), latency, datagrams })
 }
 
 /// Reads what `toe-load null` printed: nanoseconds a request.
@@ -83,7 +86,15 @@ mod tests {
     #[test]
     fn a_report_of_stream_counts_in_mib() {
         let stream = r#"{"mode":"stream","requests":null,"bytes":2097152,"seconds":1.0,"rate":2.0,"latency_us":null,"bytes_per_second":2097152.0}"#;
-        assert_eq!(parse(stream).expect("a report"), Said { rate: Some(2.0), latency: None });
+        assert_eq!(parse(stream).expect("a report"), Said { rate: Some(2.0), ..Said::default() });
+    }
+
+    #[test]
+    fn a_report_of_datagrams_says_what_was_lost_and_kept() {
+        let overload = r#"{"mode":"udp-overload","requests":50,"sent":200,"seconds":1.0,"rate":50.0,"latency_us":null,"lost_percent":75.0,"kept_percent":98.5,"user_us":1,"system_us":2}"#;
+        let said = parse(overload).expect("a report").datagrams;
+        assert_eq!(said, Datagrams { lost_percent: Some(75.0), kept_percent: Some(98.5) });
+        assert_eq!(parse(RR).expect("a report").datagrams, Datagrams::default());
     }
 
     #[test]

@@ -5,12 +5,13 @@ pub(crate) mod memcaslap;
 pub(crate) mod redis;
 pub(crate) mod wrk;
 
-use crate::sample::Latency;
+use crate::sample::{Datagrams, Latency};
 
 /// What a tool reports of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Said {
     /// Operations a second.
     pub(crate) rate: Option<f64>,
     pub(crate) latency: Option<Latency>,
+    pub(crate) datagrams: Datagrams,
 }
