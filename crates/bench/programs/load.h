@@ -50,12 +50,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers go to the wi
 /* What serves a connection: the one loop that serves all, or a thread or a process of its own. */
 enum each { EACH_BY_ONE_LOOP, EACH_THREAD, EACH_PROCESS };
 
+/* What is sent to the same host beside a flow of datagrams. */
+enum beside { BESIDE_NOTHING, BESIDE_FRAGMENTS, BESIDE_PORTS, BESIDE_SOCKET };
+
 struct options {
     const char *mode;
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
-    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch, segments, work_us;
+    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch, segments, work_us, victim;
     enum each each;
+    enum beside beside;
     double seconds, warmup, skip;
 };
 

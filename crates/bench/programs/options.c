@@ -33,12 +33,14 @@ static const char help[] =
     "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
     "  toe-load file   --connect IP:PORT --seconds S\n"
     "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
-    "  toe-load udp-serve --listen IP:PORT [--batch 1] [--segments 1] [--work-us U]\n"
+    "  toe-load udp-serve --listen IP:PORT [--batch 1] [--segments 1] [--work-us U] [--victim 1]\n"
     "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg; with SEGMENTS recvmsg and UDP_GRO), answers those of udp-rr and\n"
-    "      counts all, U microseconds for each; ends by a signal\n"
+    "      counts all, U microseconds for each; ends by a signal. With --victim it has another socket, 100 ports above, that nobody reads.\n"
     "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] [--segments 1] [--rate R] [--direction send|receive] --seconds S\n"
     "      datagrams as fast as they go, or R a second (sendto; sendmmsg; SEGMENTS of them in a call by UDP_SEGMENT); the rate is of those\n"
-    "      that came. Who receives has the server send.\n"
+    "      that came. Who receives has the server send. --beside fragments|ports|socket: 100,000 packets a second go to the same host beside\n"
+    "      it, pieces that are never complete, or from addresses that do not exist to ports where nobody is, or to the victim; for\n"
+    "      namespaces of a test alone, needs root\n"
     "  toe-load udp-overload --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
     "      finds the rate that the server takes, and sends three times as many\n"
     "  toe-load udp-rr --connect IP:PORT [--size 64] --seconds S\n"
@@ -57,7 +59,7 @@ static const char help[] =
     "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
-enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH };
+enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH, BESIDE };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
        FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096, UDP_OVERLOAD = 8192,
@@ -103,6 +105,8 @@ static const struct option {
      BUFFER},
     {"batch", NUMBER, offsetof(struct options, batch), UDP_SERVE | UDP_FLOOD | UDP_OVERLOAD, 64},
     {"segments", NUMBER, offsetof(struct options, segments), UDP_SERVE | UDP_FLOOD, 64},
+    {"beside", BESIDE, offsetof(struct options, beside), UDP_FLOOD, 0},
+    {"victim", NUMBER, offsetof(struct options, victim), UDP_SERVE, 1},
     {"work-us", NUMBER, offsetof(struct options, work_us), UDP_SERVE, 1000000},
     {"depth", NUMBER, offsetof(struct options, depth), RR, 65536},
     {"connections", NUMBER, offsetof(struct options, connections), RR | CPS | IDLE, 1000000},
@@ -177,6 +181,13 @@ static void read_value(struct options *options, const struct option *option, con
         options->receive = strcmp(text, "receive") == 0;
         if (!options->receive && strcmp(text, "send") != 0)
             die("--direction %s: give send or receive", text);
+        break;
+    case BESIDE:
+        options->beside = strcmp(text, "fragments") == 0 ? BESIDE_FRAGMENTS
+            : strcmp(text, "ports") == 0                 ? BESIDE_PORTS
+                                                         : BESIDE_SOCKET;
+        if (options->beside == BESIDE_SOCKET && strcmp(text, "socket") != 0)
+            die("--beside %s: give fragments, ports or socket", text);
         break;
     case EACH:
         options->each = strcmp(text, "thread") == 0 ? EACH_THREAD : EACH_PROCESS;

@@ -274,6 +274,12 @@ int udp_serve_run(const struct options *options)
         || bind(listener, (const void *)&options->listen, sizeof options->listen) < 0 || listen(listener, 8) < 0)
         die_errno("listening");
     start_receiver(fd, options);
+    if (options->victim > 0) {
+        struct sockaddr_in at = options->listen;
+        at.sin_port = htons((uint16_t)(ntohs(at.sin_port) + VICTIM_PORT));
+        if (bind(datagram_socket(), (const void *)&at, sizeof at) < 0)
+            die_errno("binding the socket that nobody reads");
+    }
     puts("ready");
     fflush(stdout);
     for (;;) {
@@ -363,6 +369,7 @@ int udp_flood_run(const struct options *options)
         return receive_flood(options);
     int counts = udp_control(options);
     struct sender *s = udp_sender(options);
+    attack_begin(options);
     udp_send_until(s, now_ns() + seconds_ns(options->warmup));
     uint64_t before = ask_settled(counts), sent_before = atomic_load(&sent), now = now_ns();
     report_begin(now);

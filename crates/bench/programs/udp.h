@@ -9,6 +9,12 @@ struct udp_counts {
     uint64_t came, sent;
 };
 
+/* So much above the server's port a socket is that nobody reads, if the server is told to have one. */
+enum { VICTIM_PORT = 100 };
+
+/* attack.c: begins what goes on beside until this process ends. */
+void attack_begin(const struct options *options);
+
 struct sender;
 /* A sender with a socket of its own, to the server. */
 struct sender *udp_sender(const struct options *options);

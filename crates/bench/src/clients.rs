@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::parse::{self, Said};
 use crate::row::{
-    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, EVIL_PORT, Flood, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row,
-    SMALL,
+    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, EVIL_PORT, Flood, HTTP_CONNECTIONS, KV_CONNECTIONS, Load,
+    Row, SMALL,
 };
 use crate::sample::Stack;
 use crate::stage::Stage;
@@ -107,6 +107,7 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
         Load::Idle { connections } => format!("idle --connections {connections}"),
         Load::Calls(calls) => calls.name().to_owned(),
         Load::Datagrams(flood) => udp_flood(flood),
+        Load::DatagramsBeside(attack) => format!("udp-flood --rate 20000 --beside {}", attack.name()),
         Load::DatagramOverload => format!("udp-overload --size {SMALL}"),
         Load::DatagramRr => format!("udp-rr --size {SMALL}"),
         _ => format!("wake --size {SMALL}"),

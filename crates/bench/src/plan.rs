@@ -2,7 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
-use crate::row::{Calls, Direction, Flood, Load, Row, ServedBy};
+use crate::row::{Attack, Calls, Direction, Flood, Load, Row, ServedBy};
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
 const RR_DEPTHS: [u32; 3] = [1, 8, 64];
@@ -110,7 +110,7 @@ fn messages() -> Vec<Load> {
 }
 
 /// By sendto, by sendmmsg, in small and in large super-segments; over a link both ways, as its two ends are two stacks. Then request and
-/// reply, a rate that Linux reaches, and three times what the server reaches.
+/// reply, a rate that Linux reaches, three times what the server reaches, and a rate beside strangers' packets.
 fn datagrams(link: Link) -> Vec<Load> {
     let plain = Flood::PLAIN;
     let floods = [
@@ -124,6 +124,9 @@ fn datagrams(link: Link) -> Vec<Load> {
     let mut loads: Vec<Load> = floods.into_iter().chain(back).map(Load::Datagrams).collect();
     let paced = Load::Datagrams(Flood { rate: Some(50_000), ..plain });
     loads.extend([Load::DatagramRr, paced, Load::DatagramOverload]);
+    if link == Link::Veth {
+        loads.extend(Attack::ALL.map(Load::DatagramsBeside));
+    }
     loads
 }
 

@@ -68,6 +68,8 @@ pub(crate) enum Load {
     Calls(Calls),
     /// Datagrams one way.
     Datagrams(Flood),
+    /// A rate that Linux reaches, beside what a stranger sends to the same host.
+    DatagramsBeside(Attack),
     /// Three times as many datagrams as the server can take, which works for each.
     DatagramOverload,
     /// Request and reply by datagrams.
@@ -102,6 +104,30 @@ impl Flood {
     /// By sendto and recvfrom.
     pub(crate) const PLAIN: Flood =
         Flood { size: SMALL, batch: 1, segments: 1, direction: Direction::Send, rate: None };
+}
+
+/// What a stranger on the link sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// Pieces of datagrams that are never complete.
+    Fragments,
+    /// Datagrams to ports where nobody is, from addresses that do not exist.
+    Ports,
+    /// The same to a socket that nobody reads.
+    Socket,
+}
+
+impl Attack {
+    pub(crate) const ALL: [Attack; 3] = [Attack::Fragments, Attack::Ports, Attack::Socket];
+
+    /// Its name, which toe-load knows, too.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Attack::Fragments => "fragments",
+            Attack::Ports => "ports",
+            Attack::Socket => "socket",
+        }
+    }
 }
 
 /// What serves a connection.
@@ -181,7 +207,7 @@ impl Row {
             | Load::MessageRr { .. }
             | Load::MessageWake { .. } => "request",
             Load::Messages { .. } => "message",
-            Load::Datagrams(_) | Load::DatagramOverload => "datagram",
+            Load::Datagrams(_) | Load::DatagramsBeside(_) | Load::DatagramOverload => "datagram",
             Load::Memcached { .. } => "key",
             Load::Stream { .. } => "MiB",
             Load::Cps { .. } | Load::Idle { .. } => "connection",
@@ -222,6 +248,7 @@ impl fmt::Display for Load {
             Load::Wake => write!(f, "{}", Octets(SMALL)),
             Load::Calls(calls) => f.write_str(calls.name()),
             Load::Datagrams(flood) => write!(f, "{flood}"),
+            Load::DatagramsBeside(attack) => write!(f, "{}-beside-{}", Octets(SMALL), attack.name()),
             Load::DatagramOverload => write!(f, "{}-overload", Octets(SMALL)),
             Load::DatagramRr => write!(f, "{}-rr", Octets(SMALL)),
             Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),

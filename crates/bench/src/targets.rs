@@ -101,7 +101,8 @@ impl Target {
             of_this.filter_map(|(name, m)| Some((name, self.measured(m)?))).collect();
         figures.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         // The one that is farthest from the bound.
-        let worst = if self.ratio_min.or(self.least).is_some() { figures.into_iter().next() } else { figures.pop() };
+        let worst =
+            if self.ratio_min.or(self.least).is_some() { figures.into_iter().next() } else { figures.pop() };
         let (row, measured) = worst.unzip();
         let reached = measured.map(|measured| {
             self.ratio_min.is_none_or(|min| measured >= min)
@@ -197,7 +198,12 @@ impl Judged {
     fn unit(self) -> &'static str {
         match self {
             Judged::Rate => "/s",
-            Judged::P50 | Judged::P99 | Judged::Max | Judged::ServerCpu | Judged::TotalCpu | Judged::MachineCpu => "us",
+            Judged::P50
+            | Judged::P99
+            | Judged::Max
+            | Judged::ServerCpu
+            | Judged::TotalCpu
+            | Judged::MachineCpu => "us",
             Judged::ServerCpuOverNullNs | Judged::P50OverLinuxNs => "ns",
             Judged::ConnectionKib => "KiB",
             Judged::CpuPercent | Judged::LostPercent | Judged::KeptPercent => "%",

@@ -110,7 +110,7 @@ impl Node {
         let (flows_max, direct, tcp) = (spec.flows_max, spec.direct, spec.tcp);
         let config = EngineConfig { flows_max, direct, tcp, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
-        let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
+        let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max, ..LinkCaps::default() };
         let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
         engine.add_local();
         engine.add_addr(port, address_of(number).into(), 24);

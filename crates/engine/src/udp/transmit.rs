@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::ipv6::{self, Fragment, Ipv6Repr};
-use toe_wire::link::{FrameSink, MacAddr, TxOffload};
+use toe_wire::link::{Cut, FrameSink, MacAddr, Segmentation, TxOffload};
 use toe_wire::{Protocol, UdpRepr, udp};
 
 /// Frames of one port's queue beyond which no more records are taken: at most so many more come of the last one.
@@ -101,6 +101,33 @@ impl TxQueue {
             }
             false => self.push_fragments(room, hop, datagram, text, ident),
         }
+    }
+
+    /// Queues datagrams of `segment` octets each, one behind the other, in one frame that the link cuts up. `false`: it cannot, and they
+    /// go one by one.
+    pub fn push_joined(
+        &mut self,
+        link: &Link,
+        to_mac: MacAddr,
+        datagram: &TxDatagram,
+        text: &[u8],
+        segment: u16,
+    ) -> bool {
+        let caps = link.caps;
+        let packet = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + usize::from(segment);
+        let fits = packet <= link.mtu as usize && udp::HEADER_LEN + text.len() <= caps.gso_max as usize;
+        let can = caps.cuts_datagrams && caps.tx_checksum && fits && text.len() > usize::from(segment);
+        if !can || segment == 0 || self.frames.len() >= DROP_BEYOND {
+            return false;
+        }
+        let hop = Hop::over(link, to_mac);
+        self.push_whole(link, hop, datagram, text);
+        if let Some(frame) = self.frames.back_mut() {
+            let header_len = (frame.octets.len() - text.len()) as u16;
+            let cut = Cut::Datagrams;
+            frame.offload.segmentation = Some(Segmentation { header_len, mss: segment, cut });
+        }
+        true
     }
 
     fn push_whole(&mut self, link: &Link, hop: Hop, datagram: &TxDatagram, text: &[u8]) {

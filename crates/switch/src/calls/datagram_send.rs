@@ -16,6 +16,12 @@ use toe_base::Endpoint;
 /// Flags that make no difference to what a lane does.
 const PLAIN_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
+/// What the program says beside the address, of a call with these flags and no control data.
+fn plain(flags: c_int) -> Option<&'static Details> {
+    const NOTHING: &Details = &Details { from: None, segment: None, hop_limit: None, traffic_class: None };
+    (flags & !PLAIN_SEND == 0).then_some(NOTHING)
+}
+
 /// A datagram has gone by the kernel.
 ///
 /// # Safety
@@ -35,18 +41,18 @@ unsafe fn went(
     }
 }
 
-/// Sends by a lane. `None`: by the kernel.
+/// Sends by a lane; `details` unless a lane does not carry what the program says. `None`: by the kernel.
 fn send(
     datagram: &'static Datagram,
     to: Option<Endpoint>,
     from: &[IoSlice<'_>],
-    is_plain: bool,
+    details: Option<&Details>,
 ) -> Option<ssize_t> {
-    if !is_plain {
+    let Some(details) = details else {
         guarded((), || datagram.send_from_kernel());
         return None;
-    }
-    match point(Ok(Sent::Kernel), || datagram.send(to, from)) {
+    };
+    match point(Ok(Sent::Kernel), || datagram.send(to, from, details)) {
         Ok(Sent::Done(len)) => Some(len as ssize_t),
         Ok(Sent::Kernel | Sent::Full) => None,
         Err(error) => Some(length(Err(error))),
@@ -105,7 +111,7 @@ pub unsafe fn send_to(
     if datagram.sends_by_lanes() && (addr.is_null() || to.is_some()) {
         // SAFETY: as above.
         let from = [IoSlice::new(unsafe { slice(buf, len) })];
-        if let Some(sent) = send(datagram, to, &from, flags & !PLAIN_SEND == 0) {
+        if let Some(sent) = send(datagram, to, &from, plain(flags)) {
             return sent;
         }
     }
@@ -137,7 +143,7 @@ pub unsafe fn send_vectors(
             return sent;
         }
         let by_lane =
-            datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, true));
+            datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, plain(0)));
         if let Some(sent) = by_lane.flatten() {
             return sent;
         }
@@ -156,12 +162,12 @@ unsafe fn send_scattered(
     to: Option<Endpoint>,
     iov: *const iovec,
     count: usize,
-    is_plain: bool,
+    details: Option<&Details>,
 ) -> Option<ssize_t> {
     // SAFETY: the caller's promise.
     let vectors = unsafe { Vectors::new(iov, count) }.ok()?;
     // SAFETY: as above.
-    send(datagram, to, unsafe { vectors.buffers() }, is_plain)
+    send(datagram, to, unsafe { vectors.buffers() }, details)
 }
 
 /// # Safety
@@ -170,8 +176,8 @@ unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flag
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(datagram, message)?;
-        let is_plain = flags & !PLAIN_SEND == 0 && (*message).msg_controllen == 0;
-        send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, is_plain)
+        let details = plain(flags).and_then(|_| datagram_stack::details_of(message));
+        send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, details.as_ref())
     }
 }
 

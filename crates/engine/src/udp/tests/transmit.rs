@@ -5,7 +5,7 @@ use crate::work::{Link, TxDatagram};
 use toe_base::{Addr, Endpoint};
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::ipv6::{Body, Ipv6Repr};
-use toe_wire::link::{FrameSink, LinkCaps, MacAddr, TxOffload};
+use toe_wire::link::{Cut, FrameSink, LinkCaps, MacAddr, Segmentation, TxOffload};
 use toe_wire::{Protocol, UdpRepr, udp};
 
 const ETHERNET: usize = 14;
@@ -30,7 +30,7 @@ impl FrameSink for Sink {
 }
 
 fn link(tx_checksum: bool) -> Link {
-    Link { mtu: 1500, caps: LinkCaps { tx_checksum, gso_max: 0 }, ..Link::default() }
+    Link { mtu: 1500, caps: LinkCaps { tx_checksum, gso_max: 0, ..LinkCaps::default() }, ..Link::default() }
 }
 
 fn datagram(v6: bool) -> TxDatagram {
@@ -122,6 +122,31 @@ fn a_link_that_can_fills_in_the_checksum() {
     frame[ETHERNET + 26..ETHERNET + 28].copy_from_slice(&sum.to_be_bytes());
     let ends = datagram(false);
     assert!(udp::checksum_is_valid(&frame[ETHERNET + 20..], ends.from.addr, ends.to.addr));
+}
+
+#[test]
+fn what_a_link_cuts_up_goes_in_one_frame() {
+    let can = LinkCaps { tx_checksum: true, gso_max: 65_000, cuts_datagrams: true };
+    let over = |caps| Link { mtu: 1500, caps, ..Link::default() };
+    let push = |link: &Link, len: usize, segment: u16, v6: bool| {
+        let (mut queue, mut sink) = (TxQueue::default(), Sink { room: 9, ..Sink::default() });
+        let text = vec![7; len];
+        let pushed = queue.push_joined(link, MacAddr::default(), &datagram(v6), &text, segment);
+        queue.send(&mut sink, 9);
+        assert_eq!(sink.frames.len(), usize::from(pushed));
+        sink.frames.pop()
+    };
+    for (v6, headers) in [(false, 14 + 20 + 8), (true, 14 + 40 + 8)] {
+        let (frame, offload) = push(&over(can), 6000, 1200, v6).expect("a frame");
+        assert_eq!(frame.len(), headers + 6000);
+        let segmentation = Segmentation { header_len: headers as u16, mss: 1200, cut: Cut::Datagrams };
+        assert_eq!(offload.segmentation, Some(segmentation));
+        assert!(offload.checksum.is_some());
+        assert!(push(&over(can), 6000, 1453, true).is_none(), "a segment is longer than the link's frames");
+        assert!(push(&over(can), 65_100, 1200, v6).is_none(), "it is longer than the link takes at once");
+        assert!(push(&over(can), 1200, 1200, v6).is_none(), "it is one");
+        assert!(push(&over(LinkCaps { cuts_datagrams: false, ..can }), 6000, 1200, v6).is_none());
+    }
 }
 
 #[test]
