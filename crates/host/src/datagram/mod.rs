@@ -339,20 +339,28 @@ impl Datagram {
                 incoming.open();
                 return Step::kernel(&incoming, false);
             }
+            drop(incoming);
             if is_open || was_empty {
-                drop(incoming);
                 match self.look_again(fd) {
                     Found::Lane => continue,
                     Found::Nothing => {}
                     found => return found.step(&self.incoming.lock()),
                 }
-            } else {
-                drop(incoming);
             }
             if let Some(generation) = self.begin_wait() {
                 return Step::Sleep { generation };
             }
         }
+    }
+
+    /// Lets others run once, where lanes have borne fruit: who sends by them may need this processor, and would find them diverted whenever he
+    /// has it. Whether something has come.
+    fn lets_sender_run(&self) -> bool {
+        if self.look_after.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        rustix::thread::sched_yield();
+        self.has_something()
     }
 
     /// Looks at the kernel's queue when the lanes have been looked at.
@@ -422,7 +430,10 @@ impl Datagram {
                 found => Ok(Some(found)),
             }
         };
-        wait::spin(&mut attempt).ok().flatten().unwrap_or(Found::Nothing)
+        match wait::spin(&mut attempt).ok().flatten() {
+            None if self.lets_sender_run() => Found::Lane,
+            found => found.unwrap_or(Found::Nothing),
+        }
     }
 
     /// The thread is about to wait for the socket in a call of the kernel's; then [`Datagram::end_wait`]. `None`: something is in

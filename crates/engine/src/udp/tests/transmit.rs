@@ -150,6 +150,44 @@ fn what_a_link_cuts_up_goes_in_one_frame() {
 }
 
 #[test]
+fn datagrams_that_wait_one_behind_the_other_go_in_one_frame() {
+    let caps = LinkCaps { tx_checksum: true, gso_max: 65_000, cuts_datagrams: true };
+    let over = |caps| Link { mtu: 1500, caps, ..Link::default() };
+    let frames = |caps: LinkCaps, texts: &[&[u8]]| {
+        let (mut queue, mut sink) = (TxQueue::default(), Sink { room: 99, ..Sink::default() });
+        for (n, text) in texts.iter().enumerate() {
+            // The last of them is for another peer.
+            let mut to = datagram(false);
+            to.to.port += u16::from(n + 1 == texts.len());
+            assert_eq!(queue.push(&over(caps), MacAddr::default(), &to, text, 1), 1);
+        }
+        queue.send(&mut sink, 99);
+        sink.frames
+    };
+    let texts: [&[u8]; 8] = [b"aaaa", b"bbbb", b"cc", b"dd", b"eee", b"", b"gggg", b"gggg"];
+    let together = frames(caps, &texts);
+    let texts_of = |frames: &[(Vec<u8>, TxOffload)]| -> Vec<Vec<u8>> {
+        frames.iter().map(|(frame, _)| frame[ETHERNET + 28..].to_vec()).collect()
+    };
+    let wanted = [&b"aaaabbbbcc"[..], b"dd", b"eee", b"", b"gggg", b"gggg"];
+    assert_eq!(
+        texts_of(&together),
+        wanted.map(<[u8]>::to_vec),
+        "no longer ones, no empty ones, nobody else's"
+    );
+    let (frame, offload) = &together[0];
+    let segmentation = Segmentation { header_len: 42, mss: 4, cut: Cut::Datagrams };
+    assert_eq!(offload.segmentation, Some(segmentation));
+    let (ip, udp_part) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
+    assert_eq!((usize::from(ip.total_len), udp_part.len()), (20 + 8 + 10, 18));
+    assert_eq!(u16::from_be_bytes([udp_part[4], udp_part[5]]), 18);
+    assert!(together[1..].iter().all(|(_, offload)| offload.segmentation.is_none()));
+    let apart = frames(LinkCaps { cuts_datagrams: false, ..caps }, &texts);
+    assert_eq!(texts_of(&apart), texts.map(<[u8]>::to_vec));
+    assert_eq!(frames(caps, &[&b"x"[..]; 66]).len(), 3, "64, one, and another's");
+}
+
+#[test]
 fn a_port_that_takes_nothing_bounds_the_queue() {
     let mut queue = TxQueue::default();
     let push =
