@@ -196,6 +196,12 @@ impl Incoming {
         self.lanes.iter_mut().for_each(|lane| lane.end.close());
     }
 
+    /// Ends those from other sockets.
+    pub fn close_sockets(&mut self) {
+        let of_sockets = self.lanes.iter_mut().filter(|lane| lane.from != Sender::Engine);
+        of_sockets.for_each(|lane| lane.end.close());
+    }
+
     /// Ends them, and nobody is going to read what is in them.
     pub fn drop_all(&mut self) {
         self.close();

@@ -261,6 +261,13 @@ impl Datagram {
         self.incoming.lock().close();
     }
 
+    /// Ends the lanes to and from other sockets, which are looked at anew by the engine; there may be new ones.
+    pub fn meet_again(&self) {
+        self.outgoing.lock().close();
+        self.sends.store(false, Ordering::Relaxed);
+        self.incoming.lock().close_sockets();
+    }
+
     /// Ends all lanes for good.
     pub fn leave_to_kernel(&self) {
         if !self.kernel_only.swap(true, Ordering::AcqRel) {

@@ -398,3 +398,15 @@ fn what_a_lane_does_not_carry_goes_by_the_kernel() {
     assert_eq!(send(Details { segment: Some(1), ..Details::default() }), Sent::Kernel, "65 in one");
     assert_eq!(send(Details { hop_limit: Some(1), ..Details::default() }), Sent::Kernel);
 }
+
+#[test]
+fn options_end_lanes_from_sockets_and_not_the_engines() {
+    let mut incoming = Incoming::default();
+    let mut peer = lane(&mut incoming, at(5000));
+    let (engine, _) = LaneMemory::create(RING_LEN_MIN).expect("memory");
+    incoming.add_engine(LaneReceiver::new(engine.clone()));
+    incoming.open();
+    incoming.close_sockets();
+    assert_eq!(send(&mut peer, b"left"), Sent::Kernel);
+    assert!(!engine.is_closed() && incoming.is_open());
+}

@@ -16,7 +16,7 @@ use crate::memory::{MemoryLink, MemoryPort, pair};
 
 const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const DST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const CAPS: LinkCaps = LinkCaps { tx_checksum: true, gso_max: 60_000, ..LinkCaps::default() };
+const CAPS: LinkCaps = LinkCaps { tx_checksum: true, gso_max: 60_000, cuts_datagrams: false };
 
 struct World {
     bad: FaultPort,

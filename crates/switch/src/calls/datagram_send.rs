@@ -257,11 +257,15 @@ pub unsafe fn send_messages(
             Some(_) => break,
             None => {
                 // SAFETY: the program's arguments, handed on.
-                let sent = unsafe { send_run(fd, datagram, message, count - done, flags) };
+                let (sent, run) = unsafe { send_run(fd, datagram, message, count - done, flags) };
                 if sent <= 0 {
                     return if done == 0 { sent } else { done as c_int };
                 }
                 done += sent as c_uint;
+                // An error ended it, which the kernel tells nobody of.
+                if (sent as c_uint) < run {
+                    return done as c_int;
+                }
                 continue;
             }
         }
@@ -270,7 +274,7 @@ pub unsafe fn send_messages(
     done as c_int
 }
 
-/// Sends messages by the kernel, up to the next one that a lane takes.
+/// Sends messages by the kernel, up to the next one that a lane takes. What the kernel's call gave, and of how many messages it was.
 ///
 /// # Safety
 /// As sendmmsg(2).
@@ -280,7 +284,7 @@ unsafe fn send_run(
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
-) -> c_int {
+) -> (c_int, c_uint) {
     let mut run = if datagram.has_engine() { 1 } else { count };
     if run > 1 && datagram.sends_by_lanes() {
         let is_for_kernel = |n: &c_uint| {
@@ -301,6 +305,6 @@ unsafe fn send_run(
             let header = &(*messages).msg_hdr;
             went(fd, datagram, (header.msg_name.cast_const().cast(), header.msg_namelen), sent as u32);
         }
-        sent
+        (sent, run)
     }
 }

@@ -87,7 +87,7 @@ fn before_option(fd: c_int, level: c_int, name: c_int) {
             | libc::IPV6_UNICAST_HOPS
             | libc::IPV6_MTU_DISCOVER
             | libc::IPV6_DONTFRAG,
-        ) => guarded((), || datagram.leave()),
+        ) => guarded((), || datagram.meet_again()),
         _ => leave_lanes(fd),
     }
 }
