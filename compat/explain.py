@@ -4,6 +4,8 @@ import json
 
 NO_CONNECTION = ("the engine serves this address", "neither bound to an engine's address")
 """How the reasons of sockets that are no connections begin."""
+LANE = "datagrams from or to another program of this machine"
+"""How the reason begins of a socket that has got a lane: it is counted a second time."""
 
 
 def read(path):
@@ -34,7 +36,9 @@ def cells(sockets):
     UDP, which are the kernel's."""
     if sockets is None:
         return "?", "?", "?"
-    datagrams = str(sum(sockets["none"].values()))
+    lanes = sum(count for reason, count in sockets["none"].items() if reason.startswith(LANE))
+    every = sum(sockets["none"].values()) - lanes
+    datagrams = f"{every}, {lanes} with a lane" if lanes else str(every)
     engine, kernel = (sum(sockets[stack].values()) for stack in ("engine", "kernel"))
     every = engine + kernel
     if not every:

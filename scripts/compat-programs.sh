@@ -68,6 +68,7 @@ link bun "$place/node_modules/bun/bin/bun.exe"
 link deno "$place/node_modules/deno/deno"
 link tokio-server "$place/rust/release/tokio-server"
 link smol-server "$place/rust/release/smol-server"
+link quic-load "$place/rust/release/quic-load"
 link libuv-tests "${uv:-/nonexistent}/build/uv_run_tests_a"
 for found in "$place"/source/haproxy-*/reg-tests; do
     link haproxy-regtests "${found%/reg-tests}"

@@ -40,7 +40,8 @@ case ${1:-} in
             /usr/share/doc/php-fpm:php-fpm puma:puma squid:squid mariadbd:mariadb-server mosquitto:mosquitto
             mosquitto_pub:mosquitto-clients named:bind9 dig:bind9-dnsutils /usr/share/jetty9/start.jar:jetty9
             /usr/share/doc/libjemalloc2:libjemalloc2 /usr/share/doc/libtcmalloc-minimal4:libtcmalloc-minimal4 cmake:cmake
-            /usr/lib/rabbitmq/bin/rabbitmq-server:rabbitmq-server chromium:chromium)
+            /usr/lib/rabbitmq/bin/rabbitmq-server:rabbitmq-server chromium:chromium
+            dnsmasq:dnsmasq-base unbound:unbound chronyd:chrony rsyslogd:rsyslog ffmpeg:ffmpeg)
         ;;
     interop)
         wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)

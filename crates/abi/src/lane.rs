@@ -25,15 +25,16 @@ pub const RECORD_UNIT: u64 = 8;
 /// Most octets of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
 pub const DATAGRAM_MAX: u32 = 65_507;
 
-/// What a record of a lane to or from the engine begins with; the datagram's octets follow.
+/// What a record of a lane to or from the engine begins with, and one of a lane between two sockets whose header says so; the
+/// datagram's octets follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
-    /// Who has sent it, or is to have it.
+    /// Who has sent it, or is to have it. Between two sockets that is known: family 0.
     pub peer: WireAddr,
-    /// The engine's address that it came to, or is to be sent from (family 0: as the route says). Its port is 0.
+    /// The address that it came to, or is to be sent from (family 0: as the route says). Its port is 0.
     pub own: WireAddr,
-    /// Of what is sent: octets of each datagram, of which the record holds several (UDP_SEGMENT); 0: it is one.
+    /// Octets of each datagram, of which the record holds several (UDP_SEGMENT), the last perhaps shorter; 0: it is one.
     pub segment: u16,
     /// TTL or hop limit; 0: the default.
     pub hop_limit: u8,
@@ -97,14 +98,20 @@ pub const fn record_len(len: u32) -> u64 {
     RECORD_UNIT + (len as u64).next_multiple_of(RECORD_UNIT)
 }
 
-/// A record's header: how long the rest is.
-pub const fn header(len: u32) -> u64 {
-    len as u64
+/// Of a record's header: between two sockets, that a [`RecordHead`] comes first.
+pub const HAS_HEAD: u64 = 1 << 32;
+
+/// A record's header: how long the rest is, and whether a head comes first where it need not.
+pub const fn header(len: u32, has_head: bool) -> u64 {
+    len as u64 | if has_head { HAS_HEAD } else { 0 }
 }
 
-/// The length that a header tells, if a record can have it.
-pub const fn parse_header(header: u64) -> Option<u32> {
-    if header <= RECORD_MAX as u64 { Some(header as u32) } else { None }
+/// The length that a header tells, if a record can have it, and whether a head comes first.
+pub const fn parse_header(header: u64) -> Option<(u32, bool)> {
+    let len = header & !HAS_HEAD;
+    let has_head = header & HAS_HEAD != 0;
+    let fits = len <= RECORD_MAX as u64 && (!has_head || len >= RecordHead::LEN as u64);
+    if fits { Some((len as u32, has_head)) } else { None }
 }
 
 /// What sender and receiver agree by: one word, changed by compare-and-swap, so that no datagram is published in a lane that
@@ -226,10 +233,12 @@ mod tests {
 
     #[test]
     fn a_header_tells_a_length_or_nothing() {
-        assert_eq!(parse_header(header(RECORD_MAX)), Some(RECORD_MAX));
-        assert_eq!(parse_header(header(0)), Some(0));
-        assert_eq!(parse_header(header(RECORD_MAX) + 1), None);
-        assert_eq!(parse_header(1 << 32), None);
+        assert_eq!(parse_header(header(RECORD_MAX, false)), Some((RECORD_MAX, false)));
+        assert_eq!(parse_header(header(RECORD_MAX, true)), Some((RECORD_MAX, true)));
+        assert_eq!(parse_header(header(0, false)), Some((0, false)));
+        assert_eq!(parse_header(header(RECORD_MAX, false) + 1), None);
+        assert_eq!(parse_header(header(RecordHead::LEN - 1, true)), None, "shorter than its head");
+        assert_eq!(parse_header(1 << 33), None);
         assert_eq!((record_len(0), record_len(1), record_len(64)), (8, 16, 72));
     }
 }

@@ -149,6 +149,7 @@ reasons! {
     AProcessEach = 39, "the server starts a process for each of many connections a second, which the kernel's stack serves faster",
         "";
     Datagrams = 40, "datagrams to and from the engine's links go by the engine, all others by the kernel", "";
+    Lane = 41, "datagrams from or to another program of this machine go by memory that both have, while it looks", "";
 }
 
 /// What is written of one descriptor.

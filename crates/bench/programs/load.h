@@ -51,15 +51,19 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers go to the wi
 /* What serves a connection: the one loop that serves all, or a thread or a process of its own. */
 enum each { EACH_BY_ONE_LOOP, EACH_THREAD, EACH_PROCESS };
 
+/* What is sent to the same host beside a flow of datagrams. */
+enum beside { BESIDE_NOTHING, BESIDE_FRAGMENTS, BESIDE_PORTS, BESIDE_SOCKET };
+
 struct options {
     const char *mode;
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
-    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch;
+    uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch, segments, work_us, victim;
     /* Of transfers: octets of the file, and of a call. */
     uint32_t octets, chunk, transfers;
     const char *method, *native, *folder;
     enum each each;
+    enum beside beside;
     double seconds, warmup, skip;
 };
 
@@ -141,8 +145,8 @@ void report_stream(uint64_t bytes);
 void report_transfers(uint64_t octets, uint64_t thread_us);
 /* SYNs that were sent. */
 void report_flood(uint64_t sent);
-/* Datagrams that were sent, and those that came. */
-void report_datagrams(uint64_t sent, uint64_t came);
+/* Datagrams that were sent, and those that came. `peak`: the most that came a second at any lower rate, or 0. */
+void report_datagrams(const char *mode, uint64_t sent, uint64_t came, double peak);
 /* The server's line: its own time since it began. */
 void report_server(uint64_t requests);
 
@@ -209,5 +213,7 @@ int flood_run(const struct options *options);
 int udp_serve_run(const struct options *options);
 int udp_flood_run(const struct options *options);
 int udp_rr_run(const struct options *options);
+/* overload.c */
+int udp_overload_run(const struct options *options);
 
 #endif

@@ -24,6 +24,7 @@ int main(int argc, char **argv)
         {"transfer", transfer_run},           {"flood", flood_run},
         {"spin", spin_run},   {"eat", eat_run},
         {"udp-serve", udp_serve_run}, {"udp-flood", udp_flood_run}, {"udp-rr", udp_rr_run},
+        {"udp-overload", udp_overload_run},
     };
     struct options options;
     options_parse(&options, argc, argv);

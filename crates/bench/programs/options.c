@@ -40,10 +40,16 @@ static const char help[] =
     "      directread, CHUNK a call; whole: all in one; beside: by its ..._begin. With --native all calls are OpenTOE's own.\n"
     "      Latencies are of a transfer on an open connection; thread_us is the\n"
     "      processor time of the thread that asked for them.\n"
-    "  toe-load udp-serve --listen IP:PORT [--batch 1]\n"
-    "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg), answers those of udp-rr and counts all; ends by a signal\n"
-    "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
-    "      datagrams as fast as they go (sendto; sendmmsg); the rate is of those that came\n"
+    "  toe-load udp-serve --listen IP:PORT [--batch 1] [--segments 1] [--work-us U] [--victim 1]\n"
+    "      receives datagrams, BATCH at most in a call (recvfrom; recvmmsg; with SEGMENTS recvmsg and UDP_GRO), answers those of udp-rr and\n"
+    "      counts all, U microseconds for each; ends by a signal. With --victim it has another socket, 100 ports above, that nobody reads.\n"
+    "  toe-load udp-flood --connect IP:PORT [--size 64] [--batch 1] [--segments 1] [--rate R] [--direction send|receive] --seconds S\n"
+    "      datagrams as fast as they go, or R a second (sendto; sendmmsg; SEGMENTS of them in a call by UDP_SEGMENT); the rate is of those\n"
+    "      that came. Who receives has the server send. --beside fragments|ports|socket: 100,000 packets a second go to the same host beside\n"
+    "      it, pieces that are never complete, or from addresses that do not exist to ports where nobody is, or to the victim; for\n"
+    "      namespaces of a test alone, needs root\n"
+    "  toe-load udp-overload --connect IP:PORT [--size 64] [--batch 1] --seconds S\n"
+    "      finds the rate that the server takes, and sends three times as many\n"
     "  toe-load udp-rr --connect IP:PORT [--size 64] --seconds S\n"
     "      request and reply by datagrams, one at a time\n"
     "  toe-load flood  --connect IP:PORT [--rate 100000] --seconds S\n"
@@ -60,11 +66,12 @@ static const char help[] =
     "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
-enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH, TEXT };
+enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH, BESIDE, TEXT };
 
 enum { SERVE = 1, RR = 2, STREAM = 4, CPS = 8, IDLE = 16, WAKE = 32, NULL_MODE = 64, CALLS = 128,
-       FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096,
-       TRANSFER = 8192, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS, UDP = UDP_FLOOD | UDP_RR };
+       FLOOD = 256, NEIGHBOUR = 512, UDP_SERVE = 1024, UDP_FLOOD = 2048, UDP_RR = 4096, UDP_OVERLOAD = 8192,
+       TRANSFER = 16384, CONNECTS = RR | STREAM | CPS | IDLE | WAKE | CALLS,
+       UDP = UDP_FLOOD | UDP_RR | UDP_OVERLOAD };
 
 static const struct {
     const char *name;
@@ -86,6 +93,7 @@ static const struct {
     {"udp-serve", UDP_SERVE, {"listen"}},
     {"udp-flood", UDP_FLOOD, {"connect", "seconds"}},
     {"udp-rr", UDP_RR, {"connect", "seconds"}},
+    {"udp-overload", UDP_OVERLOAD, {"connect", "seconds"}},
     {"null", NULL_MODE, {"seconds"}},
     {"spin", NEIGHBOUR, {NULL}},
     {"eat", NEIGHBOUR, {NULL}},
@@ -104,13 +112,17 @@ static const struct option {
     /* The server takes the size that the client says; it accepts the option so that both can be given the same. */
     {"size", NUMBER, offsetof(struct options, size), SERVE | RR | CPS | IDLE | WAKE | NULL_MODE | UDP,
      BUFFER},
-    {"batch", NUMBER, offsetof(struct options, batch), UDP_SERVE | UDP_FLOOD, 64},
+    {"batch", NUMBER, offsetof(struct options, batch), UDP_SERVE | UDP_FLOOD | UDP_OVERLOAD, 64},
+    {"segments", NUMBER, offsetof(struct options, segments), UDP_SERVE | UDP_FLOOD, 64},
+    {"beside", BESIDE, offsetof(struct options, beside), UDP_FLOOD, 0},
+    {"victim", NUMBER, offsetof(struct options, victim), UDP_SERVE, 1},
+    {"work-us", NUMBER, offsetof(struct options, work_us), UDP_SERVE, 1000000},
     {"depth", NUMBER, offsetof(struct options, depth), RR, 65536},
     {"connections", NUMBER, offsetof(struct options, connections), RR | CPS | IDLE, 1000000},
     {"flows", NUMBER, offsetof(struct options, flows), STREAM, 1000000},
     {"interval-us", NUMBER, offsetof(struct options, interval_us), WAKE, 1000000000},
     {"write-size", NUMBER, offsetof(struct options, write_size), STREAM, WRITE_SIZE_MAX},
-    {"rate", NUMBER, offsetof(struct options, rate), FLOOD, 10000000},
+    {"rate", NUMBER, offsetof(struct options, rate), FLOOD | UDP_FLOOD, 10000000},
     {"seconds", SECONDS, offsetof(struct options, seconds),
      RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD | UDP | TRANSFER, 0},
     {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR, 1024},
@@ -118,7 +130,7 @@ static const struct option {
     {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
     {"warmup", SECONDS, offsetof(struct options, warmup),
      RR | STREAM | CPS | WAKE | CALLS | UDP | TRANSFER, 0},
-    {"direction", DIRECTION, offsetof(struct options, receive), STREAM | TRANSFER, 0},
+    {"direction", DIRECTION, offsetof(struct options, receive), STREAM | UDP_FLOOD | TRANSFER, 0},
     {"octets", NUMBER, offsetof(struct options, octets), TRANSFER, UINT32_MAX},
     {"chunk", NUMBER, offsetof(struct options, chunk), TRANSFER, 1 << 30},
     {"transfers", NUMBER, offsetof(struct options, transfers), TRANSFER, 1000000},
@@ -189,6 +201,13 @@ static void read_value(struct options *options, const struct option *option, con
         if (!options->receive && strcmp(text, "send") != 0)
             die("--direction %s: give send or receive", text);
         break;
+    case BESIDE:
+        options->beside = strcmp(text, "fragments") == 0 ? BESIDE_FRAGMENTS
+            : strcmp(text, "ports") == 0                 ? BESIDE_PORTS
+                                                         : BESIDE_SOCKET;
+        if (options->beside == BESIDE_SOCKET && strcmp(text, "socket") != 0)
+            die("--beside %s: give fragments, ports or socket", text);
+        break;
     case EACH:
         options->each = strcmp(text, "thread") == 0 ? EACH_THREAD : EACH_PROCESS;
         if (options->each == EACH_PROCESS && strcmp(text, "process") != 0)
@@ -229,7 +248,8 @@ void options_parse(struct options *options, int argc, char **argv)
     options->flows = 1;
     options->interval_us = 5000;
     options->write_size = BUFFER;
-    options->rate = 100000;
+    options->rate = modes[mode].bit == FLOOD ? 100000 : 0;
+    options->segments = 1;
     options->programs = 1;
     options->batch = 1;
     options->octets = 1 << 30;
@@ -256,6 +276,8 @@ void options_parse(struct options *options, int argc, char **argv)
         die("--each serves all connections in one program: leave out --programs");
     if (strcmp(options->mode, "rr") == 0 && options->connections < options->programs)
         die("--programs %u: give each a connection with --connections", options->programs);
+    if (options->segments > 1 && (options->batch > 1 || (uint64_t)options->size * options->segments > 65507))
+        die("--segments %u: all in one datagram of at most 65507 octets, and no --batch", options->segments);
     if (options->skip > 0 && !options->receive)
         die("--skip counts at the receiving end: add --direction receive");
 }

@@ -92,10 +92,14 @@ void report_flood(uint64_t sent)
     print_cpu();
 }
 
-void report_datagrams(uint64_t sent, uint64_t came)
+void report_datagrams(const char *mode, uint64_t sent, uint64_t came, double peak)
 {
-    printf("{\"mode\":\"udp-flood\",\"requests\":%ju,\"sent\":%ju,\"seconds\":%.6f,\"rate\":%.3f,\"latency_us\":null,",
-           (uintmax_t)came, (uintmax_t)sent, seconds(), (double)came / seconds());
+    double rate = (double)came / seconds();
+    printf("{\"mode\":\"%s\",\"requests\":%ju,\"sent\":%ju,\"seconds\":%.6f,\"rate\":%.3f,\"latency_us\":null,", mode, (uintmax_t)came,
+           (uintmax_t)sent, seconds(), rate);
+    printf("\"lost_percent\":%.4f,", sent > came ? 100.0 * (double)(sent - came) / (double)sent : 0.0);
+    if (peak > 0)
+        printf("\"kept_percent\":%.2f,", 100.0 * rate / peak);
     print_cpu();
 }
 

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::parse::{self, Said};
 use crate::row::{
-    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, EVIL_PORT, HTTP_CONNECTIONS, KV_CONNECTIONS, Load, Row,
-    SMALL,
+    APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, EVIL_PORT, Flood, HTTP_CONNECTIONS, KV_CONNECTIONS, Load,
+    Row, SMALL,
 };
 use crate::sample::Stack;
 use crate::stage::Stage;
@@ -76,7 +76,7 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
         _ => {
             let mut command = toe_load(stage, row, stack);
             command.args(["--seconds", &seconds.to_string()]);
-            if row.load != Load::Wake {
+            if !matches!(row.load, Load::Wake | Load::DatagramOverload) {
                 command.args(["--warmup", &WARM_UP.as_secs_f64().to_string()]);
             }
             ("toe-load", command, WARM_UP + UNDER_WAY)
@@ -124,7 +124,9 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
         }
         Load::Idle { connections } => format!("idle --connections {connections}"),
         Load::Calls(calls) => calls.name().to_owned(),
-        Load::Datagrams { batch } => format!("udp-flood --size {SMALL} --batch {batch}"),
+        Load::Datagrams(flood) => udp_flood(flood),
+        Load::DatagramsBeside(attack) => format!("udp-flood --rate 20000 --beside {}", attack.name()),
+        Load::DatagramOverload => format!("udp-overload --size {SMALL}"),
         Load::DatagramRr => format!("udp-rr --size {SMALL}"),
         _ => format!("wake --size {SMALL}"),
     };
@@ -146,6 +148,15 @@ fn transfers(stage: &Stage<'_>, transfer: Transfer, stack: Stack) -> Command {
     }
     command.args(["--connect", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
     command
+}
+
+fn udp_flood(Flood { size, batch, segments, direction, rate }: Flood) -> String {
+    let direction = match direction {
+        Direction::Send => "send",
+        Direction::Receive => "receive",
+    };
+    let rate = rate.map(|rate| format!(" --rate {rate}")).unwrap_or_default();
+    format!("udp-flood --size {size} --batch {batch} --segments {segments} --direction {direction}{rate}")
 }
 
 /// The client of a row of messages.

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::measure::{self, Parties};
 use crate::row::{Load, Row};
 use crate::runner::percent;
-use crate::sample::{Memory, Sample, Stack};
+use crate::sample::{Datagrams, Memory, Sample, Stack};
 use crate::servers::Server;
 use crate::stage::Stage;
 use std::time::Duration;
@@ -58,6 +58,7 @@ pub(crate) fn run(
         stack,
         round,
         rate: None,
+        datagrams: Datagrams::default(),
         latency_us: None,
         cpu_us: None,
         cpu_percent,

@@ -175,7 +175,7 @@ impl Workload {
             Workload::Idle => "idle connections",
             Workload::Wake => "request and reply when both sides sleep",
             Workload::Calls => "single calls",
-            Workload::Udp => "datagrams over loopback",
+            Workload::Udp => "datagrams",
             Workload::Via => "messages, by EVIL and by TCP",
             Workload::File => "files to connections and back",
         }

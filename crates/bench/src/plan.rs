@@ -2,7 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
-use crate::row::{Calls, Direction, Load, Row, ServedBy};
+use crate::row::{Attack, Calls, Direction, Flood, Load, Row, ServedBy};
 use crate::transfer;
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
@@ -96,14 +96,10 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         // Over a link a client's kernel has its own share of the memory, the same on both stacks.
         (Workload::Idle, _) => Vec::new(),
         (Workload::Wake, _) => vec![Load::Wake],
-        (Workload::Udp, Link::Local) => {
-            vec![Load::Datagrams { batch: 1 }, Load::Datagrams { batch: 32 }, Load::DatagramRr]
-        }
+        (Workload::Udp, _) => datagrams(link),
         (Workload::Via, Link::Local) => messages(),
         // A link is between two engines, or an engine and a kernel.
         (Workload::Via, _) => Vec::new(),
-        // Datagrams over a link are the kernel's.
-        (Workload::Udp, _) => Vec::new(),
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),
     }
@@ -116,6 +112,27 @@ fn messages() -> Vec<Load> {
     loads.extend(sizes.map(|size| Load::Messages { size, total_mb: 20 }));
     loads.extend([1, 100, 500].map(|total_mb| Load::Messages { size: 16 << 10, total_mb }));
     loads.extend([Load::Messages { size: 8, total_mb: 8 }, Load::Messages { size: 1 << 20, total_mb: 500 }]);
+    loads
+}
+
+/// By sendto, by sendmmsg, in small and in large super-segments; over a link both ways, as its two ends are two stacks. Then request and
+/// reply, a rate that Linux reaches, three times what the server reaches, and a rate beside strangers' packets.
+fn datagrams(link: Link) -> Vec<Load> {
+    let plain = Flood::PLAIN;
+    let floods = [
+        plain,
+        Flood { batch: 32, ..plain },
+        Flood { segments: 64, ..plain },
+        Flood { size: 1200, segments: 50, ..plain },
+    ];
+    let back = floods.map(|flood| Flood { direction: Direction::Receive, ..flood });
+    let back = back.into_iter().filter(|_| link == Link::Veth);
+    let mut loads: Vec<Load> = floods.into_iter().chain(back).map(Load::Datagrams).collect();
+    let paced = Load::Datagrams(Flood { rate: Some(50_000), ..plain });
+    loads.extend([Load::DatagramRr, paced, Load::DatagramOverload]);
+    if link == Link::Veth {
+        loads.extend(Attack::ALL.map(Load::DatagramsBeside));
+    }
     loads
 }
 

@@ -67,10 +67,12 @@ pub(crate) enum Load {
     },
     Wake,
     Calls(Calls),
-    /// Datagrams one way, so many in a call.
-    Datagrams {
-        batch: u32,
-    },
+    /// Datagrams one way.
+    Datagrams(Flood),
+    /// A rate that Linux reaches, beside what a stranger sends to the same host.
+    DatagramsBeside(Attack),
+    /// Three times as many datagrams as the server can take, which works for each.
+    DatagramOverload,
     /// Request and reply by datagrams.
     DatagramRr,
     /// So many megabytes one way in messages of so many octets, and a word when all have come.
@@ -88,6 +90,47 @@ pub(crate) enum Load {
     },
     /// Between a file and a connection.
     File(Transfer),
+}
+
+/// Datagrams one way: of so many octets, so many in a call, or so many that are joined in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flood {
+    pub(crate) size: u32,
+    pub(crate) batch: u32,
+    pub(crate) segments: u32,
+    pub(crate) direction: Direction,
+    /// Datagrams a second; as many as go when `None`.
+    pub(crate) rate: Option<u32>,
+}
+
+impl Flood {
+    /// By sendto and recvfrom.
+    pub(crate) const PLAIN: Flood =
+        Flood { size: SMALL, batch: 1, segments: 1, direction: Direction::Send, rate: None };
+}
+
+/// What a stranger on the link sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// Pieces of datagrams that are never complete.
+    Fragments,
+    /// Datagrams to ports where nobody is, from addresses that do not exist.
+    Ports,
+    /// The same to a socket that nobody reads.
+    Socket,
+}
+
+impl Attack {
+    pub(crate) const ALL: [Attack; 3] = [Attack::Fragments, Attack::Ports, Attack::Socket];
+
+    /// Its name, which toe-load knows, too.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Attack::Fragments => "fragments",
+            Attack::Ports => "ports",
+            Attack::Socket => "socket",
+        }
+    }
 }
 
 /// What serves a connection.
@@ -172,7 +215,7 @@ impl Row {
             | Load::MessageRr { .. }
             | Load::MessageWake { .. } => "request",
             Load::Messages { .. } => "message",
-            Load::Datagrams { .. } => "datagram",
+            Load::Datagrams(_) | Load::DatagramsBeside(_) | Load::DatagramOverload => "datagram",
             Load::Memcached { .. } => "key",
             Load::Stream { .. } | Load::File(_) => "MiB",
             Load::Cps { .. } | Load::Idle { .. } => "connection",
@@ -212,14 +255,30 @@ impl fmt::Display for Load {
             Load::Idle { connections } => write!(f, "c{connections}"),
             Load::Wake => write!(f, "{}", Octets(SMALL)),
             Load::Calls(calls) => f.write_str(calls.name()),
-            Load::Datagrams { batch: 1 } => write!(f, "{}-flood", Octets(SMALL)),
-            Load::Datagrams { batch } => write!(f, "{}-flood-mmsg{batch}", Octets(SMALL)),
+            Load::Datagrams(flood) => write!(f, "{flood}"),
+            Load::DatagramsBeside(attack) => write!(f, "{}-beside-{}", Octets(SMALL), attack.name()),
+            Load::DatagramOverload => write!(f, "{}-overload", Octets(SMALL)),
             Load::DatagramRr => write!(f, "{}-rr", Octets(SMALL)),
             Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),
             Load::MessageRr { size } => write!(f, "{}-rr", Octets(size)),
             Load::MessageWake { size } => write!(f, "{}-wake", Octets(size)),
             Load::File(transfer) => write!(f, "{transfer}"),
         }
+    }
+}
+
+impl fmt::Display for Flood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-flood", Octets(self.size))?;
+        match (self.batch, self.segments) {
+            (1, 1) => Ok(()),
+            (batch, 1) => write!(f, "-mmsg{batch}"),
+            (_, segments) => write!(f, "-gso{segments}"),
+        }?;
+        if self.direction == Direction::Receive {
+            f.write_str("-receive")?;
+        }
+        self.rate.map_or(Ok(()), |rate| write!(f, "-at-{}k", rate / 1000))
     }
 }
 

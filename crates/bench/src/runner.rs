@@ -194,6 +194,7 @@ impl Runner<'_> {
             stack,
             round,
             rate: said.rate,
+            datagrams: said.datagrams,
             latency_us: said.latency,
             cpu_us,
             cpu_percent: seen.used.as_ref().map(percent),

@@ -30,6 +30,8 @@ pub(crate) struct Sample {
     pub(crate) round: u32,
     /// Operations a second.
     pub(crate) rate: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) datagrams: Datagrams,
     pub(crate) latency_us: Option<Latency>,
     /// Processor time of one operation.
     pub(crate) cpu_us: Option<Cpu>,
@@ -58,6 +60,17 @@ pub(crate) struct Latency {
     pub(crate) p999: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max: Option<f64>,
+}
+
+/// What became of datagrams, in percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Datagrams {
+    /// Of those that were sent, those that did not come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_percent: Option<f64>,
+    /// The rate, of the highest that any lower load had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_percent: Option<f64>,
 }
 
 /// Processor time by who used it.
@@ -99,6 +112,8 @@ pub(crate) struct Measured {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
     Rate,
+    Lost,
+    Kept,
     P50,
     P90,
     P95,
@@ -119,8 +134,10 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// All, with the names that they have in JSON.
-    pub(crate) const ALL: [(&'static str, Figure); 17] = [
+    pub(crate) const ALL: [(&'static str, Figure); 19] = [
         ("rate", Figure::Rate),
+        ("lost_percent", Figure::Lost),
+        ("kept_percent", Figure::Kept),
         ("p50_us", Figure::P50),
         ("p90_us", Figure::P90),
         ("p95_us", Figure::P95),
@@ -145,6 +162,8 @@ impl Figure {
         let memory = &sample.memory;
         match self {
             Figure::Rate => sample.rate,
+            Figure::Lost => sample.datagrams.lost_percent,
+            Figure::Kept => sample.datagrams.kept_percent,
             Figure::P50 => latency?.p50,
             Figure::P90 => latency?.p90,
             Figure::P95 => latency?.p95,

@@ -79,7 +79,9 @@ impl Server {
 /// Which of toe-load's servers.
 fn mode(load: Load) -> &'static str {
     match load {
-        Load::Datagrams { .. } | Load::DatagramRr => "udp-serve",
+        Load::Datagrams(_) | Load::DatagramRr | Load::DatagramOverload | Load::DatagramsBeside(_) => {
+            "udp-serve"
+        }
         _ => "serve",
     }
 }
@@ -89,7 +91,12 @@ fn how_served(load: Load) -> Vec<String> {
     match load {
         Load::Cps { served_by: ServedBy::Thread } => vec!["--each=thread".to_owned()],
         Load::Cps { served_by: ServedBy::Process } => vec!["--each=process".to_owned()],
-        Load::Datagrams { batch } => vec![format!("--batch={batch}")],
+        Load::Datagrams(flood) => {
+            vec![format!("--batch={}", flood.batch), format!("--segments={}", flood.segments)]
+        }
+        Load::DatagramsBeside(_) => vec!["--victim=1".to_owned()],
+        // So long that any stack can send three times as much.
+        Load::DatagramOverload => vec!["--work-us=20".to_owned()],
         Load::Crowd { programs, .. } => vec![format!("--programs={programs}")],
         _ => Vec::new(),
     }

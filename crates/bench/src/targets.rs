@@ -13,7 +13,7 @@ struct Targets {
     target: Vec<Target>,
 }
 
-/// One bound. Exactly one of the three is given.
+/// One bound. Exactly one of the four is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Target {
@@ -28,6 +28,8 @@ pub(crate) struct Target {
     pub(crate) ratio_max: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) most: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) least: Option<f64>,
 }
 
 /// A figure that a target bounds.
@@ -35,6 +37,9 @@ pub(crate) struct Target {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Judged {
     Rate,
+    LostPercent,
+    /// The rate at overload, of its peak.
+    KeptPercent,
     P50,
     P99,
     Max,
@@ -43,6 +48,8 @@ pub(crate) enum Judged {
     ServerCpu,
     TotalCpu,
     ThreadCpu,
+    /// Soft interrupts and all.
+    MachineCpu,
     ServerCpuOverNullNs,
     ConnectionKib,
     CpuPercent,
@@ -98,12 +105,14 @@ impl Target {
             of_this.filter_map(|(name, m)| Some((name, self.measured(m, rows)?))).collect();
         figures.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         // The one that is farthest from the bound.
-        let worst = if self.ratio_min.is_some() { figures.into_iter().next() } else { figures.pop() };
+        let worst =
+            if self.ratio_min.or(self.least).is_some() { figures.into_iter().next() } else { figures.pop() };
         let (row, measured) = worst.unzip();
         let reached = measured.map(|measured| {
             self.ratio_min.is_none_or(|min| measured >= min)
                 && self.ratio_max.is_none_or(|max| measured <= max)
                 && self.most.is_none_or(|most| measured <= most)
+                && self.least.is_none_or(|least| measured >= least)
         });
         Verdict { target: self.clone(), row, measured, reached }
     }
@@ -120,7 +129,7 @@ impl Target {
                 (row.summary(Stack::Toe, figure)?.median, other.summary(Stack::Toe, figure)?.median);
             return (other > 0.0).then(|| own / other);
         }
-        if self.most.is_none() {
+        if self.most.or(self.least).is_none() {
             return row.ratio(figure);
         }
         let own = row.summary(Stack::Toe, figure)?.median;
@@ -134,11 +143,12 @@ impl Target {
     /// The bound in words: `>= 3.0 x`.
     pub(crate) fn bound(&self) -> String {
         let of = self.than.as_ref().map(|than| format!(" of {than}")).unwrap_or_default();
-        match (self.ratio_min, self.ratio_max, self.most) {
+        match (self.ratio_min, self.ratio_max, self.most, self.least) {
             (Some(min), ..) => format!(">= {min} x{of}"),
-            (_, Some(max), _) => format!("<= {max} x{of}"),
-            (_, _, Some(most)) => format!("<= {most} {}", self.figure.unit()),
-            (None, None, None) => String::new(),
+            (_, Some(max), ..) => format!("<= {max} x{of}"),
+            (_, _, Some(most), _) => format!("<= {most} {}", self.figure.unit()),
+            (.., Some(least)) => format!(">= {least} {}", self.figure.unit()),
+            (None, None, None, None) => String::new(),
         }
     }
 }
@@ -149,7 +159,7 @@ impl Verdict {
         let Some(measured) = self.measured else {
             return if self.reached.is_some() { "failed" } else { "-" }.to_owned();
         };
-        match self.target.most {
+        match self.target.most.or(self.target.least) {
             Some(_) => format!("{measured:.2} {}", self.target.figure.unit()),
             None if measured < 0.2 => format!("{measured:.3} x"),
             None => format!("{measured:.2} x"),
@@ -169,12 +179,15 @@ impl Judged {
     fn figure(self) -> Figure {
         match self {
             Judged::Rate => Figure::Rate,
+            Judged::LostPercent => Figure::Lost,
+            Judged::KeptPercent => Figure::Kept,
             Judged::P50 | Judged::P50OverLinuxNs => Figure::P50,
             Judged::P99 => Figure::P99,
             Judged::Max => Figure::Max,
             Judged::ServerCpu | Judged::ServerCpuOverNullNs => Figure::ServerCpu,
             Judged::TotalCpu => Figure::TotalCpu,
             Judged::ThreadCpu => Figure::ThreadCpu,
+            Judged::MachineCpu => Figure::MachineCpu,
             Judged::ConnectionKib => Figure::ConnectionMemory,
             Judged::CpuPercent => Figure::CpuPercent,
         }
@@ -183,6 +196,8 @@ impl Judged {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Judged::Rate => "rate",
+            Judged::LostPercent => "datagrams lost",
+            Judged::KeptPercent => "rate at overload, of its peak",
             Judged::P50 => "p50",
             Judged::P99 => "p99",
             Judged::Max => "longest wait",
@@ -190,6 +205,7 @@ impl Judged {
             Judged::ServerCpu => "server's CPU per operation",
             Judged::TotalCpu => "all CPU per operation",
             Judged::ThreadCpu => "the calling thread's CPU per operation",
+            Judged::MachineCpu => "all CPU per operation, soft interrupts too",
             Judged::ServerCpuOverNullNs => "server's CPU per request over an empty handler",
             Judged::ConnectionKib => "memory per connection",
             Judged::CpuPercent => "CPU of all together",
@@ -204,10 +220,11 @@ impl Judged {
             | Judged::Max
             | Judged::ServerCpu
             | Judged::TotalCpu
-            | Judged::ThreadCpu => "us",
+            | Judged::ThreadCpu
+            | Judged::MachineCpu => "us",
             Judged::ServerCpuOverNullNs | Judged::P50OverLinuxNs => "ns",
             Judged::ConnectionKib => "KiB",
-            Judged::CpuPercent => "%",
+            Judged::CpuPercent | Judged::LostPercent | Judged::KeptPercent => "%",
         }
     }
 }
@@ -216,7 +233,7 @@ impl Judged {
 mod tests {
     use super::*;
     use crate::plan;
-    use crate::sample::{Cpu, Latency, Memory, Sample};
+    use crate::sample::{Cpu, Datagrams, Latency, Memory, Sample};
 
     /// All rows with a rate ratio of 2, a p50 ratio of 0.5, and 500 ns of the server's time on OpenTOE.
     fn rows() -> Vec<Measured> {
@@ -224,6 +241,7 @@ mod tests {
             stack,
             round: 1,
             rate: Some(100.0 * factor),
+            datagrams: Datagrams { lost_percent: None, kept_percent: Some(95.0) },
             latency_us: Some(Latency { p50: Some(1.0 / factor), ..Latency::default() }),
             cpu_us: Some(Cpu { server: 1.0 / factor, ..Cpu::default() }),
             cpu_percent: None,
@@ -247,7 +265,7 @@ mod tests {
         let names: Vec<String> = rows.iter().map(|row| row.name()).collect();
         for target in load().expect("targets") {
             assert!(names.iter().any(|name| target.is_of(name)), "{target:?}");
-            let bounds = [target.ratio_min, target.ratio_max, target.most];
+            let bounds = [target.ratio_min, target.ratio_max, target.most, target.least];
             assert_eq!(bounds.iter().flatten().count(), 1, "{target:?}");
         }
         assert!(judges_by_null("local/rr/64B-d1-c64"));
@@ -266,6 +284,8 @@ mod tests {
         assert_eq!(of("figure = \"rate\"\nratio_min = 2.1"), (Some(2.0), Some(false)));
         assert_eq!(of("figure = \"p50\"\nratio_max = 0.5"), (Some(0.5), Some(true)));
         assert_eq!(of("figure = \"server_cpu_over_null_ns\"\nmost = 350"), (Some(400.0), Some(false)));
+        assert_eq!(of("figure = \"kept_percent\"\nleast = 90"), (Some(95.0), Some(true)));
+        assert_eq!(of("figure = \"kept_percent\"\nleast = 96"), (Some(95.0), Some(false)));
         assert_eq!(of("figure = \"p99\"\nratio_max = 0.5"), (None, None));
     }
 

@@ -407,7 +407,7 @@ mod tests {
             name: name.to_owned(),
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             mtu: 1500,
-            caps: LinkCaps { tx_checksum: true, gso_max: 1460 },
+            caps: LinkCaps { tx_checksum: true, gso_max: 1460, ..LinkCaps::default() },
         };
         let (port, _peer) = pair(link("a"), link("b"));
         let mut slot = PortSlot {

@@ -124,7 +124,7 @@ const PEER_SEQ: SeqNum = SeqNum::new(1001);
 impl World {
     fn new() -> World {
         let mut engine = Engine::new(EngineConfig::with_secret([7; 16]));
-        let caps = LinkCaps { tx_checksum: true, gso_max: 65_000 };
+        let caps = LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() };
         let port = engine.add_port(Link { mac: ENGINE.1, mtu: 1500, caps, ..Link::default() });
         engine.add_addr(port, Addr::v4(ENGINE.0.into()), 24);
         let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");

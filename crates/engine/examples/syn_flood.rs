@@ -88,7 +88,7 @@ fn listening_engine() -> (Engine, PortId) {
     let link = Link {
         mac: ENGINE.1,
         mtu: 1500,
-        caps: LinkCaps { tx_checksum: true, gso_max: 0 },
+        caps: LinkCaps { tx_checksum: true, gso_max: 0, ..LinkCaps::default() },
         ..Link::default()
     };
     let port = engine.add_port(link);

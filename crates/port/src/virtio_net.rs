@@ -1,7 +1,7 @@
 //! The virtio-net header (virtio 1.2 section 5.1.6), as TAP and AF_PACKET put it before each frame: 10 octets, in the
 //! machine's byte order. Both drivers use it; nothing else knows its encoding.
 
-use toe_wire::link::{RxOffload, TxOffload};
+use toe_wire::link::{Cut, RxOffload, TxOffload};
 
 /// Octets of `struct virtio_net_hdr` without the count of merged buffers.
 pub const HEADER_LEN: usize = 10;
@@ -66,7 +66,11 @@ pub fn encode(offload: TxOffload, frame_len: usize) -> Option<[u8; HEADER_LEN]> 
         if offload.checksum.is_none() || segmentation.mss == 0 || !whole {
             return None;
         }
-        header[1] = if segmentation.is_v6 { GSO_TCPV6 } else { GSO_TCPV4 };
+        header[1] = match segmentation.cut {
+            Cut::TcpV4 => GSO_TCPV4,
+            Cut::TcpV6 => GSO_TCPV6,
+            Cut::Datagrams => GSO_UDP_L4,
+        };
         header[2..4].copy_from_slice(&segmentation.header_len.to_ne_bytes());
         header[4..6].copy_from_slice(&segmentation.mss.to_ne_bytes());
     }
@@ -89,8 +93,8 @@ mod tests {
 
     #[test]
     fn a_large_frame_arrives_as_one() {
-        for (is_v6, kind) in [(false, 1), (true, 4)] {
-            let segmentation = Segmentation { header_len: 54, mss: 1448, is_v6 };
+        for (cut, kind) in [(Cut::TcpV4, 1), (Cut::TcpV6, 4), (Cut::Datagrams, 5)] {
+            let segmentation = Segmentation { header_len: 54, mss: 1448, cut };
             let offload = TxOffload { checksum: Some(CHECKSUM), segmentation: Some(segmentation) };
             let header = encode(offload, 9000).expect("fits");
             assert_eq!(header[1], kind, "as virtio 1.2 section 5.1.6 numbers them");
@@ -116,7 +120,7 @@ mod tests {
         let header = encode(offload, 52).expect("just fits");
         assert_eq!(decode(&header, 51), Err(HeaderError::ChecksumOutside));
 
-        let segmentation = Segmentation { header_len: 54, mss: 1448, is_v6: false };
+        let segmentation = Segmentation { header_len: 54, mss: 1448, cut: Cut::TcpV4 };
         assert_eq!(encode(TxOffload { checksum: None, segmentation: Some(segmentation) }, 9000), None);
         let no_size = Segmentation { mss: 0, ..segmentation };
         assert_eq!(encode(TxOffload { checksum: Some(CHECKSUM), segmentation: Some(no_size) }, 9000), None);

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use toe_base::SeqNum;
 use toe_base::window::UnscaledWindow;
 use toe_port::{OpenError, Port, PortCounter, PortSpec, open};
-use toe_wire::link::{PartialChecksum, RxOffload, Segmentation, TxOffload};
+use toe_wire::link::{Cut, PartialChecksum, RxOffload, Segmentation, TxOffload};
 use toe_wire::{
     ArpOperation, ArpRepr, EthRepr, EtherType, Ipv4Repr, MacAddr, Protocol, TcpFlags, TcpOptions, TcpRepr,
     tcp,
@@ -121,7 +121,7 @@ impl Peer {
             segmentation: large.then_some(Segmentation {
                 header_len: header_len as u16,
                 mss: 1460,
-                is_v6: false,
+                cut: Cut::TcpV4,
             }),
         };
         self.send_frame(&frame, offload);

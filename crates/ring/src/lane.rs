@@ -173,8 +173,14 @@ impl<M: Words> LaneSender<M> {
     /// The octets are in their place: the receiver may have them. `false`: it does not look any more; the datagram goes by the kernel.
     #[inline]
     pub fn publish(&mut self, len: u32) -> bool {
+        self.publish_as(len, false)
+    }
+
+    /// The same of a record between two sockets that begins with a head, or does not.
+    #[inline]
+    pub fn publish_as(&mut self, len: u32, has_head: bool) -> bool {
         let tail = self.word.tail();
-        self.lane.memory.store_u64(self.lane.record_at(tail), header(len), Ordering::Relaxed);
+        self.lane.memory.store_u64(self.lane.record_at(tail), header(len, has_head), Ordering::Relaxed);
         for _ in 0..PUBLISH_TRIES {
             let published = self.word.with_tail(LaneWord::after(tail, record_len(len)));
             if self.lane.replace(self.word, published) {
@@ -259,6 +265,8 @@ pub struct Record {
     /// Where it begins ([`LaneMemory::pieces`]).
     pub place: u64,
     pub len: u32,
+    /// Between two sockets: it begins with a head.
+    pub has_head: bool,
 }
 
 /// There is something in the lane.
@@ -331,9 +339,9 @@ impl<M: Words> LaneReceiver<M> {
         let place = self.head;
         // Once: the sender may write another one meanwhile.
         let header = self.lane.memory.load_u64(self.lane.record_at(place), Ordering::Relaxed);
-        let len = parse_header(header).filter(|len| record_len(*len) <= self.word.ahead_of(place));
-        match len {
-            Some(len) => Some(Record { place, len }),
+        let parsed = parse_header(header).filter(|(len, _)| record_len(*len) <= self.word.ahead_of(place));
+        match parsed {
+            Some((len, has_head)) => Some(Record { place, len, has_head }),
             None => {
                 self.give_up();
                 None

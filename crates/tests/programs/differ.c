@@ -193,7 +193,7 @@ static const struct operation *find(const char *name)
 {
     const struct operation *const tables[] = {
         process_operations, descriptor_operations, address_operations,
-        data_operations,    ready_operations,      option_operations,
+        data_operations,    ready_operations,      option_operations, datagram_operations,
     };
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const struct operation *operation = tables[i]; operation->name != NULL; operation++)

@@ -5,6 +5,7 @@
 #ifndef DIFFER_H
 #define DIFFER_H
 
+#include <netinet/in.h>
 #include <stddef.h>
 
 enum {
@@ -32,7 +33,7 @@ struct operation {
 };
 
 extern const struct operation descriptor_operations[], address_operations[], data_operations[], ready_operations[],
-    option_operations[];
+    option_operations[], datagram_operations[];
 
 /* The answer: the call's result and errno first, then named values. */
 void answer(long result);
@@ -45,6 +46,11 @@ void octets(const char *name, const void *data, size_t length);
 /* Octets to send, a pattern of their own for each seed, and a short sum of those that came. */
 void fill(unsigned char *buffer, size_t length, long seed);
 unsigned long sum(const unsigned char *buffer, size_t length);
+
+/* How an order names an address: the first number of two; the second is the port. */
+enum address_kind { LOOPBACK, ANY, OTHER_LOOPBACK, WRONG_FAMILY, TOO_SHORT, UNSPECIFIED, NO_ADDRESS, FOREIGN };
+
+socklen_t make_address(struct sockaddr_in *address, long kind, long port);
 
 _Noreturn void die(const char *what);
 

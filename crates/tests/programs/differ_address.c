@@ -8,10 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* How an order names an address: the first number of two; the second is the port. */
-enum kind { LOOPBACK, ANY, OTHER_LOOPBACK, WRONG_FAMILY, TOO_SHORT, UNSPECIFIED, NO_ADDRESS, FOREIGN };
-
-static socklen_t make_address(struct sockaddr_in *address, long kind, long port)
+socklen_t make_address(struct sockaddr_in *address, long kind, long port)
 {
     static const char *const hosts[] = {
         [LOOPBACK] = "127.0.0.1", [ANY] = "0.0.0.0", [OTHER_LOOPBACK] = "127.0.0.2", [FOREIGN] = "192.0.2.1",

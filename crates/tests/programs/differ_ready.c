@@ -154,6 +154,16 @@ static int tcp_state(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_state : 0;
 }
 
+/* In the place of a TCP socket's state, of a UDP socket. */
+enum { DATAGRAMS = 100 };
+
+static int is_udp(int fd)
+{
+    int protocol = 0;
+    socklen_t length = sizeof protocol;
+    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_UDP;
+}
+
 typedef int name_call(int, struct sockaddr *, socklen_t *);
 
 static int port(name_call get, int fd)
@@ -176,8 +186,8 @@ static int peer_name(int fd, struct sockaddr *address, socklen_t *length)
 }
 
 /*
- * Of every open descriptor: what poll says, how much can be read, the status flags; of a TCP socket its state and both
- * ports. Changes nothing.
+ * Of every open descriptor: what poll says, how much can be read, the status flags; of a TCP or UDP socket its
+ * state and both ports. Changes nothing.
  */
 static void op_look(const struct call *call)
 {
@@ -190,6 +200,8 @@ static void op_look(const struct call *call)
         if (fds[fd].revents & POLLNVAL)
             continue;
         int unread = 0, state = tcp_state(fd);
+        if (state == 0 && is_udp(fd))
+            state = DATAGRAMS;
         if (ioctl(fd, FIONREAD, &unread) < 0)
             unread = -errno;
         seen(fd, (const int[]){state, fds[fd].revents, unread, fcntl(fd, F_GETFL), state ? port(own_name, fd) : 0,

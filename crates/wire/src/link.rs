@@ -30,6 +30,8 @@ pub struct LinkCaps {
     pub tx_checksum: bool,
     /// Largest TCP payload that the link cuts into segments by itself; 0 when it cannot.
     pub gso_max: u32,
+    /// It cuts up datagrams that lie one behind the other, too ([`Cut::Datagrams`]).
+    pub cuts_datagrams: bool,
 }
 
 /// Where a link is to put a checksum: over the octets from `start` to the end, stored at `start + offset`. The field
@@ -40,14 +42,24 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
-/// How a link is to cut a large TCP frame.
+/// What a large frame is cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// TCP segments over IPv4.
+    TcpV4,
+    TcpV6,
+    /// Datagrams over either.
+    Datagrams,
+}
+
+/// How a link is to cut a large frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Octets of Ethernet, IP and TCP header, repeated in each segment.
+    /// Octets of Ethernet, IP and TCP or UDP header, repeated in each segment.
     pub header_len: u16,
     /// Payload octets of each segment but the last.
     pub mss: u16,
-    pub is_v6: bool,
+    pub cut: Cut,
 }
 
 /// What the link must still do to a frame that is sent.

@@ -2,7 +2,7 @@
 
 use super::{OwnCpu, Said};
 use crate::error::{Error, Result};
-use crate::sample::Latency;
+use crate::sample::{Datagrams, Latency};
 use serde::Deserialize;
 
 const TOOL: &str = "toe-load";
@@ -23,6 +23,8 @@ struct Report {
     user_us: f64,
     #[serde(default)]
     system_us: f64,
+    lost_percent: Option<f64>,
+    kept_percent: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,7 +69,8 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
         let mib = bytes / MIB;
         OwnCpu { thread: thread / mib, process: (report.user_us + report.system_us) / mib }
     });
-    Ok(Said { rate: Some(rate), latency, own_cpu })
+    let datagrams = Datagrams { lost_percent: report.lost_percent, kept_percent: report.kept_percent };
+    Ok(Said { rate: Some(rate), latency, datagrams, own_cpu })
 }
 
 /// Reads what `toe-load null` printed: nanoseconds a request.
@@ -94,7 +97,10 @@ mod tests {
     #[test]
     fn a_report_of_stream_counts_in_mib() {
         let stream = r#"{"mode":"stream","requests":null,"bytes":2097152,"seconds":1.0,"rate":2.0,"latency_us":null,"bytes_per_second":2097152.0}"#;
-        assert_eq!(parse(stream).expect("a report"), Said { rate: Some(2.0), latency: None, own_cpu: None });
+        assert_eq!(
+            parse(stream).expect("a report"),
+            Said { rate: Some(2.0), latency: None, ..Said::default() }
+        );
     }
 
     #[test]
@@ -103,6 +109,14 @@ mod tests {
         let said = parse(report).expect("a report");
         assert_eq!(said.own_cpu, Some(OwnCpu { thread: 25.0, process: 100.0 }));
         assert_eq!(said.rate, Some(4.0));
+    }
+
+    #[test]
+    fn a_report_of_datagrams_says_what_was_lost_and_kept() {
+        let overload = r#"{"mode":"udp-overload","requests":50,"sent":200,"seconds":1.0,"rate":50.0,"latency_us":null,"lost_percent":75.0,"kept_percent":98.5,"user_us":1,"system_us":2}"#;
+        let said = parse(overload).expect("a report").datagrams;
+        assert_eq!(said, Datagrams { lost_percent: Some(75.0), kept_percent: Some(98.5) });
+        assert_eq!(parse(RR).expect("a report").datagrams, Datagrams::default());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
     // The last of these is of the whole run; what stands before are periods, and get and set apart.
     let total = output.rsplit("Total Statistics").next().unwrap_or_default();
     let mean = total.lines().find_map(|line| after(line, "Avg:")).and_then(|text| text.parse().ok());
-    Ok(Said { rate: Some(rate), latency: Some(Latency { mean, ..Latency::default() }), own_cpu: None })
+    Ok(Said { rate: Some(rate), latency: Some(Latency { mean, ..Latency::default() }), ..Said::default() })
 }
 
 /// The word after `name`.

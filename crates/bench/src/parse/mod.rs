@@ -5,16 +5,17 @@ pub(crate) mod memcaslap;
 pub(crate) mod redis;
 pub(crate) mod wrk;
 
-use crate::sample::Latency;
+use crate::sample::{Datagrams, Latency};
 
 /// What a tool reports of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Said {
     /// Operations a second.
     pub(crate) rate: Option<f64>,
     pub(crate) latency: Option<Latency>,
     /// What a tool knows of its own processor time, of one operation.
     pub(crate) own_cpu: Option<OwnCpu>,
+    pub(crate) datagrams: Datagrams,
 }
 
 /// Microseconds.

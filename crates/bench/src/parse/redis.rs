@@ -29,7 +29,7 @@ pub(crate) fn parse(output: &str, test: &str) -> Result<Said> {
         max: milliseconds("max_latency_ms")?,
         ..Latency::default()
     };
-    Ok(Said { rate: Some(value("rps")?), latency: Some(latency), own_cpu: None })
+    Ok(Said { rate: Some(value("rps")?), latency: Some(latency), ..Said::default() })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) fn parse(output: &str) -> Result<Said> {
     if latency.p50.is_none() || latency.p99.is_none() {
         return Err(wrong("it has no distribution of latencies"));
     }
-    Ok(Said { rate: Some(rate), latency: Some(latency), own_cpu: None })
+    Ok(Said { rate: Some(rate), latency: Some(latency), ..Said::default() })
 }
 
 /// `612.00us`, `1.05ms`, `2.00s`, `1.20m`.
@@ -75,7 +75,7 @@ Transfer/sec:     25.20MB
             p999: Some(3120.0),
             ..Latency::default()
         };
-        assert_eq!(said, Said { rate: Some(53607.51), latency: Some(wanted), own_cpu: None });
+        assert_eq!(said, Said { rate: Some(53607.51), latency: Some(wanted), ..Said::default() });
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Cpu, Latency, Memory, Sample, Stack};
+    use crate::sample::{Cpu, Datagrams, Latency, Memory, Sample, Stack};
     use crate::{plan, targets};
     use std::collections::BTreeMap;
 
@@ -110,6 +110,7 @@ mod tests {
                 Sample {
                     stack,
                     round,
+                    datagrams: Datagrams::default(),
                     rate: Some((998.0 + f64::from(round)) * factor),
                     latency_us: Some(latency),
                     cpu_us: Some(cpu.scaled(1.0 / factor)),

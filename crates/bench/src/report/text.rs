@@ -88,6 +88,9 @@ fn line(measured: &Measured, stack: Stack) -> String {
     if let Some(rate) = of(Figure::Rate) {
         parts.push(format!("{:>30}", spread(rate, unit(&measured.row))));
     }
+    for (name, figure) in [("lost", Figure::Lost), ("of its peak", Figure::Kept)] {
+        parts.extend(of(figure).map(|share| format!("{name} {:>6.2} %", share.median)));
+    }
     for (name, figure) in [("p50", Figure::P50), ("p99", Figure::P99), ("p99.9", Figure::P999)] {
         parts.extend(of(figure).map(|time| format!("{name} {:>8}", microseconds(time.median))));
     }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use to_kernel::ToKernel;
 use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{RECORD_MAX, RecordHead};
+use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
 use toe_base::{DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, RxDatagram, RxDatagramError};
@@ -102,6 +102,8 @@ impl Datagrams {
     pub fn deliver(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         let socket = to.and_then(|id| self.sockets.get_mut(&id));
         match socket.map_or(Delivered::Nowhere, |socket| socket.put(datagram)) {
+            // The kernel takes them one by one.
+            Delivered::Nowhere if datagram.segment.is_some() => Delivered::Nowhere,
             Delivered::Nowhere => {
                 self.kernel.as_ref().map_or(Delivered::Nowhere, |kernel| kernel.deliver(datagram))
             }
@@ -129,14 +131,20 @@ impl ToSocket {
                     own: Endpoint { addr: arrival.dst, port: 0 }.into(),
                     hop_limit: arrival.hop_limit,
                     traffic_class: arrival.traffic_class,
+                    segment: datagram.segment.unwrap_or(0),
                     ..RecordHead::default()
                 };
                 self.0.lane().write(place, 0, head.as_bytes());
                 self.0.lane().write(place, RecordHead::LEN, datagram.text);
                 if self.0.publish(len) { Delivered::ByLane } else { Delivered::Nowhere }
             }
-            Offer::Full if !self.0.overflow() => Delivered::QueueFull,
-            Offer::Full | Offer::Kernel => Delivered::Nowhere,
+            // It holds more than the kernel's queue would: what finds no room there would find none in that, and costs the engine nothing. Of
+            // the largest that is not known.
+            Offer::Full if self.0.lane().ring_len() < u64::from(RING_LEN_MAX) || !self.0.overflow() => {
+                Delivered::QueueFull
+            }
+            Offer::Full => Delivered::Nowhere,
+            Offer::Kernel => Delivered::Nowhere,
         }
     }
 }

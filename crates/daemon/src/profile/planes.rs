@@ -64,7 +64,12 @@ impl FrameSink for Forgets {
 }
 
 fn link(tx_checksum: bool) -> Link {
-    Link { mac: OWN_MAC, mtu: 1500, caps: LinkCaps { tx_checksum, gso_max: 0 }, ..Link::default() }
+    Link {
+        mac: OWN_MAC,
+        mtu: 1500,
+        caps: LinkCaps { tx_checksum, gso_max: 0, ..LinkCaps::default() },
+        ..Link::default()
+    }
 }
 
 /// A frame from the peer.

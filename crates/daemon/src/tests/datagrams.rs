@@ -106,7 +106,7 @@ fn misbehave(shown: &mut Shown, random: &mut Random, other: u16) {
         0 => write(LaneLayout::WORD, word),
         1 => write(LaneLayout::WORD, word & !(LaneWord::CLOSED | LaneWord::DIVERTED)),
         2 => write(LaneLayout::HEAD, word),
-        3 => write(place, header(RECORD_MAX + (word as u32 % 16))),
+        3 => write(place, header(RECORD_MAX + (word as u32 % 16), false)),
         4 => write(place, word),
         5 => drop(shown.put(&RecordHead { segment: word as u16, ..to(other) }, &[7; 3000])),
         6 => {
@@ -351,7 +351,7 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
         let head = to(port);
         memory.write(n * each, 0, head.as_bytes());
         let at = LaneLayout::RING + n * each;
-        memory.region().write(at, &header(RecordHead::LEN + 1).to_le_bytes()).expect("in the region");
+        memory.region().write(at, &header(RecordHead::LEN + 1, false).to_le_bytes()).expect("in the region");
     }
     let mut rounds = 0;
     while daemon.unsent_count() > 0 {

@@ -116,6 +116,12 @@ impl Neighbours {
         }
     }
 
+    /// The same, unless it is doubtful.
+    pub fn mac_without_doubt(&self, number: u16) -> Option<MacAddr> {
+        let is_doubtful = self.table.get(usize::from(number))?.is_doubtful;
+        self.mac(number).filter(|_| !is_doubtful)
+    }
+
     /// The same by the address.
     pub fn mac_of(&self, addr: Addr) -> Option<MacAddr> {
         self.find(addr).and_then(|at| self.mac(at as u16))

@@ -8,7 +8,7 @@ use crate::hostif::HostSide;
 use crate::work::Segment;
 use core::sync::atomic::AtomicU8;
 use toe_wire::ipv4::Protocol;
-use toe_wire::link::{FrameSink, LinkCaps, PartialChecksum, Segmentation, TxOffload};
+use toe_wire::link::{Cut, FrameSink, LinkCaps, PartialChecksum, Segmentation, TxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpOptions, TcpRepr, Timestamps};
 use toe_wire::{eth, ipv6, vlan};
 
@@ -78,8 +78,8 @@ pub fn emit<H: HostSide>(
         offload.checksum = Some(PartialChecksum { start, offset: tcp::CHECKSUM_OFFSET });
     }
     if payload_len > u32::from(mss) {
-        offload.segmentation =
-            Some(Segmentation { header_len: header_len as u16, mss, is_v6: envelope.to.is_v6() });
+        let cut = if envelope.to.is_v6() { Cut::TcpV6 } else { Cut::TcpV4 };
+        offload.segmentation = Some(Segmentation { header_len: header_len as u16, mss, cut });
     }
     if payload_len >= GATHER_MIN && caps.tx_checksum {
         let mut head = [0; HEAD_MAX];

@@ -184,11 +184,35 @@ impl Engine {
         host: &mut H,
     ) {
         let Some(len) = datagram.segment.filter(|len| usize::from(*len) < datagram.text.len()) else {
-            return self.one_arrives(now, port, datagram, host);
+            return self.one_arrives(now, port, &RxDatagram { segment: None, ..*datagram }, host);
         };
+        if self.arrive_together(datagram, len, host) {
+            return;
+        }
         for text in datagram.text.chunks(usize::from(len).max(1)) {
             self.one_arrives(now, port, &RxDatagram { text, segment: None, ..*datagram }, host);
         }
+    }
+
+    /// All go by the lane of the one whose they are, or are lost there. `false`: they go one by one.
+    fn arrive_together<H: HostSide>(&mut self, datagram: &RxDatagram<'_>, len: u16, host: &mut H) -> bool {
+        let (to, from) = (datagram.to(), datagram.from());
+        let Receiver::One(id) = self.udp.sockets.receiver(to, from) else { return false };
+        let delivered = host.deliver_datagram(Some(id), datagram);
+        let counter = match delivered {
+            Delivered::ByLane => Counter::DatagramsByLane,
+            Delivered::QueueFull => Counter::DropDatagramQueueFull,
+            Delivered::ByKernel | Delivered::Nowhere => return false,
+        };
+        for text in datagram.text.chunks(usize::from(len).max(1)) {
+            self.counters.add(Counter::RxDatagrams);
+            self.counters.add(counter);
+            let (_, socket) = self.udp.sockets.arrives(to, from, text.len());
+            if let Some(socket) = socket.filter(|_| delivered == Delivered::QueueFull) {
+                self.udp.sockets.went_by_kernel(socket, false);
+            }
+        }
+        true
     }
 
     fn one_arrives<H: HostSide>(
@@ -271,11 +295,28 @@ impl Engine {
                 self.send_datagram(now, &out, octets, host);
                 1
             }
+            len if self.send_joined(&out, octets, head.segment) => octets.len().div_ceil(len),
             len => {
                 let each = octets.chunks(len).map(|text| self.send_datagram(now, &out, text, host));
                 each.count().max(1)
             }
         }
+    }
+
+    /// Datagrams that lie one behind the other, in one frame. `false`: they go one by one.
+    fn send_joined(&mut self, out: &Outgoing, octets: &[u8], segment: u16) -> bool {
+        let Ok(Way::By(port, neighbour)) = out.way else { return false };
+        let neighbours = &self.ports[port.index()].neighbours;
+        // One that is asked for anew is for the first that goes alone to do.
+        let Some(to_mac) = neighbours.mac_without_doubt(neighbour) else { return false };
+        let link = self.ports[port.index()].link;
+        if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, octets, segment) {
+            return false;
+        }
+        for _ in 0..octets.len().div_ceil(usize::from(segment)) {
+            self.counters.add(Counter::TxDatagrams);
+        }
+        true
     }
 
     fn read_head(&mut self, id: DatagramId, head: &RecordHead, len: usize) -> Result<Outgoing, Counter> {

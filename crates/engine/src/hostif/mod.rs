@@ -80,7 +80,8 @@ pub trait HostSide {
 
     // Datagrams: a driver to which no sockets are shown gets none.
 
-    /// Hands a datagram to the session that alone has the socket (`to`), or to the kernel, which knows whose it is.
+    /// Hands a datagram to the session that alone has the socket (`to`), or to the kernel, which knows whose it is. Of one that is
+    /// several ([`RxDatagram::segment`]) all go by the lane, or are lost there; else `Nowhere`: they come one by one.
     fn deliver_datagram(&mut self, _to: Option<DatagramId>, _datagram: &RxDatagram<'_>) -> Delivered {
         Delivered::Nowhere
     }

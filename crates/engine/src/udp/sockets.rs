@@ -49,11 +49,37 @@ pub enum Receiver {
     Several,
 }
 
+/// The sockets of one port: a datagram is looked for among those that are connected to its sender and those that are not connected.
+#[derive(Debug, Default)]
+struct OfPort(BTreeMap<Option<Endpoint>, Vec<u64>>);
+
+impl OfPort {
+    fn add(&mut self, connected: Option<Endpoint>, identity: u64) {
+        let those = self.0.entry(connected).or_default();
+        if !those.contains(&identity) {
+            those.push(identity);
+        }
+    }
+
+    fn remove(&mut self, connected: Option<Endpoint>, identity: u64) {
+        if let Some(those) = self.0.get_mut(&connected) {
+            those.retain(|other| *other != identity);
+            if those.is_empty() {
+                self.0.remove(&connected);
+            }
+        }
+    }
+
+    fn hearing(&self, from: Endpoint) -> impl Iterator<Item = u64> {
+        [Some(from), None].into_iter().filter_map(move |peer| self.0.get(&peer)).flatten().copied()
+    }
+}
+
 /// All sockets, by what the kernel calls each.
 #[derive(Debug)]
 pub struct Sockets<P> {
     table: BTreeMap<u64, Socket<P>>,
-    by_port: BTreeMap<u16, Vec<u64>>,
+    by_port: BTreeMap<u16, OfPort>,
     ends: BTreeMap<DatagramId, u64>,
     of_session: BTreeMap<SessionId, BTreeSet<DatagramId>>,
     /// Of ends that are gone and of which something is to be sent yet: from where, and who is charged for it.
@@ -110,22 +136,19 @@ impl<P: Copy> Sockets<P> {
         socket.ends.push(End { id, session });
         self.ends.insert(id, shown.identity);
         self.of_session.entry(session).or_default().insert(id);
-        let of_port = self.by_port.entry(socket.local.port).or_default();
-        if !of_port.contains(&shown.identity) {
-            of_port.push(shown.identity);
-        }
+        self.by_port.entry(socket.local.port).or_default().add(socket.connected, shown.identity);
         id
     }
 
     /// It is shown again, as it is now.
     pub fn update(&mut self, shown: &Shown, connected: Option<Endpoint>) {
         let Some(socket) = self.table.get_mut(&shown.identity) else { return };
-        socket.connected = connected;
+        let before = (socket.local.port, std::mem::replace(&mut socket.connected, connected));
         socket.v6_only = shown.v6_only;
-        let before = std::mem::replace(&mut socket.local, shown.local).port;
-        if before != shown.local.port {
+        socket.local = shown.local;
+        if before != (shown.local.port, connected) {
             self.leave_port(before, shown.identity);
-            self.by_port.entry(shown.local.port).or_default().push(shown.identity);
+            self.by_port.entry(shown.local.port).or_default().add(connected, shown.identity);
         }
     }
 
@@ -181,8 +204,8 @@ impl<P: Copy> Sockets<P> {
     }
 
     fn find(&self, to: Endpoint, from: Endpoint) -> (Receiver, Option<u64>) {
-        let of_port = self.by_port.get(&to.port).map_or(&[][..], Vec::as_slice);
-        let of_table = of_port.iter().filter_map(|identity| Some((*identity, self.table.get(identity)?)));
+        let of_port = self.by_port.get(&to.port).into_iter().flat_map(|of_port| of_port.hearing(from));
+        let of_table = of_port.filter_map(|identity| Some((identity, self.table.get(&identity)?)));
         let mut hearing = of_table.filter(|(_, socket)| socket.hears(to, from));
         match (hearing.next(), hearing.next()) {
             (None, _) => (Receiver::Nobody, None),
@@ -260,14 +283,14 @@ impl<P: Copy> Sockets<P> {
 
     fn forget(&mut self, identity: u64) -> Option<P> {
         let socket = self.table.remove(&identity)?;
-        self.leave_port(socket.local.port, identity);
+        self.leave_port((socket.local.port, socket.connected), identity);
         Some(socket.payer)
     }
 
-    fn leave_port(&mut self, port: u16, identity: u64) {
+    fn leave_port(&mut self, (port, connected): (u16, Option<Endpoint>), identity: u64) {
         if let Some(of_port) = self.by_port.get_mut(&port) {
-            of_port.retain(|other| *other != identity);
-            if of_port.is_empty() {
+            of_port.remove(connected, identity);
+            if of_port.0.is_empty() {
                 self.by_port.remove(&port);
             }
         }

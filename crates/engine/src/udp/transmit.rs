@@ -6,31 +6,54 @@ use std::collections::VecDeque;
 use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::ipv6::{self, Fragment, Ipv6Repr};
-use toe_wire::link::{FrameSink, MacAddr, TxOffload};
+use toe_wire::link::{Cut, FrameSink, MacAddr, Segmentation, TxOffload};
 use toe_wire::{Protocol, UdpRepr, udp};
 
 /// Frames of one port's queue beyond which no more records are taken: at most so many more come of the last one.
 const QUEUE_FULL: usize = 256;
 /// Frames beyond which datagrams are dropped: what more the last record was.
 const DROP_BEYOND: usize = 2 * QUEUE_FULL;
+/// The same by octets, as a frame that the link cuts up holds many.
+const OCTETS_FULL: usize = 1 << 20;
+const DROP_BEYOND_OCTETS: usize = 2 * OCTETS_FULL;
 /// Looks for room in vain after which a port is taken for stuck: some ms of an engine that does nothing else.
 const STUCK_AFTER: u32 = 1 << 14;
-/// Frames whose memory is kept for the next ones.
+/// Frames whose memory is kept for the next ones, and octets of it.
 const SPARE_MAX: usize = 512;
+const SPARE_OCTETS_MAX: usize = 1 << 20;
+
+/// Datagrams that go in one frame because they were queued one behind the other (Linux: UDP_MAX_SEGMENTS of before 6.9).
+const JOINED_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Frame {
     octets: Vec<u8>,
     offload: TxOffload,
+    /// What may be put behind it.
+    growing: Option<Growing>,
+}
+
+/// A frame of one datagram or more, all alike, that the link cuts up.
+#[derive(Clone, Copy, Debug)]
+struct Growing {
+    to_mac: MacAddr,
+    datagram: TxDatagram,
+    headers_len: usize,
+    /// Octets of each but the last.
+    segment: usize,
+    count: usize,
 }
 
 /// Frames that wait for a port.
 #[derive(Debug, Default)]
 pub struct TxQueue {
     frames: VecDeque<Frame>,
+    /// Octets of them all.
+    octets: usize,
     /// Looks for room in vain since the port took a frame.
     in_vain: u32,
     spare: Vec<Vec<u8>>,
+    spare_octets: usize,
 }
 
 impl TxQueue {
@@ -41,7 +64,7 @@ impl TxQueue {
     /// Whether what one more record holds may be queued. A port that takes no frames, as its link is gone, does not keep records where
     /// they are for ever: then they are taken, and dropped.
     pub fn has_room(&mut self) -> bool {
-        if self.frames.len() < QUEUE_FULL {
+        if self.frames.len() < QUEUE_FULL && self.octets < OCTETS_FULL {
             return true;
         }
         self.in_vain = self.in_vain.saturating_add(1);
@@ -54,6 +77,7 @@ impl TxQueue {
 
     fn room(&mut self, len: usize) -> Vec<u8> {
         let mut octets = self.spare.pop().unwrap_or_default();
+        self.spare_octets -= octets.capacity();
         octets.clear();
         octets.resize(len, 0);
         octets
@@ -70,13 +94,29 @@ impl TxQueue {
             sink.commit(frame.offload);
             sent += 1;
             self.in_vain = 0;
-            if let Some(frame) = self.frames.pop_front()
-                && self.spare.len() < SPARE_MAX
-            {
-                self.spare.push(frame.octets);
+            if let Some(frame) = self.frames.pop_front() {
+                self.octets -= frame.octets.len();
+                self.keep(frame.octets);
             }
         }
         sent
+    }
+
+    /// The memory is for another frame.
+    fn keep(&mut self, octets: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && self.spare_octets + octets.capacity() <= SPARE_OCTETS_MAX {
+            self.spare_octets += octets.capacity();
+            self.spare.push(octets);
+        }
+    }
+
+    fn is_beyond(&self) -> bool {
+        self.frames.len() >= DROP_BEYOND || self.octets >= DROP_BEYOND_OCTETS
+    }
+
+    fn queue(&mut self, octets: Vec<u8>, offload: TxOffload) {
+        self.octets += octets.len();
+        self.frames.push_back(Frame { octets, offload, growing: None });
     }
 
     /// Queues a datagram for a neighbour. `ident`: of the packet if it is cut up. Returns how many frames it is; 0: there is no room.
@@ -88,7 +128,10 @@ impl TxQueue {
         text: &[u8],
         ident: u32,
     ) -> usize {
-        if self.frames.len() >= DROP_BEYOND {
+        if self.append(link, to_mac, datagram, text) {
+            return 1;
+        }
+        if self.is_beyond() {
             return 0;
         }
         let hop = Hop::over(link, to_mac);
@@ -97,10 +140,84 @@ impl TxQueue {
         match len <= room {
             true => {
                 self.push_whole(link, hop, datagram, text);
+                self.may_grow(link, to_mac, datagram, text.len());
                 1
             }
             false => self.push_fragments(room, hop, datagram, text, ident),
         }
+    }
+
+    /// The frame that was queued last, of one datagram, may get others behind it.
+    fn may_grow(&mut self, link: &Link, to_mac: MacAddr, datagram: &TxDatagram, segment: usize) {
+        let can = link.caps.cuts_datagrams && link.caps.tx_checksum && segment > 0;
+        if let Some(frame) = self.frames.back_mut().filter(|_| can) {
+            let headers_len = frame.octets.len() - segment;
+            frame.growing = Some(Growing { to_mac, datagram: *datagram, headers_len, segment, count: 1 });
+        }
+    }
+
+    /// Puts a datagram behind one that has just been queued to the same peer, if nothing came between them, it is no longer, and the
+    /// link cuts that up: it then costs what a copy of its octets costs. Nobody waits for that.
+    fn append(&mut self, link: &Link, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) -> bool {
+        let Some(frame) = self.frames.back_mut() else { return false };
+        let Some(growing) = &mut frame.growing else { return false };
+        let Growing { headers_len, segment, count, .. } = *growing;
+        let len = frame.octets.len() - headers_len + text.len() + udp::HEADER_LEN;
+        let is_alike = growing.to_mac == to_mac && growing.datagram == *datagram && text.len() <= segment;
+        let is_beyond = self.octets >= DROP_BEYOND_OCTETS;
+        if !is_alike
+            || text.is_empty()
+            || count == JOINED_MAX
+            || len > link.caps.gso_max as usize
+            || is_beyond
+        {
+            return false;
+        }
+        self.octets += text.len();
+        frame.octets.extend_from_slice(text);
+        growing.count += 1;
+        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let hop = Hop::over(link, to_mac);
+        let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
+        let mut builder = FrameBuilder::ip(&mut frame.octets, &envelope, Protocol::Udp);
+        let transport = builder.transport();
+        header(transport, datagram);
+        let start = envelope.headers_len() as u16;
+        let checksum = Some(udp::store_pseudo_header(transport, from.addr, to.addr, start));
+        let (header_len, mss) = (headers_len as u16, segment as u16);
+        let segmentation = Some(Segmentation { header_len, mss, cut: Cut::Datagrams });
+        frame.offload = TxOffload { checksum, segmentation };
+        if text.len() < segment {
+            frame.growing = None;
+        }
+        true
+    }
+
+    /// Queues datagrams of `segment` octets each, one behind the other, in one frame that the link cuts up. `false`: it cannot, and they
+    /// go one by one.
+    pub fn push_joined(
+        &mut self,
+        link: &Link,
+        to_mac: MacAddr,
+        datagram: &TxDatagram,
+        text: &[u8],
+        segment: u16,
+    ) -> bool {
+        let caps = link.caps;
+        let packet = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + usize::from(segment);
+        let fits = packet <= link.mtu as usize && udp::HEADER_LEN + text.len() <= caps.gso_max as usize;
+        let can = caps.cuts_datagrams && caps.tx_checksum && fits && text.len() > usize::from(segment);
+        if !can || segment == 0 || self.is_beyond() {
+            return false;
+        }
+        let hop = Hop::over(link, to_mac);
+        self.push_whole(link, hop, datagram, text);
+        if let Some(frame) = self.frames.back_mut() {
+            let header_len = (frame.octets.len() - text.len()) as u16;
+            let cut = Cut::Datagrams;
+            frame.offload.segmentation = Some(Segmentation { header_len, mss: segment, cut });
+        }
+        true
     }
 
     fn push_whole(&mut self, link: &Link, hop: Hop, datagram: &TxDatagram, text: &[u8]) {
@@ -122,7 +239,8 @@ impl TxQueue {
                 None
             }
         };
-        self.frames.push_back(Frame { octets, offload: TxOffload { checksum, segmentation: None } });
+        let offload = TxOffload { checksum, segmentation: None };
+        self.queue(octets, offload);
     }
 
     /// RFC 791 section 2.3, RFC 8200 section 4.5.
@@ -144,7 +262,7 @@ impl TxQueue {
             let at_8 = (n * piece_len / 8) as u16;
             self.push_piece(hop, datagram, piece, (ident, at_8, n + 1 < count));
         }
-        self.spare.push(whole);
+        self.keep(whole);
         count
     }
 
@@ -195,7 +313,7 @@ impl TxQueue {
             }
         };
         hop.emit(ethertype, &mut octets);
-        self.frames.push_back(Frame { octets, offload: TxOffload::default() });
+        self.queue(octets, TxOffload::default());
     }
 }
 

@@ -1,12 +1,14 @@
 //! When the engine is asked for a lane, and what comes of it.
 
 use super::Datagram;
+use super::options::SendOptions;
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use rustix::fd::RawFd;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use toe_abi::attach::{Reply, Request, Way};
-use toe_base::Endpoint;
+use toe_base::{Addr, Endpoint};
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 
 /// Datagrams after which the engine is asked for the first time…
@@ -52,6 +54,13 @@ impl Count {
     }
 }
 
+/// Where what a socket sends to there comes from. One that is bound to no address sends from the first of loopback.
+fn own_address(fd: RawFd, peer: Endpoint) -> Addr {
+    let name = rustix::net::getsockname(sys::borrow(fd)).ok();
+    let name = name.and_then(|name| SocketAddr::try_from(name).ok()).map(|name| Endpoint::from(name).addr);
+    name.filter(|addr| !addr.is_unspecified()).unwrap_or(peer.addr.localhost())
+}
+
 impl Datagram {
     /// So many datagrams have come by the kernel, or gone by it; whether it is time to ask for a lane.
     #[inline]
@@ -71,11 +80,14 @@ impl Datagram {
         }
     }
 
-    /// Asks an engine for a lane to `peer`, or from there. `is_connected`: the socket is connected to it.
-    pub fn ask(&self, fd: RawFd, way: Way, peer: Endpoint, is_connected: bool, engine: EngineIdx) {
+    /// Asks an engine for a lane to `peer`, or from there. `is_connected`: the socket is connected to it. Whether it is the first that
+    /// it has now.
+    pub fn ask(&self, fd: RawFd, way: Way, peer: Endpoint, is_connected: bool, engine: EngineIdx) -> bool {
+        let has_none = !self.receives_by_lanes() && !self.sends_by_lanes();
         let may_have = peer.addr.is_loopback() && !self.has_lane(way, peer) && self.may_have(way);
         let got = may_have && self.fetch(fd, way, peer, is_connected, engine).is_some();
         self.count(way).asked(got);
+        got && has_none
     }
 
     /// The engine need not be asked: there is nobody to have a lane to.
@@ -129,7 +141,8 @@ impl Datagram {
                     memory.close();
                     return None;
                 }
-                outgoing.add(peer, LaneSender::new(memory), is_connected);
+                outgoing.options = SendOptions::read(fd);
+                outgoing.add(peer, LaneSender::new(memory), is_connected, own_address(fd, peer));
                 self.sends.store(true, Ordering::Relaxed);
             }
             Way::Receives => {

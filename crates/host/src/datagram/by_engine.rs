@@ -3,14 +3,15 @@
 //! what.
 
 use super::Datagram;
+use super::options::{Details, SendOptions};
 use crate::program_memory;
 use crate::socket::slices::Gather;
 use crate::stack::{EngineIdx, Stack};
 use crate::{sys, wait};
 use rustix::fd::RawFd;
-use rustix::net::sockopt;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use toe_abi::attach::{Reply, Request, Use, Way};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, RecordHead};
@@ -21,8 +22,12 @@ use zerocopy::IntoBytes;
 
 /// Addresses of which it is known which stack has them; the oldest make room.
 const KNOWN_MAX: usize = 32;
-/// How often a full lane is looked at again, others being let run in between, before the engine is taken for stuck: about a second.
-const FULL_LOOKS: u32 = 1 << 20;
+/// How often a full lane is looked at again, and how long the thread sleeps in between, before the engine is taken for stuck: about a second. A
+/// full lane is some ms of the engine's work, so it does not run empty meanwhile; who looked all the time took more of the processors than the engine.
+const FULL_LOOKS: u32 = 8_000;
+/// Of a call that is not to wait: then the datagram is lost, as it would be in a queue of Linux's that a link does not empty.
+const FULL_LOOKS_BRIEF: u32 = 50;
+const FULL_SLEEP: Duration = Duration::from_micros(100);
 
 /// Both ends of a connected socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,29 +38,13 @@ pub struct Connected {
     pub had_errors: bool,
 }
 
-/// What the program says of a datagram beside where it goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Details {
-    /// IP_PKTINFO, IPV6_PKTINFO.
-    pub from: Option<Addr>,
-    /// UDP_SEGMENT.
-    pub segment: Option<u16>,
-    /// IP_TTL, IPV6_HOPLIMIT.
-    pub hop_limit: Option<u8>,
-    /// IP_TOS, IPV6_TCLASS.
-    pub traffic_class: Option<u8>,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct ByEngine {
     end: Option<(LaneSender, &'static Stack)>,
     /// Whether the engine has the way there.
     known: Vec<(Addr, bool)>,
     connected: Option<Connected>,
-    /// As setsockopt has set them: for IPv4 and IPv6. 0: the default.
-    hop_limits: [u8; 2],
-    traffic_classes: [u8; 2],
-    segment: u16,
+    pub(super) options: SendOptions,
 }
 
 impl ByEngine {
@@ -92,7 +81,6 @@ impl ByEngine {
     }
 
     fn head(&self, to: Endpoint, details: &Details) -> RecordHead {
-        let family = usize::from(to.addr.is_v6());
         RecordHead {
             peer: to.into(),
             own: details
@@ -100,9 +88,9 @@ impl ByEngine {
                 .filter(|from| !from.is_unspecified())
                 .or(self.connected.map(|connected| connected.local))
                 .map_or_else(Default::default, |addr| Endpoint { addr, port: 0 }.into()),
-            segment: details.segment.unwrap_or(self.segment),
-            hop_limit: details.hop_limit.unwrap_or(self.hop_limits[family]),
-            traffic_class: details.traffic_class.unwrap_or(self.traffic_classes[family]),
+            segment: self.options.segment(details),
+            hop_limit: self.options.hop_limit(to.addr, details),
+            traffic_class: self.options.traffic_class(to.addr, details),
             ..RecordHead::default()
         }
     }
@@ -179,7 +167,7 @@ impl Datagram {
             self.hear_engine(map(from_engine)?, stack);
             let mut by_engine = self.by_engine.lock();
             by_engine.end = Some((end, stack));
-            by_engine.read_options(fd);
+            by_engine.options = SendOptions::read(fd);
             self.engine.store(true, Ordering::Relaxed);
         }
         let mut by_engine = self.by_engine.lock();
@@ -225,19 +213,21 @@ impl Datagram {
             by_engine.put(&head, from)
         };
         let mut outcome = attempt();
-        if outcome == Ok(None) && waits {
+        if outcome == Ok(None) {
             outcome = wait::spin(&mut || attempt());
-            for _ in 0..FULL_LOOKS {
+            for _ in 0..if waits { FULL_LOOKS } else { FULL_LOOKS_BRIEF } {
                 if outcome != Ok(None) {
                     break;
                 }
-                rustix::thread::sched_yield();
+                std::thread::sleep(FULL_SLEEP);
                 outcome = attempt();
             }
         }
         match outcome {
             Ok(Some(len)) => Ok(len),
-            Ok(None) => Err(Errno::EAGAIN),
+            Ok(None) if waits => Err(Errno::EAGAIN),
+            // Nothing would ever tell the program that there is room: the kernel's socket, for which it waits, always has some.
+            Ok(None) => Ok(from.iter().map(|part| part.len()).sum()),
             Err(Errno::ENETDOWN) => {
                 self.lose_engine();
                 Err(Errno::ENETDOWN)
@@ -263,39 +253,5 @@ impl Datagram {
     /// Another process may get the socket.
     pub fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);
-    }
-
-    /// The program has set an option that says how datagrams are sent.
-    pub fn options_changed(&self, fd: RawFd) {
-        if self.has_engine() {
-            self.by_engine.lock().read_options(fd);
-        }
-    }
-}
-
-/// linux/udp.h.
-const UDP_SEGMENT: usize = 103;
-
-impl ByEngine {
-    fn read_options(&mut self, fd: RawFd) {
-        let socket = sys::borrow(fd);
-        let small = |value: rustix::io::Result<u32>| value.map_or(0, |value| value as u8);
-        self.hop_limits[0] = small(sockopt::ip_ttl(socket));
-        self.traffic_classes[0] = sockopt::ip_tos(socket).unwrap_or(0);
-        // Of a socket of IPv4 there is nothing to be read.
-        self.hop_limits[1] = sockopt::ipv6_unicast_hops(socket).unwrap_or(0);
-        self.traffic_classes[1] = small(sockopt::ipv6_tclass(socket));
-        let (mut segment, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
-        let args = [
-            fd as usize,
-            libc::IPPROTO_UDP as usize,
-            UDP_SEGMENT,
-            (&raw mut segment).addr(),
-            (&raw mut len).addr(),
-            0,
-        ];
-        // SAFETY: needed because rustix does not have the option. The kernel writes a number, and its length, to locals.
-        let result = unsafe { sys::raw(libc::SYS_getsockopt, args) };
-        self.segment = if result == 0 { segment as u16 } else { 0 };
     }
 }

@@ -6,7 +6,7 @@ use crate::socket::slices::Scatter;
 use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
 use toe_abi::lane::RecordHead;
-use toe_base::Endpoint;
+use toe_base::{Addr, Endpoint};
 use toe_ring::LaneReceiver;
 use toe_ring::lane::Record;
 use zerocopy::IntoBytes;
@@ -54,6 +54,21 @@ pub struct Taken {
     /// …of so many.
     pub whole: usize,
     pub from: Endpoint,
+    /// Where it came to.
+    pub own: Addr,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
+    /// It is several of so many octets each, the last perhaps shorter; 0: it is one.
+    pub segment: u16,
+}
+
+/// How a datagram is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct How {
+    /// It stays where it is.
+    pub peeks: bool,
+    /// Several that lie in one record are one (UDP_GRO).
+    pub joins: bool,
 }
 
 /// Who is at the other end of a lane.
@@ -78,6 +93,8 @@ impl Sender {
 struct Lane {
     end: LaneReceiver,
     from: Sender,
+    /// Octets of the first record's datagrams that have been taken.
+    done: u32,
     /// How many datagrams had come by the kernel when the first of this opening was seen here.
     seen_at: Option<u32>,
 }
@@ -93,6 +110,8 @@ pub(super) struct Incoming {
     /// What had come by lanes that are no more.
     came_before: u64,
     peeked: Option<Peeked>,
+    /// Datagrams that have come by lanes since those were opened; `None`: they were not, or it has been asked for.
+    fruits: Option<u32>,
 }
 
 /// Where the datagram was that was looked at last and not taken since: it stays the next.
@@ -102,16 +121,41 @@ enum Peeked {
     Kernel,
 }
 
-/// Who has sent what the engine has put there.
-fn sender_in(end: &LaneReceiver, record: Record) -> Endpoint {
+/// The head of a record, if it has one, and the octets that it takes up.
+fn head_of(end: &LaneReceiver, from: Sender, record: Record) -> (RecordHead, u32) {
     let mut head = RecordHead::default();
-    if record.len >= RecordHead::LEN {
-        end.lane().read(record.place, 0, head.as_mut_bytes());
+    if record.len < RecordHead::LEN || !record.has_head && from != Sender::Engine {
+        return (head, if from == Sender::Engine { record.len } else { 0 });
     }
-    head.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4)
+    end.lane().read(record.place, 0, head.as_mut_bytes());
+    (head, RecordHead::LEN)
 }
 
 impl Lane {
+    fn new(end: LaneReceiver, from: Sender) -> Lane {
+        Lane { end, from, done: 0, seen_at: None }
+    }
+
+    /// Of a record's `text_len` octets the part that is taken now: from where, how many, and what of [`Taken::segment`].
+    fn part(&self, text_len: u32, segment: u16, joins: bool) -> (u32, u32, u16) {
+        let each = u32::from(segment);
+        if each == 0 || each >= text_len {
+            return (0, text_len, 0);
+        }
+        // The sender may have written another head meanwhile.
+        let from = if self.done < text_len { self.done } else { 0 };
+        let rest = text_len - from;
+        if joins { (from, rest, if rest > each { segment } else { 0 }) } else { (from, rest.min(each), 0) }
+    }
+
+    /// Datagrams up to there have been taken from a record.
+    fn take_to(&mut self, record: Record, text_len: u32, to: u32) {
+        self.done = if to < text_len { to } else { 0 };
+        if self.done == 0 {
+            self.end.take(record);
+        }
+    }
+
     /// Others may keep the kernel's queue from ever being empty: all that was in it when something was first seen here has come
     /// when so many have come that it could not hold more.
     fn confirm_after(&mut self, by_kernel: u32) {
@@ -140,16 +184,22 @@ impl Incoming {
     }
 
     pub fn add(&mut self, from: Endpoint, end: LaneReceiver) {
-        self.lanes.push(Lane { end, from: Sender::Socket(from), seen_at: None });
+        self.lanes.push(Lane::new(end, Sender::Socket(from)));
     }
 
     pub fn add_engine(&mut self, end: LaneReceiver) {
-        self.lanes.push(Lane { end, from: Sender::Engine, seen_at: None });
+        self.lanes.push(Lane::new(end, Sender::Engine));
     }
 
     /// Ends all lanes; what is in them stays to be read.
     pub fn close(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.end.close());
+    }
+
+    /// Ends those from other sockets.
+    pub fn close_sockets(&mut self) {
+        let of_sockets = self.lanes.iter_mut().filter(|lane| lane.from != Sender::Engine);
+        of_sockets.for_each(|lane| lane.end.close());
     }
 
     /// Ends them, and nobody is going to read what is in them.
@@ -258,6 +308,12 @@ impl Incoming {
     /// Opens all lanes: somebody looks.
     pub fn open(&mut self) {
         self.lanes.iter_mut().filter(|lane| lane.end.is_diverted()).for_each(|lane| lane.end.open());
+        self.fruits.get_or_insert(0);
+    }
+
+    /// How many datagrams came by lanes since they were opened, once.
+    pub fn take_fruits(&mut self) -> Option<u32> {
+        self.fruits.take()
     }
 
     /// Copies a datagram out, and takes it unless it is only to be looked at.
@@ -266,18 +322,20 @@ impl Incoming {
         at: usize,
         record: Record,
         into: &mut [IoSliceMut<'_>],
-        peeks: bool,
+        how: How,
     ) -> Result<Taken, Errno> {
         let Some(lane) = self.lanes.get_mut(at) else { return Err(Errno::EAGAIN) };
-        let (from, head_len) = match lane.from {
-            Sender::Socket(from) => (from, 0),
-            Sender::Engine => (sender_in(&lane.end, record), RecordHead::LEN.min(record.len)),
+        let (head, head_len) = head_of(&lane.end, lane.from, record);
+        let from = match lane.from {
+            Sender::Socket(from) => from,
+            Sender::Engine => head.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4),
         };
         let text_len = record.len - head_len;
-        let whole = text_len as usize;
+        let (part_at, part_len, segment) = lane.part(text_len, head.segment, how.joins);
+        let whole = part_len as usize;
         let mut scatter = Scatter::new(into);
         let (mut len, mut copied) = (0, Ok(()));
-        for (offset, piece) in lane.end.lane().pieces_from(record.place, head_len, text_len) {
+        for (offset, piece) in lane.end.lane().pieces_from(record.place, head_len + part_at, part_len) {
             let piece = piece.min(scatter.left());
             if piece == 0 {
                 continue;
@@ -295,14 +353,16 @@ impl Incoming {
                 break;
             }
         }
-        self.peeked = peeks.then_some(Peeked::Lane { from: lane.from, place: record.place });
-        if !peeks {
-            lane.end.take(record);
+        self.peeked = how.peeks.then_some(Peeked::Lane { from: lane.from, place: record.place });
+        if !how.peeks {
+            lane.take_to(record, text_len, part_at + part_len);
             self.taken += 1;
+            self.fruits = self.fruits.map(|fruits| fruits.saturating_add(1));
             self.turn = if lane.end.is_empty() { at + 1 } else { at };
         }
         // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
-        copied.map(|()| Taken { len, whole, from })
+        let own = head.own.to_endpoint().map_or(from.addr.localhost(), |own| own.addr);
+        copied.map(|()| Taken { len, whole, from, own, traffic_class: head.traffic_class, segment })
     }
 
     /// Octets of records that have come by lanes.

@@ -12,7 +12,9 @@ mod asking;
 mod by_engine;
 mod forks;
 mod incoming;
+mod options;
 mod outgoing;
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -21,14 +23,15 @@ use crate::stack::Stack;
 use crate::{signals, sys, wait};
 use asking::Count;
 use by_engine::ByEngine;
-pub use by_engine::{Connected, Details};
+pub use by_engine::Connected;
 pub(crate) use forks::{after_fork, after_fork_in_child, before_child, before_fork};
 pub use incoming::Taken;
-use incoming::{Incoming, Next, Queue};
+use incoming::{How, Incoming, Next, Queue};
+pub use options::{Details, Told};
 use outgoing::Outgoing;
 pub use outgoing::Sent;
 use rustix::fd::RawFd;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use toe_abi::errno::Errno;
 use toe_base::Endpoint;
@@ -38,8 +41,10 @@ const LOOKS: u32 = 16;
 const CLOSE_LOOKS: u32 = 64;
 /// Of the rounds of a wait that looks, those in which the kernel's queue is looked at, too.
 const KERNEL_ROUNDS: u32 = 4;
-/// Of the calls that wait while nobody uses the lanes, those that open them and look.
+/// Of the calls that wait while nobody uses the lanes, those that open them and look, where that was in vain the last times; where so many
+/// datagrams have come by lanes before it was over, each does.
 const LOOK_EVERY: u32 = 16;
+const FRUITS: u32 = 4;
 
 /// All that no descriptor refers to, and those whose locks are held over a fork.
 static KEPT: Lock<Kept> = Lock::new(Kept { spare: Vec::new(), at_fork: Vec::new() });
@@ -65,6 +70,8 @@ pub struct Datagram {
     sends: AtomicBool,
     received: Count,
     sent: Count,
+    /// What the program wants to be told of datagrams ([`Told`]).
+    told: AtomicU32,
     /// Of AF_INET6.
     inet6: AtomicBool,
     /// The program has it non-blocking.
@@ -83,6 +90,8 @@ pub struct Datagram {
     waiting: AtomicU32,
     /// Calls that have waited there without a look at the lanes.
     slept: AtomicU32,
+    /// After so many of these the lanes are opened.
+    look_after: AtomicU32,
     /// Datagrams that have come by the kernel.
     by_kernel: AtomicU32,
     /// Waits that have looked closely in vain, one after the other.
@@ -168,6 +177,8 @@ impl Datagram {
         datagram.kernel_receives.store(false, Ordering::Relaxed);
         datagram.kernel_sends.store(false, Ordering::Relaxed);
         datagram.shared.store(false, Ordering::Relaxed);
+        datagram.told.store(0, Ordering::Relaxed);
+        datagram.look_after.store(LOOK_EVERY, Ordering::Relaxed);
         datagram.waiting.store(0, Ordering::SeqCst);
         datagram
     }
@@ -183,6 +194,7 @@ impl Datagram {
             sends: AtomicBool::new(false),
             received: Count::new(),
             sent: Count::new(),
+            told: AtomicU32::new(0),
             inet6: AtomicBool::new(false),
             nonblocking: AtomicBool::new(false),
             kernel_only: AtomicBool::new(false),
@@ -192,6 +204,7 @@ impl Datagram {
             references: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             slept: AtomicU32::new(0),
+            look_after: AtomicU32::new(LOOK_EVERY),
             by_kernel: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -237,12 +250,6 @@ impl Datagram {
         self.receives.load(Ordering::Relaxed)
     }
 
-    /// Whether something may go by a lane.
-    #[inline]
-    pub fn sends_by_lanes(&self) -> bool {
-        self.sends.load(Ordering::Relaxed)
-    }
-
     fn note_lanes(&self, incoming: &Incoming) {
         self.receives.store(!incoming.is_unused(), Ordering::SeqCst);
     }
@@ -252,6 +259,13 @@ impl Datagram {
         self.outgoing.lock().close();
         self.sends.store(false, Ordering::Relaxed);
         self.incoming.lock().close();
+    }
+
+    /// Ends the lanes to and from other sockets, which are looked at anew by the engine; there may be new ones.
+    pub fn meet_again(&self) {
+        self.outgoing.lock().close();
+        self.sends.store(false, Ordering::Relaxed);
+        self.incoming.lock().close_sockets();
     }
 
     /// Ends all lanes for good.
@@ -265,14 +279,6 @@ impl Datagram {
     pub fn receive_from_kernel(&self) {
         if !self.kernel_receives.swap(true, Ordering::AcqRel) {
             self.incoming.lock().close();
-        }
-    }
-
-    /// Ends the lanes that it sends by, for good.
-    pub fn send_from_kernel(&self) {
-        if !self.kernel_sends.swap(true, Ordering::AcqRel) {
-            self.outgoing.lock().close();
-            self.sends.store(false, Ordering::Relaxed);
         }
     }
 
@@ -295,9 +301,8 @@ impl Datagram {
             let was_empty = empty.take().is_some();
             let (is_open, directly) = match incoming.next(may_open, self.by_kernel.load(Ordering::Relaxed)) {
                 Next::Take { lane, record } => {
-                    return incoming
-                        .take(lane, record, into, how.peeks)
-                        .map_or_else(Step::Failed, Step::Took);
+                    let how = How { peeks: how.peeks, joins: self.told().has(Told::JOINED) };
+                    return incoming.take(lane, record, into, how).map_or_else(Step::Failed, Step::Took);
                 }
                 Next::Kernel { directly: true } => {
                     incoming.leave_to_kernel(how.peeks);
@@ -341,20 +346,28 @@ impl Datagram {
                 incoming.open();
                 return Step::kernel(&incoming, false);
             }
+            drop(incoming);
             if is_open || was_empty {
-                drop(incoming);
                 match self.look_again(fd) {
                     Found::Lane => continue,
                     Found::Nothing => {}
                     found => return found.step(&self.incoming.lock()),
                 }
-            } else {
-                drop(incoming);
             }
             if let Some(generation) = self.begin_wait() {
                 return Step::Sleep { generation };
             }
         }
+    }
+
+    /// Lets others run once, where lanes have borne fruit: who sends by them may need this processor, and would find them diverted whenever he
+    /// has it. Whether something has come.
+    fn lets_sender_run(&self) -> bool {
+        if self.look_after.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        rustix::thread::sched_yield();
+        self.has_something()
     }
 
     /// Looks at the kernel's queue when the lanes have been looked at.
@@ -371,7 +384,7 @@ impl Datagram {
     /// the kernel's own call is in vain where datagrams come seldom, or faster than they are read.
     fn is_worth_a_look(&self, is_open: bool, may_open: bool) -> bool {
         let slept = self.slept.load(Ordering::Relaxed);
-        let is_worth = may_open && !is_open && slept >= LOOK_EVERY;
+        let is_worth = may_open && !is_open && slept >= self.look_after.load(Ordering::Relaxed);
         self.slept.store(if is_open || is_worth { 0 } else { slept + 1 }, Ordering::Relaxed);
         is_worth
     }
@@ -424,7 +437,10 @@ impl Datagram {
                 found => Ok(Some(found)),
             }
         };
-        wait::spin(&mut attempt).ok().flatten().unwrap_or(Found::Nothing)
+        match wait::spin(&mut attempt).ok().flatten() {
+            None if self.lets_sender_run() => Found::Lane,
+            found => found.unwrap_or(Found::Nothing),
+        }
     }
 
     /// The thread is about to wait for the socket in a call of the kernel's; then [`Datagram::end_wait`]. `None`: something is in
@@ -435,6 +451,11 @@ impl Datagram {
         }
         let mut incoming = self.incoming.lock();
         let asleep = incoming.divert();
+        if asleep && let Some(fruits) = incoming.take_fruits() {
+            let before = self.look_after.load(Ordering::Relaxed);
+            let after = if fruits >= FRUITS { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
+            self.look_after.store(after, Ordering::Relaxed);
+        }
         asleep.then(|| {
             self.waiting.fetch_add(1, Ordering::SeqCst);
             self.generation.load(Ordering::Relaxed)
@@ -507,46 +528,6 @@ impl Datagram {
             }
         }
         None
-    }
-
-    /// Sends a datagram, `to` an address or to what the socket is connected to, if it has a lane there that is open.
-    pub fn send(&self, to: Option<Endpoint>, from: &[IoSlice<'_>]) -> Result<Sent, Errno> {
-        let mut outgoing = self.outgoing.lock();
-        let mut sent = outgoing.send(to, from);
-        if sent == Ok(Sent::Full) {
-            drop(outgoing);
-            // Who receives has a moment to make room: no longer than the kernel would take with a few.
-            let mut again = || {
-                let sent = self.outgoing.lock().send(to, from)?;
-                Ok((sent != Sent::Full).then_some(sent))
-            };
-            let room = wait::spin(&mut again).transpose();
-            self.leave_without_engine();
-            outgoing = self.outgoing.lock();
-            let len = from.iter().map(|part| part.len()).sum();
-            sent = room.unwrap_or_else(|| Ok(outgoing.overflow(to, len)));
-        }
-        if sent == Ok(Sent::Kernel) {
-            self.sends.store(!outgoing.is_unused(), Ordering::Relaxed);
-        }
-        sent
-    }
-
-    /// Nobody says any more that a receiver has died: a lane of which nothing is taken is left. If it is closed the datagram goes by
-    /// the kernel.
-    fn leave_without_engine(&self) {
-        let session = self.session.load(Ordering::Acquire);
-        // SAFETY: needed because the session is in an atomic, which holds null or what `Stack::get` gave: those are never freed.
-        let Some(session) = (unsafe { session.as_ref() }) else { return };
-        session.look();
-        if !session.alive() {
-            self.leave();
-        }
-    }
-
-    /// Whether a datagram to there would go by a lane.
-    pub fn takes(&self, to: Option<Endpoint>) -> bool {
-        self.outgoing.lock().takes(to)
     }
 }
 

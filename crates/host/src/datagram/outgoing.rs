@@ -1,16 +1,21 @@
 //! The lanes by which datagrams leave one socket. Knows no descriptor, signal, thread or process.
 
+use super::options::{Details, SendOptions};
 use crate::program_memory;
 use crate::socket::slices::Gather;
 use std::io::IoSlice;
 use toe_abi::errno::Errno;
-use toe_abi::lane::DATAGRAM_MAX;
-use toe_base::Endpoint;
+use toe_abi::lane::{DATAGRAM_MAX, RecordHead};
+use toe_base::{Addr, Endpoint};
 use toe_ring::LaneSender;
 use toe_ring::lane::Offer;
+use zerocopy::IntoBytes;
 
 /// Lanes that one socket sends by.
 pub(super) const LANES_MAX: usize = 16;
+
+/// Datagrams in one record; the kernel says what becomes of more (EINVAL before Linux 6.9).
+const SEGMENTS_MAX: usize = 64;
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,25 @@ pub enum Sent {
 struct Lane {
     end: LaneSender,
     to: Endpoint,
+    /// Where what goes by it comes from.
+    own: Addr,
+}
+
+impl Lane {
+    /// What the datagram's record has to begin with, if anything. `Err`: a lane does not carry it so.
+    fn head(&self, len: usize, options: &SendOptions, details: &Details) -> Result<Option<RecordHead>, ()> {
+        let is_from_elsewhere = details.from.is_some_and(|from| !from.is_unspecified() && from != self.own);
+        let segment = Some(options.segment(details)).filter(|each| *each != 0 && usize::from(*each) < len);
+        let is_too_much = segment.is_some_and(|each| len.div_ceil(usize::from(each)) > SEGMENTS_MAX);
+        if is_from_elsewhere || is_too_much || details.hop_limit.is_some() {
+            return Err(());
+        }
+        let traffic_class = options.traffic_class(self.to.addr, details);
+        let is_first = self.to.addr == self.to.addr.localhost();
+        let own = Endpoint { addr: self.to.addr, port: 0 }.into();
+        let head = RecordHead { own, segment: segment.unwrap_or(0), traffic_class, ..RecordHead::default() };
+        Ok((segment.is_some() || traffic_class != 0 || !is_first).then_some(head))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +58,7 @@ pub(super) struct Outgoing {
     lanes: Vec<Lane>,
     /// What the socket is connected to, as far as a lane goes there.
     connected: Option<Endpoint>,
+    pub options: SendOptions,
 }
 
 impl Outgoing {
@@ -49,12 +74,12 @@ impl Outgoing {
         self.lanes.len() < LANES_MAX
     }
 
-    /// `is_connected`: that is where datagrams without an address go.
-    pub fn add(&mut self, to: Endpoint, end: LaneSender, is_connected: bool) {
+    /// `is_connected`: that is where datagrams without an address go. `own`: where they come from.
+    pub fn add(&mut self, to: Endpoint, end: LaneSender, is_connected: bool, own: Addr) {
         if is_connected {
             self.connected = Some(to);
         }
-        self.lanes.push(Lane { end, to });
+        self.lanes.push(Lane { end, to, own });
     }
 
     /// Ends all lanes: what follows goes by the kernel.
@@ -74,17 +99,28 @@ impl Outgoing {
     }
 
     /// EFAULT: the program's memory is not there.
-    pub fn send(&mut self, to: Option<Endpoint>, from: &[IoSlice<'_>]) -> Result<Sent, Errno> {
+    pub fn send(
+        &mut self,
+        to: Option<Endpoint>,
+        from: &[IoSlice<'_>],
+        details: &Details,
+    ) -> Result<Sent, Errno> {
+        let options = self.options;
         let Some(lane) = self.lane_to(to) else { return Ok(Sent::Kernel) };
         let mut gather = Gather::new(from);
         let len = gather.left();
-        let Some(octets) = u32::try_from(len).ok().filter(|octets| *octets <= DATAGRAM_MAX) else {
+        let octets = u32::try_from(len).ok().filter(|octets| *octets <= DATAGRAM_MAX);
+        let (Some(octets), Ok(head)) = (octets, lane.head(len, &options, details)) else {
             lane.end.divert();
             return Ok(Sent::Kernel);
         };
-        match lane.end.offer(octets) {
+        let head_len = if head.is_some() { RecordHead::LEN } else { 0 };
+        match lane.end.offer(head_len + octets) {
             Offer::Lane { place } => {
-                for (offset, piece) in lane.end.lane().pieces(place, octets) {
+                if let Some(head) = &head {
+                    lane.end.lane().write(place, 0, head.as_bytes());
+                }
+                for (offset, piece) in lane.end.lane().pieces_from(place, head_len, octets) {
                     let Ok(room) = lane.end.lane().region().lend(offset, piece) else {
                         return Ok(Sent::Kernel);
                     };
@@ -95,7 +131,7 @@ impl Outgoing {
                         unsafe { program_memory::copy(to, part.as_ptr(), part.len()) }
                     })?;
                 }
-                if lane.end.publish(octets) {
+                if lane.end.publish_as(head_len + octets, head.is_some()) {
                     return Ok(Sent::Done(len));
                 }
             }

@@ -1,14 +1,15 @@
 //! What a socket with lanes receives next, and what it sends which way, beside a kernel that the test plays.
 
-use super::incoming::{Incoming, Next, Queue, Taken};
+use super::incoming::{How, Incoming, Next, Queue, Taken};
 use super::outgoing::{Outgoing, Sent};
-use super::{Count, Datagram, Receive, Step};
+use super::{Count, Datagram, Details, Receive, Step};
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, RING_LEN_MIN};
 use toe_base::Endpoint;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 
+const PEEKS: How = How { peeks: true, joins: false };
 const NOTHING_OPEN: Next = Next::Nothing { is_open: false, directly: true };
 
 fn at(port: u16) -> Endpoint {
@@ -21,7 +22,7 @@ fn lane(incoming: &mut Incoming, from: Endpoint) -> Outgoing {
     let map = || LaneMemory::map(&file, RING_LEN_MIN).expect("memory");
     incoming.add(from, LaneReceiver::new(map()));
     let mut outgoing = Outgoing::default();
-    outgoing.add(at(53), LaneSender::new(map()), false);
+    outgoing.add(at(53), LaneSender::new(map()), false, at(0).addr);
     outgoing
 }
 
@@ -29,14 +30,14 @@ fn lane(incoming: &mut Incoming, from: Endpoint) -> Outgoing {
 static TOO_LONG: [u8; DATAGRAM_MAX as usize + 1] = [0; DATAGRAM_MAX as usize + 1];
 
 fn send(outgoing: &mut Outgoing, octets: &[u8]) -> Sent {
-    outgoing.send(Some(at(53)), &[IoSlice::new(octets)]).expect("readable memory")
+    outgoing.send(Some(at(53)), &[IoSlice::new(octets)], &Details::default()).expect("readable memory")
 }
 
 /// Takes what is next, which has to be in a lane.
 fn take(incoming: &mut Incoming) -> (Vec<u8>, Endpoint) {
     let Next::Take { lane, record } = incoming.next(true, 0) else { panic!("nothing in a lane") };
     let mut room = [0; 2000];
-    let taken = incoming.take(lane, record, &mut [IoSliceMut::new(&mut room)], false).expect("room");
+    let taken = incoming.take(lane, record, &mut [IoSliceMut::new(&mut room)], How::default()).expect("room");
     assert_eq!(taken.len, taken.whole);
     (room[..taken.len].to_vec(), taken.from)
 }
@@ -113,7 +114,7 @@ fn what_its_sender_sent_by_the_kernel_later_comes_later() {
 /// Takes a look at what is next, which has to be in a lane: who it is from.
 fn peek(incoming: &mut Incoming) -> Endpoint {
     let Next::Take { lane, record } = incoming.next(true, 0) else { panic!("nothing in a lane") };
-    incoming.take(lane, record, &mut [], true).expect("room").from
+    incoming.take(lane, record, &mut [], PEEKS).expect("room").from
 }
 
 #[test]
@@ -207,13 +208,15 @@ fn short_buffers_cut_and_peeking_leaves() {
         let Next::Take { lane, record } = incoming.next(true, 0) else { panic!("nothing in the lane") };
         let (mut a, mut b) = ([0; 3], [0; 4]);
         let mut into = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut []), IoSliceMut::new(&mut b)];
-        let taken = incoming.take(lane, record, &mut into, peeks).expect("room");
+        let taken = incoming.take(lane, record, &mut into, How { peeks, joins: false }).expect("room");
         (taken, [&a[..], &b].concat())
     };
-    let cut = Taken { len: 7, whole: 10, from: at(5000) };
+    let whole =
+        |len, whole| Taken { len, whole, from: at(5000), own: at(0).addr, traffic_class: 0, segment: 0 };
+    let cut = whole(7, 10);
     assert_eq!(read(true), (cut, b"0123456".to_vec()));
     assert_eq!(read(false), (cut, b"0123456".to_vec()));
-    assert_eq!(read(false).0, Taken { len: 0, whole: 0, from: at(5000) });
+    assert_eq!(read(false).0, whole(0, 0));
     assert_eq!(incoming.next(true, 0), Next::Nothing { is_open: true, directly: false });
 }
 
@@ -239,8 +242,8 @@ fn only_what_fits_a_lane_goes_by_it() {
     opened(&mut incoming);
     let large = vec![1; DATAGRAM_MAX as usize + 1];
     assert_eq!(send(&mut peer, &large[1..]), Sent::Done(DATAGRAM_MAX as usize));
-    assert_eq!(peer.send(Some(at(54)), &[IoSlice::new(b"elsewhere")]), Ok(Sent::Kernel));
-    assert_eq!(peer.send(None, &[IoSlice::new(b"not connected")]), Ok(Sent::Kernel));
+    assert_eq!(peer.send(Some(at(54)), &[IoSlice::new(b"elsewhere")], &Details::default()), Ok(Sent::Kernel));
+    assert_eq!(peer.send(None, &[IoSlice::new(b"not connected")], &Details::default()), Ok(Sent::Kernel));
     assert_eq!(send(&mut peer, &large), Sent::Kernel);
     assert_eq!(send(&mut peer, b"after it"), Sent::Kernel, "the lane is diverted");
     assert!(!peer.takes(Some(at(53))));
@@ -267,11 +270,14 @@ fn connected_sockets_need_no_address() {
     let map = || LaneMemory::map(&file, RING_LEN_MIN).expect("memory");
     let (mut incoming, mut outgoing) = (Incoming::default(), Outgoing::default());
     incoming.add(at(5000), LaneReceiver::new(map()));
-    outgoing.add(at(53), LaneSender::new(map()), true);
+    outgoing.add(at(53), LaneSender::new(map()), true, at(0).addr);
     opened(&mut incoming);
-    assert_eq!(outgoing.send(None, &[IoSlice::new(b"a"), IoSlice::new(b"b")]), Ok(Sent::Done(2)));
+    assert_eq!(
+        outgoing.send(None, &[IoSlice::new(b"a"), IoSlice::new(b"b")], &Details::default()),
+        Ok(Sent::Done(2))
+    );
     incoming.close();
-    assert_eq!(outgoing.send(None, &[IoSlice::new(b"c")]), Ok(Sent::Kernel));
+    assert_eq!(outgoing.send(None, &[IoSlice::new(b"c")], &Details::default()), Ok(Sent::Kernel));
     assert!(outgoing.is_unused(), "who has left is not asked again");
 }
 
@@ -332,4 +338,75 @@ fn a_socket_that_is_left_to_the_kernel_stays_with_it() {
     assert_eq!(super::look_at_queue(fd), Ok(Queue::From(Some(own))));
     assert_eq!(super::look_at_queue(-1), Err(Errno::EBADF));
     datagram.drop_reference();
+}
+
+/// What is next, which has to be in a lane, taken so: its octets, and what is told beside them.
+fn taken(incoming: &mut Incoming, how: How) -> (Vec<u8>, Taken) {
+    let Next::Take { lane, record } = incoming.next(true, 0) else { panic!("nothing in a lane") };
+    let mut room = [0; 2000];
+    let taken = incoming.take(lane, record, &mut [IoSliceMut::new(&mut room)], how).expect("room");
+    (room[..taken.len].to_vec(), taken)
+}
+
+#[test]
+fn what_is_sent_together_comes_one_by_one_or_together_as_asked() {
+    const JOINS: How = How { peeks: false, joins: true };
+    let mut incoming = Incoming::default();
+    let mut peer = lane(&mut incoming, at(5000));
+    opened(&mut incoming);
+    let details = Details { segment: Some(4), traffic_class: Some(2), ..Details::default() };
+    let mut together =
+        |octets: &[u8]| peer.send(Some(at(53)), &[IoSlice::new(octets)], &details).expect("memory");
+    for octets in [&b"aaaabbbbcc"[..], b"ddddeee", b"ffffgggghh", b"iiii"] {
+        assert_eq!(together(octets), Sent::Done(octets.len()));
+    }
+    incoming.next(true, 0);
+    opened(&mut incoming);
+    let peeks = How { peeks: true, joins: false };
+    for octets in [&b"aaaa"[..], b"bbbb", b"cc", b"dddd", b"eee"] {
+        assert_eq!(taken(&mut incoming, peeks).0, octets, "a look leaves it");
+        let (came, taken) = taken(&mut incoming, How::default());
+        assert_eq!((came.as_slice(), taken.segment, taken.traffic_class), (octets, 0, 2));
+    }
+    // One is taken before the program asks for all that there are.
+    assert_eq!(taken(&mut incoming, How::default()).0, b"ffff");
+    let (came, rest) = taken(&mut incoming, JOINS);
+    assert_eq!((came.as_slice(), rest.segment), (&b"gggghh"[..], 4));
+    let (came, one) = taken(&mut incoming, JOINS);
+    assert_eq!((came.as_slice(), one.segment), (&b"iiii"[..], 0), "it is one");
+    assert_eq!(incoming.next(true, 0), Next::Nothing { is_open: true, directly: false });
+}
+
+#[test]
+fn what_a_lane_does_not_carry_goes_by_the_kernel() {
+    let mut incoming = Incoming::default();
+    let mut peer = lane(&mut incoming, at(5000));
+    let mut send = |details: Details| {
+        incoming.open();
+        peer.send(Some(at(53)), &[IoSlice::new(&[7; 65])], &details).expect("memory")
+    };
+    let from = |addr: [u8; 4]| Details { from: Some(Endpoint::new(addr, 0).addr), ..Details::default() };
+    assert_eq!(send(from([127, 0, 0, 1])), Sent::Done(65), "it comes from there anyway");
+    assert_eq!(send(from([0; 4])), Sent::Done(65));
+    assert_eq!(send(from([127, 0, 0, 2])), Sent::Kernel);
+    let mut incoming = Incoming::default();
+    let mut peer = lane(&mut incoming, at(5000));
+    let mut send = |details: Details| {
+        incoming.open();
+        peer.send(Some(at(53)), &[IoSlice::new(&[7; 65])], &details).expect("memory")
+    };
+    assert_eq!(send(Details { segment: Some(1), ..Details::default() }), Sent::Kernel, "65 in one");
+    assert_eq!(send(Details { hop_limit: Some(1), ..Details::default() }), Sent::Kernel);
+}
+
+#[test]
+fn options_end_lanes_from_sockets_and_not_the_engines() {
+    let mut incoming = Incoming::default();
+    let mut peer = lane(&mut incoming, at(5000));
+    let (engine, _) = LaneMemory::create(RING_LEN_MIN).expect("memory");
+    incoming.add_engine(LaneReceiver::new(engine.clone()));
+    incoming.open();
+    incoming.close_sockets();
+    assert_eq!(send(&mut peer, b"left"), Sent::Kernel);
+    assert!(!engine.is_closed() && incoming.is_open());
 }

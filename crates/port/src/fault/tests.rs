@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use toe_base::SeqNum;
 use toe_base::window::UnscaledWindow;
-use toe_wire::link::{PartialChecksum, Segmentation};
+use toe_wire::link::{Cut, PartialChecksum, Segmentation};
 use toe_wire::{EthRepr, EtherType, TcpFlags, TcpOptions, TcpRepr};
 
 use super::lane::REORDER_HOLD_US;
@@ -16,7 +16,7 @@ use crate::memory::{MemoryLink, MemoryPort, pair};
 
 const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const DST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const CAPS: LinkCaps = LinkCaps { tx_checksum: true, gso_max: 60_000 };
+const CAPS: LinkCaps = LinkCaps { tx_checksum: true, gso_max: 60_000, cuts_datagrams: false };
 
 struct World {
     bad: FaultPort,
@@ -248,7 +248,7 @@ fn what_cannot_be_corrupted_noticeably_is_dropped() {
     world.send(&arp, TxOffload::default());
     let large = segment(&[0; 9000]);
     let checksum = Some(PartialChecksum { start: 34, offset: 16 });
-    let segmentation = Some(Segmentation { header_len: 54, mss: 1448, is_v6: false });
+    let segmentation = Some(Segmentation { header_len: 54, mss: 1448, cut: Cut::TcpV4 });
     world.send(&large, TxOffload { checksum, segmentation });
     assert!(world.arrived().is_empty());
     assert_eq!(world.count(PortCounter::FaultCorrupted), 2);
@@ -258,7 +258,7 @@ fn what_cannot_be_corrupted_noticeably_is_dropped() {
 fn a_large_frame_keeps_its_offload() {
     let mut world = World::new("tx_dup=100%");
     let checksum = Some(PartialChecksum { start: 34, offset: 16 });
-    let segmentation = Some(Segmentation { header_len: 54, mss: 1448, is_v6: false });
+    let segmentation = Some(Segmentation { header_len: 54, mss: 1448, cut: Cut::TcpV4 });
     world.send(&segment(&[7; 9000]), TxOffload { checksum, segmentation });
     world.bad.flush().expect("memory");
     let mut seen = Vec::new();

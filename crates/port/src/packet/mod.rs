@@ -40,6 +40,8 @@ pub(crate) struct PacketPort {
     socket: sys::PacketSocket,
     /// [`Port::receive_groups`] was asked for.
     groups: bool,
+    /// The kernel knows datagrams that lie one behind the other.
+    cuts_datagrams: bool,
     /// `None`: the kernel had no memory for it; then every packet is received by a call.
     ring: Option<RxRing>,
     looks_in_vain: u32,
@@ -78,6 +80,7 @@ impl PacketPort {
             mtu,
             socket,
             groups: false,
+            cuts_datagrams: sys::cuts_datagrams(),
             ring,
             looks_in_vain: 0,
             at_last_tending: (0, 0),
@@ -179,7 +182,11 @@ impl Port for PacketPort {
     }
 
     fn caps(&self) -> LinkCaps {
-        LinkCaps { tx_checksum: true, gso_max: SEGMENT_PAYLOAD_MAX as u32 }
+        LinkCaps {
+            tx_checksum: true,
+            gso_max: SEGMENT_PAYLOAD_MAX as u32,
+            cuts_datagrams: self.cuts_datagrams,
+        }
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -263,9 +270,10 @@ impl Port for PacketPort {
     fn reopen(&mut self) -> Result<(), OpenError> {
         let counters = self.counters();
         // Others wait for this thread: what is lost before there is a carrier is sent again.
-        let groups = self.groups;
+        let (groups, cuts_datagrams) = (self.groups, self.cuts_datagrams);
         *self = PacketPort::open_waiting(&self.name, Duration::ZERO)?;
         self.counters = counters;
+        self.cuts_datagrams = cuts_datagrams;
         if groups && let Err(source) = self.receive_groups() {
             return Err(OpenError::from_io(Driver::Packet, &self.name, "asking for multicast", source));
         }

@@ -344,3 +344,11 @@ impl SendPackets for Sender<'_> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
     }
 }
+
+/// Whether the kernel (from 6.2 on) takes and gives datagrams that lie one behind the other in a packet socket's frame. What it does not
+/// say is that it does not.
+pub(super) fn cuts_datagrams() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-', '\n']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(2))
+}

@@ -133,7 +133,9 @@ impl Port for TapPort {
 
     fn caps(&self) -> LinkCaps {
         match self.purpose {
-            Purpose::Link => LinkCaps { tx_checksum: true, gso_max: SEGMENT_PAYLOAD_MAX as u32 },
+            Purpose::Link => {
+                LinkCaps { tx_checksum: true, gso_max: SEGMENT_PAYLOAD_MAX as u32, ..LinkCaps::default() }
+            }
             Purpose::CableEnd => LinkCaps::default(),
         }
     }

@@ -168,7 +168,7 @@ impl Port for XdpPort {
     }
 
     fn caps(&self) -> LinkCaps {
-        LinkCaps { tx_checksum: false, gso_max: 0 }
+        LinkCaps { tx_checksum: false, gso_max: 0, ..LinkCaps::default() }
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -57,8 +57,8 @@ impl EngineStack {
         }
         let mut engine = Engine::new(config);
         let caps = match kind {
-            LinkKind::Plain => LinkCaps { tx_checksum: false, gso_max: 0 },
-            LinkKind::Offloading => LinkCaps { tx_checksum: true, gso_max: 65_000 },
+            LinkKind::Plain => LinkCaps { tx_checksum: false, gso_max: 0, ..LinkCaps::default() },
+            LinkKind::Offloading => LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() },
         };
         let port = engine.add_port(Link { mac: STACK_MAC, zone: 1, mtu: header.mtu, caps, vlan: None });
         engine.add_addr(port, STACK_ADDR.into(), 24);

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use toe_wire::eth::{self, EtherType};
-use toe_wire::link::{PartialChecksum, Segmentation, TxOffload};
+use toe_wire::link::{Cut, PartialChecksum, Segmentation, TxOffload};
 use toe_wire::{Ipv4Repr, Protocol, TcpRepr, tcp};
 
 struct WholeStack {
@@ -99,7 +99,7 @@ fn as_large_segment(packet: &mut [u8], mtu: usize) -> Option<TxOffload> {
     let mss = (mtu - data_at) as u16;
     Some(TxOffload {
         checksum: Some(PartialChecksum { start, offset: tcp::CHECKSUM_OFFSET }),
-        segmentation: Some(Segmentation { header_len, mss, is_v6: false }),
+        segmentation: Some(Segmentation { header_len, mss, cut: Cut::TcpV4 }),
     })
 }
 

@@ -2,10 +2,11 @@
 //! without one costs a look at a flag, and a count of datagrams now and then asks an engine for one.
 
 use super::cancel::point;
+use super::datagram_control::fill_control;
 use super::process::may_have_moved;
 use crate::ffi::{Vectors, fail, guarded, last_errno, read_endpoint, slice_mut, write_inet};
 use crate::policy::{self, Call};
-use crate::{datagram_stack, own_calls, real};
+use crate::{datagram_stack, own_calls, real, why};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, timespec};
 use std::io::IoSliceMut;
@@ -121,7 +122,11 @@ pub(super) fn ask(fd: c_int, datagram: &'static Datagram, way: Way, other: Optio
             .map(|engine| (peer, engine))
     });
     match engine {
-        Some((peer, engine)) => datagram.ask(fd, way, peer, connected == Some(peer), engine),
+        Some((peer, engine)) => {
+            if datagram.ask(fd, way, peer, connected == Some(peer), engine) {
+                why::set_reason(fd, why::Stack::None, why::Reason::Lane);
+            }
+        }
         None => datagram.asked_in_vain(way),
     }
 }
@@ -246,10 +251,10 @@ unsafe fn fill(message: &mut msghdr, taken: Taken, datagram: &Datagram, flags: c
         // SAFETY: the caller's promise.
         unsafe { write_inet(taken.from.to_socket_addr(), datagram.is_inet6(), name, len)? };
     }
-    message.msg_controllen = 0;
     let cut = if taken.len < taken.whole { libc::MSG_TRUNC } else { 0 };
     message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | cut;
-    Ok(())
+    // SAFETY: as above.
+    unsafe { fill_control(message, &taken, datagram) }
 }
 
 fn has_something(datagram: &Datagram) -> bool {

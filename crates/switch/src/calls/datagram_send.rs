@@ -16,6 +16,12 @@ use toe_base::Endpoint;
 /// Flags that make no difference to what a lane does.
 const PLAIN_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
+/// What the program says beside the address, of a call with these flags and no control data.
+fn plain(flags: c_int) -> Option<&'static Details> {
+    const NOTHING: &Details = &Details { from: None, segment: None, hop_limit: None, traffic_class: None };
+    (flags & !PLAIN_SEND == 0).then_some(NOTHING)
+}
+
 /// A datagram has gone by the kernel.
 ///
 /// # Safety
@@ -35,18 +41,18 @@ unsafe fn went(
     }
 }
 
-/// Sends by a lane. `None`: by the kernel.
+/// Sends by a lane; `details` unless a lane does not carry what the program says. `None`: by the kernel.
 fn send(
     datagram: &'static Datagram,
     to: Option<Endpoint>,
     from: &[IoSlice<'_>],
-    is_plain: bool,
+    details: Option<&Details>,
 ) -> Option<ssize_t> {
-    if !is_plain {
+    let Some(details) = details else {
         guarded((), || datagram.send_from_kernel());
         return None;
-    }
-    match point(Ok(Sent::Kernel), || datagram.send(to, from)) {
+    };
+    match point(Ok(Sent::Kernel), || datagram.send(to, from, details)) {
         Ok(Sent::Done(len)) => Some(len as ssize_t),
         Ok(Sent::Kernel | Sent::Full) => None,
         Err(error) => Some(length(Err(error))),
@@ -105,7 +111,7 @@ pub unsafe fn send_to(
     if datagram.sends_by_lanes() && (addr.is_null() || to.is_some()) {
         // SAFETY: as above.
         let from = [IoSlice::new(unsafe { slice(buf, len) })];
-        if let Some(sent) = send(datagram, to, &from, flags & !PLAIN_SEND == 0) {
+        if let Some(sent) = send(datagram, to, &from, plain(flags)) {
             return sent;
         }
     }
@@ -137,7 +143,7 @@ pub unsafe fn send_vectors(
             return sent;
         }
         let by_lane =
-            datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, true));
+            datagram.sends_by_lanes().then(|| send_scattered(datagram, None, iov, count as usize, plain(0)));
         if let Some(sent) = by_lane.flatten() {
             return sent;
         }
@@ -156,12 +162,12 @@ unsafe fn send_scattered(
     to: Option<Endpoint>,
     iov: *const iovec,
     count: usize,
-    is_plain: bool,
+    details: Option<&Details>,
 ) -> Option<ssize_t> {
     // SAFETY: the caller's promise.
     let vectors = unsafe { Vectors::new(iov, count) }.ok()?;
     // SAFETY: as above.
-    send(datagram, to, unsafe { vectors.buffers() }, is_plain)
+    send(datagram, to, unsafe { vectors.buffers() }, details)
 }
 
 /// # Safety
@@ -170,8 +176,8 @@ unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flag
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(datagram, message)?;
-        let is_plain = flags & !PLAIN_SEND == 0 && (*message).msg_controllen == 0;
-        send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, is_plain)
+        let details = plain(flags).and_then(|_| datagram_stack::details_of(message));
+        send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, details.as_ref())
     }
 }
 
@@ -251,11 +257,15 @@ pub unsafe fn send_messages(
             Some(_) => break,
             None => {
                 // SAFETY: the program's arguments, handed on.
-                let sent = unsafe { send_run(fd, datagram, message, count - done, flags) };
+                let (sent, run) = unsafe { send_run(fd, datagram, message, count - done, flags) };
                 if sent <= 0 {
                     return if done == 0 { sent } else { done as c_int };
                 }
                 done += sent as c_uint;
+                // An error ended it, which the kernel tells nobody of.
+                if (sent as c_uint) < run {
+                    return done as c_int;
+                }
                 continue;
             }
         }
@@ -264,7 +274,7 @@ pub unsafe fn send_messages(
     done as c_int
 }
 
-/// Sends messages by the kernel, up to the next one that a lane takes.
+/// Sends messages by the kernel, up to the next one that a lane takes. What the kernel's call gave, and of how many messages it was.
 ///
 /// # Safety
 /// As sendmmsg(2).
@@ -274,7 +284,7 @@ unsafe fn send_run(
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
-) -> c_int {
+) -> (c_int, c_uint) {
     let mut run = if datagram.has_engine() { 1 } else { count };
     if run > 1 && datagram.sends_by_lanes() {
         let is_for_kernel = |n: &c_uint| {
@@ -295,6 +305,6 @@ unsafe fn send_run(
             let header = &(*messages).msg_hdr;
             went(fd, datagram, (header.msg_name.cast_const().cast(), header.msg_namelen), sent as u32);
         }
-        sent
+        (sent, run)
     }
 }

@@ -13,6 +13,7 @@ pub mod confine;
 pub mod control;
 pub mod data;
 pub mod datagram;
+mod datagram_control;
 pub mod datagram_send;
 pub mod descriptor;
 pub mod epoll;

@@ -64,7 +64,7 @@ impl Call {
             "poll" | "ppoll" | "select" | "pselect" => at % 2 == 1,
             // The data of an entry is the number of its descriptor.
             "epoll_ctl" => matches!(at, 0 | 2 | 4),
-            "sendfile" | "splice" => at < 2,
+            "sendfile" | "splice" | "volley" => at < 2,
             "socket" | "close_range" | "file" | "pipe" | "epoll_create" | "fork" | "take" => false,
             _ => at == 0,
         }
@@ -85,7 +85,7 @@ impl Call {
     /// The call in numbers alone: `fd` says what a descriptor is, `port` what a port is, `shift` by how much the ports
     /// that are named are higher this time.
     pub fn in_numbers(&self, shift: i64, fd: impl Fn(Made) -> i64, port: impl Fn(usize, i64) -> i64) -> Call {
-        let names_port = self.is(&["bind", "connect"]);
+        let names_port = self.is(&["bind", "connect", "udp_send"]);
         let number = |(at, arg): (usize, &Arg)| match *arg {
             Arg::Number(number) if at == 2 && number > 0 && names_port => number + shift,
             Arg::Number(number) => number,

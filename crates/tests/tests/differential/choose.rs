@@ -1,6 +1,7 @@
 //! The choice of the next call: at random, by weights that depend on what there is.
 
 use crate::call::{Arg, Call};
+use crate::choose_datagram;
 use crate::linux::*;
 use crate::rng::Rng;
 use crate::stack::WORKERS;
@@ -23,9 +24,11 @@ pub struct Chooser<'a> {
     /// The first of the ports of this sequence.
     pub base_port: i64,
     pub who: usize,
+    /// Of which kind the sockets are.
+    pub kind: Kind,
 }
 
-type Choice<'a> = fn(&mut Chooser<'a>) -> Option<Call>;
+pub type Choice<'a> = fn(&mut Chooser<'a>) -> Option<Call>;
 
 /// A call that was chosen.
 pub fn by(who: usize, name: &str, args: &[i64]) -> Option<Call> {
@@ -33,8 +36,8 @@ pub fn by(who: usize, name: &str, args: &[i64]) -> Option<Call> {
 }
 
 /// What may be chosen, and how likely it is.
-fn choices<'a>() -> [(usize, Choice<'a>); 26] {
-    [
+fn choices<'a>() -> Vec<(usize, Choice<'a>)> {
+    vec![
         (9, Chooser::socket),
         (6, Chooser::bind),
         (6, Chooser::listen),
@@ -66,7 +69,7 @@ fn choices<'a>() -> [(usize, Choice<'a>); 26] {
 
 impl Chooser<'_> {
     pub fn next(&mut self) -> Call {
-        let choices = choices();
+        let choices = if self.kind == Kind::Udp { choose_datagram::choices() } else { choices() };
         let total: usize = choices.iter().map(|(weight, _)| weight).sum();
         loop {
             let alive: Vec<usize> = (0..WORKERS).filter(|who| self.world.alive[*who]).collect();
@@ -104,6 +107,12 @@ impl Chooser<'_> {
             2..=5 => self.one(|one| one.kind != Kind::Pipe).map(|one| one.fd),
             _ => self.one(wanted).map(|one| one.fd),
         }
+    }
+
+    /// One of the sockets that the sequence is about, mostly.
+    pub fn socket_of_kind(&mut self) -> Option<i64> {
+        let kind = self.kind;
+        self.mostly(|one| one.kind == kind)
     }
 
     pub fn known(&self, fd: i64) -> Option<Known> {
@@ -249,7 +258,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn copy(&mut self) -> Option<Call> {
+    pub fn copy(&mut self) -> Option<Call> {
         let fd = self.mostly(|one| one.seen.state != CLOSE || one.fd % 4 == 0)?;
         let to = 3 + self.rng.below(30) as i64;
         match self.rng.below(7) {
@@ -273,7 +282,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn process(&mut self) -> Option<Call> {
+    pub fn process(&mut self) -> Option<Call> {
         if !self.those(|one| one.is_closed()).is_empty() {
             return None;
         }

@@ -92,7 +92,11 @@ impl Chooser<'_> {
     pub fn send(&mut self) -> Option<Call> {
         let (length, seed) = (self.length(), self.rng.below(1000) as i64);
         let mut parts = self.lengths();
-        let fd = self.sender(length.max(parts.iter().sum()))?;
+        let fd = match self.kind {
+            Kind::Udp if self.world.datagrams_unread > 20_000 => return None,
+            Kind::Udp => self.socket_of_kind()?,
+            _ => self.sender(length.max(parts.iter().sum()))?,
+        };
         let mut flags = self.rng.pick(&[0, 0, 0, MSG_NOSIGNAL, MSG_DONTWAIT, MSG_DONTWAIT | MSG_NOSIGNAL]);
         if self.rng.chance(4) {
             flags |= MSG_MORE;
@@ -147,7 +151,7 @@ impl Chooser<'_> {
     }
 
     pub fn file_call(&mut self) -> Option<Call> {
-        let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        let fd = self.socket_of_kind()?;
         if self.known(fd).is_some_and(|one| one.kind == Kind::File) {
             return None;
         }

@@ -58,7 +58,7 @@ impl Chooser<'_> {
     }
 
     pub fn fcntl(&mut self) -> Option<Call> {
-        let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        let fd = self.socket_of_kind()?;
         match self.rng.below(10) {
             0 => by(self.who, "fcntl", &[fd, F_GETFD]),
             1 => by(self.who, "fcntl", &[fd, F_SETFD, self.rng.below(2) as i64]),
@@ -72,7 +72,7 @@ impl Chooser<'_> {
     }
 
     pub fn ioctl(&mut self) -> Option<Call> {
-        let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        let fd = self.socket_of_kind()?;
         match self.rng.below(10) {
             0..=2 => by(self.who, "ioctl", &[fd, FIONREAD, 7]),
             3 => by(self.who, "ioctl", &[fd, FIONBIO, self.rng.below(2) as i64]),
@@ -84,7 +84,7 @@ impl Chooser<'_> {
     }
 
     pub fn name(&mut self) -> Option<Call> {
-        let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        let fd = self.socket_of_kind()?;
         let room = self.rng.pick(&[16, 16, 16, 8, 0, 28, -1]);
         match self.rng.chance(50) {
             true => by(self.who, "getsockname", &[fd, room]),
@@ -93,7 +93,7 @@ impl Chooser<'_> {
     }
 
     pub fn get_option(&mut self) -> Option<Call> {
-        let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        let fd = self.socket_of_kind()?;
         let room = self.rng.pick(&[4, 4, 4, 4, 8, 1, 0, 16, -1]);
         match self.rng.below(20) {
             0..=1 => by(self.who, "getopt", &[fd, IPPROTO_TCP, TCP_INFO, self.rng.pick(&[1, 104, 512])]),
@@ -115,7 +115,7 @@ impl Chooser<'_> {
     }
 
     pub fn set_option(&mut self) -> Option<Call> {
-        let fd = self.mostly(|one| one.kind == Kind::Tcp)?;
+        let fd = self.socket_of_kind()?;
         if self.known(fd).is_some_and(|one| one.listens() && self.world.waiting_at(one.seen.own_port) > 0) {
             // Which connections inherit it is a known difference.
             return None;
@@ -187,7 +187,10 @@ impl Chooser<'_> {
 
     pub fn epoll_ctl(&mut self) -> Option<Call> {
         let Some(set) = self.mostly(|one| one.kind == Kind::Epoll) else { return self.epoll_create() };
-        let fd = self.mostly(|one| one.kind == Kind::Tcp || one.kind == Kind::Epoll)?;
+        let fd = {
+            let kind = self.kind;
+            self.mostly(|one| one.kind == kind || one.kind == Kind::Epoll)?
+        };
         let mut events = self.rng.pick(&[
             POLLIN,
             POLLIN | POLLRDHUP,

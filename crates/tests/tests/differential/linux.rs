@@ -36,6 +36,7 @@ pub const MSG_TRUNC: i64 = 0x20;
 pub const MSG_DONTWAIT: i64 = 0x40;
 pub const MSG_EOR: i64 = 0x80;
 pub const MSG_WAITALL: i64 = 0x100;
+pub const MSG_ERRQUEUE: i64 = 0x2000;
 pub const MSG_NOSIGNAL: i64 = 0x4000;
 pub const MSG_MORE: i64 = 0x8000;
 
@@ -71,11 +72,22 @@ pub const SO_SNDTIMEO: i64 = 21;
 pub const SO_ACCEPTCONN: i64 = 30;
 pub const SO_PROTOCOL: i64 = 38;
 pub const SO_DOMAIN: i64 = 39;
+pub const SO_RXQ_OVFL: i64 = 40;
+pub const SO_PEEK_OFF: i64 = 42;
 
 pub const IPPROTO_IP: i64 = 0;
 pub const IP_TOS: i64 = 1;
 pub const IP_TTL: i64 = 2;
 pub const IP_MINTTL: i64 = 21;
+pub const IP_PKTINFO: i64 = 8;
+pub const IP_MTU_DISCOVER: i64 = 10;
+pub const IP_RECVERR: i64 = 11;
+pub const IP_RECVTTL: i64 = 12;
+pub const IP_RECVTOS: i64 = 13;
+
+pub const SOL_UDP: i64 = 17;
+pub const UDP_SEGMENT: i64 = 103;
+pub const UDP_GRO: i64 = 104;
 
 pub const IPPROTO_TCP: i64 = 6;
 pub const TCP_NODELAY: i64 = 1;

@@ -12,6 +12,7 @@
 mod call;
 mod choose;
 mod choose_data;
+mod choose_datagram;
 mod choose_rest;
 mod known;
 mod linux;
@@ -27,6 +28,7 @@ mod stack;
 mod world;
 
 use sequence::Test;
+use world::Kind;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text:?}")))
@@ -34,7 +36,16 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn the_kernel_and_the_engine_do_the_same() {
-    let mut test = Test::new();
+    compare(Kind::Tcp);
+}
+
+#[test]
+fn they_do_the_same_with_datagrams() {
+    compare(Kind::Udp);
+}
+
+fn compare(kind: Kind) {
+    let mut test = Test::new(kind);
     if let Ok(path) = std::env::var("TOE_DIFFER_REPLAY") {
         test.replay(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}")));
         return;

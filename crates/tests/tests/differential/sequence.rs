@@ -5,7 +5,7 @@ use crate::choose::Chooser;
 use crate::pair::{Difference, PATIENCE, PORTS, Pair};
 use crate::rng::Rng;
 use crate::stack::View;
-use crate::world::World;
+use crate::world::{Kind, World};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
@@ -37,14 +37,16 @@ pub struct Test {
     calls: BTreeMap<String, u64>,
     asked_again: u64,
     shift: i64,
+    /// Of which kind the sockets are.
+    kind: Kind,
 }
 
 impl Test {
-    pub fn new() -> Test {
+    pub fn new(kind: Kind) -> Test {
         let lab = Lab::new();
         let engine = Engine::local(&lab);
         let worker = build(&lab);
-        Test { lab, engine, worker, calls: BTreeMap::new(), asked_again: 0, shift: 0 }
+        Test { lab, engine, worker, calls: BTreeMap::new(), asked_again: 0, shift: 0, kind }
     }
 
     /// Sequences from `seed` on until there were `calls` calls. With `go_on` not only the first difference is shown.
@@ -86,7 +88,9 @@ impl Test {
         let (mut world, mut rng) = (World::new(), Rng(seed));
         world.learn(&Call::new(0, "look", &[]), &Default::default(), &View::new());
         for at in 0..length {
-            let mut call = Chooser { rng: &mut rng, world: &world, base_port: PORTS.start, who: 0 }.next();
+            let mut call =
+                Chooser { rng: &mut rng, world: &world, base_port: PORTS.start, who: 0, kind: self.kind }
+                    .next();
             call.id = at;
             sequence.push(call.clone());
             *self.calls.entry(call.name.clone()).or_default() += 1;
@@ -178,7 +182,8 @@ impl Test {
             opened("active_opens"),
             opened("passive_opens")
         );
-        assert!(opened("passive_opens") > 0, "no connection was the engine's: {:?}", status.counters);
+        let counter = if self.kind == Kind::Udp { "lanes" } else { "passive_opens" };
+        assert!(opened(counter) > 0, "nothing was the engine's: {:?}", status.counters);
         assert!(differences.is_empty(), "the stacks differ: {differences:#?}");
     }
 }
@@ -189,8 +194,16 @@ fn build(lab: &Lab) -> PathBuf {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&worker);
     cc.args(
-        ["differ", "differ_descriptor", "differ_address", "differ_data", "differ_ready", "differ_option"]
-            .map(|name| sources.join(name).with_extension("c")),
+        [
+            "differ",
+            "differ_descriptor",
+            "differ_address",
+            "differ_data",
+            "differ_ready",
+            "differ_option",
+            "differ_datagram",
+        ]
+        .map(|name| sources.join(name).with_extension("c")),
     );
     child::run("cc", &mut cc, SOON).expect_success("cc");
     worker

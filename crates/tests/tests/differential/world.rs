@@ -4,7 +4,7 @@
 use crate::call::{Call, Made};
 use crate::linux::{
     AF_INET, CLOSE, EPOLLET, IP_MINTTL, IPPROTO_IP, IPPROTO_TCP, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN,
-    TCP_MAXSEG,
+    SOCK_DGRAM, TCP_MAXSEG,
 };
 use crate::stack::{Answer, Seen, View, WORKERS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tcp,
+    Udp,
     Epoll,
     File,
     Pipe,
@@ -72,6 +73,8 @@ pub struct World {
     in_flight: [Vec<One>; WORKERS],
     /// Octets sent on a socket since its reader was last seen with nothing unread.
     pub sent: BTreeMap<usize, i64>,
+    /// What datagrams that nobody has read take up in the kernel's queues at most.
+    pub datagrams_unread: i64,
     /// Sockets and sets of which there is, or once was, more than one descriptor.
     pub copied: BTreeSet<usize>,
     /// Sockets to which something was done before they were connected that only the kernel can do.
@@ -105,6 +108,11 @@ impl World {
             let registered = self.fds.get(&(who, call.number(2))).map(|one| one.object);
             self.registered.extend(registered);
         }
+        if call.is(&["udp_send", "write", "send", "sendto", "sendmsg", "writev", "sendmmsg"]) {
+            // A skbuff, and pages of which not all is used.
+            let many = if call.is(&["sendmmsg"]) { 40 * 1024 } else { 4 * 1024 };
+            self.datagrams_unread += many + 2 * answer.result.max(0);
+        }
         self.has_edges |= call.is(&["epoll_ctl"]) && call.number(3) & EPOLLET != 0;
         let asks_for_kernel =
             call.is(&["shutdown"]) || call.is(&["fcntl"]) && call.number(2) & (O_APPEND | O_ASYNC) != 0;
@@ -134,6 +142,7 @@ impl World {
     fn made_by(&mut self, call: &Call, old: Option<One>, made: Made) -> One {
         let kind = match call.name.as_str() {
             "socket" if call.number(0) != AF_INET => Kind::Other,
+            "socket" if call.number(1) & 15 == SOCK_DGRAM => Kind::Udp,
             "socket" | "accept" => Kind::Tcp,
             "epoll_create" => Kind::Epoll,
             "file" => Kind::File,
@@ -180,6 +189,11 @@ impl World {
                 Some(Known { who, fd, kind, object, made, seen: *seen })
             })
             .collect();
+        let has_unread =
+            |one: &Known| one.kind == Kind::Udp && (one.is_ready_to_read() || one.seen.unread > 0);
+        if !self.known.iter().any(has_unread) {
+            self.datagrams_unread = 0;
+        }
         let drained: Vec<usize> = self
             .known
             .iter()

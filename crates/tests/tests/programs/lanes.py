@@ -398,6 +398,40 @@ def lates():
     print("lates: all")
 
 
+def control():
+    """What QUIC asks for: several datagrams in one call, joined ones, where they came to, and their class."""
+    udp_segment, udp_gro, ip_pktinfo = 103, 104, 8
+
+    def together(p, text, each, kind):
+        control = [(socket.IPPROTO_UDP, udp_segment, struct.pack("H", each)), (socket.IPPROTO_IP, socket.IP_TOS, struct.pack("i", kind))]
+        return p.socket.sendmsg([text], control, 0, p.peer)
+
+    def child(p):
+        for n in range(200):
+            p.socket.recv(10)
+            assert together(p, bytes([n]) * 250, 100, n % 4) == 250
+    p = Pair(child)
+    s = p.socket
+    for option, value in ((ip_pktinfo, 1), (socket.IP_RECVTOS, 1)):
+        s.setsockopt(socket.IPPROTO_IP, option, value)
+    seen = set()
+    for n in range(200):
+        joins = n >= 100
+        if n == 100:
+            s.setsockopt(socket.IPPROTO_UDP, udp_gro, 1)
+        p.send(b"?")
+        for length in [250] if joins else [100, 100, 50]:
+            data, told, flags, name = s.recvmsg(1000, 40 if n % 10 == 9 else 200)
+            assert (data, name) == (bytes([n]) * length, p.peer), (n, len(data), name)
+            told = [(level, kind, value.hex()) for level, kind, value in told]
+            seen.add((joins, n % 4, n % 10 == 9, flags & socket.MSG_CTRUNC != 0, str(told)))
+    for line in sorted(seen):
+        print("control:", *line)
+    # One that no lane carries, and one after it.
+    p.end()
+    print("control: all")
+
+
 def six():
     def child(p):
         for n in range(500):

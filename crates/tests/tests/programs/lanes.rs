@@ -39,6 +39,11 @@ fn calls_tell_of_a_datagram_what_they_tell_on_linux() {
 }
 
 #[test]
+fn what_a_datagram_carries_beside_its_octets_goes_along() {
+    says_the_same(&["control"], 2);
+}
+
+#[test]
 fn who_waits_for_a_datagram_is_woken_however_he_waits() {
     says_the_same(&["waits", "signals"], 4);
 }

@@ -155,7 +155,20 @@ fn an_address_that_nobody_can_have_is_not_heard() {
 }
 
 #[test]
-fn datagrams_that_a_link_has_joined_are_taken_apart() {
+fn datagrams_that_a_link_has_joined_come_together_by_a_lane_and_else_one_by_one() {
+    for (end, wanted) in [
+        (Delivered::ByLane, vec![&b"abcde"[..]]),
+        (Delivered::QueueFull, vec![b"abcde"]),
+        (Delivered::ByKernel, vec![b"abcde", b"ab", b"cd", b"e"]),
+    ] {
+        let (came, counted) = joined_arrives(end);
+        assert_eq!(came, wanted, "{end:?}");
+        assert_eq!(counted, 3, "{end:?}");
+    }
+}
+
+/// Three datagrams that a link has joined come to B, whose driver does so with them: what it was given, and how many were counted as that.
+fn joined_arrives(end: Delivered) -> (Vec<Vec<u8>>, u64) {
     let mut world = world();
     hears(&mut world, B, any(53), 2);
     let joined = RxOffload { checksum_ok: true, coalesced_mss: Some(2) };
@@ -170,11 +183,19 @@ fn datagrams_that_a_link_has_joined_are_taken_apart() {
     toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(13, &mut octets[34..]);
     octets.extend_from_slice(arrived);
     world.sides[B].memory.datagrams.clear();
+    world.sides[B].memory.datagrams_end_as = Some(end);
+    let counter = match end {
+        Delivered::ByLane => Counter::DatagramsByLane,
+        Delivered::QueueFull => Counter::DropDatagramQueueFull,
+        _ => Counter::DatagramsByKernel,
+    };
+    let before = count(&world, B, counter);
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
     engine.handle_frame(now, PortId(0), &octets, joined, memory);
-    let texts: Vec<_> = memory.datagrams.iter().map(|(.., text)| text.as_slice()).collect();
-    assert_eq!(texts, [&b"ab"[..], b"cd", b"e"]);
+    let texts = memory.datagrams.drain(..).map(|(.., text)| text).collect();
+    assert_eq!(world.sides[B].engine.counter(Counter::RxDatagrams), 4, "and the one before");
+    (texts, count(&world, B, counter) - before)
 }
 
 #[test]

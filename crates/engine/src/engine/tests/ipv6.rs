@@ -79,7 +79,8 @@ fn b_gets(world: &mut World, frame: &[u8]) {
 
 #[test]
 fn a_connection_finds_its_neighbour_opens_and_carries_bytes_both_ways() {
-    for caps in [LinkCaps::default(), LinkCaps { tx_checksum: true, gso_max: 65_000 }] {
+    for caps in [LinkCaps::default(), LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() }]
+    {
         let mut world = World::with_caps(caps);
         let conns = world.connected_to(addr6(B, 80));
         assert!(world.transfer(A, conns, &pattern(300_000, 1), 10_000));

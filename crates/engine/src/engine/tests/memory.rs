@@ -80,11 +80,8 @@ impl HostSide for Memory {
     }
 
     fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
-        if let Some(end) = self.datagrams_end_as {
-            return end;
-        }
         self.datagrams.push((to, datagram.from(), datagram.to(), datagram.text.to_vec()));
-        Delivered::ByLane
+        self.datagrams_end_as.unwrap_or(Delivered::ByLane)
     }
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagram_errors.push((error.own, error.peer));

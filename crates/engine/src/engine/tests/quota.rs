@@ -246,7 +246,8 @@ fn a_syn_beyond_the_share_of_the_listeners_user_is_dropped_and_counted() {
     let mut world = World::new();
     let now = world.now;
     let quotas = crate::Quotas::default().with(Resource::Flows, Limit { total: 0, user: 2 });
-    world.sides[1] = Side::with_quotas(2, LinkCaps { tx_checksum: true, gso_max: 65_000 }, quotas);
+    world.sides[1] =
+        Side::with_quotas(2, LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() }, quotas);
     world.sides[1].listen(now, "10.0.0.2:80".parse().expect("an address")).expect("free");
     for _ in 0..5 {
         world.sides[0].connect(now, "10.0.0.2:80".parse().expect("an address")).expect("starts");

@@ -52,7 +52,7 @@ fn no_segment_has_octets_of_two_records() {
     // Sizes below, of, and beyond one segment and two, so that whole ones follow each other, too.
     const SIZES: [usize; 9] = [1, 700, 1448, 1448, 2896, 3000, 10_000, 20, 1447];
     for (gso_max, seed) in (0..8).map(|n| (if n % 2 == 0 { 65_000 } else { 0 }, n)) {
-        let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max });
+        let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max, ..LinkCaps::default() });
         world.reseed(seed);
         let (a, b) = world.connected();
         let (from, iss) = (world.log.len(), iss(&world));

@@ -17,7 +17,7 @@ fn report(world: &World, side: usize) -> TcpReport {
 
 #[test]
 fn octets_are_counted_once_at_the_receiver_and_each_time_at_the_sender() {
-    let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max: 0 });
+    let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max: 0, ..LinkCaps::default() });
     let conns = world.connected();
     world.faults = Faults { drop: 50, ..Faults::default() };
     let data = pattern(400_000, 1);

@@ -45,7 +45,7 @@ fn every_large_unit_is_pushed_and_a_lone_segment_only_at_the_end_of_what_is_queu
     }
     assert!(units > 3, "{units} units");
 
-    let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max: 0 });
+    let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max: 0, ..LinkCaps::default() });
     let (a, _) = world.connected();
     let from = world.log.len();
     let now = world.now;

@@ -20,7 +20,8 @@ fn world_of(vlans: [Option<u16>; 2], caps: LinkCaps) -> World {
 
 #[test]
 fn every_frame_has_the_tag_and_large_ones_say_where_their_headers_end() {
-    for caps in [LinkCaps::default(), LinkCaps { tx_checksum: true, gso_max: 65_000 }] {
+    for caps in [LinkCaps::default(), LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() }]
+    {
         let mut world = world_of([Some(12), Some(12)], caps);
         let conns = world.connected();
         let data = pattern(300_000, 1);

@@ -370,7 +370,7 @@ pub(super) fn addr6(side: usize, port: u16) -> SocketAddr {
 
 impl World {
     pub(super) fn new() -> World {
-        World::with_caps(LinkCaps { tx_checksum: true, gso_max: 65_000 })
+        World::with_caps(LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() })
     }
 
     pub(super) fn with_caps(caps: LinkCaps) -> World {

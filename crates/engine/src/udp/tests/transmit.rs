@@ -5,7 +5,7 @@ use crate::work::{Link, TxDatagram};
 use toe_base::{Addr, Endpoint};
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::ipv6::{Body, Ipv6Repr};
-use toe_wire::link::{FrameSink, LinkCaps, MacAddr, TxOffload};
+use toe_wire::link::{Cut, FrameSink, LinkCaps, MacAddr, Segmentation, TxOffload};
 use toe_wire::{Protocol, UdpRepr, udp};
 
 const ETHERNET: usize = 14;
@@ -30,7 +30,7 @@ impl FrameSink for Sink {
 }
 
 fn link(tx_checksum: bool) -> Link {
-    Link { mtu: 1500, caps: LinkCaps { tx_checksum, gso_max: 0 }, ..Link::default() }
+    Link { mtu: 1500, caps: LinkCaps { tx_checksum, gso_max: 0, ..LinkCaps::default() }, ..Link::default() }
 }
 
 fn datagram(v6: bool) -> TxDatagram {
@@ -122,6 +122,69 @@ fn a_link_that_can_fills_in_the_checksum() {
     frame[ETHERNET + 26..ETHERNET + 28].copy_from_slice(&sum.to_be_bytes());
     let ends = datagram(false);
     assert!(udp::checksum_is_valid(&frame[ETHERNET + 20..], ends.from.addr, ends.to.addr));
+}
+
+#[test]
+fn what_a_link_cuts_up_goes_in_one_frame() {
+    let can = LinkCaps { tx_checksum: true, gso_max: 65_000, cuts_datagrams: true };
+    let over = |caps| Link { mtu: 1500, caps, ..Link::default() };
+    let push = |link: &Link, len: usize, segment: u16, v6: bool| {
+        let (mut queue, mut sink) = (TxQueue::default(), Sink { room: 9, ..Sink::default() });
+        let text = vec![7; len];
+        let pushed = queue.push_joined(link, MacAddr::default(), &datagram(v6), &text, segment);
+        queue.send(&mut sink, 9);
+        assert_eq!(sink.frames.len(), usize::from(pushed));
+        sink.frames.pop()
+    };
+    for (v6, headers) in [(false, 14 + 20 + 8), (true, 14 + 40 + 8)] {
+        let (frame, offload) = push(&over(can), 6000, 1200, v6).expect("a frame");
+        assert_eq!(frame.len(), headers + 6000);
+        let segmentation = Segmentation { header_len: headers as u16, mss: 1200, cut: Cut::Datagrams };
+        assert_eq!(offload.segmentation, Some(segmentation));
+        assert!(offload.checksum.is_some());
+        assert!(push(&over(can), 6000, 1453, true).is_none(), "a segment is longer than the link's frames");
+        assert!(push(&over(can), 65_100, 1200, v6).is_none(), "it is longer than the link takes at once");
+        assert!(push(&over(can), 1200, 1200, v6).is_none(), "it is one");
+        assert!(push(&over(LinkCaps { cuts_datagrams: false, ..can }), 6000, 1200, v6).is_none());
+    }
+}
+
+#[test]
+fn datagrams_that_wait_one_behind_the_other_go_in_one_frame() {
+    let caps = LinkCaps { tx_checksum: true, gso_max: 65_000, cuts_datagrams: true };
+    let over = |caps| Link { mtu: 1500, caps, ..Link::default() };
+    let frames = |caps: LinkCaps, texts: &[&[u8]]| {
+        let (mut queue, mut sink) = (TxQueue::default(), Sink { room: 99, ..Sink::default() });
+        for (n, text) in texts.iter().enumerate() {
+            // The last of them is for another peer.
+            let mut to = datagram(false);
+            to.to.port += u16::from(n + 1 == texts.len());
+            assert_eq!(queue.push(&over(caps), MacAddr::default(), &to, text, 1), 1);
+        }
+        queue.send(&mut sink, 99);
+        sink.frames
+    };
+    let texts: [&[u8]; 8] = [b"aaaa", b"bbbb", b"cc", b"dd", b"eee", b"", b"gggg", b"gggg"];
+    let together = frames(caps, &texts);
+    let texts_of = |frames: &[(Vec<u8>, TxOffload)]| -> Vec<Vec<u8>> {
+        frames.iter().map(|(frame, _)| frame[ETHERNET + 28..].to_vec()).collect()
+    };
+    let wanted = [&b"aaaabbbbcc"[..], b"dd", b"eee", b"", b"gggg", b"gggg"];
+    assert_eq!(
+        texts_of(&together),
+        wanted.map(<[u8]>::to_vec),
+        "no longer ones, no empty ones, nobody else's"
+    );
+    let (frame, offload) = &together[0];
+    let segmentation = Segmentation { header_len: 42, mss: 4, cut: Cut::Datagrams };
+    assert_eq!(offload.segmentation, Some(segmentation));
+    let (ip, udp_part) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
+    assert_eq!((usize::from(ip.total_len), udp_part.len()), (20 + 8 + 10, 18));
+    assert_eq!(u16::from_be_bytes([udp_part[4], udp_part[5]]), 18);
+    assert!(together[1..].iter().all(|(_, offload)| offload.segmentation.is_none()));
+    let apart = frames(LinkCaps { cuts_datagrams: false, ..caps }, &texts);
+    assert_eq!(texts_of(&apart), texts.map(<[u8]>::to_vec));
+    assert_eq!(frames(caps, &[&b"x"[..]; 66]).len(), 3, "64, one, and another's");
 }
 
 #[test]

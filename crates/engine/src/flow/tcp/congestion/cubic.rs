@@ -76,7 +76,8 @@ impl Cubic {
         // Hardly any growth near the plateau, but never none (one octet in a hundred acknowledged).
         let octets =
             octets.max(u64::from(growth.acked) * u64::from(growth.mss) / (100 * u64::from((*cwnd).max(1))));
-        let octets = if self.w_max == 0 { octets.max(u64::from(growth.acked / UNKNOWN_GROWTH)) } else { octets };
+        let octets =
+            if self.w_max == 0 { octets.max(u64::from(growth.acked / UNKNOWN_GROWTH)) } else { octets };
         *cwnd = cwnd.saturating_add(octets as u32).max(reno);
     }
 }

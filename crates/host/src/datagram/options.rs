@@ -1,0 +1,119 @@
+//! What the program has set of a socket that lanes have to know: how its datagrams go, and what it wants to be told of those that come. The
+//! kernel has all of it; here is what is needed with each datagram.
+
+use super::Datagram;
+use crate::sys;
+use rustix::fd::RawFd;
+use rustix::net::sockopt;
+use std::sync::atomic::Ordering;
+use toe_base::Addr;
+
+/// What the program says of a datagram beside where it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// IP_PKTINFO, IPV6_PKTINFO.
+    pub from: Option<Addr>,
+    /// UDP_SEGMENT.
+    pub segment: Option<u16>,
+    /// IP_TTL, IPV6_HOPLIMIT.
+    pub hop_limit: Option<u8>,
+    /// IP_TOS, IPV6_TCLASS.
+    pub traffic_class: Option<u8>,
+}
+
+/// The same as setsockopt has set it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SendOptions {
+    /// For IPv4 and IPv6. 0: the default.
+    hop_limits: [u8; 2],
+    traffic_classes: [u8; 2],
+    segment: u16,
+}
+
+/// linux/udp.h.
+const UDP_SEGMENT: usize = 103;
+
+impl SendOptions {
+    /// As the kernel has them.
+    pub fn read(fd: RawFd) -> SendOptions {
+        let socket = sys::borrow(fd);
+        let small = |value: rustix::io::Result<u32>| value.map_or(0, |value| value as u8);
+        let (mut segment, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+        let args = [
+            fd as usize,
+            libc::IPPROTO_UDP as usize,
+            UDP_SEGMENT,
+            (&raw mut segment).addr(),
+            (&raw mut len).addr(),
+            0,
+        ];
+        // SAFETY: needed because rustix does not have the option. The kernel writes a number, and its length, to locals.
+        let result = unsafe { sys::raw(libc::SYS_getsockopt, args) };
+        SendOptions {
+            // Of a socket of IPv4 there is nothing to be read of IPv6.
+            hop_limits: [small(sockopt::ip_ttl(socket)), sockopt::ipv6_unicast_hops(socket).unwrap_or(0)],
+            traffic_classes: [sockopt::ip_tos(socket).unwrap_or(0), small(sockopt::ipv6_tclass(socket))],
+            segment: if result == 0 { segment as u16 } else { 0 },
+        }
+    }
+
+    pub fn hop_limit(&self, to: Addr, details: &Details) -> u8 {
+        details.hop_limit.unwrap_or(self.hop_limits[usize::from(to.is_v6())])
+    }
+
+    pub fn traffic_class(&self, to: Addr, details: &Details) -> u8 {
+        details.traffic_class.unwrap_or(self.traffic_classes[usize::from(to.is_v6())])
+    }
+
+    pub fn segment(&self, details: &Details) -> u16 {
+        details.segment.unwrap_or(self.segment)
+    }
+}
+
+/// What is told beside a datagram, as the program has asked by setsockopt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told(u32);
+
+impl Told {
+    /// IP_PKTINFO and IP_RECVTOS.
+    pub const V4_OWN: Told = Told(1);
+    pub const V4_CLASS: Told = Told(2);
+    /// IPV6_RECVPKTINFO and IPV6_RECVTCLASS.
+    pub const V6_OWN: Told = Told(4);
+    pub const V6_CLASS: Told = Told(8);
+    /// UDP_GRO: several come as one, and how long each is.
+    pub const JOINED: Told = Told(16);
+
+    pub fn has(self, other: Told) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Datagram {
+    /// What it is told beside datagrams.
+    pub fn told(&self) -> Told {
+        Told(self.told.load(Ordering::Relaxed))
+    }
+
+    /// The program has set an option that says so.
+    pub fn set_told(&self, what: Told, on: bool) {
+        match on {
+            true => self.told.fetch_or(what.0, Ordering::Relaxed),
+            false => self.told.fetch_and(!what.0, Ordering::Relaxed),
+        };
+    }
+
+    /// The program has set an option that says how datagrams are sent.
+    pub fn options_changed(&self, fd: RawFd) {
+        if self.has_engine() {
+            self.by_engine.lock().options = SendOptions::read(fd);
+        }
+        if self.sends_by_lanes() {
+            self.outgoing.lock().options = SendOptions::read(fd);
+        }
+    }
+}

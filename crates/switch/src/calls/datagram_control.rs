@@ -1,0 +1,99 @@
+//! Control data of datagrams that come by lanes: what the program has asked for by setsockopt, as the kernel puts it (put_cmsg). Called by
+//! `datagram`.
+
+use core::ffi::{c_int, c_void};
+use libc::{cmsghdr, msghdr};
+use toe::Errno;
+use toe::datagram::{Datagram, Taken, Told};
+use toe::program_memory::copy;
+
+/// The number of the loopback interface, in each network namespace. What an engine hands to the kernel comes in there, too.
+const LOOPBACK: c_int = 1;
+
+/// The program's room for control data.
+struct Control<'a> {
+    message: &'a mut msghdr,
+    used: usize,
+}
+
+impl Control<'_> {
+    /// What does not fit is cut off, and MSG_CTRUNC says so.
+    fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) -> Result<(), Errno> {
+        let room = (self.message.msg_controllen as usize).saturating_sub(self.used);
+        let header_len = size_of::<cmsghdr>();
+        if self.message.msg_control.is_null() || room < header_len {
+            self.message.msg_flags |= libc::MSG_CTRUNC;
+            return Ok(());
+        }
+        // SAFETY: both only count.
+        let (len, space) = unsafe {
+            (libc::CMSG_LEN(data.len() as u32) as usize, libc::CMSG_SPACE(data.len() as u32) as usize)
+        };
+        if room < len {
+            self.message.msg_flags |= libc::MSG_CTRUNC;
+        }
+        let len = len.min(room);
+        // SAFETY: all zeros are a header.
+        let mut header: cmsghdr = unsafe { core::mem::zeroed() };
+        (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (len as _, level, kind);
+        let place = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
+        // SAFETY: the program says that so many octets are there; if they are not, that is EFAULT.
+        unsafe {
+            copy(place, (&raw const header).cast::<u8>(), header_len)?;
+            copy(place.wrapping_add(header_len), data.as_ptr(), len - header_len)?;
+        }
+        self.used += space.min(room);
+        Ok(())
+    }
+
+    fn put_number(&mut self, level: c_int, kind: c_int, number: c_int) -> Result<(), Errno> {
+        self.put(level, kind, &number.to_ne_bytes())
+    }
+}
+
+/// Octets of a structure of the C library's that has no padding.
+fn octets<T>(of: &T) -> &[u8] {
+    // SAFETY: it is called for in_pktinfo and in6_pktinfo alone, whose octets are all written.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(of).cast::<c_void>().cast(), size_of::<T>()) }
+}
+
+/// What the kernel would say of a datagram that came by a lane, in its order.
+///
+/// # Safety
+/// As recvmsg(2).
+pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datagram) -> Result<(), Errno> {
+    let told = datagram.told();
+    if told.is_nothing() {
+        message.msg_controllen = 0;
+        return Ok(());
+    }
+    let mut control = Control { message, used: 0 };
+    if told.has(Told::JOINED) && taken.segment != 0 {
+        control.put_number(libc::SOL_UDP, libc::UDP_GRO, c_int::from(taken.segment))?;
+    }
+    if told.has(Told::V6_OWN) && datagram.is_inet6() {
+        let info = libc::in6_pktinfo {
+            ipi6_addr: libc::in6_addr { s6_addr: taken.own.to_v6().octets() },
+            ipi6_ifindex: LOOPBACK as u32,
+        };
+        control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, octets(&info))?;
+    }
+    match taken.own.to_v4() {
+        Some(own) => {
+            if told.has(Told::V4_OWN) {
+                let addr = libc::in_addr { s_addr: u32::from(own).to_be() };
+                let info = libc::in_pktinfo { ipi_ifindex: LOOPBACK, ipi_spec_dst: addr, ipi_addr: addr };
+                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, octets(&info))?;
+            }
+            if told.has(Told::V4_CLASS) {
+                control.put(libc::IPPROTO_IP, libc::IP_TOS, &[taken.traffic_class])?;
+            }
+        }
+        None if told.has(Told::V6_CLASS) => {
+            control.put_number(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, c_int::from(taken.traffic_class))?;
+        }
+        None => {}
+    }
+    control.message.msg_controllen = control.used as _;
+    Ok(())
+}
