@@ -58,6 +58,11 @@ pub struct Forward {
 }
 
 impl Forward {
+    /// What it has told last.
+    pub fn latest(&self) -> Instant {
+        self.latest.get()
+    }
+
     /// What the clock that is followed says, or the latest that it has said.
     pub fn follow(&self, says: Instant) -> Instant {
         let now = self.latest.get().max(says);

@@ -112,7 +112,7 @@ impl Node {
         let (flows_max, direct, tcp) = (spec.flows_max, spec.direct, spec.tcp);
         let config = EngineConfig { flows_max, direct, tcp, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
-        let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max };
+        let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max, ..LinkCaps::default() };
         let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
         engine.add_local();
         engine.add_addr(port, address_of(number).into(), 24);
@@ -141,7 +141,12 @@ impl Node {
     /// When the engine wants to be called, in the world's time.
     pub fn next_deadline_us(&self) -> u64 {
         let next = self.engine.poll_timeout();
-        if next.is_far_future() { u64::MAX } else { next.as_micros().saturating_sub(self.clock_ahead_us) }
+        match next {
+            _ if next.is_far_future() => u64::MAX,
+            // Due, though the machine's clock has gone back behind it since the engine was told the time.
+            _ if next <= self.clock.latest() => 0,
+            _ => next.as_micros().saturating_sub(self.clock_ahead_us),
+        }
     }
 
     /// A process attaches. `None`: the engine has too many.
