@@ -8,12 +8,14 @@
 
 pub mod channel;
 pub mod core;
+pub mod endpoint;
 pub mod error;
 // Fields have the paper's names.
 #[allow(non_snake_case)]
 pub mod evil;
 mod link;
 mod meet;
+pub mod parts;
 pub mod session;
 pub mod sleep;
 mod table;
