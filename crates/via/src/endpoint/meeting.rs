@@ -284,3 +284,54 @@ impl Endpoint {
             && inside.link.as_ref().is_some_and(|link| link.memory.state() != ViaState::Requested)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::tests::process;
+    use toe_ring::ViaMemory;
+    use toe_ring::irq::IrqSender;
+
+    fn greeting(len: usize) -> Greeting {
+        Greeting { from: [1; ADDRESS_LEN], to: [2; ADDRESS_LEN], private: vec![3; len] }
+    }
+
+    fn links() -> [Link; 2] {
+        let process = process();
+        let (memory, _file) = ViaMemory::create().expect("memory");
+        [Side::Zero, Side::One].map(|side| {
+            let waker = IrqSender::from(process.line.another().expect("a waker"));
+            Link::new(memory.clone(), side, 0, waker, process.session.node)
+        })
+    }
+
+    #[test]
+    fn greetings_come_out_as_they_went_in() {
+        let [zero, one] = links();
+        assert_eq!(Greeting::take(&one), Ok(None));
+        for len in [0, 1, PRIVATE_MAX] {
+            greeting(len).send(&zero).expect("sent");
+            assert_eq!(Greeting::take(&one), Ok(Some(greeting(len))));
+        }
+        greeting(PRIVATE_MAX + 1).send(&zero).expect("sent");
+        assert_eq!(Greeting::take(&one), Ok(Some(greeting(PRIVATE_MAX))), "what is too much is left out");
+    }
+
+    #[test]
+    fn what_is_no_greeting_is_a_breach() {
+        let message = greeting(8).encode();
+        for (at, octet) in [(0, 1), (0, 9), (20, 0), (20, 3), (21, 2)] {
+            let [zero, one] = links();
+            let mut message = message.clone();
+            message[at] = octet;
+            let mut sender = lock(&zero.sending);
+            let Piece { fragment, .. } = Outgoing::new(message.len() as u64).next().expect("a fragment");
+            let room = sender.room(fragment.len).expect("no breach").expect("room");
+            zero.memory.write(room.offset, &message).expect("within");
+            sender.publish(fragment, room);
+            assert_eq!(Greeting::take(&one), Err(Breach), "octet {at}");
+        }
+        assert_eq!(Greeting::decode(&[0; 2 * ADDRESS_LEN - 1]), Err(Breach));
+        assert_eq!(Greeting::decode(&[0; 2 * ADDRESS_LEN + PRIVATE_MAX + 1]), Err(Breach));
+    }
+}
