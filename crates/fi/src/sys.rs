@@ -30,8 +30,6 @@ pub const INJECT_COMPLETE: u64 = 1 << 26;
 pub const TRANSMIT_COMPLETE: u64 = 1 << 27;
 pub const LOCAL_COMM: u64 = 1 << 51;
 pub const REMOTE_COMM: u64 = 1 << 52;
-pub const PROV_ATTR_ONLY: u64 = 1 << 54;
-pub const NUMERICHOST: u64 = 1 << 55;
 pub const SOURCE: u64 = 1 << 57;
 pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
 
@@ -49,7 +47,6 @@ pub const AV_UNSPEC: u32 = 0;
 pub const MR_BASIC: c_int = 1;
 pub const MR_SCALABLE: c_int = 2;
 pub const ORDER_STRICT: u64 = 0x1ff;
-pub const ORDER_DATA: u64 = 1 << 16;
 
 pub const WAIT_NONE: u32 = 0;
 pub const WAIT_UNSPEC: u32 = 1;
