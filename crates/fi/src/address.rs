@@ -80,10 +80,14 @@ impl Address {
 
     /// What a program wrote for an address: a name of a node, or an address of this kind. This node: nothing, `localhost`, a loopback address.
     pub fn parse(node: Option<&str>, own: &NodeName, port: u16) -> Address {
-        let Some(node) = node.filter(|node| !node.is_empty()) else { return Address::of_node(own.as_bytes(), port) };
+        let Some(node) = node.filter(|node| !node.is_empty()) else {
+            return Address::of_node(own.as_bytes(), port);
+        };
         let ip = node.parse::<std::net::IpAddr>().ok();
         match ip {
-            Some(std::net::IpAddr::V6(ip)) if ip.octets()[0] == PREFIX => Address { octets: ip.octets(), port },
+            Some(std::net::IpAddr::V6(ip)) if ip.octets()[0] == PREFIX => {
+                Address { octets: ip.octets(), port }
+            }
             Some(ip) if ip.is_loopback() || ip.is_unspecified() => Address::of_node(own.as_bytes(), port),
             _ if node == "localhost" => Address::of_node(own.as_bytes(), port),
             _ => Address::of_node(node.as_bytes(), port),

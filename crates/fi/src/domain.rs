@@ -31,13 +31,8 @@ pub struct DomainObject {
 // SAFETY: needed to find it by its pointer: it is laid out as C would and begins with a fid.
 unsafe impl Object for DomainObject {}
 
-static OPS: Ops = Ops {
-    size: size_of::<Ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: no_ops_open,
-};
+static OPS: Ops =
+    Ops { size: size_of::<Ops>(), close, bind: no_bind, control: no_control, ops_open: no_ops_open };
 
 static DOMAIN_OPS: DomainOps = DomainOps {
     size: size_of::<DomainOps>(),

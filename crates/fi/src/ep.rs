@@ -177,7 +177,12 @@ static CM_OPS: CmOps = CmOps {
 ///
 /// # Safety
 /// As libfabric has it.
-pub unsafe extern "C" fn open(domain: FidPtr, info: *mut Info, to: *mut FidPtr, context: *mut c_void) -> c_int {
+pub unsafe extern "C" fn open(
+    domain: FidPtr,
+    info: *mut Info,
+    to: *mut FidPtr,
+    context: *mut c_void,
+) -> c_int {
     // SAFETY: needed to find the program's domain, and to read what it passes.
     let (domain, info) = unsafe { (Arc::clone(&DomainObject::of(domain).domain), &*info) };
     // SAFETY: needed as above.

@@ -158,7 +158,13 @@ impl Eq {
 
     /// # Safety
     /// As [`Eq::read`].
-    unsafe fn wait(&self, event: *mut u32, (buf, len): (*mut c_void, usize), limit_ms: c_int, flags: u64) -> Ssize {
+    unsafe fn wait(
+        &self,
+        event: *mut u32,
+        (buf, len): (*mut c_void, usize),
+        limit_ms: c_int,
+        flags: u64,
+    ) -> Ssize {
         let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
@@ -204,7 +210,12 @@ static EQ_OPS: EqOps = EqOps { size: size_of::<EqOps>(), read, readerr, write, s
 ///
 /// # Safety
 /// As libfabric has it.
-pub unsafe extern "C" fn open(fabric: FidPtr, attr: *mut EqAttr, to: *mut FidPtr, context: *mut c_void) -> c_int {
+pub unsafe extern "C" fn open(
+    fabric: FidPtr,
+    attr: *mut EqAttr,
+    to: *mut FidPtr,
+    context: *mut c_void,
+) -> c_int {
     // SAFETY: needed to read what the program passes, and to find its fabric.
     let (attr, fabric) = unsafe { (attr.as_ref(), Arc::clone(&FabricObject::of(fabric).fabric)) };
     let wait_obj = attr.map_or(sys::WAIT_NONE, |attr| attr.wait_obj);

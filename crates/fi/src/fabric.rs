@@ -53,13 +53,8 @@ pub struct FabricObject {
 // SAFETY: needed to find it by its pointer: it is laid out as C would and begins with a fid.
 unsafe impl Object for FabricObject {}
 
-static OPS: Ops = Ops {
-    size: size_of::<Ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: no_ops_open,
-};
+static OPS: Ops =
+    Ops { size: size_of::<Ops>(), close, bind: no_bind, control: no_control, ops_open: no_ops_open };
 
 static FABRIC_OPS: FabricOps = FabricOps {
     size: size_of::<FabricOps>(),

@@ -25,7 +25,8 @@ const RX_CAPS: u64 = sys::MSG | sys::RMA | sys::RECV | sys::REMOTE_READ | sys::R
 /// Nodes are names at one engine: those of this name are local, all others remote.
 const DOMAIN_CAPS: u64 = sys::LOCAL_COMM | sys::REMOTE_COMM;
 const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
-const TX_OP_FLAGS: u64 = sys::COMPLETION | sys::INJECT_COMPLETE | sys::TRANSMIT_COMPLETE | sys::INJECT | sys::MORE;
+const TX_OP_FLAGS: u64 =
+    sys::COMPLETION | sys::INJECT_COMPLETE | sys::TRANSMIT_COMPLETE | sys::INJECT | sys::MORE;
 const RX_OP_FLAGS: u64 = sys::COMPLETION;
 /// A connection is one stream of operations. What follows a read may be there before the read is answered: no writes and no sends after reads
 /// (FI_ORDER_WAR, FI_ORDER_SAR).
@@ -340,7 +341,10 @@ fn get(
     let (source, target) = match hints {
         // SAFETY: needed as above.
         Some(hints) => unsafe {
-            (read_address(hints.src_addr, hints.src_addrlen)?, read_address(hints.dest_addr, hints.dest_addrlen)?)
+            (
+                read_address(hints.src_addr, hints.src_addrlen)?,
+                read_address(hints.dest_addr, hints.dest_addrlen)?,
+            )
         },
         None => (None, None),
     };
@@ -375,4 +379,3 @@ pub unsafe extern "C" fn getinfo(
         Err(errno) => -errno,
     }
 }
-

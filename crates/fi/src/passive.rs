@@ -187,7 +187,12 @@ static CM_OPS: CmOps = CmOps {
 ///
 /// # Safety
 /// As libfabric has it.
-pub unsafe extern "C" fn open(fabric: FidPtr, info: *mut Info, to: *mut FidPtr, context: *mut c_void) -> c_int {
+pub unsafe extern "C" fn open(
+    fabric: FidPtr,
+    info: *mut Info,
+    to: *mut FidPtr,
+    context: *mut c_void,
+) -> c_int {
     // SAFETY: needed to find the program's fabric, and to read what it passes.
     let (fabric, info) = unsafe { (Arc::clone(&FabricObject::of(fabric).fabric), &*info) };
     // SAFETY: needed as above.

@@ -226,14 +226,8 @@ pub struct Provider {
     /// libfabric's own.
     pub context: [*mut c_void; 4],
     pub name: *const c_char,
-    pub getinfo: unsafe extern "C" fn(
-        u32,
-        *const c_char,
-        *const c_char,
-        u64,
-        *const Info,
-        *mut *mut Info,
-    ) -> c_int,
+    pub getinfo:
+        unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int,
     pub fabric: unsafe extern "C" fn(*mut FabricAttr, *mut FidPtr, *mut c_void) -> c_int,
     pub cleanup: unsafe extern "C" fn(),
 }
@@ -375,8 +369,7 @@ pub struct EqErrEntry {
     pub err_data_size: usize,
 }
 
-type Strerror =
-    unsafe extern "C" fn(FidPtr, c_int, *const c_void, *mut c_char, usize) -> *const c_char;
+type Strerror = unsafe extern "C" fn(FidPtr, c_int, *const c_void, *mut c_char, usize) -> *const c_char;
 
 #[derive(Debug)]
 #[repr(C)]
@@ -439,8 +432,7 @@ pub struct CqOps {
     pub readfrom: unsafe extern "C" fn(FidPtr, *mut c_void, usize, *mut u64) -> Ssize,
     pub readerr: unsafe extern "C" fn(FidPtr, *mut CqErrEntry, u64) -> Ssize,
     pub sread: unsafe extern "C" fn(FidPtr, *mut c_void, usize, *const c_void, c_int) -> Ssize,
-    pub sreadfrom:
-        unsafe extern "C" fn(FidPtr, *mut c_void, usize, *mut u64, *const c_void, c_int) -> Ssize,
+    pub sreadfrom: unsafe extern "C" fn(FidPtr, *mut c_void, usize, *mut u64, *const c_void, c_int) -> Ssize,
     pub signal: unsafe extern "C" fn(FidPtr) -> c_int,
     pub strerror: Strerror,
 }

@@ -261,7 +261,8 @@ unsafe extern "C" fn readmsg(fid: FidPtr, msg: *const MsgRma, flags: u64) -> Ssi
             Ok(target) => target,
             Err(errno) => return errno,
         };
-        let call = Call { flags: Some(flags & !sys::INJECT), ..Call::new(Work::Read(target), (*msg).context) };
+        let call =
+            Call { flags: Some(flags & !sys::INJECT), ..Call::new(Work::Read(target), (*msg).context) };
         call.post(fid, places((*msg).msg_iov, (*msg).iov_count))
     }
 }

@@ -18,7 +18,10 @@ fn source(name: &str) -> PathBuf {
 
 fn build(compiler: &str, name: &str, to: &Path, library: &[&str]) {
     let mut cc = Command::new(compiler);
-    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(to).arg(source(name)).args(library);
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-o"])
+        .arg(to)
+        .arg(source(name))
+        .args(library);
     child::run(compiler, &mut cc, SOON).expect_success(compiler);
 }
 
@@ -173,11 +176,7 @@ fn open_mpi_in_four_namespaces() {
     let hosts = lab.dir().join("hosts");
     let list: String = (1..=4).map(|host| format!("10.77.0.{host} slots=1\n")).collect();
     std::fs::write(&hosts, list).expect("hosts");
-    for words in [
-        "link add job type bridge",
-        "addr add 10.77.0.254/24 dev job",
-        "link set job up",
-    ] {
+    for words in ["link add job type bridge", "addr add 10.77.0.254/24 dev job", "link set job up"] {
         let mut ip = lab.command(Side::Server, "ip");
         child::run("ip", ip.args(words.split(' ')), SOON).expect_success("ip");
     }

@@ -186,7 +186,8 @@ impl Door {
 
     /// Who has come and said who he is. The engine is asked only where there `may_be_news` from it.
     pub fn look(&mut self, may_be_news: bool) -> Vec<Visitor> {
-        while may_be_news && let Ok((reply, fds)) = self.session.request(Request::ViaTake { listener: self.handle })
+        while may_be_news
+            && let Ok((reply, fds)) = self.session.request(Request::ViaTake { listener: self.handle })
         {
             match Link::of(reply, fds, Side::One) {
                 (_, Ok((link, theirs))) if theirs.speaks_as(Attributes::ENDPOINTS) => self.silent.push(link),
@@ -219,9 +220,9 @@ impl Door {
     }
 
     pub fn has_news(&self) -> bool {
-        self.silent.iter().any(|link| {
-            lock(&link.receiving).end.is_there() || link.memory.state() == ViaState::Closed
-        })
+        self.silent
+            .iter()
+            .any(|link| lock(&link.receiving).end.is_there() || link.memory.state() == ViaState::Closed)
     }
 }
 

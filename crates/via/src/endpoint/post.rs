@@ -111,7 +111,12 @@ impl Post {
 }
 
 impl Receive {
-    pub(super) fn completion(&self, len: u64, immediate: Option<u32>, failure: Option<Failure>) -> Completion {
+    pub(super) fn completion(
+        &self,
+        len: u64,
+        immediate: Option<u32>,
+        failure: Option<Failure>,
+    ) -> Completion {
         let place = self.places.list().first().map_or(0, |part| part.address);
         Completion { what: What::Received, context: self.context, len, place, immediate, failure }
     }

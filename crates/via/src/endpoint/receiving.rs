@@ -90,7 +90,12 @@ impl Inside {
     }
 
     /// A message begins: where it goes. `None`: nowhere yet.
-    fn begin(&mut self, link: &Link, operation: Operation, regions: &Regions) -> Result<Option<Into>, Breach> {
+    fn begin(
+        &mut self,
+        link: &Link,
+        operation: Operation,
+        regions: &Regions,
+    ) -> Result<Option<Into>, Breach> {
         let remote = Remote { key: operation.handle, offset: operation.address, len: operation.len };
         match operation.kind {
             Kind::Send => Ok(self.receives.pop_front().map(Into::Receive)),

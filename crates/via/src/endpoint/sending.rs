@@ -60,18 +60,19 @@ pub(super) struct Sending {
 
 impl Sending {
     fn new(operation: Operation, data: Data, post: Option<Post>) -> Sending {
-        Sending {
-            head: operation.encode(),
-            data,
-            message: Outgoing::new(operation.message_len()),
-            post,
-        }
+        Sending { head: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
     }
 
     pub fn of(post: Post) -> Sending {
         let len = post.places.len;
         let (kind, target) = match post.work {
-            Work::Send => return Sending::new(Operation::send(post.immediate, len), Data::Places(post.places), Some(post)),
+            Work::Send => {
+                return Sending::new(
+                    Operation::send(post.immediate, len),
+                    Data::Places(post.places),
+                    Some(post),
+                );
+            }
             Work::Write(target) => (Kind::Write, target),
             Work::Read(target) => (Kind::Read, target),
         };

@@ -240,7 +240,11 @@ fn who_leaves_is_heard_and_all_that_is_posted_ends_once() {
     assert!(told.is_empty(), "it had gone");
     zero.progress();
     let told: Vec<_> = zero.told.iter().map(|told| (told.context, told.failure)).collect();
-    assert_eq!(told, [(1, None), (2, Some(Failure::Ended)), (3, Some(Failure::Ended))], "what was sent comes first");
+    assert_eq!(
+        told,
+        [(1, None), (2, Some(Failure::Ended)), (3, Some(Failure::Ended))],
+        "what was sent comes first"
+    );
     assert!(zero.endpoint.take_end());
     let refused = zero.post(Work::Send, &room, 5, false);
     assert_eq!((refused, zero.endpoint.phase()), (Err(Failure::NotConnected), Phase::Over));
