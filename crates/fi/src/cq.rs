@@ -9,7 +9,7 @@ use crate::sys::{self, CqAttr, CqErrEntry, CqFid, CqOps, CqTaggedEntry, FidPtr, 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use toe_via::endpoint::post::{Completion, Failure, What};
@@ -24,7 +24,13 @@ pub struct Cq {
     entry_len: usize,
     bell: Option<Arc<Bell>>,
     is_signalled: AtomicBool,
+    /// Reads one after the other that have found nothing.
+    in_vain: AtomicU32,
 }
+
+/// Reads in vain after which each lets others run: some ten microseconds, in which a peer that is at it answers. Who only looks, as MPI does,
+/// would else keep its peer from the processor that the two share.
+const IN_VAIN_MAX: u32 = 512;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -126,7 +132,18 @@ impl Cq {
                 }
             }
         }
-        if done > 0 { done as Ssize } else { -(libc::EAGAIN as Ssize) }
+        drop(entries);
+        if done > 0 {
+            self.in_vain.store(0, Ordering::Relaxed);
+            return done as Ssize;
+        }
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        if in_vain < IN_VAIN_MAX {
+            self.in_vain.store(in_vain + 1, Ordering::Relaxed);
+        } else {
+            std::thread::yield_now();
+        }
+        -(libc::EAGAIN as Ssize)
     }
 
     /// # Safety
@@ -207,6 +224,7 @@ pub unsafe extern "C" fn open(
         entry_len,
         bell,
         is_signalled: AtomicBool::new(false),
+        in_vain: AtomicU32::new(0),
     };
     let fid = CqFid { fid: object::fid(sys::CLASS_CQ, context, &OPS), ops: &raw const CQ_OPS };
     // SAFETY: needed to answer the program, which has promised a place.
