@@ -71,7 +71,7 @@ fn places(octets: &[u8]) -> Places {
 struct Pair {
     nodes: [Node; 2],
     memory: ViaMemory,
-    _processes: [Process; 2],
+    processes: [Process; 2],
 }
 
 fn pair() -> Pair {
@@ -81,7 +81,7 @@ fn pair() -> Pair {
     assert!(memory.advance(ViaState::Accepted));
     let zero = Node::new(link(&memory, Side::Zero, &processes[0], &processes[1]));
     let one = Node::new(link(&other, Side::One, &processes[1], &processes[0]));
-    Pair { nodes: [zero, one], memory, _processes: processes }
+    Pair { nodes: [zero, one], memory, processes }
 }
 
 fn octets(number: usize, len: usize) -> Vec<u8> {
@@ -193,7 +193,7 @@ fn a_message_waits_for_its_receive_and_one_that_is_too_long_is_cut() {
     one.receive(&room, 6);
     one.progress();
     assert_eq!(one.told.pop().map(|told| (told.context, told.len, told.failure)), Some((6, 10, None)));
-    assert!(one.endpoint.cancel(9, |_| ()) == false && zero.endpoint.phase() == Phase::Connected);
+    assert!(!one.endpoint.cancel(9, |_| ()) && zero.endpoint.phase() == Phase::Connected);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn who_leaves_is_heard_and_all_that_is_posted_ends_once() {
     zero.post(Work::Send, &data, 3, false).expect("posted");
     one.post(Work::Send, &data[..8], 4, false).expect("posted");
     let mut told = Vec::new();
-    one.endpoint.close(&pair._processes[1].session, |completion| told.push(completion));
+    one.endpoint.close(&pair.processes[1].session, |completion| told.push(completion));
     assert!(told.is_empty(), "it had gone");
     zero.progress();
     let told: Vec<_> = zero.told.iter().map(|told| (told.context, told.failure)).collect();
