@@ -257,7 +257,7 @@ fn another_user_meets_nobody() {
             .args(["--reuid", uid, "--regid", uid, "--clear-groups", PYTHON, "-u"])
             .arg(script)
             .args(words);
-        command.env("TOE_LIB_DIR", lab.dir()).env("PYTHONPATH", lab.dir()).env("TOE_ENGINE_UID", "any");
+        command.env("TOE_LIB_DIR", lab.dir()).env("PYTHONPATH", lab.dir());
         Program::spawn(&words.join(" "), &mut command)
     };
     let host = of("0", &["host", "5"]);

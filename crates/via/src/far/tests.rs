@@ -111,7 +111,8 @@ fn writes_go_to_where_they_belong() {
     let mut at = 0;
     while let Some((header, data)) = cut.next() {
         assert_eq!(header.place, Place::Tagged { tag: 9, offset: (1 << 40) + at });
-        let (again, rest) = Header::decode(&header.encode()[..header.len()]).expect("a header");
+        let octets = header.encode();
+        let (again, rest) = Header::decode(&octets[..header.len()]).expect("a header");
         assert_eq!((again, rest.len()), (header, 0));
         assert_eq!((data.start, header.is_last), (at, data.end == 250));
         at = data.end;
