@@ -39,12 +39,12 @@ fn frames_are_those_of_the_figures() {
         ),
         (
             Header { place: untagged(2, 7, 0x1000), is_last: false, upper: (0x0a, 0x1234_5678) },
-            b"hello",
+            &b"hello"[..],
             "0017010a1234567800000002000000070000100068656c6c6f0000007e212fc7",
         ),
         (
             Header { place: tagged, is_last: true, upper: (0x40, 0) },
-            b"abc",
+            &b"abc"[..],
             "0011c14089abcdef00000100000000086162630031faf8c0",
         ),
     ] {
