@@ -39,7 +39,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub const fn len(&self) -> usize {
+    pub const fn header_len(&self) -> usize {
         match self.place {
             Place::Tagged { .. } => TAGGED_LEN,
             Place::Untagged { .. } => UNTAGGED_LEN,
@@ -105,7 +105,8 @@ impl Cut {
     /// would be past what can be written.
     pub fn new(place: Place, upper: (u8, u32), total: u64, segment_max: usize) -> Option<Cut> {
         let first = Header { place, is_last: false, upper };
-        let data_max = segment_max.min(SEGMENT_MAX).checked_sub(first.len()).filter(|room| *room > 0)?;
+        let data_max =
+            segment_max.min(SEGMENT_MAX).checked_sub(first.header_len()).filter(|room| *room > 0)?;
         let end_fits = match place {
             Place::Tagged { offset, .. } => offset.checked_add(total).is_some(),
             Place::Untagged { offset, .. } => offset == 0 && total <= MESSAGE_MAX,
@@ -114,7 +115,7 @@ impl Cut {
     }
 
     /// The next segment's header, and which octets of the message are its data. `None`: all has gone.
-    pub fn next(&mut self) -> Option<(Header, std::ops::Range<u64>)> {
+    pub fn next_segment(&mut self) -> Option<(Header, std::ops::Range<u64>)> {
         let at = self.sent?;
         let end = self.total.min(at + self.data_max as u64);
         let is_last = end == self.total;

@@ -49,7 +49,7 @@ fn frames_are_those_of_the_figures() {
         ),
     ] {
         let mut stream = Vec::new();
-        assert!(put_frame(&mut stream, &[&header.encode()[..header.len()], data]));
+        assert!(put_frame(&mut stream, &[&header.encode()[..header.header_len()], data]));
         assert_eq!(stream, hex(frame));
         let (segment, len) = first_segment(&stream).expect("right").expect("whole");
         assert_eq!((Header::decode(segment), len), (Ok((header, data)), stream.len()));
@@ -73,13 +73,13 @@ fn messages_of_all_sizes_go_through_a_stream_in_pieces() {
             let place = Place::Untagged { queue: 0, message: number as u32 + 1, offset: 0 };
             let mut cut =
                 Cut::new(place, (3, number as u32), message.len() as u64, segment_max).expect("a message");
-            while let Some((header, data)) = cut.next() {
+            while let Some((header, data)) = cut.next_segment() {
                 let head = header.encode();
                 let data = &message[data.start as usize..data.end as usize];
                 let before = stream.len();
-                assert!(put_frame(&mut stream, &[&head[..header.len()], data]));
-                assert_eq!(stream.len() - before, frame_len(header.len() + data.len()));
-                assert!(header.len() + data.len() <= segment_max && stream.len().is_multiple_of(4));
+                assert!(put_frame(&mut stream, &[&head[..header.header_len()], data]));
+                assert_eq!(stream.len() - before, frame_len(header.header_len() + data.len()));
+                assert!(header.header_len() + data.len() <= segment_max && stream.len().is_multiple_of(4));
             }
         }
         let (mut come, mut from, mut queue) = (0, 0, Queue::default());
@@ -109,10 +109,10 @@ fn writes_go_to_where_they_belong() {
     let place = Place::Tagged { tag: 9, offset: 1 << 40 };
     let mut cut = Cut::new(place, (0x40, 0), 250, 114).expect("a message");
     let mut at = 0;
-    while let Some((header, data)) = cut.next() {
+    while let Some((header, data)) = cut.next_segment() {
         assert_eq!(header.place, Place::Tagged { tag: 9, offset: (1 << 40) + at });
         let octets = header.encode();
-        let (again, rest) = Header::decode(&octets[..header.len()]).expect("a header");
+        let (again, rest) = Header::decode(&octets[..header.header_len()]).expect("a header");
         assert_eq!((again, rest.len()), (header, 0));
         assert_eq!((data.start, header.is_last), (at, data.end == 250));
         at = data.end;
@@ -209,7 +209,7 @@ fn octets_of_any_kind_do_no_harm() {
         if let Ok(Some((segment, len))) = first_segment(&octets) {
             assert!(len <= octets.len() && segment.len() < len);
             if let Ok((header, data)) = Header::decode(segment) {
-                assert_eq!(header.len() + data.len(), segment.len());
+                assert_eq!(header.header_len() + data.len(), segment.len());
                 let _ = Queue::default().place(&header, data.len(), 64);
             }
         }
