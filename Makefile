@@ -24,6 +24,7 @@ build: ## the programs and libraries, into target/release
 # What `build` builds and every other target uses; after scripts/setup.sh, which says what is missing.
 programs: $(LOAD)
 	cargo build --locked --release --workspace --lib --bins --example pingpong
+	@mkdir -p "$(TOE_BIN_DIR)/fabric" && ln -f "$(TOE_BIN_DIR)/libtoe_fi.so" "$(TOE_BIN_DIR)/fabric/libtoe-fi.so"
 
 $(LOAD): $(LOAD_SOURCES)
 	@mkdir -p "$(@D)"

@@ -20,7 +20,8 @@ case ${1:-} in
     test)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools wrk:wrk curl:curl ip:iproute2
             python3:python3 ps:procps nsenter:util-linux sha256sum:coreutils strace:strace
-            ethtool:ethtool ping:iputils-ping)
+            ethtool:ethtool ping:iputils-ping fi_pingpong:libfabric-bin /usr/include/rdma/fabric.h:libfabric-dev
+            mpirun:openmpi-bin mpicc:libopenmpi-dev)
         ;;
     bench)
         wanted=(nginx:nginx redis-server:redis-server redis-benchmark:redis-tools memcached:memcached

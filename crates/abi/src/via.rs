@@ -175,6 +175,8 @@ pub struct Attributes(pub u64);
 impl Attributes {
     /// What EVIL asks for: reliable delivery, messages of any size.
     pub const EVIL: Attributes = Attributes(1);
+    /// Endpoints of libfabric: reliable, in order, memory by keys. Whether it may be touched is a key's matter.
+    pub const ENDPOINTS: Attributes = Attributes(Attributes::OPERATIONS | 3 << 2);
     const OPERATIONS: u64 = 3;
     const WRITE: u64 = 1 << 4;
     const READ: u64 = 1 << 5;
@@ -190,7 +192,7 @@ impl Attributes {
         self.0 & 3 == Attributes::OPERATIONS
     }
 
-    /// 0 unreliable, 1 reliable delivery, 2 reliable reception.
+    /// 0 unreliable, 1 reliable delivery, 2 reliable reception; 3: an endpoint ([`Attributes::ENDPOINTS`]).
     pub const fn level(self) -> u64 {
         if self.are_operations() { self.0 >> 2 & 3 } else { self.0 & 3 }
     }

@@ -30,6 +30,7 @@ pub mod load;
 pub mod lost_memory;
 pub mod moderation;
 mod names;
+mod past_cache;
 pub mod queue_set;
 pub mod region;
 pub mod ring;

@@ -225,6 +225,19 @@ impl Region {
         if self.is_lost() { Err(OutOfRange) } else { self.at(offset, len) }
     }
 
+    /// Copies `from` into the region past this core's cache: what is large, and another core reads next.
+    pub fn write_past_cache(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
+        let mut offset = offset;
+        self.at(offset, from.len())?;
+        for step in from.chunks(STEP) {
+            let to = self.at_mut(offset, step.len())?;
+            // SAFETY: needed as in `write`, and sound for the same reasons.
+            unsafe { crate::past_cache::copy(step.as_ptr(), to, step.len()) };
+            offset += step.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Copies `from` into the region.
     pub fn write(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
         let mut offset = offset;

@@ -23,6 +23,9 @@ use toe_abi::via::{Attributes, DATA_LEN, Fragment, INLINE_MAX, SLOTS, ViaLayout,
 /// There are three steps up.
 const ADVANCE_TRIES: u32 = 8;
 
+/// Octets from which a copy goes past this core's cache.
+const PAST_CACHE_MIN: usize = 8 << 10;
+
 /// The other side did what it must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach;
@@ -48,7 +51,10 @@ impl ViaMemory {
     /// Copies octets of a fragment to their place.
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
-        self.memory.write(offset, from)
+        if from.len() < PAST_CACHE_MIN {
+            return self.memory.write(offset, from);
+        }
+        self.memory.write_past_cache(offset, from)
     }
 
     /// Copies octets of a fragment out; the other side may change them meanwhile.

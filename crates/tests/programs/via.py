@@ -157,4 +157,51 @@ def calls():
     print("all as it should be")
 
 
+def crowd_waits(count):
+    """Many channels of one process, each with an answer of its own."""
+    channels = [Channel("", 1 + number) for number in range(int(count))]
+    for channel in channels:
+        channel.wait()
+    for channel in channels:
+        channel.send(channel.recv() + b" again")
+    for channel in channels:
+        refuses(channel.recv, "the other side has closed")
+    print(f"{len(channels)} answered")
+
+
+def crowd_connects(peer, count):
+    channels = [Channel(peer, 1 + number) for number in range(int(count))]
+    for channel in channels:
+        channel.connect()
+    for number, channel in enumerate(channels):
+        channel.send(b"%s %d" % (peer.encode(), number))
+    for number, channel in enumerate(channels):
+        assert channel.recv() == b"%s %d again" % (peer.encode(), number)
+    print(f"{len(channels)} were answered")
+
+
+def stranger(peer, port):
+    """Of another user: at that node nobody is, for it, and nobody comes to it that looks for that user's."""
+    refused = Channel(peer, int(port))
+    refused.settimeout(0.5)
+    refuses(refused.connect, "the time that via_timeout set is over")
+    print("nobody is there")
+    here = Channel("", int(port))
+    here.wait()
+    print("one came")
+
+
+def friend(peer, port):
+    channel = Channel(peer, int(port))
+    channel.connect()
+    channel.send(b"from the same user")
+    listen(channel)
+
+
+def host(port):
+    channel = Channel("", int(port))
+    channel.wait()
+    print(channel.recv().decode())
+
+
 globals()[sys.argv[1]](*sys.argv[2:])

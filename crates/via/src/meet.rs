@@ -82,7 +82,7 @@ fn answer_to(session: &Session, request: Request, deadline: Deadline) -> Result<
     until(session, deadline, || (), ask)
 }
 
-fn ask_for(session: &Session, request: Request) -> Result<u32, Error> {
+pub(crate) fn ask_for(session: &Session, request: Request) -> Result<u32, Error> {
     match session.request(request)? {
         (Reply::ViaHandle { handle }, _) => Ok(handle),
         _ => Err(Error::Refused),

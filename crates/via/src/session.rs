@@ -47,14 +47,23 @@ impl Session {
         if let Some(session) = kept.as_ref().filter(is_usable) {
             return Ok(Arc::clone(session));
         }
-        let session = Arc::new(Session::attach()?);
+        let session = Arc::new(Session::attach(own_name()?)?);
         *kept = Some(Arc::clone(&session));
         Ok(session)
     }
 
-    fn attach() -> Result<Session, Error> {
+    /// A session that is not the process's, at a node of another name.
+    pub fn of_node(node: NodeName) -> Result<Arc<Session>, Error> {
+        Session::attach(node).map(Arc::new)
+    }
+
+    /// Whether an engine is there to attach to.
+    pub fn is_possible() -> bool {
+        engines().iter().flatten().any(|path| Control::connect(path).is_ok())
+    }
+
+    fn attach(node: NodeName) -> Result<Session, Error> {
         toe::fork::install_handlers();
-        let node = own_name()?;
         let mut last = Errno::ECONNREFUSED;
         for path in engines().iter().flatten() {
             match Control::connect(path).and_then(|control| Session::over(control, node)) {
@@ -128,6 +137,10 @@ impl Session {
         answer
     }
 
+    pub fn sleepers(&self) -> &Sleepers {
+        &self.sleepers
+    }
+
     /// Whether the engine has gone, as far as known.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
@@ -147,18 +160,19 @@ impl Session {
     }
 
     /// Looks whether the engine has gone.
-    pub(crate) fn look_at_engine(&self) {
+    pub fn look_at_engine(&self) {
         if self.control.is_gone() {
             self.gone.store(true, Ordering::Release);
         }
     }
 
-    pub(crate) fn drain_interrupt(&self) {
-        let _ = self.interrupt.drain();
+    /// Whether an interrupt had come.
+    pub(crate) fn drain_interrupt(&self) -> bool {
+        self.interrupt.drain().unwrap_or(true)
     }
 
     /// Readable when an interrupt has come or the engine has gone: what a program's own loop waits for.
-    pub(crate) fn poll_fd(&self) -> Result<RawFd, Error> {
+    pub fn poll_fd(&self) -> Result<RawFd, Error> {
         if let Some(fd) = self.poll_fd.get() {
             return Ok(fd.as_raw_fd());
         }
@@ -174,7 +188,8 @@ impl Session {
     }
 }
 
-fn own_name() -> Result<NodeName, Error> {
+/// What this node is called: as [`NODE_VARIABLE`] says, or as the host is.
+pub fn own_name() -> Result<NodeName, Error> {
     if let Some(name) = std::env::var_os(NODE_VARIABLE).filter(|name| !name.is_empty()) {
         return NodeName::new(name.as_encoded_bytes()).ok_or(Error::Invalid);
     }

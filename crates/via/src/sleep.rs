@@ -55,15 +55,14 @@ impl Sleepers {
         self.lock().round
     }
 
-    /// Takes an interrupt that has come, if no thread sleeps on it.
-    pub(crate) fn take_interrupt(&self, session: &Session) {
+    /// Takes an interrupt that has come, if no thread sleeps on it. The round that begins then, or still is.
+    pub fn take_interrupt(&self, session: &Session) -> u64 {
         let mut inside = self.lock();
-        if !inside.has_leader {
-            session.drain_interrupt();
+        if !inside.has_leader && session.drain_interrupt() {
             inside.round += 1;
-            drop(inside);
             self.woken.notify_all();
         }
+        inside.round
     }
 
     /// Sleeps until a round begins that is not `since`, or until the deadline. `arm` says that a wake-up is wanted, and looks once more:

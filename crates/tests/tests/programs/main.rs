@@ -10,6 +10,7 @@ mod death;
 mod descriptor;
 mod direct;
 mod engines;
+mod fabric;
 mod fast_open;
 mod files;
 mod ipv6;

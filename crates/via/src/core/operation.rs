@@ -20,6 +20,8 @@ pub enum Kind {
     Answer = 4,
     /// What was sent cannot be done: the last message before the end.
     Refuse = 5,
+    /// Of endpoints: the first message in each direction, before the connection is accepted or rejected.
+    Greet = 6,
 }
 
 /// A head.
@@ -39,6 +41,10 @@ impl Operation {
         Operation { kind: Kind::Send, immediate, address: 0, handle: 0, len }
     }
 
+    pub const fn greet(len: u32) -> Operation {
+        Operation { kind: Kind::Greet, immediate: None, address: 0, handle: 0, len }
+    }
+
     pub const fn answer(len: u32) -> Operation {
         Operation { kind: Kind::Answer, immediate: None, address: 0, handle: 0, len }
     }
@@ -50,7 +56,7 @@ impl Operation {
     /// Octets of the whole message.
     pub const fn message_len(self) -> u64 {
         let data = match self.kind {
-            Kind::Send | Kind::Write | Kind::Answer => self.len as u64,
+            Kind::Send | Kind::Write | Kind::Answer | Kind::Greet => self.len as u64,
             Kind::Read | Kind::Refuse => 0,
         };
         HEAD_LEN as u64 + data
@@ -78,6 +84,7 @@ impl Operation {
             3 => Kind::Read,
             4 => Kind::Answer,
             5 => Kind::Refuse,
+            6 => Kind::Greet,
             _ => return None,
         };
         let immediate = match head[1] {
@@ -106,13 +113,19 @@ mod tests {
             len: 100,
         };
         let read = Operation { kind: Kind::Read, immediate: None, ..write };
-        let all =
-            [write, read, Operation::send(None, 0), Operation::answer(DATA_MAX), Operation::refuse(0x100)];
+        let all = [
+            write,
+            read,
+            Operation::send(None, 0),
+            Operation::answer(DATA_MAX),
+            Operation::refuse(0x100),
+            Operation::greet(60),
+        ];
         for operation in all {
             let total = operation.message_len();
             assert_eq!(Operation::decode(&operation.encode(), total), Some(operation));
             assert_eq!(Operation::decode(&operation.encode(), total + 1), None, "another length");
-            for (at, octet) in [(0, 0), (0, 6), (1, 2), (2, 1), (31, 1)] {
+            for (at, octet) in [(0, 0), (0, 7), (1, 2), (2, 1), (31, 1)] {
                 let mut head = operation.encode();
                 head[at] = octet;
                 assert_eq!(Operation::decode(&head, total), None, "{operation:?} {at}");

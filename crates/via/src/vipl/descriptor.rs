@@ -6,72 +6,21 @@ use super::types::{
     STATUS_DONE, VipControlSegment, VipDescriptor, VipReturn, VipSegment,
 };
 use crate::core::operation::DATA_MAX;
-use toe_ring::ViaMemory;
-use toe_ring::region::OutOfRange;
+pub use crate::parts::{Part, from_connection, to_connection};
 
 pub const SEGMENTS_MAX: usize = 16;
 pub const ALIGNMENT: u64 = 64;
 const SEGMENT_LEN: u64 = size_of::<VipSegment>() as u64;
 const CONTROL_LEN: u64 = size_of::<VipControlSegment>() as u64;
 
-/// A range of the program's memory, as a descriptor names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
-    pub address: u64,
-    pub handle: u32,
-    pub len: u32,
-}
-
 /// What the data of a message are gathered from, or scattered to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Parts {
-    list: [Part; SEGMENTS_MAX],
-    count: usize,
-    pub len: u32,
-}
+pub type Parts = crate::parts::Parts<SEGMENTS_MAX>;
 
 impl Parts {
-    pub fn one(part: Part) -> Parts {
-        let mut parts = Parts { count: 1, len: part.len, ..Parts::default() };
-        parts.list[0] = part;
-        parts
-    }
-
-    /// The parts that hold `len` octets from `from` on, each with where in those it begins.
-    pub fn within(&self, from: u64, len: u64) -> impl Iterator<Item = (Part, u64)> {
-        let mut at = 0;
-        self.list[..self.count].iter().filter_map(move |part| {
-            let (start, end) = (at, at + u64::from(part.len));
-            at = end;
-            let (first, last) = (start.max(from), end.min(from + len));
-            let inner = Part {
-                address: part.address + first.saturating_sub(start),
-                handle: part.handle,
-                len: last.saturating_sub(first) as u32,
-            };
-            (first < last).then_some((inner, first - from))
-        })
-    }
-
-    pub fn are_allowed(&self, registry: &Registry, ptag: u32, access: Access) -> bool {
-        let mut parts = self.list[..self.count].iter();
+    pub(crate) fn are_allowed(&self, registry: &Registry, ptag: u32, access: Access) -> bool {
+        let mut parts = self.list().iter();
         parts.all(|part| registry.allows(part.handle, ptag, (part.address, part.len.into()), access))
     }
-}
-
-/// The octets of a part. It was found registered, and the registry is kept locked.
-pub fn to_connection(part: Part, memory: &ViaMemory, offset: u64) -> Result<(), OutOfRange> {
-    // SAFETY: needed to send what the program has described. It has promised (VipRegisterMem) that registered memory is there until it
-    // is given back, for which the registry's lock is taken, and that it leaves alone what it has posted.
-    let octets = unsafe { std::slice::from_raw_parts(part.address as *const u8, part.len as usize) };
-    memory.write(offset, octets)
-}
-
-/// The same the other way.
-pub fn from_connection(part: Part, memory: &ViaMemory, offset: u64) -> Result<(), OutOfRange> {
-    // SAFETY: as in `to_connection`; that the memory may be written to belongs to the promise.
-    let octets = unsafe { std::slice::from_raw_parts_mut(part.address as *mut u8, part.len as usize) };
-    memory.read(offset, octets)
 }
 
 /// A descriptor that was posted.
@@ -128,8 +77,7 @@ impl Posted {
                 posted.remote = Part { address: data, handle, len: 0 };
                 continue;
             }
-            posted.parts.list[posted.parts.count] = Part { address: data, handle, len: length };
-            posted.parts.count += 1;
+            posted.parts.push(Part { address: data, handle, len: length });
             total += u64::from(length);
         }
         // What it says of its length is the sum: of a receive it is what there is room for, whatever it says.

@@ -92,6 +92,8 @@ impl Vi {
                 self.is_refused(operation.len & super::types::STATUS_ERROR_MASK, registry);
                 Ok(nowhere)
             }
+            // No virtual interface greets.
+            Kind::Greet => Err(Breach),
         }
     }
 

@@ -1,0 +1,161 @@
+//! What goes out of an endpoint: answers first, then what is posted, in order.
+
+use super::post::{Places, Post, Work};
+use super::regions::{Access, Regions, Remote};
+use super::{Inside, READS_MAX};
+use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::{Outgoing, Piece};
+use crate::link::{Link, lock};
+use crate::parts::{Part, to_connection};
+use toe_ring::ViaMemory;
+use toe_ring::via::Breach;
+
+/// Where the octets of a message are.
+#[derive(Debug)]
+enum Data {
+    Places(Places),
+    /// The program has its memory back.
+    Copied(Box<[u8]>),
+    Region(Remote),
+}
+
+impl Data {
+    /// Copies `len` octets from `from` on into the connection's memory.
+    fn gather(
+        &self,
+        (from, len): (u64, u64),
+        memory: &ViaMemory,
+        offset: u64,
+        regions: &Regions,
+    ) -> Result<(), Breach> {
+        match self {
+            Data::Places(places) => {
+                for (part, at) in places.within(from, len) {
+                    to_connection(part, memory, offset + at).map_err(|_| Breach)?;
+                }
+                Ok(())
+            }
+            Data::Copied(octets) => {
+                let part = octets.get(from as usize..(from + len) as usize).ok_or(Breach)?;
+                memory.write(offset, part).map_err(|_| Breach)
+            }
+            // Given back in the middle of the message: it can neither go on nor be taken back.
+            Data::Region(remote) => {
+                let part = regions.find(remote.within(from, len), Access::Read).ok_or(Breach)?;
+                to_connection(part, memory, offset).map_err(|_| Breach)
+            }
+        }
+    }
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+pub(super) struct Sending {
+    head: [u8; HEAD_LEN],
+    data: Data,
+    message: Outgoing,
+    /// What was posted for it.
+    post: Option<Post>,
+}
+
+impl Sending {
+    fn new(operation: Operation, data: Data, post: Option<Post>) -> Sending {
+        Sending { head: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
+    }
+
+    pub fn of(post: Post) -> Sending {
+        let len = post.places.len;
+        let (kind, target) = match post.work {
+            Work::Send => {
+                return Sending::new(
+                    Operation::send(post.immediate, len),
+                    Data::Places(post.places),
+                    Some(post),
+                );
+            }
+            Work::Write(target) => (Kind::Write, target),
+            Work::Read(target) => (Kind::Read, target),
+        };
+        let immediate = post.immediate;
+        let operation = Operation { kind, immediate, address: target.offset, handle: target.key, len };
+        let places = if kind == Kind::Read { Places::default() } else { post.places };
+        Sending::new(operation, Data::Places(places), Some(post))
+    }
+
+    pub fn into_post(self) -> Option<Post> {
+        self.post
+    }
+
+    /// Copies a piece to its place.
+    fn gather(&self, memory: &ViaMemory, offset: u64, piece: Piece, regions: &Regions) -> Result<(), Breach> {
+        let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
+        let head = HEAD_LEN as u64;
+        if from < head {
+            // A head is never cut.
+            memory.write(offset, &self.head).map_err(|_| Breach)?;
+            (offset, from, len) = (offset + head, head, len - head);
+        }
+        self.data.gather((from - head, len), memory, offset, regions)
+    }
+}
+
+/// The octets, out of the program's memory.
+fn copied(places: &Places) -> Box<[u8]> {
+    let mut octets = Vec::with_capacity(places.len as usize);
+    for Part { address, len, .. } in places.list() {
+        // SAFETY: needed to keep what the program posts and wants back at once. It has promised that so many octets are there.
+        octets.extend_from_slice(unsafe { std::slice::from_raw_parts(*address as *const u8, *len as usize) });
+    }
+    octets.into_boxed_slice()
+}
+
+impl Inside {
+    /// Sends as much as there is credit for.
+    pub(super) fn send(&mut self, link: &Link, regions: &Regions) -> Result<(), Breach> {
+        if self.sending.is_none() && self.posted.is_empty() && self.owed.is_empty() {
+            return Ok(());
+        }
+        let mut sender = lock(&link.sending);
+        loop {
+            if self.sending.is_none() {
+                self.sending = self.next_to_send();
+            }
+            let Some(sending) = self.sending.as_mut() else { return Ok(()) };
+            while let Some(piece) = sending.message.next() {
+                let Some(room) = sender.room(piece.fragment.len)? else { return Ok(()) };
+                sending.gather(&link.memory, room.offset, piece, regions)?;
+                sender.publish(piece.fragment, room);
+                sending.message.sent(piece);
+                link.wake();
+            }
+            if let Some(post) = self.sending.take().and_then(Sending::into_post) {
+                match post.work {
+                    Work::Read(_) => self.asked.push_back(post),
+                    Work::Send | Work::Write(_) => self.done.extend(post.is_done()),
+                }
+            }
+        }
+    }
+
+    fn next_to_send(&mut self) -> Option<Sending> {
+        if let Some(remote) = self.owed.pop_front() {
+            return Some(Sending::new(Operation::answer(remote.len), Data::Region(remote), None));
+        }
+        let first = self.posted.front()?.post?;
+        if matches!(first.work, Work::Read(_)) && self.asked.len() >= READS_MAX {
+            return None;
+        }
+        self.posted.pop_front()
+    }
+
+    /// What was posted last, if it has not gone: its memory is the program's again.
+    pub(super) fn keep_copy_of_last(&mut self) {
+        let last = if self.posted.is_empty() { self.sending.as_mut() } else { self.posted.back_mut() };
+        if let Some(sending) = last
+            && let Some(Post { places, .. }) = sending.post
+            && matches!(sending.data, Data::Places(_))
+        {
+            sending.data = Data::Copied(copied(&places));
+        }
+    }
+}
