@@ -155,6 +155,7 @@ impl World {
         Excuses {
             lossy: loses || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
+            jams: swarm.link.bottleneck.is_some(),
             crowded: swarm.backlog < swarm.connections
                 || swarm.storm
                     && swarm.link.bottleneck.is_some_and(|it| it.syns_queued() < swarm.connections)
@@ -506,7 +507,7 @@ impl World {
             Some("its cookie came back when there was no place")
         } else if excuses.forgetful && conn.was_reset {
             Some("one orphan too many was reset, and the reset got lost")
-        } else if excuses.jumps && waits_for_the_gone {
+        } else if (excuses.jumps || excuses.jams) && waits_for_the_gone {
             Some("the other end heard nothing for long, gave up, and tells nobody (RFC 9293 section 3.10.8)")
         } else {
             None

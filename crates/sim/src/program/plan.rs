@@ -153,6 +153,8 @@ pub struct Excuses {
     pub lossy: bool,
     /// Clocks jump: time runs out that did not pass.
     pub jumps: bool,
+    /// A queue overflows: while all send again at the same times, it may lose what one of them sends each time.
+    pub jams: bool,
     /// Listeners or tables may be full for longer than a connect waits.
     pub crowded: bool,
     /// The table is so small that TIME_WAIT is cut short.
