@@ -74,6 +74,5 @@ mod tests {
             assert!(memory.has(fd.as_fd(), 100, 9_000, 9_000));
             assert!(memory.has(fd.as_fd(), 1 << 30, 1 << 23, usize::MAX));
         }
-        assert_eq!(swapped(pipe.as_fd(), 0, 4096), None);
     }
 }
