@@ -117,13 +117,12 @@ static void op_volley(const struct call *call)
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (long n = 0; n < call->n[2]; n++) {
         fill(buffer, octets, n);
-        errno = 0;
-        went += sendto((int)call->n[0], buffer, octets, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof address) == (ssize_t)octets;
-        sending = errno != 0 ? errno : sending;
-        errno = 0;
+        ssize_t put = sendto((int)call->n[0], buffer, octets, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof address);
+        went += put == (ssize_t)octets;
+        sending = put < 0 ? errno : sending;
         ssize_t got = recv((int)call->n[1], answer_buffer, sizeof answer_buffer, MSG_DONTWAIT);
         came += got == (ssize_t)octets && memcmp(buffer, answer_buffer, octets) == 0;
-        receiving = errno != 0 ? errno : receiving;
+        receiving = got < 0 ? errno : receiving;
     }
     answer(0);
     value("went", went);

@@ -215,7 +215,8 @@ impl Datagram {
         let mut outcome = attempt();
         if outcome == Ok(None) {
             outcome = wait::spin(&mut || attempt());
-            for _ in 0..if waits { FULL_LOOKS } else { FULL_LOOKS_BRIEF } {
+            let looks = if waits { FULL_LOOKS } else { FULL_LOOKS_BRIEF };
+            for _ in 0..looks {
                 if outcome != Ok(None) {
                     break;
                 }

@@ -41,10 +41,9 @@ const LOOKS: u32 = 16;
 const CLOSE_LOOKS: u32 = 64;
 /// Of the rounds of a wait that looks, those in which the kernel's queue is looked at, too.
 const KERNEL_ROUNDS: u32 = 4;
-/// Of the calls that wait while nobody uses the lanes, those that open them and look, where that was in vain the last times; where so many
-/// datagrams have come by lanes before it was over, each does.
+/// Of the calls that wait while nobody uses the lanes, those that open them and look, where that was in vain the last times; where something
+/// came by a lane, each does.
 const LOOK_EVERY: u32 = 16;
-const FRUITS: u32 = 4;
 
 /// All that no descriptor refers to, and those whose locks are held over a fork.
 static KEPT: Lock<Kept> = Lock::new(Kept { spare: Vec::new(), at_fork: Vec::new() });
@@ -453,7 +452,7 @@ impl Datagram {
         let asleep = incoming.divert();
         if asleep && let Some(fruits) = incoming.take_fruits() {
             let before = self.look_after.load(Ordering::Relaxed);
-            let after = if fruits >= FRUITS { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
+            let after = if fruits > 0 { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
             self.look_after.store(after, Ordering::Relaxed);
         }
         asleep.then(|| {

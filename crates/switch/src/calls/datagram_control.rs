@@ -19,7 +19,7 @@ struct Control<'a> {
 impl Control<'_> {
     /// What does not fit is cut off, and MSG_CTRUNC says so.
     fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) -> Result<(), Errno> {
-        let room = (self.message.msg_controllen as usize).saturating_sub(self.used);
+        let room = self.message.msg_controllen.saturating_sub(self.used);
         let header_len = size_of::<cmsghdr>();
         if self.message.msg_control.is_null() || room < header_len {
             self.message.msg_flags |= libc::MSG_CTRUNC;
