@@ -149,6 +149,7 @@ reasons! {
     AProcessEach = 39, "the server starts a process for each of many connections a second, which the kernel's stack serves faster",
         "";
     Datagrams = 40, "datagrams to and from the engine's links go by the engine, all others by the kernel", "";
+    Groups = 41, "multicast and broadcast are the kernel's on every link; other datagrams go by the engine where it has the link", "";
 }
 
 /// What is written of one descriptor.

@@ -93,18 +93,23 @@ impl TxQueue {
         }
         let hop = Hop::over(link, to_mac);
         let len = udp::HEADER_LEN + text.len();
-        let room = (link.mtu as usize).saturating_sub(ip_header_len(datagram.to.addr));
-        match len <= room {
-            true => {
+        let room =
+            (link.mtu.min(datagram.mtu.into()) as usize).saturating_sub(ip_header_len(datagram.to.addr));
+        // IPv6 has no such bit: routers never cut.
+        let has_df = datagram.to.addr.is_v6() || datagram.discover.is_whole_on_the_way();
+        match (len <= room, has_df) {
+            (true, true) => {
                 self.push_whole(link, hop, datagram, text);
                 1
             }
-            false => self.push_fragments(room, hop, datagram, text, ident),
+            // A packet that may be cut up bears a number of its own, as pieces do.
+            (true, false) => self.push_fragments(len.next_multiple_of(8), hop, datagram, text, ident),
+            (false, _) => self.push_fragments(room, hop, datagram, text, ident),
         }
     }
 
     fn push_whole(&mut self, link: &Link, hop: Hop, datagram: &TxDatagram, text: &[u8]) {
-        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
         let len = udp::HEADER_LEN + text.len();
         let mut octets = self.room(envelope.headers_len() + len);
@@ -155,7 +160,7 @@ impl TxQueue {
         piece: &[u8],
         (ident, offset, more): (u32, u16, bool),
     ) {
-        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let (ip_at, ip_len) = (hop.header_len(), ip_header_len(to.addr));
         let extra = if to.addr.is_v4() { 0 } else { ipv6::FRAGMENT_LEN };
         let piece_at = ip_at + ip_len + extra;

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use toe_abi::attach::{Reply, Request, Use, Way};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, MtuDiscover, RecordHead};
 use toe_base::{Addr, Endpoint};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
@@ -49,13 +49,23 @@ pub struct Details {
 #[derive(Debug, Default)]
 pub(super) struct ByEngine {
     end: Option<(LaneSender, &'static Stack)>,
-    /// Whether the engine has the way there.
-    known: Vec<(Addr, bool)>,
+    /// Which stack has the way there.
+    known: Vec<Known>,
     connected: Option<Connected>,
     /// As setsockopt has set them: for IPv4 and IPv6. 0: the default.
     hop_limits: [u8; 2],
     traffic_classes: [u8; 2],
+    /// By the number of a record.
+    mtu_discover: [u8; 2],
     segment: u16,
+}
+
+/// What is known of the way to an address.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    addr: Addr,
+    /// Octets of the largest packets there, and on the engine's link, if the engine has the way.
+    mtus: Option<[u16; 2]>,
 }
 
 impl ByEngine {
@@ -83,12 +93,12 @@ impl ByEngine {
         }
     }
 
-    fn note(&mut self, addr: Addr, is_engines: bool) {
-        self.known.retain(|(known, _)| *known != addr);
+    fn note(&mut self, addr: Addr, mtus: Option<[u16; 2]>) {
+        self.known.retain(|known| known.addr != addr);
         if self.known.len() >= KNOWN_MAX {
             self.known.remove(0);
         }
-        self.known.push((addr, is_engines));
+        self.known.push(Known { addr, mtus });
     }
 
     fn head(&self, to: Endpoint, details: &Details) -> RecordHead {
@@ -103,8 +113,23 @@ impl ByEngine {
             segment: details.segment.unwrap_or(self.segment),
             hop_limit: details.hop_limit.unwrap_or(self.hop_limits[family]),
             traffic_class: details.traffic_class.unwrap_or(self.traffic_classes[family]),
+            mtu_discover: self.mtu_discover[family],
             ..RecordHead::default()
         }
+    }
+
+    /// Whether a datagram fits the packets that get there, or may go in several.
+    fn fits(&self, to: Addr, head: &RecordHead, len: usize) -> bool {
+        let discover = MtuDiscover::decode(head.mtu_discover).unwrap_or_default();
+        if discover.may_be_cut() {
+            return true;
+        }
+        let known = self.known.iter().find(|known| known.addr == to);
+        let Some([path, link]) = known.and_then(|known| known.mtus) else { return true };
+        let mtu = usize::from(if discover.believes_routers() { path } else { link });
+        let each = if head.segment == 0 { len } else { len.min(usize::from(head.segment)) };
+        let headers = UDP_HEADER_LEN + if to.is_v4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        headers + each <= mtu
     }
 
     /// `Ok(None)`: there is no room now.
@@ -145,7 +170,10 @@ impl ByEngine {
     }
 }
 
-const EMSGSIZE: Errno = Errno(libc::EMSGSIZE as u16);
+const EMSGSIZE: Errno = Errno::EMSGSIZE;
+const UDP_HEADER_LEN: usize = 8;
+const IPV4_HEADER_LEN: usize = 20;
+const IPV6_HEADER_LEN: usize = 40;
 
 impl Datagram {
     /// Whether anything of it goes by an engine.
@@ -171,7 +199,9 @@ impl Datagram {
         }
         let request = Request::OpenDatagrams { purpose, peer };
         let (reply, fds) = stack.request_fds(request, &[sys::borrow(fd)])?;
-        let Reply::Datagrams { ring_len, source } = reply else { return Err(Errno::EPROTO) };
+        let Reply::Datagrams { ring_len, source, path_mtu, link_mtu } = reply else {
+            return Err(Errno::EPROTO);
+        };
         if ring_len != 0 {
             let [from_engine, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
             let map = |file| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
@@ -184,7 +214,7 @@ impl Datagram {
         }
         let mut by_engine = self.by_engine.lock();
         if purpose != Use::Hears && by_engine.end.is_some() {
-            by_engine.note(peer.addr, true);
+            by_engine.note(peer.addr, Some([path_mtu, link_mtu]));
         }
         Ok(source)
     }
@@ -203,12 +233,24 @@ impl Datagram {
     /// Whether what goes there goes by the engine; `None`: that is to be asked.
     pub fn is_engines(&self, to: Addr) -> Option<bool> {
         let by_engine = self.by_engine.lock();
-        by_engine.known.iter().find(|(known, _)| *known == to).map(|(_, is_engines)| *is_engines)
+        by_engine.known.iter().find(|known| known.addr == to).map(|known| known.mtus.is_some())
+    }
+
+    /// Octets of the largest packets that get there by the engine, as far as is known.
+    pub fn path_mtu(&self, to: Addr) -> Option<u16> {
+        let by_engine = self.by_engine.lock();
+        let known = by_engine.known.iter().find(|known| known.addr == to)?;
+        known.mtus.map(|[path, _]| path)
+    }
+
+    /// Some path takes less than it did: the engine is asked again.
+    pub fn forget_paths(&self) {
+        self.by_engine.lock().known.clear();
     }
 
     /// The socket as it is named sends nothing there by an engine.
     pub fn note_kernels(&self, to: Addr) {
-        self.by_engine.lock().note(to, false);
+        self.by_engine.lock().note(to, None);
     }
 
     /// Sends by the engine. ENETDOWN: there is none any more.
@@ -222,6 +264,9 @@ impl Datagram {
         let attempt = || {
             let mut by_engine = self.by_engine.lock();
             let head = by_engine.head(to, details);
+            if !by_engine.fits(to.addr, &head, from.iter().map(|part| part.len()).sum()) {
+                return Err(EMSGSIZE);
+            }
             by_engine.put(&head, from)
         };
         let mut outcome = attempt();
@@ -274,7 +319,7 @@ impl Datagram {
 }
 
 /// linux/udp.h.
-const UDP_SEGMENT: usize = 103;
+const UDP_SEGMENT: libc::c_int = 103;
 
 impl ByEngine {
     fn read_options(&mut self, fd: RawFd) {
@@ -285,17 +330,20 @@ impl ByEngine {
         // Of a socket of IPv4 there is nothing to be read.
         self.hop_limits[1] = sockopt::ipv6_unicast_hops(socket).unwrap_or(0);
         self.traffic_classes[1] = small(sockopt::ipv6_tclass(socket));
-        let (mut segment, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
-        let args = [
-            fd as usize,
-            libc::IPPROTO_UDP as usize,
-            UDP_SEGMENT,
-            (&raw mut segment).addr(),
-            (&raw mut len).addr(),
-            0,
-        ];
-        // SAFETY: needed because rustix does not have the option. The kernel writes a number, and its length, to locals.
-        let result = unsafe { sys::raw(libc::SYS_getsockopt, args) };
-        self.segment = if result == 0 { segment as u16 } else { 0 };
+        let number = |level, name| option(fd, level, name);
+        let plus_one = |value: Option<i32>| value.and_then(|value| u8::try_from(value + 1).ok()).unwrap_or(0);
+        self.mtu_discover[0] = plus_one(number(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER));
+        self.mtu_discover[1] = plus_one(number(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER));
+        self.segment = number(libc::IPPROTO_UDP, UDP_SEGMENT).map_or(0, |segment| segment as u16);
     }
+}
+
+/// An option that is a number and that rustix does not have.
+fn option(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<i32> {
+    let (mut value, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    let args =
+        [fd as usize, level as usize, name as usize, (&raw mut value).addr(), (&raw mut len).addr(), 0];
+    // SAFETY: needed because there is no safe call for it. The kernel writes a number, and its length, to locals.
+    let result = unsafe { sys::raw(libc::SYS_getsockopt, args) };
+    (result == 0).then_some(value)
 }
