@@ -86,6 +86,7 @@ SEEDS ?= 100000
 FIRST ?= 1000000
 sim: ## SEEDS=n simulated worlds from seed FIRST on (100000 from 1000000), on all processors; docs/simulator.md
 	cargo run --locked --profile sim -p toe-sim --bin toe-sim -- --seeds $(SEEDS) --first $(FIRST) $(SIM_FLAGS)
+	cargo run --locked --profile sim -p toe-sim --bin toe-sim -- --datagrams --seeds $(SEEDS) --first $(FIRST)
 
 # NAMES="9293 3.8" plants only those whose names hold that.
 NAMES ?=

@@ -40,8 +40,57 @@ pub struct RecordHead {
     pub hop_limit: u8,
     /// DSCP and ECN bits.
     pub traffic_class: u8,
+    /// To the engine: a [`MtuDiscover`]; from it 0.
+    pub mtu_discover: u8,
     /// Zero.
-    pub reserved: [u8; 4],
+    pub reserved: [u8; 3],
+}
+
+/// What becomes of datagrams larger than a packet can be, and whether routers may cut packets up: IP_MTU_DISCOVER and IPV6_MTU_DISCOVER, as
+/// ip(7) has them. In a record it is Linux's number plus 1, and 0 the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MtuDiscover {
+    Dont,
+    #[default]
+    Want,
+    Do,
+    Probe,
+    Interface,
+    Omit,
+}
+
+impl MtuDiscover {
+    const ALL: [MtuDiscover; 6] = [
+        MtuDiscover::Dont,
+        MtuDiscover::Want,
+        MtuDiscover::Do,
+        MtuDiscover::Probe,
+        MtuDiscover::Interface,
+        MtuDiscover::Omit,
+    ];
+
+    /// By the number of a record.
+    pub fn decode(number: u8) -> Option<MtuDiscover> {
+        match number {
+            0 => Some(MtuDiscover::Want),
+            _ => MtuDiscover::ALL.get(usize::from(number) - 1).copied(),
+        }
+    }
+
+    /// Routers may not cut it up (DF).
+    pub const fn is_whole_on_the_way(self) -> bool {
+        matches!(self, MtuDiscover::Want | MtuDiscover::Do | MtuDiscover::Probe)
+    }
+
+    /// What is larger than a packet goes in several. Else the call fails (EMSGSIZE).
+    pub const fn may_be_cut(self) -> bool {
+        matches!(self, MtuDiscover::Dont | MtuDiscover::Want | MtuDiscover::Omit)
+    }
+
+    /// What routers have said of the path counts. Else the link alone does.
+    pub const fn believes_routers(self) -> bool {
+        matches!(self, MtuDiscover::Dont | MtuDiscover::Want | MtuDiscover::Do)
+    }
 }
 
 impl RecordHead {

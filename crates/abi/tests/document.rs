@@ -255,7 +255,17 @@ fn records() {
     );
     record!("Load", Load, flows, busy_permille, at_ms);
     record!("Address record", WireAddr, family, port, addr);
-    record!("Head of a record", RecordHead, peer, own, segment, hop_limit, traffic_class, reserved);
+    record!(
+        "Head of a record",
+        RecordHead,
+        peer,
+        own,
+        segment,
+        hop_limit,
+        traffic_class,
+        mtu_discover,
+        reserved
+    );
     record!("ListenArgs", ListenArgs, local, backlog, anchor, twin, fd, flags, reserved);
     record!("ConnectArgs", ConnectArgs, remote, local, anchor, fd, flags, twin, flow, reserved);
     record!(

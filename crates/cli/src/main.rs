@@ -11,6 +11,7 @@ mod client;
 mod explain;
 mod locate;
 mod pcapng;
+mod plan;
 mod policy;
 mod profile;
 mod reach;
@@ -66,6 +67,7 @@ enum Subcommands {
     Capture(capture::Args),
     Run(run::Args),
     Profile(profile::Args),
+    Plan(plan::Args),
     Bench(Box<bench::Args>),
 }
 
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
         Subcommands::Capture(args) => capture::capture(&args),
         Subcommands::Run(args) => run::run(&args),
         Subcommands::Profile(args) => profile::profile(&args),
+        Subcommands::Plan(args) => plan::plan(&args),
         Subcommands::Bench(args) => bench::bench(&args),
     };
     match done {

@@ -29,11 +29,12 @@ fn main() -> ExitCode {
 
 /// With this alone no engine is started: what datagrams cost is measured and printed as JSON.
 const PROFILE: &str = "--profile";
+/// Likewise: with the planes put on threads.
+const PROFILE_LAYOUTS: &str = "--profile-layouts";
 
 fn start() -> Result<(), Box<dyn Error>> {
-    if std::env::args_os().skip(1).eq([PROFILE]) {
-        let report = toe_daemon::profile::measure();
-        return Ok(serde_json::to_writer(std::io::stdout(), &report)?);
+    if measured()? {
+        return Ok(());
     }
     let mut config = Config::from_command_line(std::env::args_os())?;
     if config.detach {
@@ -98,6 +99,20 @@ fn start() -> Result<(), Box<dyn Error>> {
         remove_private_log(config.log_file.as_deref());
     }
     Ok(())
+}
+
+/// Whether that was all that was asked for.
+fn measured() -> serde_json::Result<bool> {
+    let only = |flag| std::env::args_os().skip(1).eq([flag]);
+    let out = std::io::stdout();
+    if only(PROFILE) {
+        serde_json::to_writer(out, &toe_daemon::profile::measure())?;
+    } else if only(PROFILE_LAYOUTS) {
+        serde_json::to_writer(out, &toe_daemon::profile::layouts::measure())?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// The key of initial sequence numbers and port choice.

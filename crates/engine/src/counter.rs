@@ -95,6 +95,7 @@ toe_base::counters! {
         DropDatagramUndeliverable = "drop_datagram_undeliverable",
         DropDatagramBadRecord = "drop_datagram_bad_record",
         DropDatagramNoRoute = "drop_datagram_no_route",
+        DropDatagramTooBig = "drop_datagram_too_big",
         DropDatagramNoNeighbour = "drop_datagram_no_neighbour",
         DatagramErrors = "datagram_icmp_errors",
         Unreachables = "port_unreachables_sent",

@@ -4,7 +4,7 @@
 //! [`Engine`] and serves its [`HostSide`]. Same inputs, same outputs.
 //!
 //! Folders in the order data flows. Receive: [`ingress`] → [`flow`] → [`hostif`]. Send: [`hostif`] → [`sched`] →
-//! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners; [`udp`] is the other protocol, with planes of its own. A stage takes a
+//! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners; [`udp`] is the other protocol, with planes of its own, and [`protocols`] where more plug in. A stage takes a
 //! value from [`work`] and its own records, and hands on a value from [`work`]; only the `engine` folder joins them.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod engine;
 pub mod flow;
 pub mod hostif;
 pub mod ingress;
+pub mod protocols;
 pub mod sched;
 pub mod udp;
 pub mod via;

@@ -3,6 +3,7 @@
 use core::net::Ipv4Addr;
 use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
+use toe_abi::lane::MtuDiscover;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::UdpRepr;
@@ -170,8 +171,29 @@ pub struct RxDatagramError<'a> {
     /// Who sent the datagram, and to whom.
     pub own: Endpoint,
     pub peer: Endpoint,
+    /// It was too large for a link that takes so much (0: that router does not say).
+    pub mtu: Option<u32>,
     /// The whole message.
     pub message: &'a [u8],
+}
+
+/// Ingress → protocols: a whole packet of a protocol that has no stage of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxPacket<'a> {
+    pub port: PortId,
+    pub arrival: Arrival,
+    pub protocol: u8,
+    pub octets: &'a [u8],
+}
+
+/// Protocols → egress: a packet to send to a neighbour, without its headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxPacket {
+    pub to_mac: MacAddr,
+    pub from: Addr,
+    pub to: Addr,
+    pub protocol: u8,
+    pub octets: Vec<u8>,
 }
 
 /// UDP → egress: a datagram to send.
@@ -182,6 +204,9 @@ pub struct TxDatagram {
     pub ttl: u8,
     /// DSCP and ECN bits.
     pub traffic_class: u8,
+    /// Octets of the largest packet.
+    pub mtu: u16,
+    pub discover: MtuDiscover,
 }
 
 /// What became of a segment.
@@ -248,6 +273,7 @@ pub enum ControlFrame {
         key: FlowKey,
         segment: Segment,
     },
+    Packet(TxPacket),
 }
 
 /// A packet as captures see it.

@@ -10,6 +10,7 @@
 pub mod channels;
 pub mod checkers;
 pub mod corpus;
+pub mod datagrams;
 pub mod frame;
 pub mod fuzz;
 pub mod hostile;

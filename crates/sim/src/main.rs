@@ -12,7 +12,7 @@ use toe_script::stack::StackError;
 use toe_sim::memory::Memory;
 use toe_sim::swarm::Swarm;
 use toe_sim::trace::{HEADER, Trace};
-use toe_sim::{Failure, Fault, Outcome, Runner, Tallies, Tally, linux, run};
+use toe_sim::{Checker, Failure, Fault, Outcome, Runner, Tallies, Tally, datagrams, linux, run};
 
 /// Engines, programs and bad links in virtual time, from one seed.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ struct Args {
     /// Linux's TCP at the far end, in real time (needs root); a seed gives the same choices each time, not the same run
     #[arg(long)]
     linux: bool,
+    /// Worlds of datagrams
+    #[arg(long, conflicts_with_all = ["linux", "only", "trace"])]
+    datagrams: bool,
     /// Only this fault, and in every seed
     #[arg(long)]
     only: Option<Fault>,
@@ -94,8 +97,19 @@ fn not_set_up(error: &StackError) -> ExitCode {
 }
 
 fn run_one(seed: u64, args: &Args, memories: &mut Vec<Memory>, trace: Trace) -> Result<Outcome, StackError> {
+    if args.datagrams {
+        return Ok(of_datagrams(seed, trace));
+    }
     let how = Runner { only: args.only, sabotage: None };
     if args.linux { linux::run(seed, how, trace) } else { Ok(run(seed, how, memories, trace)) }
+}
+
+fn of_datagrams(seed: u64, trace: Trace) -> Outcome {
+    let (tallies, failure) = match datagrams::run(seed, None) {
+        Ok(tallies) => (tallies, None),
+        Err(what) => (Tallies::default(), Some(Failure { checker: Checker::Datagrams, at_us: 0, what })),
+    };
+    Outcome { failure, tallies, trace }
 }
 
 fn replay(seed: u64, args: &Args) -> String {
@@ -103,6 +117,9 @@ fn replay(seed: u64, args: &Args) -> String {
     let only = args.only.and_then(|fault| fault.to_possible_value());
     let only = only.map_or(String::new(), |value| format!(" --only {}", value.get_name()));
     let linux = if args.linux { " --linux" } else { "" };
+    if args.datagrams {
+        return format!("toe-sim --datagrams --seed {seed}");
+    }
     format!("toe-sim --seed {seed}{only}{linux} --trace")
 }
 

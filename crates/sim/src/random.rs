@@ -29,6 +29,8 @@ pub enum Draws {
     GivingBack,
     /// As [`Draws::Wider`]: what programs keep apart.
     Records,
+    /// A world of datagrams.
+    Datagrams,
 }
 
 /// One stream of numbers.

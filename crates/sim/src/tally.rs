@@ -56,6 +56,11 @@ toe_base::counters! {
         RingFull = "completions refused, ring full",
         PortFull = "frames refused, port full",
         Rebuilds = "derived structures rebuilt",
+        Datagrams = "datagrams sent",
+        DatagramsCame = "datagrams that came",
+        DatagramPieces = "pieces of datagrams sent",
+        DatagramErrors = "errors about datagrams told",
+        HostileRecords = "records of hostile hosts",
     }
 }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 use toe_engine::Counter;
 use toe_sim::corpus::Target;
+use toe_sim::datagrams;
 use toe_sim::fuzz;
 use toe_sim::scenes;
 use toe_sim::tally::Tallies;
@@ -47,6 +48,12 @@ fn seeds(total: &mut Tallies) {
     for (fault, count) in ALONE {
         (WIDER_FROM..WIDER_FROM + count).for_each(|seed| go(seed, Some(fault)));
     }
+    for seed in 0..SEEDS {
+        total.merge(
+            &datagrams::run(seed, None)
+                .unwrap_or_else(|wrong| panic!("toe-sim --datagrams --seed {seed}: {wrong}")),
+        );
+    }
 }
 
 fn scenes(total: &mut Tallies) {
@@ -87,9 +94,9 @@ const ELSEWHERE: [(Counter, &str); 22] = [
     (Counter::TimeWaitResets, "crates/script/scripts/rfc1337"),
     // The memory of a world is always there.
     (Counter::FenceMemoryLost, "crates/ring/src/tests/lost_memory.rs"),
-    // Worlds have no UDP sockets: those are the kernel's.
+    // Two of one machine's sockets meet by it, past the engine.
     (Counter::Lanes, "crates/tests/tests/programs/lanes.rs"),
-    // Worlds have no UDP sockets that are the engine's, and no virtual interfaces.
+    // Of datagrams what the worlds of datagrams do not come to.
     (Counter::RxDatagrams, DATAGRAMS),
     (Counter::TxDatagrams, DATAGRAMS),
     (Counter::TxFragments, DATAGRAMS),

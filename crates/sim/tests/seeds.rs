@@ -1,5 +1,6 @@
 //! Seeds, run as `toe-sim` runs them: a fixed set, those that failed once, and whether a run is the same twice.
 
+use toe_sim::datagrams::{self, Mistake};
 use toe_sim::trace::Trace;
 use toe_sim::wider::{RECORDS_FROM, SHARING_FROM, WIDER_FROM};
 use toe_sim::{Checker, Failure, Fault, Runner, Sabotage, Tallies, Tally, run};
@@ -27,6 +28,12 @@ fn a_fixed_set_of_seeds() {
         total.merge(&outcome.tallies);
         if let Some(failure) = outcome.failure {
             fails(seed, &failure);
+        }
+    }
+    for seed in 0..SEEDS {
+        match datagrams::run(seed, None) {
+            Ok(tallies) => total.merge(&tallies),
+            Err(wrong) => panic!("seed {seed}: {wrong}\nto run it again: toe-sim --datagrams --seed {seed}"),
         }
     }
     // Else the set says nothing of it.
@@ -76,6 +83,14 @@ fn finder(sabotage: Sabotage) -> &'static [Checker] {
         Sabotage::LoseData => &[Checker::Liveness, Checker::Streams],
         Sabotage::ForgetTimeouts => &[Checker::Timers],
         Sabotage::KeepSockets => &[Checker::Memory],
+    }
+}
+
+#[test]
+fn mistakes_with_datagrams_are_found() {
+    for mistake in [Mistake::Doubles, Mistake::Joins, Mistake::FromAnother, Mistake::Loses] {
+        let found = (0..SABOTAGED).filter(|seed| datagrams::run(*seed, Some(mistake)).is_err()).count();
+        assert!(found >= 10, "{mistake:?} was found {found} times");
     }
 }
 

@@ -20,9 +20,10 @@ use toe::{Errno, sys};
 use toe_abi::attach::Use;
 use toe_base::{Addr, Endpoint};
 
+const BROADCAST: Addr = Addr::v4(Ipv4Addr::BROADCAST);
+
 /// Whether an engine may have the way to an address, or hear there.
 fn may_be_engines(addr: Addr) -> bool {
-    const BROADCAST: Addr = Addr::v4(Ipv4Addr::BROADCAST);
     !(addr.is_loopback() || addr.is_multicast() || addr.is_unspecified() || addr == BROADCAST)
 }
 
@@ -46,7 +47,42 @@ fn note_kernels(addr: Addr) {
 }
 
 fn tell(fd: c_int, engine: EngineIdx) {
-    why::set(fd, Decided { engine: engine.index() as u8, ..Decided::new(On::Engine, Reason::Datagrams) });
+    let reason = if why::is(fd, Reason::Groups) { Reason::Groups } else { Reason::Datagrams };
+    why::set(fd, Decided { engine: engine.index() as u8, ..Decided::new(On::Engine, reason) });
+}
+
+/// The socket is a member of a group, or sends to one or to all: that is the kernel's, which joins for it on whatever link it names and hears
+/// there, on the engine's, too; the engine leaves such frames alone.
+#[cold]
+pub fn tell_groups(fd: c_int, datagram: &Datagram) {
+    if !why::is(fd, Reason::Groups) {
+        let stack = if datagram.has_engine() { On::Engine } else { On::Kernel };
+        why::set(fd, Decided::new(stack, Reason::Groups));
+    }
+}
+
+/// Options by which a socket becomes a member of a group (ip(7), ipv6(7), linux/in.h).
+pub fn joins(level: c_int, name: c_int) -> bool {
+    const MCAST_JOIN_GROUP: c_int = 42;
+    const MCAST_JOIN_SOURCE_GROUP: c_int = 46;
+    const MCAST_MSFILTER: c_int = 48;
+    const IP_MSFILTER: c_int = 41;
+    match level {
+        libc::IPPROTO_IP => matches!(
+            name,
+            libc::IP_ADD_MEMBERSHIP
+                | libc::IP_ADD_SOURCE_MEMBERSHIP
+                | IP_MSFILTER
+                | MCAST_JOIN_GROUP
+                | MCAST_JOIN_SOURCE_GROUP
+                | MCAST_MSFILTER
+        ),
+        libc::IPPROTO_IPV6 => matches!(
+            name,
+            libc::IPV6_ADD_MEMBERSHIP | MCAST_JOIN_GROUP | MCAST_JOIN_SOURCE_GROUP | MCAST_MSFILTER
+        ),
+        _ => false,
+    }
 }
 
 /// The socket has a name now: what comes there by an engine's links is for it.
@@ -220,6 +256,9 @@ pub fn send(
         None => datagram.connected()?.peer,
     };
     if to.port == 0 || !may_be_engines(to.addr) {
+        if to.addr.is_multicast() || to.addr == BROADCAST {
+            tell_groups(fd, datagram);
+        }
         return None;
     }
     match datagram.is_engines(to.addr) {
@@ -268,6 +307,9 @@ fn ask(fd: c_int, datagram: &Datagram, to: Endpoint) -> Option<()> {
 /// only if it has asked for it. errno stays as it is.
 pub fn failed(fd: c_int, datagram: &Datagram) {
     let before = last_errno();
+    if before == Errno::EMSGSIZE {
+        datagram.forget_paths();
+    }
     if before == Errno::EAGAIN || datagram.connected().is_none_or(|connected| connected.had_errors) {
         return;
     }
@@ -282,6 +324,14 @@ pub fn failed(fd: c_int, datagram: &Datagram) {
         }
     }
     crate::ffi::set_errno(c_int::from(before.0));
+}
+
+/// Octets of the largest packets that get to what an engine has connected the socket to: asked for, as that changes.
+pub fn path_mtu(fd: c_int, datagram: &Datagram) -> Option<u16> {
+    let peer = datagram.connected()?.peer;
+    let engine = engine_for(Call::Connect, peer)?;
+    datagram.open_by_engine(fd, (Use::Sends, peer), engine).ok()?;
+    datagram.path_mtu(peer.addr)
 }
 
 /// What a connected socket is named, with the port that the kernel has.

@@ -42,6 +42,13 @@ pub fn set(fd: c_int, decided: Decided) {
     }
 }
 
+/// Whether that is what was decided last.
+pub fn is(fd: c_int, reason: Reason) -> bool {
+    let table = TABLE.load(Ordering::Acquire);
+    let word = if table.is_null() { None } else { word(table, fd) };
+    word.is_some_and(|word| word.load(Ordering::Relaxed) >> 8 & 0xff == reason as u32)
+}
+
 /// `fd` is closed, or no TCP socket any more.
 pub fn clear(fd: c_int) {
     put(fd, 0);

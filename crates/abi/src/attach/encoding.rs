@@ -271,9 +271,9 @@ impl Reply {
                 Message::new(REP_CHANNEL, [side.index() as u64, peer.uid as u64, peer.netns.0, 0, 0])
             }
             Reply::Lane { ring_len } => Message::new(REP_LANE, [ring_len as u64, 0, 0, 0, 0]),
-            Reply::Datagrams { ring_len, source } => {
+            Reply::Datagrams { ring_len, source, path_mtu, link_mtu } => {
                 let [low, high] = words_of(source);
-                Message::new(REP_DATAGRAMS, [ring_len as u64, low, high, 0, 0])
+                Message::new(REP_DATAGRAMS, [ring_len as u64, low, high, path_mtu as u64, link_mtu as u64])
             }
             Reply::ViaHandle { handle } => Message::new(REP_VIA_HANDLE, [handle as u64, 0, 0, 0, 0]),
             Reply::ViaConnection { handle, peer, attributes } => {
@@ -328,7 +328,8 @@ impl Reply {
                 if ring_len != 0 && !LaneLayout::is_ring_len(ring_len) {
                     return Err(BadMessage::BadArgument);
                 }
-                Reply::Datagrams { ring_len, source: address_in([args[1], args[2]]) }
+                let source = address_in([args[1], args[2]]);
+                Reply::Datagrams { ring_len, source, path_mtu: short(3)?, link_mtu: short(4)? }
             }
             REP_VIA_HANDLE => Reply::ViaHandle { handle: small(0)? },
             REP_VIA_CONNECTION => Reply::ViaConnection {

@@ -175,6 +175,9 @@ pub enum Reply {
     Datagrams {
         ring_len: u32,
         source: Addr,
+        /// Octets of the largest packets that get to the peer, and of the largest that its link takes; 0: there is no peer.
+        path_mtu: u16,
+        link_mtu: u16,
     },
     /// A listener, or a connection that is asked for.
     ViaHandle {

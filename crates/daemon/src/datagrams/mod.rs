@@ -14,7 +14,7 @@ use toe_abi::errno::Errno;
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
 use toe_base::{DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
-use toe_engine::{Delivered, NewEnd, RxDatagram, RxDatagramError};
+use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use unsent::Unsent;
@@ -164,13 +164,14 @@ impl Daemon {
         // What it has closed of others is free for this one.
         self.take_some_datagrams(self.clock.now(), session);
         self.sweep_datagrams(session);
-        let opened = self.engine.open_datagrams(session, purpose, peer, shown)?;
-        let source = opened.source;
-        let Some(NewEnd { id, ring_len }) = opened.end else {
-            return Ok((Reply::Datagrams { ring_len: 0, source }, Vec::new()));
+        let opened = self.engine.open_datagrams(self.clock.now(), session, (purpose, peer), shown)?;
+        let OpenedDatagrams { end, source, path_mtu, link_mtu } = opened;
+        let reply = |ring_len| Reply::Datagrams { ring_len, source, path_mtu, link_mtu };
+        let Some(NewEnd { id, ring_len }) = end else {
+            return Ok((reply(0), Vec::new()));
         };
         match self.make_lanes(session, id, ring_len) {
-            Ok(files) => Ok((Reply::Datagrams { ring_len, source }, files.into())),
+            Ok(files) => Ok((reply(ring_len), files.into())),
             Err(error) => {
                 tracing::debug!(%error, "no lanes to a socket");
                 self.engine.close_datagrams(session, id);

@@ -3,7 +3,7 @@
 
 use super::builder::{Envelope, FrameBuilder, Hop};
 use super::segment::{self, NoRoom};
-use crate::work::{ControlFrame, Link, TTL};
+use crate::work::{ControlFrame, Link, TTL, TxPacket};
 use core::net::Ipv4Addr;
 use toe_base::Addr;
 use toe_wire::arp::{self, ArpOperation, ArpRepr};
@@ -50,6 +50,15 @@ pub fn emit(sink: &mut dyn FrameSink, link: &Link, control: &ControlFrame) -> Re
             let hop = Hop::over(link, *to_mac);
             let envelope = Envelope { hop, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
             emit_unreachable(sink, &envelope, quoted)
+        }
+        ControlFrame::Packet(TxPacket { to_mac, from, to, protocol, octets }) => {
+            let hop = Hop::over(link, *to_mac);
+            let envelope = Envelope { hop, from: *from, to: *to, ttl: TTL, traffic_class: 0 };
+            let frame = sink.frame(envelope.headers_len() + octets.len()).ok_or(NoRoom)?;
+            let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::from_raw(*protocol));
+            builder.transport().copy_from_slice(octets);
+            sink.commit(TxOffload::default());
+            Ok(())
         }
         ControlFrame::Tcp { to_mac, key, segment } => {
             let (from, to) = (key.local.addr, key.remote.addr);

@@ -3,6 +3,7 @@
 use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::control::route::Route;
 use crate::counter::Counter;
+use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::hostif::{Delivered, HostSide};
 use crate::udp::sockets::Receiver;
@@ -10,10 +11,10 @@ use crate::udp::{Shown, errors};
 use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TTL, TxDatagram};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, RING_LEN_MAX, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RING_LEN_MAX, RecordHead};
 use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
-use toe_wire::UdpRepr;
 use toe_wire::link::{FrameSink, MacAddr};
+use toe_wire::{UdpRepr, udp};
 
 /// Ends that one session has.
 const SESSION_ENDS_MAX: usize = 1024;
@@ -27,6 +28,9 @@ pub struct OpenedDatagrams {
     pub end: Option<NewEnd>,
     /// The address that the engine speaks to the peer from.
     pub source: Addr,
+    /// Octets of the largest packets that get to the peer, and that its link takes; 0: there is no peer.
+    pub path_mtu: u16,
+    pub link_mtu: u16,
 }
 
 /// Lanes that are yet to be made.
@@ -60,15 +64,16 @@ impl Engine {
     /// A program shows a UDP socket for what comes and goes by the engine's links.
     pub fn open_datagrams(
         &mut self,
+        now: Instant,
         session: SessionId,
-        purpose: Use,
-        peer: Endpoint,
+        (purpose, peer): (Use, Endpoint),
         shown: &Shown,
     ) -> Result<OpenedDatagrams, Errno> {
         let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let (user, netns) = (record.user, record.cred.netns);
         let source = self.source_of(purpose, peer, shown, netns)?;
-        let opened = OpenedDatagrams { end: None, source };
+        let (path_mtu, link_mtu) = self.mtus_of(now, self.routes.to(peer.addr), peer.addr);
+        let opened = OpenedDatagrams { end: None, source, path_mtu, link_mtu };
         if shown.local.port == 0 {
             return if purpose == Use::Sends { Ok(opened) } else { Err(Errno::EINVAL) };
         }
@@ -96,7 +101,20 @@ impl Engine {
         if is_new || purpose != Use::Sends {
             self.udp.sockets.update(shown, connected);
         }
-        Ok(OpenedDatagrams { end: Some(NewEnd { id, ring_len }), source })
+        Ok(OpenedDatagrams { end: Some(NewEnd { id, ring_len }), ..opened })
+    }
+
+    /// Octets of the largest packets that get to a peer, and that its link takes.
+    fn mtus_of(&self, now: Instant, route: Option<Route>, peer: Addr) -> (u16, u16) {
+        match route {
+            Some(Route::Via { port, .. }) => {
+                let link_mtu = u16::try_from(self.ports[port.index()].link.mtu).unwrap_or(u16::MAX);
+                let path_mtu = self.udp.paths.of(now, peer).map_or(link_mtu, |mtu| mtu.min(link_mtu));
+                (path_mtu, link_mtu)
+            }
+            Some(Route::Local { .. }) => (u16::MAX, u16::MAX),
+            None => (0, 0),
+        }
     }
 
     /// Which address of the engine's such a socket speaks from. ENETUNREACH, EADDRNOTAVAIL: it is the kernel's.
@@ -167,6 +185,11 @@ impl Engine {
 
     pub fn forget_sender(&mut self, id: DatagramId) {
         self.udp.sockets.forget_sender(id);
+    }
+
+    /// Frames that wait for their port, and datagrams that wait for their neighbour.
+    pub fn datagrams_held(&self) -> usize {
+        self.udp.held()
     }
 
     pub fn datagram_socket_count(&self) -> usize {
@@ -259,8 +282,16 @@ impl Engine {
     }
 
     /// The kernel gives it to whose socket it is about. Anybody can send such a message: only one about a socket that there is counts.
-    pub(super) fn datagram_error_arrives<H: HostSide>(&mut self, error: &RxDatagramError<'_>, host: &mut H) {
+    pub(super) fn datagram_error_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        error: &RxDatagramError<'_>,
+        host: &mut H,
+    ) {
         let is_ours = self.udp.sockets.may_have_sent(error.own, error.peer);
+        if let Some(mtu) = error.mtu.filter(|_| is_ours) {
+            self.udp.paths.learn(now, error.peer.addr, mtu);
+        }
         let is_told = is_ours && host.deliver_datagram_error(error);
         self.counters.add(if is_told { Counter::DatagramErrors } else { Counter::IcmpErrorsStray });
     }
@@ -282,7 +313,7 @@ impl Engine {
         octets: &[u8],
         host: &mut H,
     ) -> usize {
-        let out = match self.read_head(id, head, octets.len()) {
+        let out = match self.read_head(now, id, head, octets.len()) {
             Ok(out) => out,
             Err(reason) => {
                 self.counters.add(reason);
@@ -319,8 +350,15 @@ impl Engine {
         true
     }
 
-    fn read_head(&mut self, id: DatagramId, head: &RecordHead, len: usize) -> Result<Outgoing, Counter> {
+    fn read_head(
+        &mut self,
+        now: Instant,
+        id: DatagramId,
+        head: &RecordHead,
+        len: usize,
+    ) -> Result<Outgoing, Counter> {
         let bad = Counter::DropDatagramBadRecord;
+        let discover = MtuDiscover::decode(head.mtu_discover).ok_or(bad)?;
         let to = head.peer.to_endpoint().filter(|to| to.port != 0).ok_or(bad)?;
         let count = if head.segment == 0 { 1 } else { len.div_ceil(usize::from(head.segment)) };
         let (local, payer) = self.udp.sockets.sends(id, count, len).ok_or(bad)?;
@@ -335,11 +373,14 @@ impl Engine {
         if !is_sound || !self.is_alone_at(source) || source.is_v4() != to.addr.is_v4() {
             return Err(bad);
         }
+        let (path_mtu, link_mtu) = self.mtus_of(now, Some(route), to.addr);
         let datagram = TxDatagram {
             from: Endpoint { addr: source, port: local.port },
             to,
             ttl: if head.hop_limit == 0 { TTL } else { head.hop_limit },
             traffic_class: head.traffic_class,
+            mtu: if discover.believes_routers() { path_mtu } else { link_mtu },
+            discover,
         };
         Ok(Outgoing { id, datagram, way: self.way_of(route), payer })
     }
@@ -357,6 +398,7 @@ impl Engine {
 
     fn send_datagram<H: HostSide>(&mut self, now: Instant, out: &Outgoing, text: &[u8], host: &mut H) {
         match out.way {
+            Ok(Way::By(..)) if is_too_big(&out.datagram, text) => self.refuse_too_big(out, text, host),
             Ok(Way::By(port, neighbour)) => self.send_datagram_by(now, (port, neighbour), out, text),
             Ok(Way::Round) => {
                 self.counters.add(Counter::TxDatagrams);
@@ -367,6 +409,23 @@ impl Engine {
                 self.udp.sockets.send_failed(out.id, 1);
             }
         }
+    }
+
+    /// The path has become narrower than the program's library knows: it is told as by a router.
+    #[cold]
+    fn refuse_too_big<H: HostSide>(&mut self, out: &Outgoing, text: &[u8], host: &mut H) {
+        self.counters.add(Counter::DropDatagramTooBig);
+        self.udp.sockets.send_failed(out.id, 1);
+        let TxDatagram { from, to, mtu, .. } = out.datagram;
+        let arrival = turned_round(&out.datagram, text).arrival;
+        let message = errors::too_big(&out.datagram, text);
+        host.deliver_datagram_error(&RxDatagramError {
+            arrival: Arrival { src: from.addr, dst: from.addr, hop_limit: TTL, ..arrival },
+            own: from,
+            peer: to,
+            mtu: Some(mtu.into()),
+            message: &message,
+        });
     }
 
     fn send_datagram_by(
@@ -443,9 +502,15 @@ impl Engine {
     }
 }
 
+/// Whether it fits no packet and may not go in several.
+fn is_too_big(datagram: &TxDatagram, text: &[u8]) -> bool {
+    let len = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + text.len();
+    len > usize::from(datagram.mtu) && !datagram.discover.may_be_cut()
+}
+
 /// As it arrives at another socket of this engine's.
 fn turned_round<'a>(datagram: &TxDatagram, text: &'a [u8]) -> RxDatagram<'a> {
-    let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+    let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
     RxDatagram {
         arrival: Arrival {
             from_mac: MacAddr::default(),

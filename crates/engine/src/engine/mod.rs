@@ -33,6 +33,7 @@ mod names;
 mod neighbours;
 mod ports;
 mod pressure;
+mod protocols;
 mod quota;
 mod receive;
 mod report;
@@ -81,6 +82,7 @@ use crate::hostif::channels::Channels;
 use crate::hostif::outbox::{Outbox, Place};
 use crate::hostif::session::Sessions;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
+use crate::protocols::Protocols;
 use crate::sched::fair::FairList;
 use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
@@ -205,6 +207,7 @@ pub struct Engine {
     lanes: Lanes<UserIdx>,
     udp: Udp<UserIdx>,
     via: Via<UserIdx>,
+    protocols: Protocols,
     counters: Counters,
     /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
     /// have gone since are skipped.
@@ -254,6 +257,7 @@ impl Engine {
             lanes: Lanes::default(),
             udp: Udp::new(config.secret),
             via: Via::default(),
+            protocols: Protocols::default(),
             counters: Counters::default(),
             time_wait: ReadyList::new(config.flows_max),
             port_counters: PortCounters::default(),

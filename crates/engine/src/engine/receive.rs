@@ -9,7 +9,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived, At};
-use crate::work::{FlowEvent, Path, Payload, Piece, RxWork, Segment};
+use crate::work::{FlowEvent, Path, Payload, Piece, RxPacket, RxWork, Segment};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
 use toe_wire::link::RxOffload;
@@ -93,7 +93,10 @@ impl Engine {
             Arrived::IcmpError(error) => self.icmp_error(now, &error),
             Arrived::Fragment(piece) => self.fragment_arrived(now, port, &piece, host),
             Arrived::Datagram(datagram) => self.datagram_arrives(now, Some(port), &datagram, host),
-            Arrived::DatagramError(error) => self.datagram_error_arrives(&error, host),
+            Arrived::DatagramError(error) => self.datagram_error_arrives(now, &error, host),
+            Arrived::Other { arrival, protocol, octets } => {
+                self.packet_arrives(now, &RxPacket { port, arrival, protocol, octets });
+            }
             Arrived::Ignored => {}
         }
     }

@@ -62,7 +62,8 @@ pub struct SessionView {
 impl Engine {
     /// Every counter that is not zero, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        Counter::ALL.iter().map(|c| (c.name(), self.counters.get(*c))).filter(|(_, n)| *n > 0)
+        let own = Counter::ALL.iter().map(|c| (c.name(), self.counters.get(*c)));
+        own.chain(self.protocols.counters()).filter(|(_, n)| *n > 0)
     }
 
     /// One counter.

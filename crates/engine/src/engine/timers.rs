@@ -15,7 +15,12 @@ impl Engine {
     /// When the engine wants [`Engine::handle_timeout`] called; `FAR_FUTURE` when nothing waits for time.
     pub fn poll_timeout(&self) -> Instant {
         let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
-        let others = [self.wheel.next_deadline(), self.listeners.next_due(), self.fragments.next_deadline()];
+        let others = [
+            self.wheel.next_deadline(),
+            self.listeners.next_due(),
+            self.fragments.next_deadline(),
+            self.protocols.next_deadline(),
+        ];
         soonest(neighbours.chain(others))
     }
 
@@ -48,6 +53,7 @@ impl Engine {
         }
         self.tell_waiting_when_due(now, host);
         self.neighbours_timeout(now);
+        self.protocols_timeout(now);
         (0..self.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));
     }
 

@@ -25,7 +25,7 @@ pub(super) fn parse<'a>(arrival: &Arrival, message: &'a [u8]) -> Result<Arrived<
         IcmpRepr::ParameterProblem { .. } => Trouble::Unreachable(Errno::EPROTO),
     };
     match icmp::quoted_udp(rest) {
-        Ok((own, peer)) => Ok(of_datagram(arrival, own, peer, message)),
+        Ok(ends) => Ok(of_datagram(arrival, ends, trouble, message)),
         Err(_) => error(trouble, icmp::quoted_tcp(rest)),
     }
 }
@@ -67,15 +67,24 @@ pub(super) fn parse_v6<'a>(arrival: &Arrival, message: &'a [u8]) -> Result<Arriv
         Icmpv6Repr::ParameterProblem { .. } => Trouble::Unreachable(Errno::EPROTO),
     };
     match icmp::quoted_udp_v6(rest, arrival.zone) {
-        Ok((own, peer)) => Ok(of_datagram(arrival, own, peer, message)),
+        Ok(ends) => Ok(of_datagram(arrival, ends, trouble, message)),
         Err(_) => error(trouble, icmp::quoted_tcp_v6(rest, arrival.zone)),
     }
 }
 
 /// Only what quotes a datagram of the address that it came to is about one of ours.
-fn of_datagram<'a>(arrival: &Arrival, own: Endpoint, peer: Endpoint, message: &'a [u8]) -> Arrived<'a> {
+fn of_datagram<'a>(
+    arrival: &Arrival,
+    (own, peer): (Endpoint, Endpoint),
+    trouble: Trouble,
+    message: &'a [u8],
+) -> Arrived<'a> {
+    let mtu = match trouble {
+        Trouble::TooBig { mtu } => Some(mtu),
+        Trouble::Unreachable(_) => None,
+    };
     match own.addr == arrival.dst {
-        true => Arrived::DatagramError(RxDatagramError { arrival: *arrival, own, peer, message }),
+        true => Arrived::DatagramError(RxDatagramError { arrival: *arrival, own, peer, mtu, message }),
         false => Arrived::Ignored,
     }
 }

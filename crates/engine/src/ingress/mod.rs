@@ -54,6 +54,12 @@ pub enum Arrived<'a> {
     },
     Datagram(RxDatagram<'a>),
     DatagramError(RxDatagramError<'a>),
+    /// A packet of another protocol, for [`crate::protocols`].
+    Other {
+        arrival: Arrival,
+        protocol: u8,
+        octets: &'a [u8],
+    },
     /// Well-formed, and nothing that the engine answers.
     Ignored,
 }
@@ -196,6 +202,9 @@ fn parse_transport<'a>(
         }
         Protocol::Icmp if arrival.src.is_v4() => icmp::parse(arrival, payload),
         Protocol::Icmpv6 if arrival.src.is_v6() => icmp::parse_v6(arrival, payload),
+        Protocol::Other(protocol) if !arrival.dst.is_multicast() && !arrival.src.is_unspecified() => {
+            Ok(Arrived::Other { arrival: *arrival, protocol, octets: payload })
+        }
         _ => Err(Counter::DropProtocol),
     }
 }

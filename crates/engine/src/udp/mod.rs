@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | data, receive | interface and IP, checksum ([`crate::ingress`]) → whose it is → delivery | [`sockets`] |
 //! | data, transmit | record → route → build, cut into fragments, checksum → the port's queue | [`transmit`] |
-//! | control | names and ends open and close; unknown ports, ICMP errors; neighbours that are waited for | [`sockets`], [`errors`], [`waiting`] |
+//! | control | names and ends open and close; unknown ports, ICMP errors; path MTU; neighbours that are waited for | [`sockets`], [`errors`], [`path_mtu`], [`waiting`] |
 //! | lanes past the engine | | [`lanes`] |
 //!
 //! Plain state; `engine/datagrams` joins it with the other stages. Memory that peers or programs make grow is bounded by the constants
@@ -13,6 +13,7 @@
 
 pub mod errors;
 pub mod lanes;
+pub mod path_mtu;
 pub mod sockets;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub mod waiting;
 pub use lanes::{Asked, Lanes, Outcome, SESSION_LANES_MAX, Shown};
 
 use crate::flow::limit::RateLimit;
+use path_mtu::PathMtus;
 use sockets::Sockets;
 use transmit::TxQueue;
 use waiting::Waiting;
@@ -36,6 +38,7 @@ pub struct Udp<P> {
     /// By the port's number.
     queues: Vec<TxQueue>,
     pub waiting: Waiting<P>,
+    pub paths: PathMtus,
     pub unreachables: RateLimit,
     /// Of the next packet that is cut up (RFC 791, RFC 8200 section 4.5).
     ident: u32,
@@ -48,6 +51,7 @@ impl<P: Copy + Eq> Udp<P> {
             sockets: Sockets::default(),
             queues: Vec::new(),
             waiting: Waiting::default(),
+            paths: PathMtus::default(),
             unreachables: RateLimit::new(secret, UNREACHABLES_A_SECOND),
             // The first is nobody's to guess.
             ident: u32::from_le_bytes([d, b, a, c]),
@@ -69,6 +73,11 @@ impl<P: Copy + Eq> Udp<P> {
     /// Whether one more record may be taken. A port that takes no frames must not keep others from theirs: what is for it is dropped.
     pub fn has_room(&mut self) -> bool {
         self.queues.is_empty() || self.queues.iter_mut().any(TxQueue::has_room)
+    }
+
+    /// Frames and datagrams that wait.
+    pub fn held(&self) -> usize {
+        self.queues.iter().map(TxQueue::len).sum::<usize>() + self.waiting.len()
     }
 
     pub fn next_ident(&mut self) -> u32 {

@@ -136,14 +136,19 @@ impl TxQueue {
         }
         let hop = Hop::over(link, to_mac);
         let len = udp::HEADER_LEN + text.len();
-        let room = (link.mtu as usize).saturating_sub(ip_header_len(datagram.to.addr));
-        match len <= room {
-            true => {
+        let room =
+            (link.mtu.min(datagram.mtu.into()) as usize).saturating_sub(ip_header_len(datagram.to.addr));
+        // IPv6 has no such bit: routers never cut.
+        let has_df = datagram.to.addr.is_v6() || datagram.discover.is_whole_on_the_way();
+        match (len <= room, has_df) {
+            (true, true) => {
                 self.push_whole(link, hop, datagram, text);
                 self.may_grow(link, to_mac, datagram, text.len());
                 1
             }
-            false => self.push_fragments(room, hop, datagram, text, ident),
+            // A packet that may be cut up bears a number of its own, as pieces do.
+            (true, false) => self.push_fragments(len.next_multiple_of(8), hop, datagram, text, ident),
+            (false, _) => self.push_fragments(room, hop, datagram, text, ident),
         }
     }
 
@@ -176,7 +181,7 @@ impl TxQueue {
         self.octets += text.len();
         frame.octets.extend_from_slice(text);
         growing.count += 1;
-        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let hop = Hop::over(link, to_mac);
         let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
         let mut builder = FrameBuilder::ip(&mut frame.octets, &envelope, Protocol::Udp);
@@ -205,8 +210,12 @@ impl TxQueue {
     ) -> bool {
         let caps = link.caps;
         let packet = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + usize::from(segment);
-        let fits = packet <= link.mtu as usize && udp::HEADER_LEN + text.len() <= caps.gso_max as usize;
-        let can = caps.cuts_datagrams && caps.tx_checksum && fits && text.len() > usize::from(segment);
+        let most = usize::from(datagram.mtu).min(link.mtu as usize);
+        let fits = packet <= most && udp::HEADER_LEN + text.len() <= caps.gso_max as usize;
+        // What routers may cut up bears numbers of its own.
+        let has_df = datagram.to.addr.is_v6() || datagram.discover.is_whole_on_the_way();
+        let can =
+            caps.cuts_datagrams && caps.tx_checksum && has_df && fits && text.len() > usize::from(segment);
         if !can || segment == 0 || self.is_beyond() {
             return false;
         }
@@ -221,7 +230,7 @@ impl TxQueue {
     }
 
     fn push_whole(&mut self, link: &Link, hop: Hop, datagram: &TxDatagram, text: &[u8]) {
-        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
         let len = udp::HEADER_LEN + text.len();
         let mut octets = self.room(envelope.headers_len() + len);
@@ -273,7 +282,7 @@ impl TxQueue {
         piece: &[u8],
         (ident, offset, more): (u32, u16, bool),
     ) {
-        let TxDatagram { from, to, ttl, traffic_class } = *datagram;
+        let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let (ip_at, ip_len) = (hop.header_len(), ip_header_len(to.addr));
         let extra = if to.addr.is_v4() { 0 } else { ipv6::FRAGMENT_LEN };
         let piece_at = ip_at + ip_len + extra;

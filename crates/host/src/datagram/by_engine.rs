@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::attach::{Reply, Request, Use, Way};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, MtuDiscover, RecordHead};
 use toe_base::{Addr, Endpoint};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
@@ -41,10 +41,18 @@ pub struct Connected {
 #[derive(Debug, Default)]
 pub(super) struct ByEngine {
     end: Option<(LaneSender, &'static Stack)>,
-    /// Whether the engine has the way there.
-    known: Vec<(Addr, bool)>,
+    /// Which stack has the way there.
+    known: Vec<Known>,
     connected: Option<Connected>,
     pub(super) options: SendOptions,
+}
+
+/// What is known of the way to an address.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    addr: Addr,
+    /// Octets of the largest packets there, and on the engine's link, if the engine has the way.
+    mtus: Option<[u16; 2]>,
 }
 
 impl ByEngine {
@@ -72,12 +80,12 @@ impl ByEngine {
         }
     }
 
-    fn note(&mut self, addr: Addr, is_engines: bool) {
-        self.known.retain(|(known, _)| *known != addr);
+    fn note(&mut self, addr: Addr, mtus: Option<[u16; 2]>) {
+        self.known.retain(|known| known.addr != addr);
         if self.known.len() >= KNOWN_MAX {
             self.known.remove(0);
         }
-        self.known.push((addr, is_engines));
+        self.known.push(Known { addr, mtus });
     }
 
     fn head(&self, to: Endpoint, details: &Details) -> RecordHead {
@@ -91,8 +99,23 @@ impl ByEngine {
             segment: self.options.segment(details),
             hop_limit: self.options.hop_limit(to.addr, details),
             traffic_class: self.options.traffic_class(to.addr, details),
+            mtu_discover: self.options.mtu_discover(to.addr),
             ..RecordHead::default()
         }
+    }
+
+    /// Whether a datagram fits the packets that get there, or may go in several.
+    fn fits(&self, to: Addr, head: &RecordHead, len: usize) -> bool {
+        let discover = MtuDiscover::decode(head.mtu_discover).unwrap_or_default();
+        if discover.may_be_cut() {
+            return true;
+        }
+        let known = self.known.iter().find(|known| known.addr == to);
+        let Some([path, link]) = known.and_then(|known| known.mtus) else { return true };
+        let mtu = usize::from(if discover.believes_routers() { path } else { link });
+        let each = if head.segment == 0 { len } else { len.min(usize::from(head.segment)) };
+        let headers = UDP_HEADER_LEN + if to.is_v4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        headers + each <= mtu
     }
 
     /// `Ok(None)`: there is no room now.
@@ -133,7 +156,10 @@ impl ByEngine {
     }
 }
 
-const EMSGSIZE: Errno = Errno(libc::EMSGSIZE as u16);
+const EMSGSIZE: Errno = Errno::EMSGSIZE;
+const UDP_HEADER_LEN: usize = 8;
+const IPV4_HEADER_LEN: usize = 20;
+const IPV6_HEADER_LEN: usize = 40;
 
 impl Datagram {
     /// Whether anything of it goes by an engine.
@@ -159,7 +185,9 @@ impl Datagram {
         }
         let request = Request::OpenDatagrams { purpose, peer };
         let (reply, fds) = stack.request_fds(request, &[sys::borrow(fd)])?;
-        let Reply::Datagrams { ring_len, source } = reply else { return Err(Errno::EPROTO) };
+        let Reply::Datagrams { ring_len, source, path_mtu, link_mtu } = reply else {
+            return Err(Errno::EPROTO);
+        };
         if ring_len != 0 {
             let [from_engine, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
             let map = |file| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
@@ -172,7 +200,7 @@ impl Datagram {
         }
         let mut by_engine = self.by_engine.lock();
         if purpose != Use::Hears && by_engine.end.is_some() {
-            by_engine.note(peer.addr, true);
+            by_engine.note(peer.addr, Some([path_mtu, link_mtu]));
         }
         Ok(source)
     }
@@ -191,12 +219,24 @@ impl Datagram {
     /// Whether what goes there goes by the engine; `None`: that is to be asked.
     pub fn is_engines(&self, to: Addr) -> Option<bool> {
         let by_engine = self.by_engine.lock();
-        by_engine.known.iter().find(|(known, _)| *known == to).map(|(_, is_engines)| *is_engines)
+        by_engine.known.iter().find(|known| known.addr == to).map(|known| known.mtus.is_some())
+    }
+
+    /// Octets of the largest packets that get there by the engine, as far as is known.
+    pub fn path_mtu(&self, to: Addr) -> Option<u16> {
+        let by_engine = self.by_engine.lock();
+        let known = by_engine.known.iter().find(|known| known.addr == to)?;
+        known.mtus.map(|[path, _]| path)
+    }
+
+    /// Some path takes less than it did: the engine is asked again.
+    pub fn forget_paths(&self) {
+        self.by_engine.lock().known.clear();
     }
 
     /// The socket as it is named sends nothing there by an engine.
     pub fn note_kernels(&self, to: Addr) {
-        self.by_engine.lock().note(to, false);
+        self.by_engine.lock().note(to, None);
     }
 
     /// Sends by the engine. ENETDOWN: there is none any more.
@@ -210,6 +250,9 @@ impl Datagram {
         let attempt = || {
             let mut by_engine = self.by_engine.lock();
             let head = by_engine.head(to, details);
+            if !by_engine.fits(to.addr, &head, from.iter().map(|part| part.len()).sum()) {
+                return Err(EMSGSIZE);
+            }
             by_engine.put(&head, from)
         };
         let mut outcome = attempt();

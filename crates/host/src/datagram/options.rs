@@ -27,33 +27,30 @@ pub(super) struct SendOptions {
     /// For IPv4 and IPv6. 0: the default.
     hop_limits: [u8; 2],
     traffic_classes: [u8; 2],
+    /// By the number of a record.
+    mtu_discover: [u8; 2],
     segment: u16,
 }
 
 /// linux/udp.h.
-const UDP_SEGMENT: usize = 103;
+const UDP_SEGMENT: libc::c_int = 103;
 
 impl SendOptions {
     /// As the kernel has them.
     pub fn read(fd: RawFd) -> SendOptions {
         let socket = sys::borrow(fd);
         let small = |value: rustix::io::Result<u32>| value.map_or(0, |value| value as u8);
-        let (mut segment, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
-        let args = [
-            fd as usize,
-            libc::IPPROTO_UDP as usize,
-            UDP_SEGMENT,
-            (&raw mut segment).addr(),
-            (&raw mut len).addr(),
-            0,
-        ];
-        // SAFETY: needed because rustix does not have the option. The kernel writes a number, and its length, to locals.
-        let result = unsafe { sys::raw(libc::SYS_getsockopt, args) };
+        let number = |level, name| option(fd, level, name);
+        let plus_one = |value: Option<i32>| value.and_then(|value| u8::try_from(value + 1).ok()).unwrap_or(0);
         SendOptions {
             // Of a socket of IPv4 there is nothing to be read of IPv6.
             hop_limits: [small(sockopt::ip_ttl(socket)), sockopt::ipv6_unicast_hops(socket).unwrap_or(0)],
             traffic_classes: [sockopt::ip_tos(socket).unwrap_or(0), small(sockopt::ipv6_tclass(socket))],
-            segment: if result == 0 { segment as u16 } else { 0 },
+            mtu_discover: [
+                plus_one(number(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)),
+                plus_one(number(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)),
+            ],
+            segment: number(libc::IPPROTO_UDP, UDP_SEGMENT).map_or(0, |segment| segment as u16),
         }
     }
 
@@ -65,9 +62,23 @@ impl SendOptions {
         details.traffic_class.unwrap_or(self.traffic_classes[usize::from(to.is_v6())])
     }
 
+    pub fn mtu_discover(&self, to: Addr) -> u8 {
+        self.mtu_discover[usize::from(to.is_v6())]
+    }
+
     pub fn segment(&self, details: &Details) -> u16 {
         details.segment.unwrap_or(self.segment)
     }
+}
+
+/// An option that is a number and that rustix does not have.
+fn option(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<i32> {
+    let (mut value, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    let args =
+        [fd as usize, level as usize, name as usize, (&raw mut value).addr(), (&raw mut len).addr(), 0];
+    // SAFETY: needed because there is no safe call for it. The kernel writes a number, and its length, to locals.
+    let result = unsafe { sys::raw(libc::SYS_getsockopt, args) };
+    (result == 0).then_some(value)
 }
 
 /// What is told beside a datagram, as the program has asked by setsockopt.

@@ -21,6 +21,8 @@ pub enum Checker {
     Storms,
     Isolation,
     Liveness,
+    /// Of a world of datagrams.
+    Datagrams,
     /// The engine panicked.
     Panic,
 }
@@ -36,6 +38,7 @@ impl Checker {
             Checker::Storms => "storms",
             Checker::Isolation => "isolation",
             Checker::Liveness => "liveness",
+            Checker::Datagrams => "datagrams",
             Checker::Panic => "panic",
         }
     }

@@ -7,7 +7,7 @@ use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
 use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
-use crate::{real, replacing};
+use crate::{datagram_stack, real, replacing};
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
 use toe::datagram::Told;
@@ -109,6 +109,9 @@ fn datagram_option_set(fd: c_int, level: c_int, name: c_int) {
     let Some(datagram) = fd_table::datagram(fd) else { return };
     guarded((), || {
         datagram.options_changed(fd);
+        if datagram_stack::joins(level, name) {
+            datagram_stack::tell_groups(fd, datagram);
+        }
         if let Some(told) = told_by(level, name) {
             let (mut is_on, mut len): (c_int, _) = (0, size_of::<c_int>() as socklen_t);
             // SAFETY: both are locals.
@@ -206,10 +209,43 @@ pub unsafe extern "C-unwind" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     match stream(fd) {
-        // SAFETY: the program's arguments, handed on.
-        None => unsafe { real::getsockopt(fd, level, name, value, len) },
+        None => {
+            // SAFETY: the program's arguments, handed on.
+            let answer = unsafe { real::getsockopt(fd, level, name, value, len) };
+            // SAFETY: as above.
+            if answer < 0 && is_mtu(level, name) && guarded(false, || unsafe { tell_mtu(fd, value, len) }) {
+                return 0;
+            }
+            answer
+        }
         // SAFETY: as above.
         Some(socket) => guarded(-1, || unsafe { get_from_stream(socket, level, name, value, len) }),
+    }
+}
+
+fn is_mtu(level: c_int, name: c_int) -> bool {
+    matches!((level, name), (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU))
+}
+
+/// Of a UDP socket that an engine has connected the kernel does not know the path. Whether there was something to tell.
+///
+/// # Safety
+/// As getsockopt(2).
+unsafe fn tell_mtu(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> bool {
+    let mtu = fd_table::datagram(fd).and_then(|datagram| datagram_stack::path_mtu(fd, datagram));
+    let Some(mtu) = mtu.map(c_int::from) else { return false };
+    // SAFETY: an integer has no bad values; the kernel has refused the call before it wrote anything.
+    match unsafe { program_memory::read(len) } {
+        Ok(room) if !value.is_null() => {
+            let octets = size_of::<c_int>().min(room as usize);
+            // SAFETY: the program's buffer has `room` octets; ours does not overlap it.
+            unsafe {
+                program_memory::copy(value.cast::<u8>(), mtu.to_ne_bytes().as_ptr(), octets)
+                    .and_then(|()| program_memory::write(len, octets as socklen_t))
+                    .is_ok()
+            }
+        }
+        _ => false,
     }
 }
 

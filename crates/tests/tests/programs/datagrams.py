@@ -41,10 +41,82 @@ def peer(addr, port):
             s.sendto(bytes(range(256)) * (int(text.split(b" ")[1]) // 256), sender)
         elif word == b"to":
             s.sendto(b"hello", (sender[0], int(text.split(b" ")[1])))
+        elif word == b"narrow":
+            narrow(addr, port, sender, int(text.split(b" ")[1]))
+        elif word == b"group":
+            group, to = text.split(b" ")[1].decode(), int(text.split(b" ")[2])
+            speaker(addr).sendto(b"to all", (group, to))
+            s.sendto(b"marker", sender)
+        elif word == b"join":
+            member = make(addr)
+            device = socket.if_indextoname(link(addr)).encode()
+            member.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+            member.bind(("", port + 3))
+            join(member, addr, text.split(b" ")[1].decode())
+            s.sendto(b"joined", sender)
+        elif word == b"heard":
+            s.sendto(member.recv(100), sender)
         elif word == b"sizes":
             s.sendto(b"%d %d" % (len(text), sum(text)), sender)
         else:
             s.sendto(text, sender)
+
+
+def narrow(addr, port, sender, mtu):
+    """Says as a router would that its link takes no larger packets on the way from the sender."""
+    ends = [socket.inet_pton(family(addr), a) for a in (sender[0], addr)]
+    datagram = struct.pack("!HHHH", sender[1], port, 1400, 0) + bytes(100)
+    if ":" in addr:
+        quoted = struct.pack("!IHBB", 6 << 28, 1400, 17, 64) + b"".join(ends) + datagram
+        message = struct.pack("!BBHI", 2, 0, 0, mtu) + quoted
+        raw = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+    else:
+        quoted = struct.pack("!BBHHHBBH", 0x45, 0, 1420, 1, 0x4000, 64, 17, 0) + b"".join(ends) + datagram
+        message = struct.pack("!BBHHH", 3, 4, 0, 0, mtu) + quoted
+        total = sum(struct.unpack("!%dH" % (len(message) // 2), message))
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        message = message[:2] + struct.pack("!H", ~total & 0xFFFF) + message[4:]
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    raw.sendto(message, (sender[0], 0))
+
+
+def link(addr):
+    """The index of the link that the address is of, which has it perhaps by an engine alone."""
+    return socket.if_nametoindex("kern0" if addr.startswith(("10.78.", "fd78:")) else "toe0")
+
+
+def speaker(addr):
+    """A socket that speaks to groups, and to all, by that link."""
+    s = make(addr)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, socket.if_indextoname(link(addr)).encode())
+    if ":" in addr:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, link(addr))
+    else:
+        s.bind((addr, 0))
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", bytes(4), bytes(4), link(addr)))
+    return s
+
+
+def join(s, addr, group, leave=False):
+    name = socket.inet_pton(family(addr), group)
+    if ":" in addr:
+        option = socket.IPV6_LEAVE_GROUP if leave else socket.IPV6_JOIN_GROUP
+        s.setsockopt(socket.IPPROTO_IPV6, option, name + struct.pack("i", link(addr)))
+    else:
+        option = socket.IP_DROP_MEMBERSHIP if leave else socket.IP_ADD_MEMBERSHIP
+        s.setsockopt(socket.IPPROTO_IP, option, name + bytes(4) + struct.pack("i", link(addr)))
+
+
+def join_from(s, addr, group, source):
+    """MCAST_JOIN_SOURCE_GROUP, which both families have."""
+    def name(text):
+        octets = socket.inet_pton(family(addr), text)
+        head = struct.pack("=HH", family(addr), 0) + (bytes(4) if ":" in addr else b"")
+        return (head + octets).ljust(128, b"\0")
+    level = socket.IPPROTO_IPV6 if ":" in addr else socket.IPPROTO_IP
+    s.setsockopt(level, 46, struct.pack("=II", link(addr), 0) + name(group) + name(source))
 
 
 def ask(s, text, to=None):
@@ -250,6 +322,103 @@ def scene_refused(own, peer):
     p.poll(20000)
     text, told, flags, to = t.recvmsg(100, 200, socket.MSG_ERRQUEUE)
     print(text, to[:2] == nobody, struct.unpack("=IBBB", told[0][2][:7]))
+
+
+def scene_mtu(own, peer):
+    level, discover, mtu = (socket.IPPROTO_IPV6, 23, 24) if ":" in own else (socket.IPPROTO_IP, 10, 14)
+    headers = 48 if ":" in own else 28
+    s = make(own)
+    s.connect(peer)
+    print(s.getsockopt(level, mtu))
+    for how in range(6):
+        s.setsockopt(level, discover, how)
+        for size in (100, 1500 - headers, 1501 - headers, 3000):
+            try:
+                print(how, size, ask(s, (b"sizes " + b"x" * size)[:size]))
+            except OSError as error:
+                print(how, size, errno.errorcode[error.errno])
+    # Not connected, and with the option since before it had a name.
+    t = make(own)
+    t.setsockopt(level, discover, 2)
+    for size in (1500 - headers, 1501 - headers):
+        try:
+            print(size, ask(t, (b"sizes " + b"x" * size)[:size], peer))
+        except OSError as error:
+            print(size, errno.errorcode[error.errno])
+
+
+def scene_narrow(own, peer):
+    level, discover, mtu = (socket.IPPROTO_IPV6, 23, 24) if ":" in own else (socket.IPPROTO_IP, 10, 14)
+    headers = 48 if ":" in own else 28
+    s = make(own)
+    s.connect(peer)
+    s.send(b"narrow 1300")
+    p = select.poll()
+    p.register(s, 0)
+    print([e[1] & select.POLLERR != 0 for e in p.poll(20000)])
+    try:
+        s.recv(10)
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+    print(s.getsockopt(level, mtu))
+    for how in (1, 2, 3):
+        s.setsockopt(level, discover, how)
+        for size in (1300 - headers, 1301 - headers):
+            try:
+                print(how, size, ask(s, (b"sizes " + b"x" * size)[:size]))
+            except OSError as error:
+                print(how, size, errno.errorcode[error.errno])
+
+
+def heard(s, peer, command, expected):
+    """What comes of what the peer sends to a group, or to all, and then to the socket itself; and that no more comes."""
+    s.sendto(command, peer)
+    texts = [s.recv(100) for _ in range(expected)]
+    s.sendto(b"over", peer)
+    while True:
+        text = s.recv(100)
+        if text == b"over":
+            return sorted(texts)
+        texts.append(text)
+
+
+def scene_groups(own, peer):
+    group, other, nobody = ("ff15::7:7", "ff15::7:8", "fd00::99") if ":" in own else ("239.7.7.7", "239.7.7.8", "10.9.9.9")
+    s = make(own)
+    s.bind(("", 0))
+    command = b"group %s %d" % (group.encode(), s.getsockname()[1])
+    print("no member", heard(s, peer, command, 1))
+    join(s, own, group)
+    print("member", heard(s, peer, command, 2), heard(s, peer, command, 2))
+    level, multicast_if, hops = (socket.IPPROTO_IPV6, 17, 18) if ":" in own else (socket.IPPROTO_IP, 32, 33)
+    loop = 19 if ":" in own else 34
+    if ":" in own:
+        s.setsockopt(level, multicast_if, link(own))
+    else:
+        s.setsockopt(level, multicast_if, struct.pack("4s4si", bytes(4), bytes(4), link(own)))
+    s.setsockopt(level, hops, 3)
+    print(s.getsockopt(level, hops), s.getsockopt(level, loop))
+    print(ask(s, b"join " + other.encode(), peer))
+    s.sendto(b"to the others", (other, peer[1] + 3))
+    print(ask(s, b"heard", peer))
+    # What it says to its own group it hears, unless it wants not to.
+    s.sendto(b"to us", (group, s.getsockname()[1]))
+    print(s.recv(100))
+    s.setsockopt(level, loop, 0)
+    s.sendto(b"not to me", (group, s.getsockname()[1]))
+    print(ask(s, b"echo", peer))
+    join(s, own, group, leave=True)
+    print("left", heard(s, peer, command, 1))
+    join_from(s, own, group, nobody)
+    print("from another", heard(s, peer, command, 1))
+    t = make(own)
+    t.bind(("", 0))
+    join_from(t, own, group, peer[0])
+    command = b"group %s %d" % (group.encode(), t.getsockname()[1])
+    print("from the peer", heard(t, peer, command, 2))
+    if ":" not in own:
+        command = b"group 255.255.255.255 %d" % s.getsockname()[1]
+        print("to all", heard(s, peer, command, 2))
 
 
 def scene_forked(own, peer):

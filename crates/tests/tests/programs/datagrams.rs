@@ -43,14 +43,17 @@ const OF_KERNEL: [&str; 2] = [KERNEL_ADDR, KERNEL_PEER_ADDR];
 const OF_KERNEL6: [&str; 2] = [KERNEL_ADDR6, KERNEL_PEER_ADDR6];
 
 fn says_the_same(scenes: &[&str]) {
-    let lab = Lab::new();
+    says_the_same_in(&Lab::new(), scenes);
+}
+
+fn says_the_same_in(lab: &Lab, scenes: &[&str]) {
     must(lab.give_addr6(Side::Server, "kern0", KERNEL_ADDR6));
     must(lab.give_addr6(Side::Client, "kern0", KERNEL_PEER_ADDR6));
-    let engine = Engine::of_both_families(&lab);
+    let engine = Engine::of_both_families(lab);
     for (by_engine, by_kernel) in [(ADDRS, OF_KERNEL), (ADDRS6, OF_KERNEL6)] {
-        let _peers = [by_engine, by_kernel].map(|[_, addr]| peer(&lab, Side::Client, addr));
-        let on_kernel = said(&lab, On::Kernel(Side::Server), by_kernel, scenes);
-        let on_engine = said(&lab, On::Engine(&engine), by_engine, scenes);
+        let _peers = [by_engine, by_kernel].map(|[_, addr]| peer(lab, Side::Client, addr));
+        let on_kernel = said(lab, On::Kernel(Side::Server), by_kernel, scenes);
+        let on_engine = said(lab, On::Engine(&engine), by_engine, scenes);
         assert_eq!(on_kernel, on_engine, "{by_engine:?}");
     }
     let counters = engine.status().counters;
@@ -77,6 +80,50 @@ fn a_socket_is_bound_to_an_address_that_the_engine_has() {
 #[test]
 fn datagrams_larger_than_the_link_go_in_pieces() {
     says_the_same(&["large"]);
+}
+
+#[test]
+fn what_fits_no_packet_is_cut_or_refused_as_the_socket_says() {
+    says_the_same(&["mtu"]);
+}
+
+#[test]
+fn a_router_whose_link_takes_less_is_believed() {
+    says_the_same(&["narrow"]);
+}
+
+/// The kernel joins for its socket, on the engine's link, too, where the engine leaves such frames alone: nothing is lost or doubled.
+#[test]
+fn groups_and_broadcast_are_the_kernels_on_every_link() {
+    let lab = Lab::new();
+    // What the kernel speaks from on the engine's link, where it has no other address; at once, not when it has found out that nobody else has it.
+    must(lab.give_addr6(Side::Server, "toe0", "fe80::77:2"));
+    says_the_same_in(&lab, &["groups"]);
+}
+
+#[test]
+fn why_says_that_groups_are_the_kernels() {
+    let lab = Lab::new();
+    let engine = Engine::of_both_families(&lab);
+    // One that the engine has, too, and one that speaks to a group alone.
+    let script = "import socket, struct, sys, time\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.bind(('', 0))\n\
+         name = socket.inet_aton('239.7.7.7') + bytes(4) + struct.pack('i', socket.if_nametoindex('toe0'))\n\
+         s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, name)\n\
+         t = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         t.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, bytes(4) + name[4:])\n\
+         t.sendto(b'x', ('239.7.7.7', 9))\n\
+         print('there', s.fileno(), t.fileno(), flush=True)\n\
+         time.sleep(600)\n";
+    let mut command = On::Engine(&engine).command(&lab, PYTHON);
+    let mut program = Program::spawn("a member", command.args(["-c", script]));
+    let line = program.wait_for_line("there", SOON);
+    let fds = line.split_whitespace().skip(1).map(|fd| fd.parse().expect("a descriptor"));
+    for (fd, stack) in fds.zip(["engine", "kernel"]) {
+        let said = engine.why(&lab, program.pid(), fd).expect_success("toe why");
+        assert!(said.contains("multicast and broadcast are the kernel's") && said.contains(stack), "{said}");
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use super::world::{A, B, LAYOUT, Memory, Side, World};
 use crate::control::arp::NEIGHBOURS_MAX;
 use crate::udp::Shown;
+use crate::work::TxDatagram;
 use crate::{Counter, Delivered, Engine, Limit, Quotas, Resource};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
-use toe_abi::lane::RecordHead;
-use toe_base::{Addr, Cred, DatagramId, Endpoint, NetNs, PortId};
+use toe_abi::lane::{MtuDiscover, RecordHead};
+use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
 use toe_wire::link::{LinkCaps, RxOffload};
 
 fn at(side: usize, port: u16) -> Endpoint {
@@ -31,8 +32,9 @@ fn shown(local: Endpoint, identity: u64) -> Shown {
 }
 
 fn open(side: &mut Side, purpose: Use, peer: Endpoint, shown: &Shown) -> Result<Option<DatagramId>, Errno> {
-    let session = side.session;
-    side.engine.open_datagrams(session, purpose, peer, shown).map(|opened| opened.end.map(|end| end.id))
+    let (session, now) = (side.session, Instant::from_micros(0));
+    let opened = side.engine.open_datagrams(now, session, (purpose, peer), shown);
+    opened.map(|opened| opened.end.map(|end| end.id))
 }
 
 fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> DatagramId {
@@ -231,6 +233,98 @@ fn an_unknown_port_is_answered_and_the_answer_is_the_senders() {
     assert_eq!(world.sides[A].engine.datagram_socket_count(), 0);
 }
 
+/// What a router says to A of a datagram of port 1000 to B's port 53.
+fn narrow(world: &mut World, mtu: u16) {
+    let (own, peer) = (at(A, 1000), at(B, 53));
+    let datagram =
+        TxDatagram { from: own, to: peer, ttl: 64, traffic_class: 0, mtu, discover: MtuDiscover::Do };
+    let message = crate::udp::errors::too_big(&datagram, &[0; 100]);
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    frame.resize(14 + 20 + message.len(), 0);
+    let ip = toe_wire::Ipv4Repr {
+        src: [10, 0, 0, 2].into(),
+        dst: [10, 0, 0, 1].into(),
+        protocol: toe_wire::Protocol::Icmp,
+        ttl: 64,
+        traffic_class: 0,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        total_len: (20 + message.len()) as u16,
+    };
+    ip.emit(&mut frame[14..]);
+    frame[34..].copy_from_slice(&message);
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[A];
+    engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+}
+
+/// A record of this IP_MTU_DISCOVER.
+fn discovers(number: u8) -> RecordHead {
+    RecordHead { mtu_discover: number + 1, ..to(at(B, 53)) }
+}
+
+const DONT: u8 = 0;
+const WANT: u8 = 1;
+const DO: u8 = 2;
+const PROBE: u8 = 3;
+const OMIT: u8 = 5;
+
+#[test]
+fn what_may_not_be_cut_is_refused_and_told() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    hears(&mut world, B, any(53), 2);
+    let mtu = 1500;
+    for how in [DO, PROBE] {
+        send(&mut world, A, sender, discovers(how), &vec![1; mtu - 28]);
+        assert_eq!(world.sides[B].memory.datagrams.drain(..).count(), 1);
+        send(&mut world, A, sender, discovers(how), &vec![1; mtu - 27]);
+        assert_eq!(world.sides[B].memory.datagrams.len(), 0);
+        assert_eq!(
+            world.sides[A].memory.datagram_errors.drain(..).collect::<Vec<_>>(),
+            [(at(A, 1000), at(B, 53))]
+        );
+    }
+    assert_eq!(count(&world, A, Counter::DropDatagramTooBig), 2);
+    for how in [DONT, WANT, OMIT] {
+        send(&mut world, A, sender, discovers(how), &vec![1; mtu - 27]);
+        assert_eq!(world.sides[B].memory.datagrams.drain(..).count(), 1, "in pieces");
+    }
+    send(&mut world, A, sender, discovers(6), b"no such way");
+    assert_eq!(count(&world, A, Counter::DropDatagramBadRecord), 1);
+}
+
+#[test]
+fn a_router_is_believed_by_who_does_not_probe() {
+    let mut world = world();
+    let sender = hears(&mut world, A, any(1000), 1);
+    hears(&mut world, B, any(53), 2);
+    send(&mut world, A, sender, discovers(WANT), &[1; 1000]);
+    narrow(&mut world, 600);
+    assert_eq!(world.sides[A].memory.datagram_errors.len(), 1, "the program hears of it");
+    let pieces = |world: &World| count(world, A, Counter::TxFragments);
+    for (how, expected) in [(WANT, 2), (DONT, 2), (PROBE, 0), (OMIT, 0)] {
+        let before = pieces(&world);
+        send(&mut world, A, sender, discovers(how), &[1; 1000]);
+        assert_eq!(pieces(&world) - before, expected, "{how}");
+    }
+    assert_eq!(world.sides[B].memory.datagrams.drain(..).count(), 5);
+    send(&mut world, A, sender, discovers(DO), &[1; 1000]);
+    assert_eq!(world.sides[B].memory.datagrams.len(), 0);
+    let Side { engine, session, .. } = &mut world.sides[A];
+    let opened = engine.open_datagrams(world.now, *session, (Use::Sends, at(B, 53)), &shown(any(1000), 1));
+    let opened = opened.expect("let");
+    assert_eq!((opened.path_mtu, opened.link_mtu), (600, 1500));
+    // Of a socket that there is not nobody says anything.
+    engine.datagram_socket_gone(1);
+    narrow(&mut world, 552);
+    let Side { engine, session, .. } = &mut world.sides[A];
+    let opened = engine.open_datagrams(world.now, *session, (Use::Sends, at(B, 53)), &shown(any(1001), 3));
+    assert_eq!(opened.expect("let").path_mtu, 600);
+}
+
 #[test]
 fn answers_to_unknown_ports_are_limited() {
     let mut world = world();
@@ -304,7 +398,8 @@ fn a_datagram_waits_beside_another_users_flood() {
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[A];
     let flooder = engine.open_session(Cred::of_user(4711), LAYOUT).expect("room");
-    let opened = engine.open_datagrams(flooder, Use::Hears, Endpoint::UNSPECIFIED_V4, &shown(any(7), 3));
+    let opened =
+        engine.open_datagrams(now, flooder, (Use::Hears, Endpoint::UNSPECIFIED_V4), &shown(any(7), 3));
     let flood = opened.expect("let").end.expect("new").id;
     let flood = |engine: &mut Engine, memory: &mut Memory, from: u32| {
         for n in from..from + 2 * NEIGHBOURS_MAX as u32 {

@@ -2,6 +2,7 @@
 
 use crate::udp::transmit::TxQueue;
 use crate::work::{Link, TxDatagram};
+use toe_abi::lane::MtuDiscover;
 use toe_base::{Addr, Endpoint};
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::ipv6::{Body, Ipv6Repr};
@@ -43,6 +44,8 @@ fn datagram(v6: bool) -> TxDatagram {
         to: Endpoint { addr: ends[1], port: 1234 },
         ttl: 9,
         traffic_class: 0x28,
+        mtu: 1500,
+        discover: MtuDiscover::Want,
     }
 }
 
@@ -95,6 +98,27 @@ fn what_goes_out_is_the_datagram_whatever_its_size() {
             assert_eq!(UdpRepr::parse(&whole), Ok((ports, &text[..])));
         }
     }
+}
+
+#[test]
+fn routers_may_cut_what_says_so() {
+    let dont = TxDatagram { discover: MtuDiscover::Dont, ..datagram(false) };
+    let [(frame, _)] = &frames(&link(true), &dont, b"abc")[..] else { panic!("one frame") };
+    let (ip, octets) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
+    assert!(!ip.dont_fragment && !ip.more_fragments && ip.fragment_offset == 0);
+    assert_eq!((ip.ident, octets.len()), (77, 11), "what a router makes of it can be put together");
+    assert!(udp::checksum_is_valid(octets, dont.from.addr, dont.to.addr));
+    // In IPv6 none may.
+    let dont = TxDatagram { discover: MtuDiscover::Dont, ..datagram(true) };
+    assert_eq!(frames(&link(true), &dont, b"abc")[0].0.len(), ETHERNET + 40 + 11);
+}
+
+#[test]
+fn a_narrow_path_makes_smaller_pieces() {
+    let narrow = TxDatagram { mtu: 600, ..datagram(false) };
+    let frames = frames(&link(true), &narrow, &[7; 1500]);
+    assert!(frames.len() == 3 && frames.iter().all(|(frame, _)| frame.len() <= ETHERNET + 600));
+    assert_eq!(whole(&frames, false).len(), 1508);
 }
 
 #[test]
