@@ -29,6 +29,8 @@ pub struct Half {
     /// How far the receiver of this half has offered, as far as that was delivered to the sender.
     pub window_edge: Option<SeqNum>,
     pub fin: Option<SeqNum>,
+    /// Its sender has reset it.
+    was_reset: bool,
     /// Of the windows that the sender of this half offers.
     scale: u8,
     scale_offered: bool,
@@ -122,6 +124,9 @@ impl Sequences {
             return Ok(());
         }
         if tcp.header.flags.rst() {
+            if let Some(half) = self.halves.get_mut(&tcp.way) {
+                half.was_reset = true;
+            }
             return Ok(());
         }
         if sender.has_lacked_memory
@@ -228,6 +233,7 @@ impl Sequences {
             offered,
             window_edge: back.filter(|_| header.ack.is_some()).and_then(|b| b.syn.window_edge(header.seq)),
             fin: None,
+            was_reset: false,
             scale: header.options.window_scale.map_or(0, |s| s.shift()),
             scale_offered: header.options.window_scale.is_some(),
             stamps_offered: header.options.timestamps.is_some(),
@@ -368,8 +374,10 @@ impl Half {
             self.synchronized = self.synchronized.or(synchronized);
             return Some(Ok(()));
         }
-        // One that has sent its FIN may be gone; of a late copy of the SYN a cookie is the same number again.
-        self.fin.is_none().then(|| Err("a SYN-ACK that takes back what was said".into()))
+        // One that has sent its FIN, or a reset, may be gone; in answer to a late copy of the SYN a cookie is the same number again,
+        // and so is any other first number while the clock stands still.
+        let may_be_gone = self.fin.is_some() || self.was_reset;
+        (!may_be_gone).then(|| Err("a SYN-ACK that takes back what was said".into()))
     }
 
     fn is_taken_back(&self, ack: SeqNum, window: u16) -> bool {
