@@ -6,6 +6,7 @@ use std::process::Command;
 use toe_fi::sys;
 
 #[test]
+#[allow(clippy::cast_lossless, reason = "the numbers are of several types")]
 fn layouts_and_numbers_are_those_of_the_headers() {
     if !std::path::Path::new("/usr/include/rdma/providers/fi_prov.h").exists() {
         println!("left out: no headers of libfabric (Debian: libfabric-dev)");

@@ -213,68 +213,6 @@ fn a_child_of_fork_is_not_its_parent() {
     engine.wait_until_idle(SOON);
 }
 
-/// Some two thousand channels at once, 120 a process, each with a word of its own.
-#[test]
-fn a_crowd_of_channels() {
-    let lab = Lab::new();
-    let engine = Engine::local(&lab);
-    let nodes: Vec<String> = (0..16).map(|number| format!("node-{number}")).collect();
-    let wait = |node: &String| scene(&lab, &engine, Side::Server, node, &["crowd_waits", "120"]);
-    let connect = |node: &String| {
-        scene(&lab, &engine, Side::Client, &format!("of-{node}"), &["crowd_connects", node, "120"])
-    };
-    let servers: Vec<Program> = nodes.iter().map(wait).collect();
-    let clients: Vec<Program> = nodes.iter().map(connect).collect();
-    for client in clients {
-        let said = client.wait(SOON).expect_success("crowd_connects");
-        assert_eq!(said.trim(), "120 were answered");
-    }
-    for server in servers {
-        assert_eq!(server.wait(SOON).expect_success("crowd_waits").trim(), "120 answered");
-    }
-    engine.wait_until_idle(SOON);
-    assert_eq!(engine.status().counters.get("via_connections"), Some(&(16 * 120)));
-}
-
-/// To another user it is as if nobody were there, and his own are as if alone, at the same node and port.
-#[test]
-fn another_user_meets_nobody() {
-    let lab = Lab::new();
-    let engine = Engine::local_with(&lab, &["--allow-all"]);
-    let copy = lab.dir().join("libtoe_via.so");
-    std::fs::copy(bins::dir().join("libtoe_via.so"), &copy).expect("a copy that all may read");
-    let package = lab.dir().join("evil");
-    std::fs::create_dir(&package).expect("a directory");
-    let init = include_str!("../../../../python/src/evil/__init__.py");
-    std::fs::write(package.join("__init__.py"), init).expect("the package");
-    let of = |uid: &str, words: &[&str]| {
-        let script = lab.dir().join("via.py");
-        if !script.exists() {
-            std::fs::write(&script, include_str!("../../programs/via.py")).expect("via.py");
-        }
-        let mut command = at_node(&lab, &engine, Side::Server, "one", "setpriv");
-        command
-            .args(["--reuid", uid, "--regid", uid, "--clear-groups", PYTHON, "-u"])
-            .arg(script)
-            .args(words);
-        command.env("TOE_LIB_DIR", lab.dir()).env("PYTHONPATH", lab.dir());
-        Program::spawn(&words.join(" "), &mut command)
-    };
-    let host = of("0", &["host", "5"]);
-    let mut stranger = of("4711", &["stranger", "one", "5"]);
-    stranger.wait_for_line("nobody is there", SOON);
-    // The one who waits at the stranger's node and port hears nothing of what the others do there.
-    let friend = of("0", &["friend", "one", "5"]);
-    assert_eq!(host.wait(SOON).expect_success("host").trim(), "from the same user");
-    assert!(friend.wait(SOON).expect_success("friend").contains("ended: the other side has closed"));
-    assert!(!stranger.output().contains("one came"));
-    let own = of("4711", &["friend", "one", "5"]);
-    stranger.wait_for_line("one came", SOON);
-    own.wait(SOON).expect_success("friend");
-    stranger.wait(SOON).expect_success("stranger");
-    engine.wait_until_idle(SOON);
-}
-
 /// What native VIA says of what cannot be, at each level.
 #[test]
 fn vipl_says_what_is_wrong() {
