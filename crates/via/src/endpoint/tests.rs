@@ -45,7 +45,7 @@ impl Node {
 
     fn post(&mut self, work: Work, octets: &[u8], context: usize, is_copied: bool) -> Result<(), Failure> {
         let places = places(octets);
-        let immediate = (context % 3 == 0).then_some(context as u32);
+        let immediate = context.is_multiple_of(3).then_some(context as u32);
         let post = Post { work, places, immediate, context, told: Told::Always };
         let post = if matches!(work, Work::Read(_)) { Post { immediate: None, ..post } } else { post };
         self.endpoint.post(post, is_copied, &self.regions, |completion| self.told.push(completion))
