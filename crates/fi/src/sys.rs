@@ -280,7 +280,7 @@ pub struct MrAttr {
 #[repr(C)]
 pub struct MrOps {
     pub size: usize,
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, reason = "the header has so many arguments")]
     pub reg: unsafe extern "C" fn(
         FidPtr,
         *const c_void,
@@ -292,7 +292,7 @@ pub struct MrOps {
         *mut *mut MrFid,
         *mut c_void,
     ) -> c_int,
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, reason = "the header has so many arguments")]
     pub regv: unsafe extern "C" fn(
         FidPtr,
         *const iovec,
@@ -539,7 +539,7 @@ pub struct RmaOps {
     pub writev: RmaIovFn,
     pub writemsg: unsafe extern "C" fn(FidPtr, *const MsgRma, u64) -> Ssize,
     pub inject: unsafe extern "C" fn(FidPtr, *const c_void, usize, u64, u64, u64) -> Ssize,
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, reason = "the header has so many arguments")]
     pub writedata: unsafe extern "C" fn(
         FidPtr,
         *const c_void,
