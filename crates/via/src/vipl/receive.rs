@@ -35,6 +35,8 @@ impl Vi {
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
         let placed = receiving.incoming.place(arrived.fragment)?;
         if placed.at == 0 {
+            // What the peer had received before it sent this was received, whatever this does to the connection.
+            self.confirm(link, registry)?;
             let operation = head(link, arrived, placed.total)?;
             self.arriving = Some(self.begin(link, operation, registry)?);
             if self.state != State::Connected {
@@ -88,7 +90,6 @@ impl Vi {
             }
             Kind::Refuse => {
                 // It is about the first that was not received.
-                self.confirm(&mut lock(&link.sending), registry)?;
                 self.is_refused(operation.len & super::types::STATUS_ERROR_MASK, registry);
                 Ok(nowhere)
             }

@@ -231,6 +231,19 @@ fn what_was_received_before_a_refusal_was_received() {
     assert_eq!(zero.done(false), Some((4, 0, STATUS_TRANSPORT_ERROR, 0)));
 }
 
+/// Found by whole programs beside busy loops: who was late to look took what it had sent for lost.
+#[test]
+fn what_was_received_before_the_peer_asked_for_what_cannot_be_was_received() {
+    let Pair { zero, one, .. } = pair(2);
+    zero.post_receive(1, At(DATA_AT, 100));
+    one.post_send(2, At(DATA_AT, 100));
+    assert_eq!(zero.done(true), Some((1, 100, STATUS_OP_RECEIVE, 0)));
+    let remote = VipSegment { handle: 77, ..one.segment(At(DATA_AT, 0)) };
+    zero.post(zero.descriptor(3, CONTROL_OP_RDMAWRITE, 0, &[remote, zero.segment(At(DATA_AT, 64))]), false);
+    assert_eq!(one.done(false), Some((2, 100, 0, 0)));
+    assert_eq!(one.state(), State::Error);
+}
+
 #[test]
 fn memory_that_is_not_registered_with_the_tag_is_not_sent() {
     for level in LEVELS {

@@ -14,8 +14,8 @@ use crate::core::{Outgoing, Piece};
 use crate::link::Link;
 use std::collections::VecDeque;
 use toe_abi::via::ViaState;
+use toe_ring::ViaMemory;
 use toe_ring::via::Breach;
-use toe_ring::{ViaMemory, ViaSender};
 
 /// Descriptors that may be posted to a queue and not fetched when they are done.
 pub const QUEUE_MAX: usize = 1024;
@@ -204,8 +204,8 @@ impl Vi {
     }
 
     fn send(&mut self, link: &Link, registry: &Registry) -> Result<(), Breach> {
+        self.confirm(link, registry)?;
         let mut sender = crate::link::lock(&link.sending);
-        self.confirm(&mut sender, registry)?;
         loop {
             if self.sending.is_none() {
                 self.sending = self.next_to_send(registry);
@@ -280,7 +280,11 @@ impl Vi {
     }
 
     /// What was received is done, with reliable reception.
-    pub(super) fn confirm(&mut self, sender: &mut ViaSender, registry: &Registry) -> Result<(), Breach> {
+    pub(super) fn confirm(&mut self, link: &Link, registry: &Registry) -> Result<(), Breach> {
+        if self.unconfirmed.is_empty() {
+            return Ok(());
+        }
+        let mut sender = crate::link::lock(&link.sending);
         while let Some((place, posted)) = self.unconfirmed.front().copied() {
             if !sender.is_taken(place)? {
                 break;
