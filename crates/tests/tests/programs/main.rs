@@ -20,6 +20,7 @@ mod lifecycle;
 mod load;
 mod local;
 mod mixes;
+mod plain_kernel;
 mod quiet;
 mod records;
 mod rights;

@@ -4,20 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-
-/// Builds the library as a program would load it: cargo builds a cdylib for no test by itself.
-fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned();
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "toe-switch", "--target-dir"])
-        .arg(&target)
-        .arg("--manifest-path")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
-        .status()
-        .unwrap();
-    assert!(status.success());
-    target.join("debug/libtoe_switch.so")
-}
+use toe_tests::bins;
 
 /// Built once: a file that is written cannot be run by the other test.
 fn program() -> PathBuf {
@@ -27,7 +14,7 @@ fn program() -> PathBuf {
 
 fn build() -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plain_kernel");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plain_kernel.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/plain_kernel.c");
     let status = Command::new("cc")
         .args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wno-unused-result", "-pthread", "-o"])
         .args([&program, &source])
@@ -50,7 +37,7 @@ fn run(program: &Path, preload: Option<&Path>, env: &[(&str, &str)]) -> Output {
 
 #[test]
 fn a_program_without_an_engine_behaves_as_without_the_layer() {
-    let (library, program) = (library(), program());
+    let (library, program) = (bins::path("libtoe_switch.so"), program());
     let plain = run(&program, None, &[]);
     assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
     for env in [&[][..], &[("TOE_DISABLE", "1")]] {
@@ -63,7 +50,7 @@ fn a_program_without_an_engine_behaves_as_without_the_layer() {
 
 #[test]
 fn decisions_are_told_when_asked_for() {
-    let under = run(&program(), Some(&library()), &[("TOE_DEBUG", "1")]);
+    let under = run(&program(), Some(&bins::path("libtoe_switch.so")), &[("TOE_DEBUG", "1")]);
     let told = String::from_utf8_lossy(&under.stderr);
     assert!(under.status.success(), "{told}");
     assert!(told.contains("kernel: no engine is running"), "{told}");
