@@ -110,6 +110,10 @@ impl Scoreboard {
         self.stretches.first(pool)
     }
 
+    pub fn last(&self, pool: &SentPool) -> Option<SentRange> {
+        self.stretches.last(pool).map(|(_, range)| range)
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.stretches.is_empty()
     }

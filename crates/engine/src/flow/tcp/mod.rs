@@ -6,6 +6,7 @@
 //! | opening, actively and passively | [`open`] |
 //! | SEGMENT ARRIVES (RFC 9293 section 3.10.7) | [`segment_arrives`], one file a step |
 //! | what to send now | [`output`] |
+//! | how much of it is worth a unit | [`tso`] |
 //! | what only asks | [`probe`] |
 //! | time-outs | [`timeout`] |
 //! | what is lost, and the window until it is repaired | [`rack`], [`recovery`] |
@@ -35,6 +36,7 @@ pub mod segment_arrives;
 pub mod soft_error;
 pub mod state;
 pub mod timeout;
+mod tso;
 
 use toe_base::Instant;
 use toe_base::arena::Arena;

@@ -11,7 +11,7 @@ use crate::flow::tcp::congestion::dctcp;
 use crate::flow::tcp::ecn::EcnMode;
 use crate::flow::tcp::open::{TIMESTAMPS_LEN, syn_window};
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{congestion, fast_open, path_mtu, probe, rack, rate, recovery, timeout};
+use crate::flow::tcp::{congestion, fast_open, path_mtu, probe, rack, rate, recovery, timeout, tso};
 use crate::work::{Segment, TxSegment};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -42,7 +42,7 @@ pub fn prepare(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
         .or_else(|| probe::of_silence(flow, &shape))
         .or_else(|| probe::of_tail(flow, &shape))
         .or_else(|| probe::of_mtu(flow, &shape))
-        .or_else(|| prepare_new(flow, limits, &shape))
+        .or_else(|| prepare_new(flow, cx, limits, &shape))
         .or_else(|| prepare_ack(flow, cx))
 }
 
@@ -94,7 +94,8 @@ fn prepare_syn(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits) -> Option<Tx
     let was_sent = flow.snd.nxt != flow.snd.iss;
     if was_sent && !fast_open::is_syn_lost(flow, cx.sent) {
         // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
-        let early = flow.fast_open.early.then(|| prepare_new(flow, limits, &Shape::of(flow, cx))).flatten();
+        let early =
+            flow.fast_open.early.then(|| prepare_new(flow, cx, limits, &Shape::of(flow, cx))).flatten();
         return early.or_else(|| if answers { prepare_ack(flow, cx) } else { None });
     }
     if fast_open::waits(flow) {
@@ -163,7 +164,7 @@ fn prepare_resend(
 }
 
 /// Octets that congestion control and pacing let go now; 0 or at least a segment.
-fn path_left(flow: &Flow, now: Instant) -> u32 {
+pub(super) fn path_left(flow: &Flow, now: Instant) -> u32 {
     if flow.is_local() {
         return u32::MAX;
     }
@@ -176,10 +177,10 @@ fn path_left(flow: &Flow, now: Instant) -> u32 {
     if paced > 0 && (left >= mss || flow.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
 }
 
-fn prepare_new(flow: &Flow, limits: SendLimits, shape: &Shape<'_>) -> Option<TxSegment> {
+fn prepare_new(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &Shape<'_>) -> Option<TxSegment> {
     let len = new_data_len(flow, limits.unit_max, shape);
     let fin_due = flow.snd.fin_queued && flow.snd.nxt.plus(len) == flow.queue_end() && !flow.snd.fin_acked;
-    if len == 0 && !fin_due {
+    if len == 0 && !fin_due || len > 0 && tso::defers(flow, cx.sent, shape) {
         return None;
     }
     Some(data_segment(flow, shape, flow.snd.nxt, len, false))
