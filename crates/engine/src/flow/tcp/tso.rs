@@ -28,6 +28,9 @@ pub(super) fn defers(flow: &Flow, sent: &SentPool, shape: &Shape<'_>) -> bool {
         && matches!(flow.cc.algorithm, Algorithm::Reno(_) | Algorithm::Cubic(_))
         && flow.rate.pacing == 0
         && flow.cc.phase == Phase::Open
+        // RFC 3042 section 2: each of the first two duplicates lets a segment go.
+        && flow.board.sacked() == 0
+        && flow.cc.dup_acks == 0
         && flow.pipe() > 0;
     if !clocked || flow.snd.fin_queued || flow.snd.up.is_some() {
         return false;
@@ -40,8 +43,9 @@ pub(super) fn defers(flow: &Flow, sent: &SentPool, shape: &Shape<'_>) -> bool {
         return false;
     }
     let (Some(head), Some(last)) = (flow.board.first(sent), flow.board.last(sent)) else { return false };
-    // An ACK that is not to be expected soon is not waited for.
-    shape.now.since_us(last.sent_at) <= RECENT_US
+    // What began to go is not cut off, and an ACK that is not to be expected soon is not waited for.
+    shape.now != last.sent_at
+        && shape.now.since_us(last.sent_at) <= RECENT_US
         && shape.now.since_us(head.sent_at) >= u64::from(flow.rtt.srtt_us / 2)
 }
 
@@ -70,7 +74,7 @@ mod tests {
     const MSS: u32 = 1000;
     const NOW_MS: u64 = 106;
 
-    /// A window of 36 segments, all but `room` of them out: the first for half a round trip of 12 ms, the last just now.
+    /// A window of 36 segments, all but `room` of them out: the first for half a round trip of 12 ms, the last for 1 ms.
     fn flow(pool: &mut SentPool, room: u32) -> Flow {
         let mut flow = Flow::vacant();
         flow.conn.path = Path::Port { port: PortId(0), neighbour: 0 };
@@ -82,7 +86,7 @@ mod tests {
         (flow.rtt.srtt_us, flow.rtt.min_us) = (12_000, 2_000);
         let range = MemRange { offset: 0, len: 100 * MSS };
         flow.send_queue.push(SessionId(0), range).expect("room");
-        for (from, to, sent_ms) in [(0, 1, NOW_MS - 6), (1, 36 - room, NOW_MS)] {
+        for (from, to, sent_ms) in [(0, 1, NOW_MS - 6), (1, 36 - room, NOW_MS - 1)] {
             let (start, end) = (flow.snd.una.plus(from * MSS), flow.snd.una.plus(to * MSS));
             let sent_at = Instant::from_millis(sent_ms);
             flow.board.sent(pool, SentRange { start, end, sent_at, ..SentRange::default() });
@@ -115,7 +119,9 @@ mod tests {
 
     #[test]
     fn what_no_ack_will_set_free_soon_goes_now() {
-        assert!(!waits_at(NOW_MS + 2, |_| (), 2), "nothing went for two milliseconds");
+        assert!(!waits_at(NOW_MS + 1, |_| (), 2), "nothing went for two milliseconds");
+        assert!(!waits_at(NOW_MS - 1, |_| (), 2), "a burst is under way");
+        assert!(!waits(|flow| flow.cc.dup_acks = 1, 2), "limited transmit");
         assert!(
             !waits(|flow| flow.rtt.srtt_us = 20_000, 2),
             "the first that is out went less than half a round trip ago"
