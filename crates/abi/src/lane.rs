@@ -7,7 +7,7 @@
 //! | part | size | written by |
 //! |---|---|---|
 //! | [`LaneLayout::WORD`] | 64 | both |
-//! | [`LaneLayout::HEAD`] | the rest of the first page | the receiver |
+//! | [`LaneLayout::HEAD`], [`LaneLayout::WAITS`] | the rest of the first page | the receiver |
 //! | ring | 2^18 to 2^22, a power of two | the sender |
 //!
 //! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many octets, both of
@@ -111,6 +111,9 @@ impl LaneLayout {
     pub const WORD: u64 = 0;
     /// Octets of the ring that the receiver is done with, free-running (u64). The sender's hint where there is room.
     pub const HEAD: u64 = 64;
+    /// How many waits the receiver has begun (u64); 0: it does not tell, or several of its threads wait. By it a sender that has put a datagram into the kernel's queue of a receiver that sleeps knows
+    /// whether that one is on its way to the lane, or sleeps anew.
+    pub const WAITS: u64 = 72;
     /// Where the ring begins.
     pub const RING: u64 = PAGE;
 

@@ -267,7 +267,7 @@ pub fn send(
         None => ask(fd, datagram, to)?,
     }
     let waits = flags & libc::MSG_DONTWAIT == 0 && !datagram.nonblocking();
-    match datagram.send_by_engine(to, details, from, waits) {
+    match datagram.send_by_engine((fd, waits), to, details, from) {
         Ok(len) => Some(len as ssize_t),
         Err(Errno::ENETDOWN) => None,
         Err(error) => Some(fail(error) as ssize_t),

@@ -14,6 +14,7 @@ mod forks;
 mod incoming;
 mod options;
 mod outgoing;
+mod room;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -449,7 +450,7 @@ impl Datagram {
             return Some(generation);
         }
         let mut incoming = self.incoming.lock();
-        let asleep = incoming.divert();
+        let asleep = incoming.divert(self.waiting.load(Ordering::SeqCst) == 0);
         if asleep && let Some(fruits) = incoming.take_fruits() {
             let before = self.look_after.load(Ordering::Relaxed);
             let after = if fruits > 0 { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
