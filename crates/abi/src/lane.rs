@@ -20,6 +20,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Sizes of a ring.
 pub const RING_LEN_MIN: u32 = 1 << 18;
 pub const RING_LEN_MAX: u32 = 1 << 22;
+/// Of the lane from the engine to a socket.
+const RING_LEN_FROM_ENGINE_MIN: u32 = 1 << 20;
 /// Records begin at multiples of this, and their header is as long.
 pub const RECORD_UNIT: u64 = 8;
 /// Most octets of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
@@ -134,6 +136,12 @@ impl LaneLayout {
             len *= 2;
         }
         Some(len)
+    }
+
+    /// The ring of the lane from the engine to such a socket. At once a link may give several frames of 64 KiB, of which the smallest ring holds
+    /// four.
+    pub const fn from_engine(ring_len: u32) -> u32 {
+        if ring_len < RING_LEN_FROM_ENGINE_MIN { RING_LEN_FROM_ENGINE_MIN } else { ring_len }
     }
 
     /// Whether a ring can have this size.

@@ -43,6 +43,9 @@ impl Daemon {
             let now = self.clock.now();
             let moved = self.round(now);
             self.meter.round(now, moved > 0);
+            if self.sessions.datagrams.take_crowded() {
+                self.let_others_run(now);
+            }
             if now >= self.next_tick {
                 let stirred = self.tick(now)?;
                 self.stages.done(Stage::Tick, 1);

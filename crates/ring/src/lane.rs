@@ -205,6 +205,11 @@ impl<M: Words> LaneSender<M> {
         self.lane.close();
     }
 
+    /// What the receiver was last known to be done with.
+    pub fn done_with(&self) -> u64 {
+        self.head
+    }
+
     /// How many waits the receiver has begun: another number when it sleeps anew, be the lane diverted all the time. 0: it does not tell.
     pub fn waits(&self) -> u64 {
         self.lane.memory.load_u64(LaneLayout::WAITS, Ordering::Acquire)

@@ -16,6 +16,13 @@ const ALL_OCTETS_MAX: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Total(usize);
 
+#[cfg(test)]
+impl Total {
+    pub fn is_nothing(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct One {
     arrival: Arrival,

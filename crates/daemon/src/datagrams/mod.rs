@@ -12,10 +12,10 @@ use held::Total;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use to_kernel::ToKernel;
-use to_socket::{Beside, ToSocket};
+use to_socket::{Beside, ByKernel, ToSocket};
 use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
@@ -77,6 +77,8 @@ pub(crate) struct Datagrams {
     /// Those that hold something, and how much all do.
     holding: Vec<DatagramId>,
     held: Total,
+    /// A lane was full whose program reads: perhaps that one wants this very processor.
+    is_crowded: bool,
     kernel: Option<ToKernel>,
     unsent: Unsent,
 }
@@ -103,6 +105,7 @@ impl Datagrams {
         if let Some((id, socket)) = to.and_then(|id| Some((id, self.sockets.get_mut(&id)?))) {
             let held = socket.holds();
             delivered = socket.put(datagram, &mut Beside { kernel, total: &mut self.held });
+            self.is_crowded |= socket.take_crowded();
             if !held && socket.holds() {
                 self.holding.push(id);
             }
@@ -120,10 +123,20 @@ impl Datagrams {
         let mut moved = 0;
         holding.retain(|id| {
             let Some(socket) = sockets.get_mut(id) else { return false };
-            moved += socket.look(now, &mut Beside { kernel, total: held });
+            moved += socket.look(now, &mut Beside { kernel: &*kernel, total: &mut *held });
             socket.holds()
         });
         moved
+    }
+
+    /// Whether others are to be let run before more is taken from links, which would be lost.
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+
+    /// The same, once.
+    pub fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.is_crowded)
     }
 
     /// When that is to be called again.
@@ -179,7 +192,7 @@ impl Daemon {
         id: DatagramId,
         ring_len: u32,
     ) -> rustix::io::Result<[OwnedFd; 2]> {
-        let (to_socket, to_socket_file) = LaneMemory::create(ring_len)?;
+        let (to_socket, to_socket_file) = LaneMemory::create(LaneLayout::from_engine(ring_len))?;
         let (from_socket, from_socket_file) = LaneMemory::create(ring_len)?;
         let mut end = LaneReceiver::new(from_socket);
         end.open();

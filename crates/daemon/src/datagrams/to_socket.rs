@@ -6,7 +6,6 @@
 //! neither for [`PATIENCE_US`], when all goes by the kernel. Called by the parent, which has all sockets.
 
 use super::held::{Held, Total};
-use super::to_kernel::ToKernel;
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
 use toe_base::{Endpoint, Instant};
 use toe_engine::{Delivered, RxDatagram};
@@ -19,9 +18,14 @@ const PATIENCE_US: u64 = 1_000;
 /// Of what it has not looked for so many datagrams go by the kernel at once, and the rest has as long again.
 const BY_KERNEL_AT_ONCE: usize = 64;
 
-/// The kernel's way, and the room that all sockets share.
+/// The kernel's way.
+pub(super) trait ByKernel {
+    fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered;
+}
+
+/// That, and the room that all sockets share.
 pub(super) struct Beside<'a> {
-    pub kernel: &'a ToKernel,
+    pub kernel: &'a dyn ByKernel,
     pub total: &'a mut Total,
 }
 
@@ -30,6 +34,10 @@ struct Lane {
     end: LaneSender,
     /// It was full, and its program, which is awake, has not opened it since.
     overflowed: bool,
+    /// How far the program was when it was found full last.
+    full_at: Option<u64>,
+    /// It was found full, and the program had read something since the last time.
+    is_crowded: bool,
 }
 
 #[derive(Debug)]
@@ -50,11 +58,21 @@ impl Drop for ToSocket {
 
 impl ToSocket {
     pub fn new(end: LaneSender) -> ToSocket {
-        ToSocket { lane: Lane { end, overflowed: false }, rung: None, held: Held::default(), until: None }
+        ToSocket {
+            lane: Lane { end, overflowed: false, full_at: None, is_crowded: false },
+            rung: None,
+            held: Held::default(),
+            until: None,
+        }
     }
 
     pub fn holds(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// Whether its program reads, and was not let to read as fast as it could: once.
+    pub fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.lane.is_crowded)
     }
 
     /// The socket is gone, and what is held with it.
@@ -189,14 +207,25 @@ impl Lane {
                 self.end.lane().write(place, RecordHead::LEN, datagram.text);
                 self.end.publish(len).then_some(Delivered::ByLane)
             }
-            // It holds more than the kernel's queue would: what finds no room there would find none in that, and costs the engine nothing.
-            // Of the largest that is not known.
-            Offer::Full if self.end.lane().ring_len() < u64::from(RING_LEN_MAX) => Some(Delivered::QueueFull),
-            Offer::Full => {
-                self.overflowed = self.end.overflow();
-                if self.overflowed { None } else { Some(Delivered::QueueFull) }
-            }
+            Offer::Full => self.is_full(),
             Offer::Kernel => None,
         }
     }
+
+    /// It holds more than the kernel's queue would: what finds no room there would find none in that, and costs the engine nothing. Of the
+    /// largest that is not known.
+    #[cold]
+    fn is_full(&mut self) -> Option<Delivered> {
+        let done_with = Some(self.end.done_with());
+        self.is_crowded |= self.full_at != done_with;
+        self.full_at = done_with;
+        if self.end.lane().ring_len() < u64::from(RING_LEN_MAX) {
+            return Some(Delivered::QueueFull);
+        }
+        self.overflowed = self.end.overflow();
+        if self.overflowed { None } else { Some(Delivered::QueueFull) }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use toe_abi::attach::{Reply, Request, Use, Way};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, MtuDiscover, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RecordHead};
 use toe_base::{Addr, Endpoint};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
@@ -186,9 +186,9 @@ impl Datagram {
         };
         if ring_len != 0 {
             let [from_engine, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
-            let map = |file| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
-            let end = LaneSender::new(map(to_engine)?);
-            self.hear_engine(map(from_engine)?, stack);
+            let map = |file, ring_len| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
+            let end = LaneSender::new(map(to_engine, ring_len)?);
+            self.hear_engine(map(from_engine, LaneLayout::from_engine(ring_len))?, stack);
             let mut by_engine = self.by_engine.lock();
             by_engine.end = Some((end, stack));
             by_engine.options = SendOptions::read(fd);

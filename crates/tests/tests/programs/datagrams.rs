@@ -1,5 +1,6 @@
 //! UDP by an engine's links: programs that print what they are told say the same as on the kernel's, towards a peer of the kernel's.
 
+use crate::files::{built, native};
 use crate::layer::compiled;
 use std::time::Duration;
 use toe_tests::child::Program;
@@ -159,6 +160,21 @@ fn a_full_lane_is_a_full_send_buffer() {
     let went: u64 = went.trim().parse().expect("a number");
     let sent = || engine.status().counters.get("tx_datagrams").copied();
     until_true("all datagrams to go", SOON, || sent() == Some(went));
+}
+
+#[test]
+fn a_program_of_the_native_interface_has_datagrams() {
+    let lab = Lab::new();
+    let engine = Engine::of_both_families(&lab);
+    let _peer = peer(&lab, Side::Client, PEER_ADDR);
+    let bin = built(&lab, "native_datagrams");
+    let mut command = native(&lab, &engine, &bin);
+    command.args([ENGINE_ADDR, PEER_ADDR, "7777"]);
+    let said = Program::spawn("native_datagrams", &mut command).wait(LONG);
+    assert_eq!(said.expect_success("native_datagrams").trim(), "all");
+    let counters = engine.status().counters;
+    let count = |name| counters.get(name).copied().unwrap_or(0);
+    assert!(count("tx_datagrams") >= 400 && count("rx_datagrams") >= 400, "{counters:?}");
 }
 
 #[test]
