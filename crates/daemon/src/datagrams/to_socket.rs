@@ -3,7 +3,7 @@
 //!
 //! To hand a datagram to the kernel takes ten times as long as to put it into a lane, and costs the program a call for each. So who sleeps is
 //! woken by *one*: what comes after it is [`Held`] until the program opens its lane, begins another wait (it is woken anew), or has done
-//! neither for [`PATIENCE_US`], when all goes by the kernel. Called by the parent, which has all sockets.
+//! neither for [`PATIENCE_US`]: then some go by the kernel, more each time. Called by the parent, which has all sockets.
 
 use super::held::{Held, Total};
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
@@ -15,8 +15,9 @@ use zerocopy::IntoBytes;
 
 /// How long a program that was woken has to look into its lane.
 const PATIENCE_US: u64 = 1_000;
-/// Of what it has not looked for so many datagrams go by the kernel at once, and the rest has as long again.
-const BY_KERNEL_AT_ONCE: usize = 64;
+/// Datagrams that go by the kernel then, at most: first one, and after as long again twice as many. A program that has no processor for some ms looks in
+/// the end, and the kernel's queue holds less than is held here.
+const BY_KERNEL_AT_ONCE: usize = 16;
 
 /// The kernel's way.
 pub(super) trait ByKernel {
@@ -46,8 +47,9 @@ pub(super) struct ToSocket {
     /// Which of the program's waits was ended last by a datagram in the kernel's queue.
     rung: Option<u64>,
     held: Held,
-    /// When what is held goes by the kernel; not known before the first look.
+    /// When some of what is held goes by the kernel, not known before the first look; and how much then.
     until: Option<Instant>,
+    at_once: usize,
 }
 
 impl Drop for ToSocket {
@@ -63,6 +65,7 @@ impl ToSocket {
             rung: None,
             held: Held::default(),
             until: None,
+            at_once: 1,
         }
     }
 
@@ -159,16 +162,17 @@ impl ToSocket {
     /// The same in each round while something is held.
     pub fn look(&mut self, now: Instant, beside: &mut Beside<'_>) -> usize {
         let mut moved = self.settle(beside);
-        let until = *self.until.get_or_insert(now.after_us(PATIENCE_US));
-        if self.holds() && now >= until {
-            for _ in 0..BY_KERNEL_AT_ONCE {
-                self.pass_to_kernel(beside);
-            }
-            moved += BY_KERNEL_AT_ONCE;
-            self.until = None;
+        if moved > 0 || !self.holds() {
+            (self.until, self.at_once) = (None, 1);
         }
         if !self.holds() {
+            return moved;
+        }
+        if now >= *self.until.get_or_insert(now.after_us(PATIENCE_US)) {
+            (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
+            moved += self.at_once;
             self.until = None;
+            self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
         }
         moved
     }
