@@ -78,7 +78,7 @@ pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut sockle
 /// program of this machine, goes past the kernel. `domain`: AF_INET; `type`: SOCK_STREAM or SOCK_DGRAM, with SOCK_NONBLOCK and
 /// SOCK_CLOEXEC if wanted; `protocol`: 0, IPPROTO_TCP or IPPROTO_UDP. The descriptor is a real one of the kernel (of TCP an anchor of
 /// the engine's): it can be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection. A UDP socket
-/// that another process gets hears by the kernel alone from then on.
+/// that a child of fork has, too, hears by the kernel alone from then on; one that is passed on is to be closed here, or both hear a part.
 ///
 /// Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
 /// also on the same descriptor at the same time.
