@@ -19,7 +19,15 @@ MODULES = (
     "test_imaplib", "test_poplib", "test_telnetlib", "test_ssl", "test_xmlrpc", "test_urllib2_localnet",
     "test_subprocess", "test_multiprocessing_fork",
 )
-NETWORK = {"test_socketserver"}
+GROUPS = {
+    "datagrams": (
+        ("test_socket", "test_asyncio.test_events", "test_asyncio.test_sock_lowlevel", "test_asyncio.test_base_events",
+         "test_asyncio.test_selector_events", "test_socketserver"),
+        ("*UDP*", "*Udp*", "*udp*", "*Datagram*", "*datagram*", "*recvfrom*", "*sendto*", "*recvmsg*", "*Recvmsg*", "*RecvMsg*"),
+    ),
+}
+"""Rows of some tests of several modules: those of UDP, which the modules' own rows have among the others."""
+NETWORK = {"test_socketserver", "datagrams"}
 """Modules that want the resource `network` for connections to this machine."""
 IGNORED = ("ThreadedVSOCKSocketStreamTest",)
 """Tests that reach beyond this machine: this one waits for ever in a virtual machine."""
@@ -35,7 +43,7 @@ OUTCOME = re.compile(r"(?:^|\.\.\. |\b)(ok|FAIL|ERROR|expected failure|unexpecte
 
 
 def rows():
-    return [f"cpython/{module}" for module in MODULES]
+    return [f"cpython/{module}" for module in (*MODULES, *GROUPS)]
 
 
 def parse(text):
@@ -59,10 +67,11 @@ def parse(text):
 def run_tests(module, names, stack, work, limit):
     """Runs a module, or some tests of it: ({test: outcome}, what the runner knows)."""
     resources = "network" if module in NETWORK else "none"
-    words = [PYTHON, "-m", "test", "-v", "--timeout", limit - 20, "-u", resources, module]
+    modules, patterns = GROUPS.get(module, ((module,), ()))
+    words = [PYTHON, "-m", "test", "-v", "--timeout", limit - 20, "-u", resources, *modules]
     for name in IGNORED:
         words += ["-i", name]
-    for name in names:
+    for name in names or patterns:
         words += ["-m", name]
     known = runner.run(words, stack, work, limit)
     with open(known["log"], errors="replace") as log:

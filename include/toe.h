@@ -16,6 +16,10 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
+
+/* Of the C library, with _GNU_SOURCE. */
+struct mmsghdr;
 
 /* As the length of a transfer: until the file ends, or what the peer sends. */
 #define TOE_ALL ((size_t)-1)
@@ -43,6 +47,71 @@ int toe_init(void);
 //
 // Does not block. Any thread may call it; threads inside other functions return.
 void toe_terminate(void);
+
+// Sends a datagram of `len` octets to `addr` (a struct sockaddr_in of `addr_len` octets), or, with NULL, to what the socket is connected
+// to. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL; with others, as MSG_MORE, the kernel sends it. On a TCP socket as toe_send.
+//
+// Blocks while the engine has no room for it, unless the socket or the call is non-blocking; SO_SNDTIMEO limits the wait. The octets
+// are copied: `buf` can be used again at once.
+//
+// Returns `len`, or -1 with errno: EAGAIN: no room now, or time over; EMSGSIZE: larger than a datagram can be, or than the path takes where
+// IP_MTU_DISCOVER says that it may not be cut; EDESTADDRREQ; ECONNREFUSED: nobody was at the port that was sent to before, told once;
+// EINTR: a signal came; EBADF, ENOTSOCK, EAFNOSUPPORT, EINVAL, EFAULT.
+ssize_t toe_sendto(int fd,
+                   const void *buf,
+                   size_t len,
+                   int flags,
+                   const struct sockaddr *addr,
+                   socklen_t addr_len);
+
+// Receives a datagram: up to `len` octets of it, the rest is lost. `addr` may be NULL; otherwise the sender's address is written there, up to
+// `*addr_len` octets, and `*addr_len` set to its length. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC (the datagram's whole length is
+// returned), MSG_ERRQUEUE (which is the kernel's). On a TCP socket as toe_recv.
+//
+// Blocks until there is one, unless the socket or the call is non-blocking; SO_RCVTIMEO limits the wait.
+//
+// Returns the octets received, or -1 with errno: EAGAIN: none now, or time over; ECONNREFUSED: nobody is at the port that the socket is
+// connected to; EINTR: a signal came; EBADF, ENOTSOCK, EFAULT.
+ssize_t toe_recvfrom(int fd,
+                     void *buf,
+                     size_t len,
+                     int flags,
+                     struct sockaddr *addr,
+                     socklen_t *addr_len);
+
+// Like toe_sendto, of several buffers, with control data: IP_PKTINFO, IP_TTL, IP_TOS and UDP_SEGMENT; with other control data the kernel sends
+// it. UDP sockets only.
+//
+// Returns the octets sent, or -1 with errno as toe_sendto; EOPNOTSUPP: a TCP socket.
+ssize_t toe_sendmsg(int fd,
+                    const struct msghdr *message,
+                    int flags);
+
+// Like toe_recvfrom, into several buffers, with the control data that has been asked for by toe_setsockopt: IP_PKTINFO, IP_RECVTOS, UDP_GRO, and
+// all others, with which every datagram comes by the kernel. UDP sockets only.
+//
+// Returns the octets received, or -1 with errno as toe_recvfrom; EOPNOTSUPP: a TCP socket.
+ssize_t toe_recvmsg(int fd,
+                    struct msghdr *message,
+                    int flags);
+
+// Sends up to `count` messages (1024 at most), each as toe_sendmsg does, and sets `msg_len` of each that was sent.
+//
+// Returns how many were, or -1 with errno, if the first could not be.
+int toe_sendmmsg(int fd,
+                 struct mmsghdr *messages,
+                 unsigned int count,
+                 int flags);
+
+// Receives up to `count` messages (1024 at most), each as toe_recvmsg does, and sets `msg_len` of each. `flags` also: MSG_WAITFORONE: does
+// not wait once there is one. `timeout` may be NULL; when it is over, as it is found to be after a message, that was the last.
+//
+// Returns how many came, or -1 with errno, if none did.
+int toe_recvmmsg(int fd,
+                 struct mmsghdr *messages,
+                 unsigned int count,
+                 int flags,
+                 struct timespec *timeout);
 
 // Makes an epoll descriptor, for sockets and all other descriptors alike. `size` is ignored but must be positive. Does not
 // block. Close it with toe_close. Any thread may use it, several at a time.
@@ -145,9 +214,11 @@ void toe_transfer_cancel(const struct toe_transfer *transfer);
 int toe_transfer_end(struct toe_transfer *transfer,
                      size_t *done);
 
-// Makes a TCP socket on the engine. `domain`: AF_INET; `type`: SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC if
-// wanted; `protocol`: 0 or IPPROTO_TCP. The descriptor is a real one of the kernel (an anchor of the engine's): it can
-// be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection.
+// Makes a TCP socket on the engine, or a UDP socket, which is the kernel's: what it exchanges by a link of the engine's, or with another
+// program of this machine, goes past the kernel. `domain`: AF_INET; `type`: SOCK_STREAM or SOCK_DGRAM, with SOCK_NONBLOCK and
+// SOCK_CLOEXEC if wanted; `protocol`: 0, IPPROTO_TCP or IPPROTO_UDP. The descriptor is a real one of the kernel (of TCP an anchor of
+// the engine's): it can be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection. A UDP socket
+// that a child of fork has, too, hears by the kernel alone from then on; one that is passed on is to be closed here, or both hear a part.
 //
 // Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
 // also on the same descriptor at the same time.
@@ -158,10 +229,10 @@ int toe_socket(int domain,
                int protocol);
 
 // Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
-// had is found out there. Port 0 lets the engine choose. Does not block.
+// had is found out there. Port 0 lets the engine choose. Does not block. A UDP socket has the name at once, and hears what comes there.
 //
 // Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
-// EAFNOSUPPORT; EFAULT.
+// EAFNOSUPPORT; EFAULT; of a UDP socket EADDRINUSE, EADDRNOTAVAIL, EACCES, and EINVAL: it has a name.
 int toe_bind(int fd,
              const struct sockaddr *addr,
              socklen_t len);
@@ -197,6 +268,8 @@ int toe_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
 // Returns 0, or -1 with errno: EALREADY; EISCONN; ECONNREFUSED; ETIMEDOUT; ENETUNREACH: the engine has no route;
 // EADDRINUSE, EADDRNOTAVAIL; EINTR: a signal came, the attempt goes on; ENETDOWN: the engine has ended; EBADF,
 // ENOTSOCK, EINVAL, EAFNOSUPPORT, EFAULT.
+//
+// A UDP socket sends there and hears nobody else from then on, at once; an address of AF_UNSPEC undoes it.
 int toe_connect(int fd,
                 const struct sockaddr *addr,
                 socklen_t len);
@@ -263,7 +336,7 @@ int toe_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
 // Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
 // doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
 // TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482), IP_RECVERR and IPV6_RECVERR (2: retransmissions that reach R1 of RFC
-// 9293 section 3.8.3 are told, too, by ETIMEDOUT). Does not block.
+// 9293 section 3.8.3 are told, too, by ETIMEDOUT). A UDP socket has all that the kernel has. Does not block.
 //
 // Returns 0, or -1 with errno: ENOPROTOOPT: unknown; EINVAL: bad length or value; EDOM: bad time; EBADF, ENOTSOCK,
 // EFAULT.

@@ -7,7 +7,7 @@
 //! | part | size | written by |
 //! |---|---|---|
 //! | [`LaneLayout::WORD`] | 64 | both |
-//! | [`LaneLayout::HEAD`] | the rest of the first page | the receiver |
+//! | [`LaneLayout::HEAD`], [`LaneLayout::WAITS`] | the rest of the first page | the receiver |
 //! | ring | 2^18 to 2^22, a power of two | the sender |
 //!
 //! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many octets, both of
@@ -20,6 +20,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Sizes of a ring.
 pub const RING_LEN_MIN: u32 = 1 << 18;
 pub const RING_LEN_MAX: u32 = 1 << 22;
+/// Of the lane from the engine to a socket.
+const RING_LEN_FROM_ENGINE_MIN: u32 = 1 << 20;
 /// Records begin at multiples of this, and their header is as long.
 pub const RECORD_UNIT: u64 = 8;
 /// Most octets of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
@@ -111,6 +113,9 @@ impl LaneLayout {
     pub const WORD: u64 = 0;
     /// Octets of the ring that the receiver is done with, free-running (u64). The sender's hint where there is room.
     pub const HEAD: u64 = 64;
+    /// How many waits the receiver has begun (u64); 0: it does not tell, or several of its threads wait. By it a sender that has put a datagram into the kernel's queue of a receiver that sleeps knows
+    /// whether that one is on its way to the lane, or sleeps anew.
+    pub const WAITS: u64 = 72;
     /// Where the ring begins.
     pub const RING: u64 = PAGE;
 
@@ -131,6 +136,12 @@ impl LaneLayout {
             len *= 2;
         }
         Some(len)
+    }
+
+    /// The ring of the lane from the engine to such a socket. At once a link may give several frames of 64 KiB, of which the smallest ring holds
+    /// four.
+    pub const fn from_engine(ring_len: u32) -> u32 {
+        if ring_len < RING_LEN_FROM_ENGINE_MIN { RING_LEN_FROM_ENGINE_MIN } else { ring_len }
     }
 
     /// Whether a ring can have this size.

@@ -110,7 +110,12 @@ fn the_layout_of_a_channel() {
 fn the_layout_of_a_lane() {
     let rows = table("Layout of a lane");
     let got: BTreeMap<_, _> = rows.iter().map(|row| (row[2].to_owned(), number(row[0]))).collect();
-    let parts = [("WORD", LaneLayout::WORD), ("HEAD", LaneLayout::HEAD), ("RING", LaneLayout::RING)];
+    let parts = [
+        ("WORD", LaneLayout::WORD),
+        ("HEAD", LaneLayout::HEAD),
+        ("WAITS", LaneLayout::WAITS),
+        ("RING", LaneLayout::RING),
+    ];
     assert_eq!(got, expected(parts));
     assert_eq!((RING_LEN_MIN, RING_LEN_MAX, RECORD_UNIT, DATAGRAM_MAX), (1 << 18, 1 << 22, 8, 65507));
     assert_eq!(RECORD_MAX, 65555);

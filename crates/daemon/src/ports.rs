@@ -273,7 +273,7 @@ impl PortSlot {
         sessions: &mut Sessions,
     ) -> std::io::Result<usize> {
         let (mut frames, mut octets) = (0, 0);
-        while frames < FRAMES_PER_ROUND && octets < OCTETS_PER_ROUND {
+        while frames < FRAMES_PER_ROUND && octets < OCTETS_PER_ROUND && !sessions.datagrams.is_crowded() {
             let taken = self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
                 octets += frame.len();
                 engine.handle_frame(now, self.id, frame, offload, sessions);

@@ -43,6 +43,9 @@ impl Daemon {
             let now = self.clock.now();
             let moved = self.round(now);
             self.meter.round(now, moved > 0);
+            if self.sessions.datagrams.take_crowded() {
+                self.let_others_run(now);
+            }
             if now >= self.next_tick {
                 let stirred = self.tick(now)?;
                 self.stages.done(Stage::Tick, 1);
@@ -86,7 +89,8 @@ impl Daemon {
         self.serve_deferred(now);
         let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
-        let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        let held = self.sessions.datagrams.look_after_held(now);
+        let frames = held + self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
         self.stages.done(Stage::Receive, frames);
         entries + frames
     }
@@ -220,6 +224,7 @@ impl Daemon {
             .min(self.engine.trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
             .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
+            .min(self.sessions.datagrams.next_look(now))
     }
 
     fn is_over(&self) -> bool {

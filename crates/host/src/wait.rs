@@ -425,6 +425,19 @@ pub fn restarts(has_time_limit: bool) -> bool {
     !has_time_limit && signals::all_restart().unwrap_or_else(sys::should_restart)
 }
 
+/// A signal has ended the sleep of a wait that has moved nothing: its handlers run, and the wait goes on. EINTR, ERESTART: the call ends by that.
+pub fn interrupted(has_time_limit: bool) -> Result<(), Errno> {
+    if !restarts(has_time_limit) {
+        return Err(Errno::EINTR);
+    }
+    if signals::is_in_a_call() {
+        // The handler may not return, and the call finds its descriptor anew: all of it begins again.
+        return Err(ERESTART);
+    }
+    signals::let_handlers_run();
+    Ok(())
+}
+
 /// Tries until there is an outcome. `attempt` drains by itself; `None` means nothing yet.
 pub fn block_on<T>(
     on: BlockOn<'_>,
@@ -445,14 +458,10 @@ pub fn block_on<T>(
         drop(me);
         let is_interrupted = on.on_signal == OnSignal::Restart && matches!(outcome, Err(Errno::EINTR));
         let has_moved = on.moved.is_some_and(|moved| moved.get() > 0);
-        if !is_interrupted || has_moved || !restarts(on.deadline.is_some()) {
+        if !is_interrupted || has_moved {
             return outcome;
         }
-        if signals::is_in_a_call() {
-            // The handler may not return, and the call finds its descriptor anew: all of it begins again.
-            return Err(ERESTART);
-        }
-        signals::let_handlers_run();
+        interrupted(on.deadline.is_some())?;
         if on.socket.generation() != generation {
             return Err(Errno::EBADF);
         }

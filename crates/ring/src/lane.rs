@@ -205,6 +205,16 @@ impl<M: Words> LaneSender<M> {
         self.lane.close();
     }
 
+    /// What the receiver was last known to be done with.
+    pub fn done_with(&self) -> u64 {
+        self.head
+    }
+
+    /// How many waits the receiver has begun: another number when it sleeps anew, be the lane diverted all the time. 0: it does not tell.
+    pub fn waits(&self) -> u64 {
+        self.lane.memory.load_u64(LaneLayout::WAITS, Ordering::Acquire)
+    }
+
     /// Looks whether the receiver does.
     #[inline]
     fn is_open(&mut self) -> bool {
@@ -284,6 +294,8 @@ pub struct LaneReceiver<M = Region> {
     came: u64,
     /// The head that the sender knows.
     told: u64,
+    /// Waits that were begun.
+    waits: u64,
     /// Since the lane was opened the kernel's queue has not been found empty with a record in the lane.
     fresh: bool,
     /// Nothing has been taken since then.
@@ -302,6 +314,7 @@ impl<M: Words> LaneReceiver<M> {
             head: 0,
             came: 0,
             told: 0,
+            waits: 0,
             fresh: false,
             untouched: false,
             parked: true,
@@ -395,6 +408,14 @@ impl<M: Words> LaneReceiver<M> {
     /// Whether one side has left it, as far as known.
     pub fn is_closed(&self) -> bool {
         self.broken || self.word.is_closed()
+    }
+
+    /// The receiver is about to [`LaneReceiver::divert`] and to wait. `alone`: no other thread of it does already; else it does not tell, as one
+    /// datagram would wake one of several.
+    pub fn begin_wait(&mut self, alone: bool) {
+        self.waits = self.waits.wrapping_add(1).max(1);
+        let told = if alone { self.waits } else { 0 };
+        self.lane.memory.store_u64(LaneLayout::WAITS, told, Ordering::Release);
     }
 
     /// The receiver is not going to look: from here on everything comes by the kernel.

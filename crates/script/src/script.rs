@@ -1,5 +1,6 @@
 //! A script as data: what the parser makes and the runner goes through. The language is in docs/packet-scripts.md.
 
+use crate::datagram::DatagramAct;
 use std::path::PathBuf;
 use toe_wire::icmp::IcmpRepr;
 
@@ -16,6 +17,11 @@ pub struct Script {
 }
 
 impl Script {
+    /// Whether it is of UDP, which the engine in virtual time alone has here.
+    pub fn has_datagrams(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.act, Act::Datagram(_)))
+    }
+
     /// The script as Linux follows it: up to where it differs, and what it does there.
     pub fn of_linux(&self) -> Script {
         let mut script = self.clone();
@@ -145,6 +151,8 @@ pub enum Act {
     /// Nothing is sent for this many microseconds.
     Quiet(u64),
     Call(Call),
+    /// Of UDP.
+    Datagram(DatagramAct),
     Open(Open),
     /// The 4-tuple may start anew: the stack's initial sequence number is not known any more.
     NewLife,

@@ -1,5 +1,6 @@
 //! What the runner needs of a stack that is tested. The engine in virtual time and Linux in real time are two.
 
+use crate::datagram::DatagramStack;
 use crate::packet::Segment;
 use crate::script::{Call, ConnName, InfoName, StateName};
 use toe_abi::errno::Errno;
@@ -92,6 +93,11 @@ pub trait Stack {
     /// The next segment that the stack sends, and when, waiting for it until `until_us`. `None`: nothing was sent, and
     /// it is `until_us` now.
     fn sent(&mut self, until_us: u64) -> Result<Option<(u64, Segment)>, StackError>;
+
+    /// The same stack with a UDP socket, if scripts can use one here.
+    fn datagrams(&mut self) -> Option<&mut dyn DatagramStack> {
+        None
+    }
 
     /// The program does or asks something. `octets` are those to send.
     fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError>;

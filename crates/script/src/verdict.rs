@@ -58,6 +58,9 @@ pub fn with_engine(script: &Script) -> Verdict {
 
 /// With Linux; `slow`: also those that take long.
 pub fn with_linux(script: &Script, slow: bool) -> Verdict {
+    if script.has_datagrams() {
+        return Verdict::Skipped("datagrams: with the engine in virtual time".to_owned());
+    }
     match &script.header.linux {
         OnLinux::No(reason) => return Verdict::Skipped(reason.clone()),
         OnLinux::Slow if !slow => return Verdict::Skipped("slow".to_owned()),
@@ -71,6 +74,9 @@ pub fn with_linux(script: &Script, slow: bool) -> Verdict {
 pub fn with_whole(script: &Script, programs: &Path, link: WholeLink) -> Verdict {
     if let Some(what) = &script.header.pending {
         return Verdict::Skipped(format!("pending: {what}"));
+    }
+    if script.has_datagrams() {
+        return Verdict::Skipped("datagrams: with the engine in virtual time".to_owned());
     }
     if !can_set_up(&script.header.setup) || script.header.mtu != 1500 {
         return Verdict::Skipped("a set-up of its own".to_owned());

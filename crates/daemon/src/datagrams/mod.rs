@@ -1,29 +1,34 @@
 //! UDP sockets of programs that hear from and send by the engine's links (decision 0035): their lanes' memory, and the kernel's way to them.
 //! Called by `attach`, by the run loop, and by the engine through `host_side`.
 
+mod held;
 mod to_kernel;
+mod to_socket;
 mod unsent;
 
 use crate::attach::Answer;
 use crate::daemon::Daemon;
+use held::Total;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use to_kernel::ToKernel;
+use to_socket::{Beside, ByKernel, ToSocket};
 use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
+use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
-use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use unsent::Unsent;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// Datagrams of all of a session's sockets taken in one turn, and what so many octets of one count beside: some of the most that a record
 /// can hold, or many small ones.
 const DATAGRAMS_PER_TURN: usize = 64;
 const OCTETS_AS_ONE: usize = 4096;
+/// How soon a sleeping engine looks again whether a program that was woken looks into its lane: nothing tells of that.
+const LOOK_AGAIN_US: u64 = 50;
 
 /// Where a session's socket puts what it sends.
 #[derive(Debug)]
@@ -32,19 +37,9 @@ pub(crate) struct FromSocket {
     end: LaneReceiver,
 }
 
-/// Where a socket finds what has come for it.
-#[derive(Debug)]
-struct ToSocket(LaneSender);
-
 impl Drop for FromSocket {
     fn drop(&mut self) {
         self.end.close();
-    }
-}
-
-impl Drop for ToSocket {
-    fn drop(&mut self) {
-        self.0.close();
     }
 }
 
@@ -79,6 +74,11 @@ impl FromSocket {
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     sockets: HashMap<DatagramId, ToSocket>,
+    /// Those that hold something, and how much all do.
+    holding: Vec<DatagramId>,
+    held: Total,
+    /// There was no room for a program that reads, or was woken: perhaps that one wants this very processor.
+    is_crowded: bool,
     kernel: Option<ToKernel>,
     unsent: Unsent,
 }
@@ -100,52 +100,58 @@ impl Datagrams {
     }
 
     pub fn deliver(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
-        let socket = to.and_then(|id| self.sockets.get_mut(&id));
-        match socket.map_or(Delivered::Nowhere, |socket| socket.put(datagram)) {
-            // The kernel takes them one by one.
-            Delivered::Nowhere if datagram.segment.is_some() => Delivered::Nowhere,
-            Delivered::Nowhere => {
-                self.kernel.as_ref().map_or(Delivered::Nowhere, |kernel| kernel.deliver(datagram))
+        let Some(kernel) = &self.kernel else { return Delivered::Nowhere };
+        let mut delivered = Delivered::Nowhere;
+        if let Some((id, socket)) = to.and_then(|id| Some((id, self.sockets.get_mut(&id)?))) {
+            let held = socket.holds();
+            delivered = socket.put(datagram, &mut Beside { kernel, total: &mut self.held });
+            self.is_crowded |= socket.take_crowded();
+            if !held && socket.holds() {
+                self.holding.push(id);
             }
-            delivered => delivered,
+        }
+        // The kernel takes them one by one.
+        if delivered == Delivered::Nowhere && datagram.segment.is_none() {
+            delivered = kernel.deliver(datagram);
+        }
+        delivered
+    }
+
+    /// Looks after what is held for programs that were woken. How much went on.
+    pub fn look_after_held(&mut self, now: Instant) -> usize {
+        let Datagrams { sockets, holding, held, kernel: Some(kernel), .. } = self else { return 0 };
+        let mut moved = 0;
+        holding.retain(|id| {
+            let Some(socket) = sockets.get_mut(id) else { return false };
+            moved += socket.look(now, &mut Beside { kernel: &*kernel, total: &mut *held });
+            socket.holds()
+        });
+        moved
+    }
+
+    /// Whether others are to be let run before more is taken from links, which would be lost.
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+
+    /// The same, once.
+    pub fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.is_crowded)
+    }
+
+    /// When that is to be called again.
+    pub fn next_look(&self, now: Instant) -> Instant {
+        if self.holding.is_empty() { Instant::FAR_FUTURE } else { now.after_us(LOOK_AGAIN_US) }
+    }
+
+    fn remove(&mut self, id: DatagramId) {
+        if let Some(mut socket) = self.sockets.remove(&id) {
+            socket.give_up(&mut self.held);
         }
     }
 
     pub fn deliver_error(&self, error: &RxDatagramError<'_>) -> bool {
         self.kernel.as_ref().is_some_and(|kernel| kernel.deliver_error(error))
-    }
-}
-
-impl ToSocket {
-    /// By the lane, or lost there; `Nowhere`: it goes by the kernel.
-    fn put(&mut self, datagram: &RxDatagram<'_>) -> Delivered {
-        let len = RecordHead::LEN + datagram.text.len() as u32;
-        if len > RECORD_MAX {
-            return Delivered::Nowhere;
-        }
-        match self.0.offer(len) {
-            Offer::Lane { place } => {
-                let arrival = &datagram.arrival;
-                let head = RecordHead {
-                    peer: datagram.from().into(),
-                    own: Endpoint { addr: arrival.dst, port: 0 }.into(),
-                    hop_limit: arrival.hop_limit,
-                    traffic_class: arrival.traffic_class,
-                    segment: datagram.segment.unwrap_or(0),
-                    ..RecordHead::default()
-                };
-                self.0.lane().write(place, 0, head.as_bytes());
-                self.0.lane().write(place, RecordHead::LEN, datagram.text);
-                if self.0.publish(len) { Delivered::ByLane } else { Delivered::Nowhere }
-            }
-            // It holds more than the kernel's queue would: what finds no room there would find none in that, and costs the engine nothing. Of
-            // the largest that is not known.
-            Offer::Full if self.0.lane().ring_len() < u64::from(RING_LEN_MAX) || !self.0.overflow() => {
-                Delivered::QueueFull
-            }
-            Offer::Full => Delivered::Nowhere,
-            Offer::Kernel => Delivered::Nowhere,
-        }
     }
 }
 
@@ -186,11 +192,11 @@ impl Daemon {
         id: DatagramId,
         ring_len: u32,
     ) -> rustix::io::Result<[OwnedFd; 2]> {
-        let (to_socket, to_socket_file) = LaneMemory::create(ring_len)?;
+        let (to_socket, to_socket_file) = LaneMemory::create(LaneLayout::from_engine(ring_len))?;
         let (from_socket, from_socket_file) = LaneMemory::create(ring_len)?;
         let mut end = LaneReceiver::new(from_socket);
         end.open();
-        self.sessions.datagrams.sockets.insert(id, ToSocket(LaneSender::new(to_socket)));
+        self.sessions.datagrams.sockets.insert(id, ToSocket::new(LaneSender::new(to_socket)));
         if let Some(session) = self.sessions.get_mut(session) {
             session.datagrams.push(FromSocket { id, end });
         }
@@ -272,7 +278,7 @@ impl Daemon {
             return;
         };
         let end = session.datagrams.swap_remove(at).id;
-        self.sessions.datagrams.sockets.remove(&end);
+        self.sessions.datagrams.remove(end);
         self.engine.close_datagrams(id, end);
     }
 
@@ -285,7 +291,7 @@ impl Daemon {
             }
         }
         for id in self.engine.leave_datagrams(session) {
-            self.sessions.datagrams.sockets.remove(&id);
+            self.sessions.datagrams.remove(id);
         }
     }
 
@@ -302,7 +308,7 @@ impl Daemon {
             }
         }
         for id in self.engine.datagram_socket_gone(identity) {
-            self.sessions.datagrams.sockets.remove(&id);
+            self.sessions.datagrams.remove(id);
         }
     }
 

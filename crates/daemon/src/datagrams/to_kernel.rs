@@ -1,6 +1,7 @@
 //! The kernel's way to a socket of a program's (decision 0035): packets that came by a link of the engine's are sent by raw sockets that
 //! route to loopback, whatever their header says, and the kernel delivers by the header.
 
+use super::to_socket::ByKernel;
 use rustix::net::{
     AddressFamily, Ipv4Addr, Ipv6Addr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto,
 };
@@ -33,8 +34,10 @@ impl ToKernel {
         };
         Ok(ToKernel { v4: open(AddressFamily::INET)?, v6: open(AddressFamily::INET6).ok() })
     }
+}
 
-    pub fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered {
+impl ByKernel for ToKernel {
+    fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered {
         let arrival = &datagram.arrival;
         let (src, dst) = (arrival.src, arrival.dst);
         let len = udp::HEADER_LEN + datagram.text.len();
@@ -47,7 +50,9 @@ impl ToKernel {
         }
         self.send(arrival, Protocol::Udp, [&header, datagram.text])
     }
+}
 
+impl ToKernel {
     pub fn deliver_error(&self, error: &RxDatagramError<'_>) -> bool {
         let protocol = if error.arrival.src.is_v4() { Protocol::Icmp } else { Protocol::Icmpv6 };
         self.send(&error.arrival, protocol, [error.message, &[]]) == Delivered::ByKernel

@@ -46,8 +46,9 @@ fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Shown, Errno> {
     let (reply, fds) = host.control.ask_with(daemon, request, &[socket.as_fd()]);
     match reply {
         Reply::Datagrams { ring_len, .. } => {
-            let map = |file| LaneMemory::map(file, ring_len).expect("a lane's memory");
-            let (to_engine, from_engine) = (LaneSender::new(map(&fds[1])), LaneReceiver::new(map(&fds[0])));
+            let map = |file, ring_len| LaneMemory::map(file, ring_len).expect("a lane's memory");
+            let from_engine = LaneReceiver::new(map(&fds[0], LaneLayout::from_engine(ring_len)));
+            let to_engine = LaneSender::new(map(&fds[1], ring_len));
             Ok(Shown { socket, port, to_engine, from_engine })
         }
         Reply::Refused { errno, .. } => Err(Errno(errno)),
@@ -102,8 +103,9 @@ fn misbehave(shown: &mut Shown, random: &mut Random, other: u16) {
     let word = random.next() >> (random.next() % 64);
     let place = LaneLayout::RING + ((random.next() % memory.ring_len()) & !7);
     let write = |at: u64, word: u64| region.write(at, &word.to_le_bytes()).expect("in the region");
-    match random.next() % 8 {
+    match random.next() % 9 {
         0 => write(LaneLayout::WORD, word),
+        8 => write(LaneLayout::WAITS, word),
         1 => write(LaneLayout::WORD, word & !(LaneWord::CLOSED | LaneWord::DIVERTED)),
         2 => write(LaneLayout::HEAD, word),
         3 => write(place, header(RECORD_MAX + (word as u32 % 16), false)),

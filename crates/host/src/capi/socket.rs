@@ -1,6 +1,6 @@
 //! `toe_socket` … `toe_close`, and `toe_poll`.
 
-use super::{count, fail, status};
+use super::{count, datagram, fail, status};
 use crate::errno::{EAFNOSUPPORT, EFAULT, ENOTSOCK};
 use crate::socket::{AcceptError, AcceptHow, Kind, RecvFlags, SendFlags, Shutdown, Socket};
 use crate::stack::{EngineIdx, Stack};
@@ -11,6 +11,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 use toe_abi::errno::Errno;
+use toe_base::Endpoint;
 
 /// Most connections that may wait in a listener (Linux: net.core.somaxconn).
 const BACKLOG_MAX: c_int = 4096;
@@ -27,7 +28,7 @@ pub(super) fn find(fd: c_int) -> Result<&'static Socket, Errno> {
     sys::fcntl(fd, libc::F_GETFD, 0).and(Err(ENOTSOCK))
 }
 
-fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
+pub(super) fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
     if addr.is_null() {
         return Err(EFAULT);
     }
@@ -45,7 +46,7 @@ fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno>
 }
 
 /// Writes `from` as C wants it: as much as there is room for, and the full length.
-fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
+pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
     if addr.is_null() {
         return Ok(());
     }
@@ -73,9 +74,11 @@ fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Res
     Ok(())
 }
 
-/// Makes a TCP socket on the engine. `domain`: AF_INET; `type`: SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC if
-/// wanted; `protocol`: 0 or IPPROTO_TCP. The descriptor is a real one of the kernel (an anchor of the engine's): it can
-/// be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection.
+/// Makes a TCP socket on the engine, or a UDP socket, which is the kernel's: what it exchanges by a link of the engine's, or with another
+/// program of this machine, goes past the kernel. `domain`: AF_INET; `type`: SOCK_STREAM or SOCK_DGRAM, with SOCK_NONBLOCK and
+/// SOCK_CLOEXEC if wanted; `protocol`: 0, IPPROTO_TCP or IPPROTO_UDP. The descriptor is a real one of the kernel (of TCP an anchor of
+/// the engine's): it can be passed on, copied with toe_fcntl(F_DUPFD) and inherited; its last close ends the connection. A UDP socket
+/// that a child of fork has, too, hears by the kernel alone from then on; one that is passed on is to be closed here, or both hear a part.
 ///
 /// Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
 /// also on the same descriptor at the same time.
@@ -91,6 +94,9 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
         return Err(EAFNOSUPPORT);
     }
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    if kind & !flags == libc::SOCK_DGRAM && matches!(protocol, 0 | libc::IPPROTO_UDP) {
+        return datagram::make(kind, protocol);
+    }
     if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
         return Err(Errno::EPROTONOSUPPORT);
     }
@@ -103,12 +109,15 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
 }
 
 /// Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
-/// had is found out there. Port 0 lets the engine choose. Does not block.
+/// had is found out there. Port 0 lets the engine choose. Does not block. A UDP socket has the name at once, and hears what comes there.
 ///
 /// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
-/// EAFNOSUPPORT; EFAULT.
+/// EAFNOSUPPORT; EFAULT; of a UDP socket EADDRINUSE, EADDRNOTAVAIL, EACCES, and EINVAL: it has a name.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(datagram) = datagram::get(fd) {
+        return datagram::bind(fd, datagram, addr, len);
+    }
     status(find(fd).and_then(|socket| {
         let addr = read_addr(addr, len)?;
         if socket.kind() != Kind::Fresh {
@@ -189,8 +198,13 @@ pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_
 /// Returns 0, or -1 with errno: EALREADY; EISCONN; ECONNREFUSED; ETIMEDOUT; ENETUNREACH: the engine has no route;
 /// EADDRINUSE, EADDRNOTAVAIL; EINTR: a signal came, the attempt goes on; ENETDOWN: the engine has ended; EBADF,
 /// ENOTSOCK, EINVAL, EAFNOSUPPORT, EFAULT.
+///
+/// A UDP socket sends there and hears nobody else from then on, at once; an address of AF_UNSPEC undoes it.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(datagram) = datagram::get(fd) {
+        return datagram::connect(fd, datagram, addr, len);
+    }
     status(find(fd).and_then(|socket| {
         let remote = read_addr(addr, len)?;
         match socket.kind() {
@@ -212,6 +226,9 @@ pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 /// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t {
+    if datagram::get(fd).is_some() {
+        return datagram::toe_sendto(fd, buf, len, flags, std::ptr::null(), 0);
+    }
     const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
     if flags & !KNOWN != 0 {
         return fail(Errno::EOPNOTSUPP) as ssize_t;
@@ -229,6 +246,9 @@ pub extern "C" fn toe_write(fd: c_int, buf: *const c_void, len: usize) -> ssize_
 /// Like toe_send without flags, from `count` buffers in order (1024 at most).
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    if datagram::get(fd).is_some() {
+        return datagram::send_buffers(fd, iov, count, 0);
+    }
     send_all(fd, iov, count, 0)
 }
 
@@ -264,6 +284,10 @@ fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize
 /// before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    if datagram::get(fd).is_some() {
+        let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        return datagram::toe_recvfrom(fd, buf, len, flags, nowhere, no_len);
+    }
     const KNOWN: c_int =
         libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC | libc::MSG_NOSIGNAL;
     if flags & !KNOWN != 0 {
@@ -282,6 +306,9 @@ pub extern "C" fn toe_read(fd: c_int, buf: *mut c_void, len: usize) -> ssize_t {
 /// Like toe_recv without flags, into `count` buffers in order (1024 at most).
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    if datagram::get(fd).is_some() {
+        return datagram::receive_buffers(fd, iov, count, 0);
+    }
     recv_into(fd, iov, count, 0)
 }
 
@@ -303,7 +330,7 @@ fn recv_into(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssiz
     }))
 }
 
-fn buffers_of<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
+pub(super) fn buffers_of<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
     let len = usize::try_from(count).ok().filter(|_| count <= IOV_MAX).ok_or(Errno::EINVAL)?;
     if len == 0 {
         return Ok(&[]);
@@ -321,7 +348,7 @@ fn buffers_of<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], Errno>
 }
 
 /// Does `f` to a copy of the array in which no buffer starts at null; without heap memory when they are few.
-fn with_copy<R>(iov: &[iovec], f: impl FnOnce(&mut [iovec]) -> R) -> R {
+pub(super) fn with_copy<R>(iov: &[iovec], f: impl FnOnce(&mut [iovec]) -> R) -> R {
     let mut few = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOV_FEW];
     let mut many = Vec::new();
     let copy = match few.get_mut(..iov.len()) {
@@ -346,6 +373,9 @@ fn with_copy<R>(iov: &[iovec], f: impl FnOnce(&mut [iovec]) -> R) -> R {
 /// Returns 0, or -1 with errno: ENOTCONN; EBADF, ENOTSOCK; EINVAL: no such `how`.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(datagram) = datagram::get(fd) {
+        return datagram::shutdown(fd, datagram, how);
+    }
     let how = match how {
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
@@ -373,19 +403,27 @@ pub extern "C" fn toe_close(fd: c_int) -> c_int {
 /// The local address. Does not block. Returns 0, or -1 with errno: EBADF, ENOTSOCK, EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    status(find(fd).and_then(|socket| write_addr(socket.local_addr()?, addr, len)))
+    let name = match datagram::get(fd) {
+        Some(datagram) => datagram::local_name(fd, datagram).map(Endpoint::to_socket_addr),
+        None => find(fd).and_then(Socket::local_addr),
+    };
+    status(name.and_then(|name| write_addr(name, addr, len)))
 }
 
 /// The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    status(find(fd).and_then(|socket| write_addr(socket.peer_addr()?, addr, len)))
+    let name = match datagram::get(fd) {
+        Some(datagram) => datagram::peer_name(fd, datagram).map(Endpoint::to_socket_addr),
+        None => find(fd).and_then(Socket::peer_addr),
+    };
+    status(name.and_then(|name| write_addr(name, addr, len)))
 }
 
 /// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
 /// doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
 /// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482), IP_RECVERR and IPV6_RECVERR (2: retransmissions that reach R1 of RFC
-/// 9293 section 3.8.3 are told, too, by ETIMEDOUT). Does not block.
+/// 9293 section 3.8.3 are told, too, by ETIMEDOUT). A UDP socket has all that the kernel has. Does not block.
 ///
 /// Returns 0, or -1 with errno: ENOPROTOOPT: unknown; EINVAL: bad length or value; EDOM: bad time; EBADF, ENOTSOCK,
 /// EFAULT.
@@ -397,6 +435,9 @@ pub extern "C" fn toe_setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    if let Some(datagram) = datagram::get(fd) {
+        return datagram::set_option((fd, datagram), level, name, value, len);
+    }
     status(find(fd).and_then(|socket| {
         if value.is_null() {
             return Err(EFAULT);
@@ -419,6 +460,9 @@ pub extern "C" fn toe_getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if datagram::get(fd).is_some() {
+        return datagram::get_option(fd, level, name, value, len);
+    }
     status(find(fd).and_then(|socket| {
         if value.is_null() || len.is_null() {
             return Err(EFAULT);
@@ -447,6 +491,11 @@ pub extern "C" fn toe_fcntl(fd: c_int, command: c_int, argument: c_long) -> c_in
             socket.set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
             value
         }
+        (libc::F_SETFL, None) => {
+            let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
+            datagram::get(fd).inspect(|datagram| datagram.set_nonblocking(nonblocking));
+            value
+        }
         (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => {
             fd_table::duplicate(fd, value);
             value
@@ -470,6 +519,9 @@ pub extern "C" fn toe_poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int
         // SAFETY: needed because the array is C's: as documented, `count` entries.
         unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
     };
+    if let Some(ready) = datagram::poll_beside_lanes(fds, milliseconds(timeout)) {
+        return ready;
+    }
     match crate::poll::poll(fds, milliseconds(timeout), None) {
         Ok(n) => n as c_int,
         Err(errno) => fail(errno),

@@ -2,8 +2,8 @@
 //! socket is connected to, which the kernel does not know. Asked for by the switch layer (`datagram_stack.rs`), which decides which stack has
 //! what.
 
-use super::Datagram;
 use super::options::{Details, SendOptions};
+use super::{Datagram, room};
 use crate::program_memory;
 use crate::socket::slices::Gather;
 use crate::stack::{EngineIdx, Stack};
@@ -11,10 +11,9 @@ use crate::{sys, wait};
 use rustix::fd::RawFd;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use toe_abi::attach::{Reply, Request, Use, Way};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, MtuDiscover, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RecordHead};
 use toe_base::{Addr, Endpoint};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
@@ -22,12 +21,6 @@ use zerocopy::IntoBytes;
 
 /// Addresses of which it is known which stack has them; the oldest make room.
 const KNOWN_MAX: usize = 32;
-/// How often a full lane is looked at again, and how long the thread sleeps in between, before the engine is taken for stuck: about a second. A
-/// full lane is some ms of the engine's work, so it does not run empty meanwhile; who looked all the time took more of the processors than the engine.
-const FULL_LOOKS: u32 = 8_000;
-/// Of a call that is not to wait: then the datagram is lost, as it would be in a queue of Linux's that a link does not empty.
-const FULL_LOOKS_BRIEF: u32 = 50;
-const FULL_SLEEP: Duration = Duration::from_micros(100);
 
 /// Both ends of a connected socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +37,8 @@ pub(super) struct ByEngine {
     /// Which stack has the way there.
     known: Vec<Known>,
     connected: Option<Connected>,
+    /// The last call found no room, and was told so.
+    refused: bool,
     pub(super) options: SendOptions,
 }
 
@@ -152,6 +147,7 @@ impl ByEngine {
             return Err(Errno::ENETDOWN);
         }
         let _ = stack.doorbell().ring_if_wanted();
+        self.refused = false;
         Ok(Some(len))
     }
 }
@@ -190,9 +186,9 @@ impl Datagram {
         };
         if ring_len != 0 {
             let [from_engine, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
-            let map = |file| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
-            let end = LaneSender::new(map(to_engine)?);
-            self.hear_engine(map(from_engine)?, stack);
+            let map = |file, ring_len| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
+            let end = LaneSender::new(map(to_engine, ring_len)?);
+            self.hear_engine(map(from_engine, LaneLayout::from_engine(ring_len))?, stack);
             let mut by_engine = self.by_engine.lock();
             by_engine.end = Some((end, stack));
             by_engine.options = SendOptions::read(fd);
@@ -239,15 +235,16 @@ impl Datagram {
         self.by_engine.lock().note(to, None);
     }
 
-    /// Sends by the engine. ENETDOWN: there is none any more.
+    /// Sends by the engine, and waits for room in the lane if it `waits`: see [`room`]. EAGAIN: there is none. ENETDOWN: there is no engine any
+    /// more.
     pub fn send_by_engine(
         &self,
+        (fd, waits): (RawFd, bool),
         to: Endpoint,
         details: &Details,
         from: &[IoSlice<'_>],
-        waits: bool,
     ) -> Result<usize, Errno> {
-        let attempt = || {
+        let mut attempt = || {
             let mut by_engine = self.by_engine.lock();
             let head = by_engine.head(to, details);
             if !by_engine.fits(to.addr, &head, from.iter().map(|part| part.len()).sum()) {
@@ -255,30 +252,28 @@ impl Datagram {
             }
             by_engine.put(&head, from)
         };
-        let mut outcome = attempt();
-        if outcome == Ok(None) {
-            outcome = wait::spin(&mut || attempt());
-            let looks = if waits { FULL_LOOKS } else { FULL_LOOKS_BRIEF };
-            for _ in 0..looks {
-                if outcome != Ok(None) {
-                    break;
-                }
-                // By the call that all waits sleep in: a filter of the program's that lets it wait lets it do this.
-                let _ = sys::ppoll(&mut [], Some(FULL_SLEEP), None);
-                outcome = attempt();
-            }
+        let mut outcome = attempt().transpose();
+        if outcome.is_none() {
+            outcome = wait::spin(&mut attempt).transpose();
         }
-        match outcome {
-            Ok(Some(len)) => Ok(len),
-            Ok(None) if waits => Err(Errno::EAGAIN),
-            // Nothing would ever tell the program that there is room: the kernel's socket, for which it waits, always has some.
-            Ok(None) => Ok(from.iter().map(|part| part.len()).sum()),
-            Err(Errno::ENETDOWN) => {
-                self.lose_engine();
-                Err(Errno::ENETDOWN)
-            }
-            Err(error) => Err(error),
+        let sent = outcome.unwrap_or_else(|| match waits {
+            true => room::wait_for(fd, &mut attempt),
+            false => self.send_without_room(fd, &mut attempt),
+        });
+        if sent == Err(Errno::ENETDOWN) {
+            self.lose_engine();
         }
+        sent
+    }
+
+    #[cold]
+    fn send_without_room(
+        &self,
+        fd: RawFd,
+        attempt: &mut dyn FnMut() -> Result<Option<usize>, Errno>,
+    ) -> Result<usize, Errno> {
+        let again = std::mem::replace(&mut self.by_engine.lock().refused, true);
+        room::look_again(fd, again, attempt)
     }
 
     fn lose_engine(&self) {

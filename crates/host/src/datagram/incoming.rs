@@ -382,8 +382,9 @@ impl Incoming {
         self.lanes.iter_mut().any(|lane| !lane.end.is_empty())
     }
 
-    /// A thread is about to wait for the kernel's queue. `false`: something is in a lane.
-    pub fn divert(&mut self) -> bool {
+    /// A thread is about to wait for the kernel's queue, `alone` or as others do already. `false`: something is in a lane.
+    pub fn divert(&mut self, alone: bool) -> bool {
+        self.lanes.iter_mut().for_each(|lane| lane.end.begin_wait(alone));
         self.lanes.iter_mut().all(|lane| lane.end.divert().is_ok())
     }
 }

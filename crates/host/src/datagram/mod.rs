@@ -10,13 +10,19 @@
 
 mod asking;
 mod by_engine;
+pub mod control;
 mod forks;
 mod incoming;
+pub mod kernel_side;
+mod lane_wait;
 mod options;
 mod outgoing;
+mod receiving;
+mod room;
 mod sending;
 #[cfg(test)]
 mod tests;
+pub mod ways;
 
 use crate::lock::Lock;
 use crate::stack::Stack;
@@ -27,9 +33,11 @@ pub use by_engine::Connected;
 pub(crate) use forks::{after_fork, after_fork_in_child, before_child, before_fork};
 pub use incoming::Taken;
 use incoming::{How, Incoming, Next, Queue};
+pub use lane_wait::LaneWait;
 pub use options::{Details, Told};
 use outgoing::Outgoing;
 pub use outgoing::Sent;
+pub use receiving::Kernel;
 use rustix::fd::RawFd;
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -449,7 +457,7 @@ impl Datagram {
             return Some(generation);
         }
         let mut incoming = self.incoming.lock();
-        let asleep = incoming.divert();
+        let asleep = incoming.divert(self.waiting.load(Ordering::SeqCst) == 0);
         if asleep && let Some(fruits) = incoming.take_fruits() {
             let before = self.look_after.load(Ordering::Relaxed);
             let after = if fruits > 0 { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };

@@ -3,6 +3,7 @@
 
 use super::Datagram;
 use crate::sys;
+use core::ffi::c_int;
 use rustix::fd::RawFd;
 use rustix::net::sockopt;
 use std::sync::atomic::Ordering;
@@ -33,7 +34,7 @@ pub(super) struct SendOptions {
 }
 
 /// linux/udp.h.
-const UDP_SEGMENT: libc::c_int = 103;
+const UDP_SEGMENT: c_int = 103;
 
 impl SendOptions {
     /// As the kernel has them.
@@ -72,7 +73,7 @@ impl SendOptions {
 }
 
 /// An option that is a number and that rustix does not have.
-fn option(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<i32> {
+pub(super) fn option(fd: RawFd, level: c_int, name: c_int) -> Option<i32> {
     let (mut value, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
     let args =
         [fd as usize, level as usize, name as usize, (&raw mut value).addr(), (&raw mut len).addr(), 0];
@@ -104,22 +105,68 @@ impl Told {
     }
 }
 
+/// What an option has a program told beside datagrams, as far as lanes know it.
+fn told_by(level: c_int, name: c_int) -> Option<Told> {
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) => Some(Told::V4_OWN),
+        (libc::IPPROTO_IP, libc::IP_RECVTOS) => Some(Told::V4_CLASS),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) => Some(Told::V6_OWN),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => Some(Told::V6_CLASS),
+        (libc::SOL_UDP, libc::UDP_GRO) => Some(Told::JOINED),
+        _ => None,
+    }
+}
+
 impl Datagram {
     /// What it is told beside datagrams.
     pub fn told(&self) -> Told {
         Told(self.told.load(Ordering::Relaxed))
     }
 
-    /// The program has set an option that says so.
-    pub fn set_told(&self, what: Told, on: bool) {
-        match on {
-            true => self.told.fetch_or(what.0, Ordering::Relaxed),
-            false => self.told.fetch_and(!what.0, Ordering::Relaxed),
-        };
+    /// The program is about to set an option. What changes where datagrams go, or how many wait, is looked at anew by the engine. `false`: lanes
+    /// do not do it ([`Datagram::leave_to_kernel`]).
+    pub fn may_set(&self, level: c_int, name: c_int) -> bool {
+        match (level, name) {
+            _ if told_by(level, name).is_some() => {}
+            (libc::SOL_UDP, libc::UDP_SEGMENT) => {}
+            (
+                libc::SOL_SOCKET,
+                libc::SO_SNDBUF
+                | libc::SO_RCVTIMEO
+                | libc::SO_SNDTIMEO
+                | libc::SO_LINGER
+                | libc::SO_KEEPALIVE,
+            ) => {}
+            (
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF
+                | libc::SO_RCVBUFFORCE
+                | libc::SO_REUSEADDR
+                | libc::SO_REUSEPORT
+                | libc::SO_PRIORITY,
+            )
+            | (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER)
+            | (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_V6ONLY
+                | libc::IPV6_TCLASS
+                | libc::IPV6_UNICAST_HOPS
+                | libc::IPV6_MTU_DISCOVER
+                | libc::IPV6_DONTFRAG,
+            ) => self.meet_again(),
+            _ => return false,
+        }
+        true
     }
 
-    /// The program has set an option that says how datagrams are sent.
-    pub fn options_changed(&self, fd: RawFd) {
+    /// The kernel has set an option: what lanes have to know of it is what that says now.
+    pub fn was_set(&self, fd: RawFd, level: c_int, name: c_int) {
+        if let Some(told) = told_by(level, name) {
+            match option(fd, level, name).is_some_and(|is_on| is_on != 0) {
+                true => self.told.fetch_or(told.0, Ordering::Relaxed),
+                false => self.told.fetch_and(!told.0, Ordering::Relaxed),
+            };
+        }
         if self.has_engine() {
             self.by_engine.lock().options = SendOptions::read(fd);
         }

@@ -57,7 +57,7 @@ fn a_lane_is_open_while_somebody_looks() {
     incoming.open();
     assert_eq!(incoming.next(true, 0), Next::Nothing { is_open: true, directly: true });
     assert_eq!(send(&mut peer, b"one"), Sent::Done(3));
-    assert!(!incoming.divert());
+    assert!(!incoming.divert(true));
     let first = Next::Kernel { directly: true };
     assert_eq!(incoming.next(true, 0), first, "what came by the kernel before it was opened");
     let look = incoming.looks();
@@ -67,7 +67,7 @@ fn a_lane_is_open_while_somebody_looks() {
     incoming.kernel_was_empty(incoming.looks());
     assert_eq!(take(&mut incoming), (b"one".to_vec(), at(5000)));
     assert_eq!(incoming.next(true, 0), Next::Nothing { is_open: true, directly: false });
-    assert!(incoming.divert());
+    assert!(incoming.divert(true));
     assert_eq!(send(&mut peer, b"asleep"), Sent::Kernel);
     assert_eq!(incoming.next(true, 0), NOTHING_OPEN, "who has slept opens it when it looks again");
 }

@@ -28,7 +28,12 @@ impl FrameSink for Outbox {
 
 /// The frame that carries a datagram of the far end.
 pub(super) fn frame_around(datagram: &[u8]) -> Vec<u8> {
-    let header = EthRepr { dst: STACK_MAC, src: FAR_MAC, ethertype: EtherType::Ipv4 };
+    frame_of(EtherType::Ipv4, datagram)
+}
+
+/// The same for any packet.
+pub(super) fn frame_of(ethertype: EtherType, datagram: &[u8]) -> Vec<u8> {
+    let header = EthRepr { dst: STACK_MAC, src: FAR_MAC, ethertype };
     let mut frame = vec![0; eth::HEADER_LEN];
     header.emit(&mut frame);
     frame.extend_from_slice(datagram);

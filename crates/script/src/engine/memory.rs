@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
-use toe_base::{QueueSetId, SessionId};
-use toe_engine::{GivenBack, HostSide, STAGING_LEN};
+use toe_base::{DatagramId, QueueSetId, SessionId};
+use toe_engine::{Delivered, GivenBack, HostSide, RxDatagram, STAGING_LEN};
 
 pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 64, receive_len: 32 << 20, send_len: 16 << 20 };
@@ -19,6 +19,8 @@ pub(super) struct Memory {
     region: Vec<u8>,
     pub(super) completions: VecDeque<Completion>,
     pub(super) infos: HashMap<usize, FlowInfo>,
+    /// Datagrams that the program has not asked for yet.
+    pub(super) heard: VecDeque<Vec<u8>>,
 }
 
 impl Memory {
@@ -58,6 +60,11 @@ impl HostSide for Memory {
 
     fn write_flow_info(&mut self, _: SessionId, slot: usize, info: &FlowInfo) {
         self.infos.insert(slot, *info);
+    }
+
+    fn deliver_datagram(&mut self, _: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
+        self.heard.push_back(datagram.text.to_vec());
+        Delivered::ByLane
     }
 
     fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {

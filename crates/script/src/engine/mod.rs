@@ -1,9 +1,12 @@
 //! The engine as a stack to test, in virtual time: an hour passes in no time, and every moment is exact.
 
+mod datagrams;
 mod link;
 mod memory;
 mod program;
 
+use crate::datagram::DatagramStack;
+use crate::datagram::packet::Sent;
 use crate::packet::{STACK_ADDR, Segment};
 use crate::script::{Call, ConnName, Header, Setting, SettingName};
 use crate::stack::{Outcome, Stack, StackError, Tolerance};
@@ -11,10 +14,11 @@ use link::{Outbox, STACK_MAC, arp, frame_around};
 use memory::{LAYOUT, Memory};
 use program::{Cx, Program, QS};
 use std::collections::VecDeque;
-use toe_base::{Instant, PortId};
+use toe_base::{DatagramId, Instant, PortId};
 use toe_engine::{AlgorithmName, EcnMode, Engine, EngineConfig, FastOpenMode, Link, SynCookies};
 use toe_wire::arp::ArpOperation;
 use toe_wire::eth::{EthRepr, EtherType};
+use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{LinkCaps, RxOffload, TxOffload};
 
 /// The engine has been running for a while: clocks that start at zero hide mistakes.
@@ -42,6 +46,9 @@ pub struct EngineStack {
     now: Instant,
     outbox: Outbox,
     sent: VecDeque<(u64, Segment)>,
+    /// The program's UDP socket, and what was sent that is no segment.
+    datagrams: Option<DatagramId>,
+    packets: VecDeque<Sent>,
 }
 
 impl EngineStack {
@@ -75,6 +82,8 @@ impl EngineStack {
             now: Instant::from_micros(START_US),
             outbox: Outbox::default(),
             sent: VecDeque::new(),
+            datagrams: None,
+            packets: VecDeque::new(),
         };
         stack.frame_arrives(&arp(ArpOperation::Request));
         stack.settle()?;
@@ -116,6 +125,16 @@ impl EngineStack {
         }
         if self.kind == LinkKind::Plain && (offload.segmentation.is_some() || offload.checksum.is_some()) {
             return Err(StackError(format!("the engine leaves {offload:?} to a link that does nothing")));
+        }
+        if header.ethertype == EtherType::Ipv6 {
+            // Of connections scripts have none over IPv6, and of datagrams no answers.
+            return Ok(());
+        }
+        let is_segment = Ipv4Repr::parse(packet).map_or(true, |(ip, _)| ip.protocol == Protocol::Tcp);
+        if !is_segment && self.datagrams.is_some() {
+            let is_summed_later = offload.checksum.is_some();
+            self.packets.push_back(Sent { packet: packet.to_vec(), is_summed_later });
+            return Ok(());
         }
         let segment = Segment::parse(packet, offload.checksum.is_some())
             .map_err(|error| StackError(format!("the engine sent a bad packet: {error}")))?;
@@ -179,6 +198,10 @@ impl Stack for EngineStack {
             self.now = self.now.max(next);
             self.engine.handle_timeout(self.now, &mut self.memory);
         }
+    }
+
+    fn datagrams(&mut self) -> Option<&mut dyn DatagramStack> {
+        Some(self)
     }
 
     fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {

@@ -9,10 +9,10 @@ mod words;
 
 pub(crate) use statement::errno_name;
 pub use words::ParseError;
+pub(crate) use words::{Words, Wrong};
 
 use crate::script::{OnLinux, Script};
 use std::path::Path;
-use words::{Words, Wrong};
 
 /// The script that stands in a file.
 pub fn parse(path: &Path, text: &str) -> Result<Script, ParseError> {

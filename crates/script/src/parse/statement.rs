@@ -11,7 +11,7 @@ use toe_wire::icmp::{CODE_FRAGMENTATION_NEEDED, IcmpRepr};
 
 const TIME: &str = "a time such as 40ms, 1.5s or 0.04";
 const STATEMENTS: &str = "a statement (inject, expect, allow, quiet, open, listen, connect, connected, accept, send, read, \
-                          shutdown, close, abort, unlisten, set, mark, error, state, info, new life)";
+                          shutdown, close, abort, unlisten, set, mark, error, state, info, new life, bind, receive, reply)";
 
 /// The statement on this line; `None` when there is none.
 pub(super) fn statement(words: &mut Words<'_>, line: usize) -> Result<Option<Step>, Wrong> {
@@ -60,6 +60,9 @@ fn conn(words: &mut Words<'_>) -> ConnName {
 fn act(words: &mut Words<'_>) -> Result<Act, Wrong> {
     let Some(verb) = words.peek() else { return words.wrong(STATEMENTS) };
     words.next();
+    if let Some(act) = crate::datagram::parse::act(verb, words)? {
+        return Ok(Act::Datagram(act));
+    }
     Ok(match verb {
         "inject" if words.take("icmp") => Act::Inject(icmp(words)?),
         "inject" => {

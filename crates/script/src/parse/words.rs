@@ -25,7 +25,7 @@ impl std::error::Error for ParseError {}
 
 /// An error before it is known in which file and line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(crate) struct Wrong {
     pub(super) column: usize,
     pub(super) expected: String,
     pub(super) found: String,
@@ -33,7 +33,7 @@ pub(super) struct Wrong {
 
 /// The words of one line, read from left to right. A comment starts at `#`.
 #[derive(Clone, Debug)]
-pub(super) struct Words<'a> {
+pub(crate) struct Words<'a> {
     /// (column counted from 1, word)
     words: Vec<(usize, &'a str)>,
     at: usize,
@@ -41,7 +41,7 @@ pub(super) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    pub(super) fn of(line: &'a str) -> Words<'a> {
+    pub(crate) fn of(line: &'a str) -> Words<'a> {
         let code = line.split('#').next().unwrap_or_default();
         let mut words = Vec::new();
         let mut start = None;
@@ -62,18 +62,18 @@ impl<'a> Words<'a> {
         self.at >= self.words.len()
     }
 
-    pub(super) fn peek(&self) -> Option<&'a str> {
+    pub(crate) fn peek(&self) -> Option<&'a str> {
         self.words.get(self.at).map(|(_, word)| *word)
     }
 
-    pub(super) fn next(&mut self) -> Option<&'a str> {
+    pub(crate) fn next(&mut self) -> Option<&'a str> {
         let word = self.peek();
         self.at += usize::from(word.is_some());
         word
     }
 
     /// Takes the next word if it is this one.
-    pub(super) fn take(&mut self, word: &str) -> bool {
+    pub(crate) fn take(&mut self, word: &str) -> bool {
         let is_it = self.peek() == Some(word);
         self.at += usize::from(is_it);
         is_it
@@ -85,12 +85,12 @@ impl<'a> Words<'a> {
     }
 
     /// Goes back by one word.
-    pub(super) fn back(&mut self) {
+    pub(crate) fn back(&mut self) {
         self.at -= 1;
     }
 
     /// The next word cannot be read: `expected` should stand there.
-    pub(super) fn wrong<T>(&self, expected: impl Into<String>) -> Result<T, Wrong> {
+    pub(crate) fn wrong<T>(&self, expected: impl Into<String>) -> Result<T, Wrong> {
         let (column, found) = match self.words.get(self.at) {
             Some((column, word)) => (*column, format!("`{word}`")),
             None => (self.end, "the end of the line".to_owned()),
@@ -113,7 +113,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub(super) fn number<T: std::str::FromStr>(&mut self, expected: &str) -> Result<T, Wrong> {
+    pub(crate) fn number<T: std::str::FromStr>(&mut self, expected: &str) -> Result<T, Wrong> {
         self.read(expected, |word| word.parse().ok())
     }
 

@@ -7,6 +7,7 @@ mod failure;
 
 pub use failure::Failure;
 
+use crate::datagram::{DatagramAct, Datagrams, Ended, nothing_more};
 use crate::packet::{FAR_ADDR, Segment, icmp_error};
 use crate::parse::errno_name;
 use crate::pattern::{self, Stream};
@@ -36,6 +37,7 @@ pub fn run(script: &Script, stack: &mut dyn Stack) -> Result<(), Failure> {
         line: 1,
         is_listening: false,
         trace: Vec::new(),
+        datagrams: Datagrams::default(),
     };
     for step in &script.steps {
         run.line = step.line;
@@ -43,7 +45,7 @@ pub fn run(script: &Script, stack: &mut dyn Stack) -> Result<(), Failure> {
     }
     match script.header.tail_us {
         0 => Ok(()),
-        us => run.quiet(us).map_err(|stop| run.failure(stop)),
+        us => run.quiet(us).and_then(|()| run.no_datagram()).map_err(|stop| run.failure(stop)),
     }
 }
 
@@ -53,6 +55,15 @@ enum Stop {
     Wrong(String),
     /// It could not be used.
     Trouble(StackError),
+}
+
+impl From<Ended> for Stop {
+    fn from(ended: Ended) -> Stop {
+        match ended {
+            Ended::Wrong(why) => Stop::Wrong(why),
+            Ended::Trouble(error) => Stop::Trouble(error),
+        }
+    }
 }
 
 impl From<StackError> for Stop {
@@ -73,6 +84,7 @@ struct Run<'a> {
     line: usize,
     is_listening: bool,
     trace: Vec<String>,
+    datagrams: Datagrams,
 }
 
 impl Run<'_> {
@@ -95,7 +107,7 @@ impl Run<'_> {
             Act::Allow(spec) => return self.allow(step.conn, step.when, spec),
             Act::Quiet(us) => return self.quiet(*us),
             Act::Inject(_) | Act::Open(_) => self.nothing_unexpected()?,
-            Act::Call(_) | Act::NewLife => {}
+            Act::Call(_) | Act::NewLife | Act::Datagram(_) => {}
         }
         if let When::After(us) | When::Between(us, _) = step.when {
             self.quiet(us)?;
@@ -104,11 +116,26 @@ impl Run<'_> {
             Act::Inject(packet) => self.inject(step.conn, packet),
             Act::Call(call) => self.call(step.conn, call),
             Act::Open(open) => self.open(step.conn, open),
+            Act::Datagram(act) => self.datagram(act),
             Act::NewLife => {
                 self.conns[usize::from(step.conn.0)].new_life();
                 Ok(())
             }
             Act::Expect(_) | Act::ExpectTrain { .. } | Act::Allow(_) | Act::Quiet(_) => Ok(()),
+        }
+    }
+
+    fn datagram(&mut self, act: &DatagramAct) -> Result<(), Stop> {
+        let none = || StackError("scripts have no datagrams on this stack".to_owned());
+        let stack = self.stack.datagrams().ok_or_else(none)?;
+        Ok(self.datagrams.step(act, stack)?)
+    }
+
+    /// The stack has sent no packet but those that lines expect.
+    fn no_datagram(&mut self) -> Result<(), Stop> {
+        match self.stack.datagrams() {
+            Some(stack) if self.script.has_datagrams() => Ok(nothing_more(stack)?),
+            _ => Ok(()),
         }
     }
 

@@ -333,9 +333,8 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, len:
     match stream(fd) {
         None => {
             let of_datagrams = fd_table::datagram(fd).filter(|datagram| datagram.has_engine());
-            let name = of_datagrams.and_then(|datagram| {
-                guarded(None, || datagram_stack::local_name(fd, datagram)).map(|name| (datagram, name))
-            });
+            let name = of_datagrams
+                .and_then(|datagram| guarded(None, || datagram.local_name(fd)).map(|name| (datagram, name)));
             match name {
                 // SAFETY: the program's arguments, handed on.
                 None => unsafe { real::getsockname(fd, addr, len) },

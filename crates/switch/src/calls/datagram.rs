@@ -2,16 +2,16 @@
 //! without one costs a look at a flag, and a count of datagrams now and then asks an engine for one.
 
 use super::cancel::point;
-use super::datagram_control::fill_control;
 use super::process::may_have_moved;
-use crate::ffi::{Vectors, fail, guarded, last_errno, read_endpoint, slice_mut, write_inet};
+use crate::ffi::{Vectors, fail, guarded, read_endpoint, slice_mut, write_inet};
 use crate::policy::{self, Call};
-use crate::{datagram_stack, own_calls, real, why};
+use crate::{own_calls, real, why};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, timespec};
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
-use toe::datagram::{Datagram, Receive, Step, Taken};
+use toe::datagram::control::fill_control;
+use toe::datagram::{Datagram, Kernel, Step, Taken};
 use toe::program_memory::{self, check};
 use toe::{Errno, sys};
 use toe_abi::attach::Way;
@@ -34,62 +34,23 @@ impl Unwanted {
     }
 }
 
-/// What the kernel is asked for.
-#[derive(Clone, Copy)]
-struct Kernel {
-    flags: c_int,
-    /// One datagram: the next may be younger than what is in a lane.
-    one: bool,
-}
-
-/// Receives by a lane, or by what `kernel` does.
+/// Receives by a lane, or by what `kernel` does: the kernel's call, which sets errno.
 fn receive(
     fd: c_int,
     datagram: &'static Datagram,
     into: &mut [IoSliceMut<'_>],
     flags: c_int,
-    mut kernel: impl FnMut(Kernel) -> ssize_t,
+    kernel: impl FnMut(Kernel) -> ssize_t,
 ) -> Result<Taken, ssize_t> {
-    let waits = flags & libc::MSG_DONTWAIT == 0 && !datagram.nonblocking();
-    if flags & libc::MSG_ERRQUEUE != 0 || !waits && !datagram.receives_by_lanes() {
-        return Err(kernel(Kernel { flags, one: false }));
-    }
-    let how = Receive { peeks: flags & libc::MSG_PEEK != 0, waits };
-    let mut empty = None;
-    loop {
-        let mut step = Step::Failed(Errno(libc::EIO as u16));
-        if datagram.receives_by_lanes() {
-            step = point(step, || datagram.receive(fd, into, how, empty));
-        } else {
-            match datagram.begin_wait_without_lanes() {
-                Some(generation) => step = Step::Sleep { generation },
-                // It has got one just now.
-                None => continue,
-            }
-        }
-        match step {
-            Step::Took(taken) => return Ok(taken),
-            Step::Failed(error) => return Err(fail(error) as ssize_t),
-            Step::Sleep { generation } => {
-                let got = kernel(Kernel { flags, one: false });
-                datagram.end_wait(generation);
-                return Err(got);
-            }
-            Step::Kernel { one, look } => {
-                let got = kernel(Kernel { flags: flags | libc::MSG_DONTWAIT, one });
-                if got >= 0 || last_errno() != Errno::EAGAIN {
-                    return Err(got);
-                }
-                empty = Some(look);
-            }
-        }
-    }
+    let failed = Step::Failed(Errno(libc::EIO as u16));
+    let step = |step: &mut dyn FnMut() -> Step| point(failed, step);
+    datagram.receive_beside(fd, into, flags, step, kernel)
 }
 
 /// The kernel's call has failed, perhaps by an error of what an engine has sent.
 fn has_failed(fd: c_int, datagram: &Datagram) {
     if datagram.has_engine() {
-        guarded((), || datagram_stack::failed(fd, datagram));
+        guarded((), || datagram.call_failed(fd));
     }
 }
 

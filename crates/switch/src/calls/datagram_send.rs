@@ -8,6 +8,7 @@ use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use std::io::IoSlice;
+use toe::datagram::control::details_of;
 use toe::datagram::{Datagram, Details, Sent};
 use toe::program_memory::check;
 use toe_abi::attach::Way;
@@ -84,7 +85,7 @@ unsafe fn send_message_by_engine(
         if to.map_or(!datagram.has_engine(), |to| to.addr.is_loopback()) {
             return None;
         }
-        let details = datagram_stack::details_of(message)?;
+        let details = details_of(message)?;
         let vectors = Vectors::new((*message).msg_iov, (*message).msg_iovlen).ok()?;
         send_by_engine(fd, datagram, to, vectors.buffers(), (&details, flags))
     }
@@ -176,7 +177,7 @@ unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flag
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(datagram, message)?;
-        let details = plain(flags).and_then(|_| datagram_stack::details_of(message));
+        let details = plain(flags).and_then(|_| details_of(message));
         send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, details.as_ref())
     }
 }

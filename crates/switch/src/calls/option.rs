@@ -10,7 +10,6 @@ use crate::why::Reason;
 use crate::{datagram_stack, real, replacing};
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
-use toe::datagram::Told;
 use toe::program_memory::{self, check};
 use toe::socket::Socket;
 use toe::{Errno, fd_table};
@@ -60,63 +59,21 @@ pub unsafe extern "C-unwind" fn setsockopt(
     result
 }
 
-/// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on; what changes where datagrams go, or how many
-/// wait, is looked at anew by the engine.
+/// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on.
 fn before_option(fd: c_int, level: c_int, name: c_int) {
     let Some(datagram) = fd_table::datagram(fd) else { return };
-    match (level, name) {
-        _ if told_by(level, name).is_some() => {}
-        (libc::SOL_UDP, libc::UDP_SEGMENT) => {}
-        (
-            libc::SOL_SOCKET,
-            libc::SO_SNDBUF | libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_LINGER | libc::SO_KEEPALIVE,
-        ) => {}
-        (
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUF
-            | libc::SO_RCVBUFFORCE
-            | libc::SO_REUSEADDR
-            | libc::SO_REUSEPORT
-            | libc::SO_PRIORITY,
-        )
-        | (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER)
-        | (
-            libc::IPPROTO_IPV6,
-            libc::IPV6_V6ONLY
-            | libc::IPV6_TCLASS
-            | libc::IPV6_UNICAST_HOPS
-            | libc::IPV6_MTU_DISCOVER
-            | libc::IPV6_DONTFRAG,
-        ) => guarded((), || datagram.meet_again()),
-        _ => leave_lanes(fd),
+    if !guarded(true, || datagram.may_set(level, name)) {
+        leave_lanes(fd);
     }
 }
 
-/// What an option has a program told beside datagrams, as far as lanes know it.
-fn told_by(level: c_int, name: c_int) -> Option<Told> {
-    match (level, name) {
-        (libc::IPPROTO_IP, libc::IP_PKTINFO) => Some(Told::V4_OWN),
-        (libc::IPPROTO_IP, libc::IP_RECVTOS) => Some(Told::V4_CLASS),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) => Some(Told::V6_OWN),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => Some(Told::V6_CLASS),
-        (libc::SOL_UDP, libc::UDP_GRO) => Some(Told::JOINED),
-        _ => None,
-    }
-}
-
-/// The kernel has set an option of a UDP socket: what lanes have to know of it is what that says now.
+/// The kernel has set an option of a UDP socket.
 fn datagram_option_set(fd: c_int, level: c_int, name: c_int) {
     let Some(datagram) = fd_table::datagram(fd) else { return };
     guarded((), || {
-        datagram.options_changed(fd);
+        datagram.was_set(fd, level, name);
         if datagram_stack::joins(level, name) {
             datagram_stack::tell_groups(fd, datagram);
-        }
-        if let Some(told) = told_by(level, name) {
-            let (mut is_on, mut len): (c_int, _) = (0, size_of::<c_int>() as socklen_t);
-            // SAFETY: both are locals.
-            unsafe { real::getsockopt(fd, level, name, (&raw mut is_on).cast(), &raw mut len) };
-            datagram.set_told(told, is_on != 0);
         }
     });
 }

@@ -2,12 +2,12 @@
 //! library's, which waits for both. select is poll in another form.
 
 use super::cancel::point;
-use super::lane_wait::LaneWait;
-use crate::ffi::{fail, number};
+use crate::ffi::{fail, guarded, number};
 use crate::{adopt, real};
 use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use toe::datagram::LaneWait;
 use toe::{Errno, fd_table, program_memory, sys};
 
 /// A timeout of poll and epoll_wait: negative is none.
@@ -77,7 +77,8 @@ unsafe fn beside_lanes(fds: *mut pollfd, count: nfds_t, call: impl FnOnce(bool) 
         return call(false);
     }
     let reads = |polled: &&pollfd| polled.events & (libc::POLLIN | libc::POLLRDNORM) != 0;
-    let lanes = LaneWait::begin(polled().iter().filter(reads).map(|polled| polled.fd));
+    let lanes =
+        LaneWait::begin(polled().iter().filter(reads).map(|polled| polled.fd), |look| guarded((), look));
     let ready = call(lanes.is_over());
     lanes.end_poll(polled(), ready)
 }
@@ -233,7 +234,7 @@ impl Sets {
                 false
             });
         }
-        let lanes = LaneWait::begin(fds.into_iter().take(count));
+        let lanes = LaneWait::begin(fds.into_iter().take(count), |look| guarded((), look));
         let ready = call(lanes.is_over());
         lanes.end_select(ready, |fd| {
             let (word, bit) = (fd as usize / Sets::BITS, 1 << (fd as usize % Sets::BITS));

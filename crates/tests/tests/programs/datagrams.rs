@@ -1,5 +1,7 @@
 //! UDP by an engine's links: programs that print what they are told say the same as on the kernel's, towards a peer of the kernel's.
 
+use crate::files::{built, native};
+use crate::layer::compiled;
 use std::time::Duration;
 use toe_tests::child::Program;
 use toe_tests::engine::Engine;
@@ -9,7 +11,7 @@ use toe_tests::lab::{
 };
 use toe_tests::must;
 use toe_tests::tools::On;
-use toe_tests::wait::SOON;
+use toe_tests::wait::{SOON, until_true};
 
 const LONG: Duration = Duration::from_secs(120);
 /// Debian's Python.
@@ -129,6 +131,50 @@ fn why_says_that_groups_are_the_kernels() {
 #[test]
 fn who_waits_is_woken_however_he_waits() {
     says_the_same(&["waits"]);
+}
+
+/// The engine stands still, so that the lane to it is full and stays so.
+#[test]
+fn a_full_lane_is_a_full_send_buffer() {
+    let lab = Lab::new();
+    let engine = Engine::of_both_families(&lab);
+    let _peer = peer(&lab, Side::Client, PEER_ADDR);
+    let program = compiled(&lab, "lane_full", include_str!("lane_full.c"), &["-pthread"]);
+    let mut command = On::Engine(&engine).command(&lab, &program.display().to_string());
+    command.args([engine.pid().to_string().as_str(), PEER_ADDR, "7777"]);
+    let said = Program::spawn("lane_full", &mut command).wait(LONG).expect_success("lane_full");
+    let (said, went) = said.rsplit_once("went ").expect("how many went");
+    let expected = "told again 0\n\
+        not waiting: EAGAIN\n\
+        told 1 1, again: EAGAIN\n\
+        told 1 1, again: EAGAIN\n\
+        told 1 1, again: EAGAIN\n\
+        the same buffer 1\n\
+        several: EAGAIN\n\
+        with a limit: EAGAIN\n\
+        a signal: EINTR\n\
+        cancelled 1\n\
+        restarted: sent 1\n";
+    assert_eq!(said, expected);
+    // What a call has taken is not lost, also when its program has ended.
+    let went: u64 = went.trim().parse().expect("a number");
+    let sent = || engine.status().counters.get("tx_datagrams").copied();
+    until_true("all datagrams to go", SOON, || sent() == Some(went));
+}
+
+#[test]
+fn a_program_of_the_native_interface_has_datagrams() {
+    let lab = Lab::new();
+    let engine = Engine::of_both_families(&lab);
+    let _peer = peer(&lab, Side::Client, PEER_ADDR);
+    let bin = built(&lab, "native_datagrams");
+    let mut command = native(&lab, &engine, &bin);
+    command.args([ENGINE_ADDR, PEER_ADDR, "7777"]);
+    let said = Program::spawn("native_datagrams", &mut command).wait(LONG);
+    assert_eq!(said.expect_success("native_datagrams").trim(), "all");
+    let counters = engine.status().counters;
+    let count = |name| counters.get(name).copied().unwrap_or(0);
+    assert!(count("tx_datagrams") >= 400 && count("rx_datagrams") >= 400, "{counters:?}");
 }
 
 #[test]

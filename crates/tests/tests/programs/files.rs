@@ -12,7 +12,7 @@ use toe_tests::{bins, child};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program of `crates/tests/programs` that is written for OpenTOE, built into the lab.
-fn built(lab: &Lab, name: &str) -> PathBuf {
+pub fn built(lab: &Lab, name: &str) -> PathBuf {
     let (source, bin) =
         (bins::workspace().join(format!("crates/tests/programs/{name}.c")), lab.dir().join(name));
     let mut cc = Command::new("cc");
@@ -24,7 +24,7 @@ fn built(lab: &Lab, name: &str) -> PathBuf {
 }
 
 /// A command for it, with this engine.
-fn native(lab: &Lab, engine: &Engine, bin: &PathBuf) -> Command {
+pub fn native(lab: &Lab, engine: &Engine, bin: &PathBuf) -> Command {
     let mut command = lab.command(Side::Server, bin);
     command.env("TOE_ENGINE", format!("/run/opentoe/{}.sock", engine.name()));
     // Cargo points it at another build of the library.

@@ -20,7 +20,7 @@ fn script(lab: &Lab, name: &str, text: &str) -> PathBuf {
     file
 }
 
-fn compiled(lab: &Lab, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+pub fn compiled(lab: &Lab, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let (source, made) = (script(lab, &format!("{name}.c"), source), lab.dir().join(name));
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&made).arg(source).args(flags);

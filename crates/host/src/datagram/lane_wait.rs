@@ -1,11 +1,10 @@
-//! poll and select on UDP sockets that have lanes beside the kernel's queue, or may get some meanwhile (`toe::datagram`): what is in
+//! poll and select on UDP sockets that have lanes beside the kernel's queue, or may get some meanwhile: what is in
 //! a lane is told, and with nothing there the lanes are diverted, so that whatever comes wakes the kernel's call.
 
-use crate::ffi::guarded;
+use super::Datagram;
+use crate::fd_table;
 use core::ffi::c_int;
 use libc::pollfd;
-use toe::datagram::Datagram;
-use toe::fd_table;
 
 /// Sockets of one call; those beyond have no lanes to receive by any more.
 const SOCKETS_MAX: usize = 16;
@@ -14,6 +13,7 @@ const SOCKETS_MAX: usize = 16;
 const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
 
 /// The sockets that a call waits for.
+#[derive(Debug)]
 pub struct LaneWait {
     /// Whose lanes are diverted until the call is over.
     asleep: [Option<(&'static Datagram, u32)>; SOCKETS_MAX],
@@ -24,8 +24,8 @@ pub struct LaneWait {
 }
 
 impl LaneWait {
-    /// The call is about to wait until one of these can be read from.
-    pub fn begin(fds: impl Iterator<Item = c_int>) -> LaneWait {
+    /// The call is about to wait until one of these can be read from. What is done of it is done within `enter`.
+    pub fn begin(fds: impl Iterator<Item = c_int>, enter: impl Fn(&mut dyn FnMut())) -> LaneWait {
         let mut wait = LaneWait {
             asleep: [None; SOCKETS_MAX],
             asleep_count: 0,
@@ -34,10 +34,10 @@ impl LaneWait {
         };
         for fd in fds {
             if let Some(datagram) = fd_table::datagram(fd) {
-                guarded((), || wait.add(fd, datagram));
+                enter(&mut || wait.add(fd, datagram));
             } else if let Some(set) = fd_table::epoll_set(fd) {
                 // What is in lanes of its sockets this call does not see.
-                guarded((), || set.leave_lanes());
+                enter(&mut || set.leave_lanes());
             }
         }
         wait

@@ -1,11 +1,12 @@
-//! Control data of datagrams that come by lanes: what the program has asked for by setsockopt, as the kernel puts it (put_cmsg). Called by
-//! `datagram`.
+//! Control data of datagrams: of those that come by lanes what the program has asked for by setsockopt, as the kernel puts it (put_cmsg), and what
+//! it says of those that it sends. Called by the switch layer's calls and those of the C API.
 
+use super::{Datagram, Details, Taken, Told};
+use crate::program_memory::copy;
 use core::ffi::{c_int, c_void};
 use libc::{cmsghdr, msghdr};
-use toe::Errno;
-use toe::datagram::{Datagram, Taken, Told};
-use toe::program_memory::copy;
+use toe_abi::errno::Errno;
+use toe_base::Addr;
 
 /// The number of the loopback interface, in each network namespace. What an engine hands to the kernel comes in there, too.
 const LOOPBACK: c_int = 1;
@@ -96,4 +97,52 @@ pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datag
     }
     control.message.msg_controllen = control.used as _;
     Ok(())
+}
+
+/// What the control data of a message says. `None`: something of it is not for an engine.
+///
+/// # Safety
+/// As sendmsg(2).
+pub unsafe fn details_of(message: *const libc::msghdr) -> Option<Details> {
+    let mut details = Details::default();
+    // SAFETY: the CMSG functions walk within the control data that the caller vouches for.
+    unsafe {
+        if (*message).msg_controllen == 0 {
+            return Some(details);
+        }
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let data = libc::CMSG_DATA(header);
+            let len = ((*header).cmsg_len as usize).checked_sub(libc::CMSG_LEN(0) as usize)?;
+            let number = || (len >= 4).then(|| data.cast::<c_int>().read_unaligned());
+            match ((*header).cmsg_level, (*header).cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) if len >= size_of::<libc::in_pktinfo>() => {
+                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    details.from = Some(Addr::v4(u32::from_be(info.ipi_spec_dst.s_addr).into()));
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if len >= size_of::<libc::in6_pktinfo>() => {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    let addr = core::net::Ipv6Addr::from(info.ipi6_addr.s6_addr);
+                    let zone = if addr.is_unicast_link_local() { info.ipi6_ifindex } else { 0 };
+                    details.from = Some(Addr::v6(addr, zone));
+                }
+                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    details.hop_limit = u8::try_from(number()?).ok();
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => {
+                    // Linux takes an octet as well.
+                    details.traffic_class = Some(if len >= 4 { number()? as u8 } else { data.read() });
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    details.traffic_class = u8::try_from(number()?).ok();
+                }
+                (libc::SOL_UDP, libc::UDP_SEGMENT) if len >= 2 => {
+                    details.segment = Some(data.cast::<u16>().read_unaligned());
+                }
+                _ => return None,
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    Some(details)
 }

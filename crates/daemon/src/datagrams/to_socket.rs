@@ -1,0 +1,244 @@
+//! Where a socket finds what has come for it: in its lane while its program looks there, else in the kernel's queue, which wakes whoever
+//! sleeps (decision 0035).
+//!
+//! To hand a datagram to the kernel takes ten times as long as to put it into a lane, and costs the program a call for each. So who sleeps is
+//! woken by *one*: what comes after it is [`Held`] until the program opens its lane, begins another wait (it is woken anew), or has done
+//! neither for [`PATIENCE_US`]: then some go by the kernel, more each time. Called by the parent, which has all sockets.
+
+use super::held::{Held, Total};
+use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
+use toe_base::{Endpoint, Instant};
+use toe_engine::{Delivered, RxDatagram};
+use toe_ring::LaneSender;
+use toe_ring::lane::Offer;
+use zerocopy::IntoBytes;
+
+/// How long a program that was woken has to look into its lane.
+const PATIENCE_US: u64 = 1_000;
+/// Datagrams that go by the kernel then, at most: first one, and after as long again twice as many. A program that has no processor for some ms looks in
+/// the end, and the kernel's queue holds less than is held here.
+const BY_KERNEL_AT_ONCE: usize = 16;
+
+/// The kernel's way.
+pub(super) trait ByKernel {
+    fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered;
+}
+
+/// That, and the room that all sockets share.
+pub(super) struct Beside<'a> {
+    pub kernel: &'a dyn ByKernel,
+    pub total: &'a mut Total,
+}
+
+#[derive(Debug)]
+struct Lane {
+    end: LaneSender,
+    /// It was full, and its program, which is awake, has not opened it since.
+    overflowed: bool,
+    /// How far the program was when there was no room last: what it had read, and its waits.
+    full_at: Option<(u64, u64)>,
+    /// There was no room, and the program had come further since the last time.
+    is_crowded: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct ToSocket {
+    lane: Lane,
+    /// Which of the program's waits was ended last by a datagram in the kernel's queue.
+    rung: Option<u64>,
+    held: Held,
+    /// When some of what is held goes by the kernel, not known before the first look; and how much then.
+    until: Option<Instant>,
+    at_once: usize,
+}
+
+impl Drop for ToSocket {
+    fn drop(&mut self) {
+        self.lane.end.close();
+    }
+}
+
+impl ToSocket {
+    pub fn new(end: LaneSender) -> ToSocket {
+        ToSocket {
+            lane: Lane { end, overflowed: false, full_at: None, is_crowded: false },
+            rung: None,
+            held: Held::default(),
+            until: None,
+            at_once: 1,
+        }
+    }
+
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether its program reads, or was woken, and was perhaps not let to run: once.
+    pub fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.lane.is_crowded)
+    }
+
+    /// The socket is gone, and what is held with it.
+    pub fn give_up(&mut self, total: &mut Total) {
+        self.held.give_up(total);
+    }
+
+    /// By the lane at once or soon, or lost there; `Nowhere`: it goes by the kernel.
+    pub fn put(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
+        if self.holds() {
+            self.settle(beside);
+        }
+        if self.holds() {
+            return self.hold(datagram, beside);
+        }
+        if let Some(delivered) = self.lane.put(datagram) {
+            return delivered;
+        }
+        match self.wait_to_end() {
+            Waits::Unknown => Delivered::Nowhere,
+            Waits::Ended => self.hold(datagram, beside),
+            Waits::Sleeps(wait) => {
+                self.rung = Some(wait);
+                self.wake_with(datagram, beside)
+            }
+        }
+    }
+
+    fn hold(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
+        if self.held.push(datagram, beside.total) {
+            return Delivered::ByLane;
+        }
+        self.lane.note_full();
+        Delivered::QueueFull
+    }
+
+    /// The program sleeps: the first one goes by the kernel, the others of the same frame are held.
+    fn wake_with(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
+        let Some(segment) = datagram.segment.map(usize::from) else { return Delivered::Nowhere };
+        let Some((first, rest)) = datagram.text.split_at_checked(segment) else { return Delivered::Nowhere };
+        let delivered = beside.kernel.deliver(&RxDatagram { text: first, segment: None, ..*datagram });
+        if delivered == Delivered::ByKernel {
+            return self.hold(&RxDatagram { text: rest, ..*datagram }, beside);
+        }
+        delivered
+    }
+
+    /// What the program is doing that does not look.
+    fn wait_to_end(&self) -> Waits {
+        match self.lane.end.waits() {
+            _ if self.lane.end.is_over() || self.lane.overflowed => Waits::Unknown,
+            0 => Waits::Unknown,
+            wait if self.rung == Some(wait) => Waits::Ended,
+            wait => Waits::Sleeps(wait),
+        }
+    }
+
+    /// Moves what is held into the lane if that is open by now, or wakes the program if it sleeps anew. How many datagrams that was.
+    fn settle(&mut self, beside: &mut Beside<'_>) -> usize {
+        let mut moved = 0;
+        while let Some(first) = self.held.first() {
+            let len = first.text.len();
+            match self.lane.put(&first) {
+                Some(Delivered::ByLane) => self.held.pop(len, beside.total),
+                Some(_) => break,
+                None => match self.wait_to_end() {
+                    Waits::Unknown if moved < BY_KERNEL_AT_ONCE => self.pass_to_kernel(beside),
+                    Waits::Unknown | Waits::Ended => break,
+                    Waits::Sleeps(wait) => {
+                        self.rung = Some(wait);
+                        self.pass_to_kernel(beside);
+                    }
+                },
+            }
+            moved += 1;
+        }
+        moved
+    }
+
+    fn pass_to_kernel(&mut self, beside: &mut Beside<'_>) {
+        let Some(first) = self.held.first() else { return };
+        let len = first.segment.map_or(first.text.len(), |len| usize::from(len).min(first.text.len()));
+        // What finds no room in its queue is lost, as anywhere.
+        beside.kernel.deliver(&RxDatagram { text: &first.text[..len], segment: None, ..first });
+        self.held.pop(len, beside.total);
+    }
+
+    /// The same in each round while something is held.
+    pub fn look(&mut self, now: Instant, beside: &mut Beside<'_>) -> usize {
+        let mut moved = self.settle(beside);
+        if moved > 0 || !self.holds() {
+            (self.until, self.at_once) = (None, 1);
+        }
+        if !self.holds() {
+            return moved;
+        }
+        if now >= *self.until.get_or_insert(now.after_us(PATIENCE_US)) {
+            (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
+            moved += self.at_once;
+            self.until = None;
+            self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
+        }
+        moved
+    }
+}
+
+/// Of a program that does not look into its lane.
+enum Waits {
+    /// It has left the lane, or does not tell.
+    Unknown,
+    /// Something is in the kernel's queue for the wait that was its last.
+    Ended,
+    /// It sleeps, or is about to: in that wait.
+    Sleeps(u64),
+}
+
+impl Lane {
+    /// By the lane, or lost there; `None`: the program does not look.
+    fn put(&mut self, datagram: &RxDatagram<'_>) -> Option<Delivered> {
+        let len = RecordHead::LEN + datagram.text.len() as u32;
+        if len > RECORD_MAX {
+            return None;
+        }
+        match self.end.offer(len) {
+            Offer::Lane { place } => {
+                let arrival = &datagram.arrival;
+                let head = RecordHead {
+                    peer: datagram.from().into(),
+                    own: Endpoint { addr: arrival.dst, port: 0 }.into(),
+                    hop_limit: arrival.hop_limit,
+                    traffic_class: arrival.traffic_class,
+                    segment: datagram.segment.unwrap_or(0),
+                    ..RecordHead::default()
+                };
+                self.overflowed = false;
+                self.end.lane().write(place, 0, head.as_bytes());
+                self.end.lane().write(place, RecordHead::LEN, datagram.text);
+                self.end.publish(len).then_some(Delivered::ByLane)
+            }
+            Offer::Full => self.is_full(),
+            Offer::Kernel => None,
+        }
+    }
+
+    /// Something is lost that a program would have had that had been let to run: once for each that it does.
+    fn note_full(&mut self) {
+        let now = Some((self.end.done_with(), self.end.waits()));
+        self.is_crowded |= self.full_at != now;
+        self.full_at = now;
+    }
+
+    /// It holds more than the kernel's queue would: what finds no room there would find none in that, and costs the engine nothing. Of the
+    /// largest that is not known.
+    #[cold]
+    fn is_full(&mut self) -> Option<Delivered> {
+        self.note_full();
+        if self.end.lane().ring_len() < u64::from(RING_LEN_MAX) {
+            return Some(Delivered::QueueFull);
+        }
+        self.overflowed = self.end.overflow();
+        if self.overflowed { None } else { Some(Delivered::QueueFull) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
