@@ -173,6 +173,7 @@ impl Vi {
             State::Error => return self.flush(registry),
         }
         let Some(link) = self.link.take() else { return };
+        link.pull();
         // What was sent before the end comes before the end.
         let is_over = link.memory.state() == ViaState::Closed;
         let went = self.work(&link, registry);

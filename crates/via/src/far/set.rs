@@ -1,0 +1,145 @@
+//! What of a process's goes to other hosts: its carriers and its doors, for whoever sleeps for all of them. Owned by the session.
+
+use super::carrier::{Answer, Carrier};
+use crate::link::lock;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// How long who leaves waits until the other host has what he sent.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// Wakes who sleeps for all: another thread has found something.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> Result<Bell, Errno> {
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        made.map(Bell).map_err(|error| Errno(error.raw_os_error() as u16))
+    }
+
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn quiet(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+/// One to whom octets may come.
+pub trait Member: Send + Sync {
+    /// Takes what has come.
+    fn pull(&self);
+    /// Which descriptors to look at, and for what.
+    fn watch(&self, see: &mut dyn FnMut(RawFd, i16));
+}
+
+/// A carrier, for all threads of the process.
+#[derive(Debug)]
+pub struct Far {
+    inside: Mutex<Carrier>,
+    bell: Arc<Bell>,
+}
+
+impl Far {
+    fn with<R>(&self, work: impl FnOnce(&mut Carrier) -> R) -> R {
+        let mut inside = lock(&self.inside);
+        let outcome = work(&mut inside);
+        if inside.take_change() {
+            self.bell.ring();
+        }
+        outcome
+    }
+
+    #[inline]
+    pub fn push(&self) {
+        self.with(Carrier::push);
+    }
+
+    pub fn answer(&self) -> Option<Answer> {
+        self.with(|carrier| carrier.answer())
+    }
+
+    pub fn is_settled(&self) -> bool {
+        self.with(|carrier| carrier.is_settled())
+    }
+
+    pub fn leave(&self) {
+        self.with(|carrier| carrier.leave(LEAVE));
+    }
+}
+
+impl Member for Far {
+    #[inline]
+    fn pull(&self) {
+        self.with(Carrier::pull);
+    }
+
+    fn watch(&self, see: &mut dyn FnMut(RawFd, i16)) {
+        if let Some((wire, waits)) = lock(&self.inside).watched() {
+            see(wire.fd(), if waits { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN });
+        }
+    }
+}
+
+/// See the module.
+pub struct FarSet {
+    bell: Arc<Bell>,
+    members: Mutex<Vec<Weak<dyn Member>>>,
+}
+
+impl std::fmt::Debug for FarSet {
+    fn fmt(&self, into: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(into, "FarSet({})", lock(&self.members).len())
+    }
+}
+
+impl FarSet {
+    pub fn new() -> Result<FarSet, Errno> {
+        Ok(FarSet { bell: Arc::new(Bell::new()?), members: Mutex::default() })
+    }
+
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Whoever sleeps looks at it, too, from now on.
+    pub fn add(&self, member: &Arc<impl Member + 'static>) {
+        let member = Arc::downgrade(member) as Weak<dyn Member>;
+        let mut members = lock(&self.members);
+        members.retain(|member| member.strong_count() > 0);
+        members.push(member);
+        drop(members);
+        self.bell.ring();
+    }
+
+    pub fn carry(&self, carrier: Carrier) -> Arc<Far> {
+        let far = Arc::new(Far { inside: Mutex::new(carrier), bell: Arc::clone(&self.bell) });
+        self.add(&far);
+        far
+    }
+
+    fn members(&self) -> Vec<Arc<dyn Member>> {
+        lock(&self.members).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Sleeps until something comes to a member, one of `others` is ready, the bell rings, a signal comes, or for so long. Those of `others` that
+    /// are ready are marked.
+    pub fn sleep(&self, others: &mut [libc::pollfd], limit: Option<Duration>) {
+        let members = self.members();
+        let of_bell = libc::pollfd { fd: self.bell.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut all: Vec<libc::pollfd> = others.iter().copied().chain([of_bell]).collect();
+        for member in &members {
+            member.watch(&mut |fd, events| all.push(libc::pollfd { fd, events, revents: 0 }));
+        }
+        let _ = toe::poll::poll(&mut all, limit, None);
+        others.copy_from_slice(&all[..others.len()]);
+        members.iter().for_each(|member| member.pull());
+        // Who rang before this has nothing to say that is not looked at now.
+        self.bell.quiet();
+    }
+}
