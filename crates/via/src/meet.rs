@@ -1,10 +1,10 @@
 //! How two programs meet: what is asked of the engine until there is a [`Link`]. Called by channels and by virtual interfaces.
 
 use crate::error::Error;
+use crate::far;
 use crate::far::introduction::far_host;
 use crate::far::meeting::Door;
 use crate::far::set::Member;
-use crate::far;
 use crate::link::Link;
 use crate::session::Session;
 use crate::sleep::{Deadline, until};

@@ -171,7 +171,8 @@ impl Session {
 
     /// Whether an interrupt had come.
     pub(crate) fn drain_interrupt(&self) -> bool {
-        self.interrupt.drain().unwrap_or(true)
+        let came_far = self.far.quiet_outside();
+        self.interrupt.drain().unwrap_or(true) || came_far
     }
 
     /// Readable when an interrupt has come or the engine has gone: what a program's own loop waits for.
@@ -184,6 +185,7 @@ impl Session {
             let nothing = epoll::EventData::new_u64(0);
             epoll::add(&set, &self.interrupt, nothing, epoll::EventFlags::IN)?;
             epoll::add(&set, self.control.fd(), nothing, epoll::EventFlags::RDHUP)?;
+            epoll::add(&set, self.far.outside(), nothing, epoll::EventFlags::IN)?;
             Ok(set)
         };
         let made = made().map_err(|_| Error::NoRoom)?;

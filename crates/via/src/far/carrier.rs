@@ -3,6 +3,9 @@
 //!
 //! It does nothing by itself: [`Carrier::push`] is called when the program has changed something, [`Carrier::pull`] when it looks. Neither waits.
 
+#[cfg(test)]
+mod tests;
+
 use super::Wrong;
 use super::frames::{Brought, Framer, Reader};
 use super::introduction::{EARLY_MAX, Introduction, Refusal};
@@ -182,12 +185,23 @@ impl Carrier {
         match self.phase {
             Phase::Connecting => self.ask(),
             Phase::Deciding => self.decide(),
-            Phase::Open => self.send(),
+            Phase::Open => return self.push_all(),
             Phase::Asking | Phase::Greeting | Phase::Over => {}
         }
         self.flush();
-        if self.phase == Phase::Open && self.sent == self.outbox.len() {
-            self.finish_if_over();
+    }
+
+    /// All that the program has sent, as far as the stream takes it.
+    fn push_all(&mut self) {
+        loop {
+            self.send();
+            self.flush();
+            if self.phase != Phase::Open || self.sent < self.outbox.len() {
+                return;
+            }
+            if !matches!(self.out.first(), Ok(Some(_))) {
+                return self.finish_if_over();
+            }
         }
     }
 
@@ -328,7 +342,7 @@ impl Carrier {
 
     /// The program has left, and all that it sent is in the stream.
     fn finish_if_over(&mut self) {
-        let is_over = self.memory.state() == ViaState::Closed && !matches!(self.out.first(), Ok(Some(_)));
+        let is_over = self.memory.state() == ViaState::Closed;
         if is_over && !std::mem::replace(&mut self.is_finished, true) {
             self.wire.as_ref().inspect(|wire| wire.finish());
         }

@@ -73,8 +73,7 @@ impl Framer {
         let header = match way.writing {
             Some(writing) => Header { place: writing.place(way.at), is_last, upper: (WRITE, 0) },
             None => {
-                let place =
-                    Place::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
+                let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
                 Header { place, is_last, upper: (SEND, way.total as u32) }
             }
         };
@@ -107,11 +106,7 @@ impl Framer {
             return Err(Wrong::Segment);
         }
         let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
-        put_segment(
-            stream,
-            Header { place, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) },
-            head,
-        );
+        put_segment(stream, Header { place, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) }, head);
         self.message = self.message.wrapping_add(1);
         let writing = Writing { tag: operation.handle, address: operation.address };
         Ok((UnderWay { at: HEAD_LEN as u64, writing: Some(writing), ..plain }, data))
@@ -175,7 +170,9 @@ impl Reader {
                 Ok(Brought::Credit(taken))
             }
             (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => self.message(header, data, total),
-            (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => self.begin_write(header, data),
+            (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
+                self.begin_write(header, data)
+            }
             (Place::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data),
             _ => Err(Wrong::Segment),
         }
@@ -345,7 +342,11 @@ mod tests {
             assert!(taken_after(count, &good[count]));
             for (other, segment) in good.iter().enumerate() {
                 // Credit goes between any two.
-                assert_eq!(taken_after(count, segment), other == count || other == 5, "{other} after {count}");
+                assert_eq!(
+                    taken_after(count, segment),
+                    other == count || other == 5,
+                    "{other} after {count}"
+                );
             }
         }
         for (count, at, octet, what) in [
@@ -355,7 +356,7 @@ mod tests {
             (1, 0, 0x41 | 0x80, "the last, and it is not whole"),
             (2, 0, 0x81, "whole, and not the last"),
             (3, 1, 0x4e, "a head that is too long"),
-            (3, 5, 1, "a message of another length"),
+            (3, 0, 0x41, "the last of a message, and it is not whole"),
             (4, 5, 0xff, "a length that has changed"),
             (3, 9, 1, "another queue"),
             (0, 38, 0, "a head of another length"),

@@ -69,9 +69,8 @@ impl Introduction {
             return Ok(None);
         }
         let (fixed, early) = octets.split_first_chunk::<FIXED_LEN>().ok_or(Wrong::Start)?;
-        let word = |at: usize| {
-            fixed[at..at + 8].iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
-        };
+        let word =
+            |at: usize| fixed[at..at + 8].iter().fold(0, |number, octet| number << 8 | u64::from(*octet));
         let name = &fixed[FIXED_LEN - NAME_LEN..];
         let len = name.iter().position(|octet| *octet == 0).unwrap_or(NAME_LEN);
         let node = NodeName::new(&name[..len]).filter(|_| name[len..].iter().all(|octet| *octet == 0));

@@ -5,7 +5,7 @@ use super::carrier::{Answer, Carrier};
 use super::introduction::{Introduction, Refusal, far_host, place};
 use super::mpa::{PRIVATE_MAX, START_LEN, Start};
 use super::set::{Bell, Member};
-use super::wire::prepare;
+use super::wire::{Wire, prepare};
 use crate::error::Error;
 use crate::link::{Link, lock};
 use crate::session::Session;
@@ -92,8 +92,9 @@ fn name_of(host: IpAddr) -> Option<NodeName> {
 
 /// One who has connected, and what of his request has come.
 #[derive(Debug)]
-struct Silent {
-    connection: Connection,
+pub(super) struct Silent {
+    wire: Box<dyn Wire>,
+    address: IpAddr,
     octets: [u8; REQUEST_MAX],
     came: usize,
 }
@@ -119,7 +120,11 @@ pub struct Door {
 
 impl Door {
     /// Opened where the environment says so. `None`: nowhere, or another program waits there.
-    pub fn open(session: &Session, from: Option<NodeName>, discriminator: u64) -> Result<Option<Arc<Door>>, Error> {
+    pub fn open(
+        session: &Session,
+        from: Option<NodeName>,
+        discriminator: u64,
+    ) -> Result<Option<Arc<Door>>, Error> {
         let Some(address) = std::env::var_os(ADDRESS_VARIABLE).filter(|address| !address.is_empty()) else {
             return Ok(None);
         };
@@ -158,28 +163,33 @@ impl Door {
                 inside.silent.pop_front();
             }
             prepare(&connection);
-            inside.silent.push_back(Silent { connection, octets: [0; REQUEST_MAX], came: 0 });
+            if let Ok(address) = connection.peer() {
+                inside.silent.push_back(Silent::new(Box::new(connection), address.ip()));
+            }
         }
         for mut silent in std::mem::take(&mut inside.silent) {
             match silent.listen() {
                 Ok(None) => inside.silent.push_back(silent),
-                Ok(Some(asked)) => inside.ready.extend(self.let_in(silent.connection, &asked)),
-                Err(Some(refusal)) => self.refuse(&silent.connection, refusal),
+                Ok(Some(asked)) => inside.ready.extend(self.let_in(silent, &asked)),
+                Err(Some(refusal)) => self.refuse(silent.wire, refusal),
                 Err(None) => {}
             }
         }
     }
 
-    fn let_in(&self, connection: Connection, asked: &Introduction) -> Option<(Link, Attributes)> {
-        let address = connection.peer().ok()?.ip();
+    fn let_in(
+        &self,
+        Silent { wire, address, .. }: Silent,
+        asked: &Introduction,
+    ) -> Option<(Link, Attributes)> {
         let is_meant = asked.discriminator == self.discriminator
             && self.from.is_none_or(|from| from == asked.node || far_host(from) == Some(address));
         if !is_meant {
-            self.refuse(&connection, Refusal::Nobody);
+            self.refuse(wire, Refusal::Nobody);
             return None;
         }
         let (memory, _file) = ViaMemory::create().ok()?;
-        let carrier = Carrier::asked(Box::new(connection), memory.clone(), self.introduction(None), asked);
+        let carrier = Carrier::asked(wire, memory.clone(), self.introduction(None), asked);
         let far = self.session.upgrade()?.carry(carrier);
         Some((Link::to_far(memory, Side::One, far, asked.node), asked.attributes))
     }
@@ -189,19 +199,23 @@ impl Door {
         Introduction { attributes, discriminator, node: self.node, early: Vec::new(), refusal }
     }
 
-    fn refuse(&self, connection: &Connection, refusal: Refusal) {
+    fn refuse(&self, wire: Box<dyn Wire>, refusal: Refusal) {
         let (private, mut reply) = (self.introduction(Some(refusal)).encode(), Vec::new());
         Start { is_reply: true, is_rejected: true, private: &private }.put(&mut reply);
-        let _ = connection.send(&reply);
-        connection.finish();
+        let _ = wire.send(&reply);
+        wire.finish();
     }
 }
 
 impl Silent {
+    pub fn new(wire: Box<dyn Wire>, address: IpAddr) -> Silent {
+        Silent { wire, address, octets: [0; REQUEST_MAX], came: 0 }
+    }
+
     /// What he wants; `None`: he has not said it all. An error: he is to go, with that word.
-    fn listen(&mut self) -> Result<Option<Introduction>, Option<Refusal>> {
+    pub fn listen(&mut self) -> Result<Option<Introduction>, Option<Refusal>> {
         let room = &mut self.octets[self.came..];
-        self.came += match self.connection.recv(room) {
+        self.came += match self.wire.recv(room) {
             Ok(0) => return Err(None),
             Ok(came) => came,
             Err(Errno::EAGAIN | Errno::EINTR) => 0,
@@ -231,6 +245,6 @@ impl Member for Door {
 
     fn watch(&self, see: &mut dyn FnMut(RawFd, i16)) {
         see(self.listener.fd(), libc::POLLIN);
-        lock(&self.inside).silent.iter().for_each(|silent| see(silent.connection.fd(), libc::POLLIN));
+        lock(&self.inside).silent.iter().for_each(|silent| see(silent.wire.fd(), libc::POLLIN));
     }
 }

@@ -3,8 +3,9 @@
 use super::carrier::{Answer, Carrier};
 use crate::link::lock;
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -25,8 +26,9 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    fn quiet(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    /// Whether it had rung.
+    fn quiet(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 }
 
@@ -90,6 +92,11 @@ impl Member for Far {
 pub struct FarSet {
     bell: Arc<Bell>,
     members: Mutex<Vec<Weak<dyn Member>>>,
+    /// For a program that waits in a loop of its own: rung when there may be something.
+    outside: Bell,
+    /// It does, so somebody has to sleep here in its place.
+    is_outside: AtomicBool,
+    has_sleeper: Once,
 }
 
 impl std::fmt::Debug for FarSet {
@@ -100,7 +107,13 @@ impl std::fmt::Debug for FarSet {
 
 impl FarSet {
     pub fn new() -> Result<FarSet, Errno> {
-        Ok(FarSet { bell: Arc::new(Bell::new()?), members: Mutex::default() })
+        Ok(FarSet {
+            bell: Arc::new(Bell::new()?),
+            members: Mutex::default(),
+            outside: Bell::new()?,
+            is_outside: AtomicBool::new(false),
+            has_sleeper: Once::new(),
+        })
     }
 
     pub fn bell(&self) -> &Arc<Bell> {
@@ -108,16 +121,46 @@ impl FarSet {
     }
 
     /// Whoever sleeps looks at it, too, from now on.
-    pub fn add(&self, member: &Arc<impl Member + 'static>) {
+    pub fn add(self: &Arc<FarSet>, member: &Arc<impl Member + 'static>) {
         let member = Arc::downgrade(member) as Weak<dyn Member>;
         let mut members = lock(&self.members);
         members.retain(|member| member.strong_count() > 0);
         members.push(member);
         drop(members);
         self.bell.ring();
+        self.sleep_for_outside();
     }
 
-    pub fn carry(&self, carrier: Carrier) -> Arc<Far> {
+    /// What a program's own loop is to watch: readable when something may have come.
+    pub fn outside(self: &Arc<FarSet>) -> BorrowedFd<'_> {
+        self.is_outside.store(true, Ordering::Release);
+        self.sleep_for_outside();
+        self.outside.0.as_fd()
+    }
+
+    /// Whether it was readable.
+    pub fn quiet_outside(&self) -> bool {
+        self.is_outside.load(Ordering::Acquire) && self.outside.quiet()
+    }
+
+    /// Nothing but a thread can watch streams for a loop of the program's: their arrival is told by the host library, not by a descriptor. There is none
+    /// where no loop watches, or nothing goes to another host.
+    fn sleep_for_outside(self: &Arc<FarSet>) {
+        if !self.is_outside.load(Ordering::Acquire) || lock(&self.members).is_empty() {
+            return;
+        }
+        self.has_sleeper.call_once(|| {
+            let set = Arc::clone(self);
+            let _ = toe::helper::start("toe-via-far", &[], move || {
+                loop {
+                    set.sleep(&mut [], None);
+                    set.outside.ring();
+                }
+            });
+        });
+    }
+
+    pub fn carry(self: &Arc<FarSet>, carrier: Carrier) -> Arc<Far> {
         let far = Arc::new(Far { inside: Mutex::new(carrier), bell: Arc::clone(&self.bell) });
         self.add(&far);
         far
