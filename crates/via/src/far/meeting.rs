@@ -92,7 +92,7 @@ fn name_of(host: IpAddr) -> Option<NodeName> {
 
 /// One who has connected, and what of his request has come.
 #[derive(Debug)]
-pub(super) struct Silent {
+pub(crate) struct Silent {
     wire: Box<dyn Wire>,
     address: IpAddr,
     octets: [u8; REQUEST_MAX],
@@ -210,6 +210,10 @@ impl Door {
 impl Silent {
     pub fn new(wire: Box<dyn Wire>, address: IpAddr) -> Silent {
         Silent { wire, address, octets: [0; REQUEST_MAX], came: 0 }
+    }
+
+    pub fn into_wire(self) -> Box<dyn Wire> {
+        self.wire
     }
 
     /// What he wants; `None`: he has not said it all. An error: he is to go, with that word.
