@@ -42,6 +42,16 @@ def wait(port):
     listen(connected(channel))
 
 
+def hold(port):
+    """Takes nothing until the channel has ended, and looks at it all the time."""
+    channel = Channel("", int(port))
+    channel.wait()
+    connected(channel)
+    while not any(events & evil.HUP for _, events in evil.poll([channel], 0)):
+        pass
+    listen(channel)
+
+
 def listen(channel):
     try:
         while True:

@@ -146,7 +146,7 @@ impl Channel {
         while let Some(piece) = message.next() {
             // A bad peer is a breach, whatever it says of itself.
             if link.memory.state() == ViaState::Closed {
-                return Err(Error::Closed);
+                return Err(link.why_closed(&self.session));
             }
             let len = piece.fragment.len;
             let Some(room) = link.broken_by(sending.room(len))? else {
@@ -179,7 +179,7 @@ impl Channel {
         let mut has_room = || {
             link.pull();
             match link.memory.state() {
-                ViaState::Closed => Err(Error::Closed),
+                ViaState::Closed => Err(link.why_closed(&self.session)),
                 _ => link.broken_by(sending.room(len)).map(|room| room.map(|_| ())),
             }
         };
@@ -253,7 +253,7 @@ impl Channel {
             // What was sent before the end comes before the end.
             let is_over = link.memory.state() == ViaState::Closed;
             match link.broken_by(end.first())? {
-                None if is_over => Err(Error::Closed),
+                None if is_over => Err(link.why_closed(&self.session)),
                 found => Ok(found),
             }
         };

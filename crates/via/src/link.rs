@@ -125,6 +125,15 @@ impl Link {
         }
     }
 
+    /// Why there is nothing more: the other side has gone, or the engine, and with it the way to a far one.
+    #[cold]
+    pub fn why_closed(&self, session: &Session) -> Error {
+        if matches!(self.waker, Waker::Far(_)) {
+            session.look_at_engine();
+        }
+        if session.is_gone() { Error::NoEngine } else { Error::Closed }
+    }
+
     /// What the far side has answered.
     pub fn far_answer(&self) -> Option<Answer> {
         match &self.waker {

@@ -191,7 +191,7 @@ fn a_stranger_harms_nobody_else() {
         ("cut", "the other side has closed"),
         ("gone", "the other side has closed"),
     ] {
-        let victim = at_server(&["wait", "4"]);
+        let victim = at_server(&[if what == "overrun" { "hold" } else { "wait" }, "4"]);
         stranger(&lab, what);
         let said = victim.wait(SOON).expect_success(what);
         assert!(said.contains("connected") && said.contains(end), "{what}: {said}");

@@ -91,6 +91,8 @@ pub struct Carrier {
     reader: Reader,
     outbox: Vec<u8>,
     sent: usize,
+    /// The fragment that is on its way from the memory to there.
+    fragment: Box<[u8; FRAGMENT_MAX as usize]>,
     inbox: Inbox,
     phase: Phase,
     me: Introduction,
@@ -137,6 +139,7 @@ impl Carrier {
             reader: Reader::new(are_operations),
             outbox: Vec::new(),
             sent: 0,
+            fragment: Box::new([0; FRAGMENT_MAX as usize]),
             inbox: Inbox::default(),
             phase,
             me,
@@ -303,8 +306,7 @@ impl Carrier {
         while self.outbox.len() - self.sent < BATCH {
             let Ok(first) = self.out.first() else { return self.break_off() };
             let Some(arrived) = first else { break };
-            let mut octets = [0; FRAGMENT_MAX as usize];
-            let octets = &mut octets[..arrived.fragment.len as usize];
+            let octets = &mut self.fragment[..arrived.fragment.len as usize];
             let read = self.memory.read(arrived.offset, octets);
             if read.is_err() || self.framer.put(&mut self.outbox, arrived.fragment, octets).is_err() {
                 return self.break_off();

@@ -359,7 +359,7 @@ mod tests {
             (3, 0, 0x41, "the last of a message, and it is not whole"),
             (4, 5, 0xff, "a length that has changed"),
             (3, 9, 1, "another queue"),
-            (0, 38, 0, "a head of another length"),
+            (0, 41, 0xff, "a head of a length that cannot be"),
             (0, 18, 1, "a head of no write"),
             (5, 9, 0, "a credit as a message"),
             (5, 0, 1, "a credit that goes on"),

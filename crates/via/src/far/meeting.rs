@@ -4,7 +4,7 @@
 use super::carrier::{Answer, Carrier};
 use super::introduction::{Introduction, Refusal, far_host, place};
 use super::mpa::{PRIVATE_MAX, START_LEN, Start};
-use super::set::{Bell, Member};
+use super::set::{Bells, Member};
 use super::wire::{Wire, prepare};
 use crate::error::Error;
 use crate::link::{Link, lock};
@@ -114,7 +114,7 @@ pub struct Door {
     discriminator: u64,
     node: NodeName,
     session: std::sync::Weak<super::set::FarSet>,
-    bell: Arc<Bell>,
+    bells: Arc<Bells>,
     inside: Mutex<Inside>,
 }
 
@@ -141,7 +141,7 @@ impl Door {
             discriminator,
             node: session.node,
             session: Arc::downgrade(&session.far),
-            bell: Arc::clone(session.far.bell()),
+            bells: Arc::clone(session.far.bells()),
             inside: Mutex::default(),
         });
         // It takes its first connection when it is asked to.
@@ -243,7 +243,7 @@ impl Member for Door {
         let before = inside.ready.len();
         self.look(&mut inside);
         if inside.ready.len() > before {
-            self.bell.ring();
+            self.bells.ring();
         }
     }
 

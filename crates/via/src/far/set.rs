@@ -12,23 +12,49 @@ use toe_abi::errno::Errno;
 /// How long who leaves waits until the other host has what he sent.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// Wakes who sleeps for all: another thread has found something.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+struct Bell(OwnedFd);
 
 impl Bell {
-    pub fn new() -> Result<Bell, Errno> {
+    fn new() -> Result<Bell, Errno> {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         made.map(Bell).map_err(|error| Errno(error.raw_os_error() as u16))
     }
 
-    pub fn ring(&self) {
+    fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Whether it had rung.
     fn quiet(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+    }
+}
+
+/// Wakes those who wait for what has been found by another thread. Each has a bell of his own, which nobody else makes quiet.
+#[derive(Debug)]
+pub struct Bells {
+    /// For who sleeps for all.
+    sleeper: Bell,
+    /// For a program that waits in a loop of its own, if there is one.
+    outside: Bell,
+    is_outside: AtomicBool,
+    /// For the thread that looks at the streams in its place: there is another stream.
+    looker: Bell,
+}
+
+impl Bells {
+    fn new() -> Result<Bells, Errno> {
+        let is_outside = AtomicBool::new(false);
+        Ok(Bells { sleeper: Bell::new()?, outside: Bell::new()?, is_outside, looker: Bell::new()? })
+    }
+
+    /// Something has been found that may be waited for.
+    pub fn ring(&self) {
+        self.sleeper.ring();
+        if self.is_outside.load(Ordering::Acquire) {
+            self.outside.ring();
+        }
     }
 }
 
@@ -44,7 +70,7 @@ pub trait Member: Send + Sync {
 #[derive(Debug)]
 pub struct Far {
     inside: Mutex<Carrier>,
-    bell: Arc<Bell>,
+    bells: Arc<Bells>,
 }
 
 impl Far {
@@ -52,7 +78,7 @@ impl Far {
         let mut inside = lock(&self.inside);
         let outcome = work(&mut inside);
         if inside.take_change() {
-            self.bell.ring();
+            self.bells.ring();
         }
         outcome
     }
@@ -90,13 +116,9 @@ impl Member for Far {
 
 /// See the module.
 pub struct FarSet {
-    bell: Arc<Bell>,
+    bells: Arc<Bells>,
     members: Mutex<Vec<Weak<dyn Member>>>,
-    /// For a program that waits in a loop of its own: rung when there may be something.
-    outside: Bell,
-    /// It does, so somebody has to sleep here in its place.
-    is_outside: AtomicBool,
-    has_sleeper: Once,
+    has_looker: Once,
 }
 
 impl std::fmt::Debug for FarSet {
@@ -107,17 +129,11 @@ impl std::fmt::Debug for FarSet {
 
 impl FarSet {
     pub fn new() -> Result<FarSet, Errno> {
-        Ok(FarSet {
-            bell: Arc::new(Bell::new()?),
-            members: Mutex::default(),
-            outside: Bell::new()?,
-            is_outside: AtomicBool::new(false),
-            has_sleeper: Once::new(),
-        })
+        Ok(FarSet { bells: Arc::new(Bells::new()?), members: Mutex::default(), has_looker: Once::new() })
     }
 
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub fn bells(&self) -> &Arc<Bells> {
+        &self.bells
     }
 
     /// Whoever sleeps looks at it, too, from now on.
@@ -127,41 +143,41 @@ impl FarSet {
         members.retain(|member| member.strong_count() > 0);
         members.push(member);
         drop(members);
-        self.bell.ring();
-        self.sleep_for_outside();
+        self.bells.sleeper.ring();
+        self.bells.looker.ring();
+        self.look_for_outside();
     }
 
     /// What a program's own loop is to watch: readable when something may have come.
     pub fn outside(self: &Arc<FarSet>) -> BorrowedFd<'_> {
-        self.is_outside.store(true, Ordering::Release);
-        self.sleep_for_outside();
-        self.outside.0.as_fd()
+        self.bells.is_outside.store(true, Ordering::Release);
+        self.look_for_outside();
+        self.bells.outside.0.as_fd()
     }
 
     /// Whether it was readable.
     pub fn quiet_outside(&self) -> bool {
-        self.is_outside.load(Ordering::Acquire) && self.outside.quiet()
+        self.bells.is_outside.load(Ordering::Acquire) && self.bells.outside.quiet()
     }
 
     /// Nothing but a thread can watch streams for a loop of the program's: their arrival is told by the host library, not by a descriptor. There is none
     /// where no loop watches, or nothing goes to another host.
-    fn sleep_for_outside(self: &Arc<FarSet>) {
-        if !self.is_outside.load(Ordering::Acquire) || lock(&self.members).is_empty() {
+    fn look_for_outside(self: &Arc<FarSet>) {
+        if !self.bells.is_outside.load(Ordering::Acquire) || lock(&self.members).is_empty() {
             return;
         }
-        self.has_sleeper.call_once(|| {
+        self.has_looker.call_once(|| {
             let set = Arc::clone(self);
             let _ = toe::helper::start("toe-via-far", &[], move || {
                 loop {
-                    set.sleep(&mut [], None);
-                    set.outside.ring();
+                    set.sleep_by(&set.bells.looker, &mut [], None);
                 }
             });
         });
     }
 
     pub fn carry(self: &Arc<FarSet>, carrier: Carrier) -> Arc<Far> {
-        let far = Arc::new(Far { inside: Mutex::new(carrier), bell: Arc::clone(&self.bell) });
+        let far = Arc::new(Far { inside: Mutex::new(carrier), bells: Arc::clone(&self.bells) });
         self.add(&far);
         far
     }
@@ -173,8 +189,12 @@ impl FarSet {
     /// Sleeps until something comes to a member, one of `others` is ready, the bell rings, a signal comes, or for so long. Those of `others` that
     /// are ready are marked.
     pub fn sleep(&self, others: &mut [libc::pollfd], limit: Option<Duration>) {
+        self.sleep_by(&self.bells.sleeper, others, limit);
+    }
+
+    fn sleep_by(&self, bell: &Bell, others: &mut [libc::pollfd], limit: Option<Duration>) {
         let members = self.members();
-        let of_bell = libc::pollfd { fd: self.bell.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let of_bell = libc::pollfd { fd: bell.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut all: Vec<libc::pollfd> = others.iter().copied().chain([of_bell]).collect();
         for member in &members {
             member.watch(&mut |fd, events| all.push(libc::pollfd { fd, events, revents: 0 }));
@@ -183,6 +203,6 @@ impl FarSet {
         others.copy_from_slice(&all[..others.len()]);
         members.iter().for_each(|member| member.pull());
         // Who rang before this has nothing to say that is not looked at now.
-        self.bell.quiet();
+        bell.quiet();
     }
 }
