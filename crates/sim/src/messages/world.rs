@@ -326,7 +326,7 @@ impl World {
                 if let Some(wires) = &channel.wires
                     && wires[which].flip(place, bit)
                 {
-                    channel.reasons.is_outer = true;
+                    channel.reasons.by_wire = true;
                 }
             }
             _ => self.scribble(at, which),

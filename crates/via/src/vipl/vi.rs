@@ -256,6 +256,10 @@ impl Vi {
                     return Some(Sending::new(operation, parts, Access::Local, true));
                 }
             };
+            if !self.unconfirmed.is_empty() {
+                // Descriptors are done in their order, and of those before it is not known yet how.
+                return None;
+            }
             self.sends.posted.pop_front();
             self.finish_send(&posted, wrong, 0, registry);
             if self.is_reliable() {
