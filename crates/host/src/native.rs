@@ -78,6 +78,16 @@ impl Connection {
         let _ = self.0.socket.shutdown(Shutdown::Write);
     }
 
+    /// Octets that were sent and that the peer's host has not said to have.
+    pub fn unacknowledged(&self) -> usize {
+        self.0.socket.outstanding()
+    }
+
+    /// Whether the engine that has it lives.
+    pub fn has_engine(&self) -> bool {
+        self.0.socket.home().is_some_and(|home| !home.is_dead() && home.stack.alive())
+    }
+
     /// As setsockopt.
     pub fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
         self.0.socket.set_native_option(level, name, value)

@@ -128,10 +128,11 @@ impl Link {
     /// Why there is nothing more: the other side has gone, or the engine, and with it the way to a far one.
     #[cold]
     pub fn why_closed(&self, session: &Session) -> Error {
-        if matches!(self.waker, Waker::Far(_)) {
-            session.look_at_engine();
-        }
-        if session.is_gone() { Error::NoEngine } else { Error::Closed }
+        let is_lost = match &self.waker {
+            Waker::Peer(_) => false,
+            Waker::Far(far) => far.has_lost_engine(),
+        };
+        if is_lost || session.is_gone() { Error::NoEngine } else { Error::Closed }
     }
 
     /// What the far side has answered.

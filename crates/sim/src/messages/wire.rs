@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use toe_abi::errno::Errno;
 use toe_via::far::wire::Wire;
 
@@ -118,10 +117,6 @@ impl Wire for WireEnd {
 
     fn finish(&self) {
         self.lock().directions[self.end].is_finished = true;
-    }
-
-    fn close(self: Box<Self>, _limit: Duration) {
-        self.finish();
     }
 
     fn fd(&self) -> RawFd {

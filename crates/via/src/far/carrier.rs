@@ -11,7 +11,6 @@ use super::frames::{Brought, Framer, Reader};
 use super::introduction::{EARLY_MAX, Introduction, Refusal};
 use super::mpa::{SEGMENT_MAX, Start, first_segment, frame_len};
 use super::wire::Wire;
-use std::time::Duration;
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, DATA_LEN, FRAGMENT_MAX, Fragment, SLOTS, ViaState};
@@ -103,6 +102,7 @@ pub struct Carrier {
     given_back: u32,
     is_prompt: bool,
     is_finished: bool,
+    has_lost_engine: bool,
     has_changed: bool,
 }
 
@@ -148,6 +148,7 @@ impl Carrier {
             given_back: 0,
             is_prompt: are_operations && attributes.level() == 2,
             is_finished: false,
+            has_lost_engine: false,
             has_changed: false,
         }
     }
@@ -173,14 +174,24 @@ impl Carrier {
         self.wire.as_deref().filter(|_| self.phase != Phase::Over).map(|wire| (wire, waits))
     }
 
-    /// The program leaves: what it has sent arrives, if the other host takes it within that time.
-    pub fn leave(&mut self, limit: Duration) {
+    /// The program, which has left, can let go: the other host has what it sent, or there is none. What still comes is taken until then, because a
+    /// stream that ends with something unread ends for both at once, with all that is under way.
+    pub fn has_left(&mut self) -> bool {
         self.push();
         self.pull();
+        let has_all = |wire: &Box<dyn Wire>| wire.unacknowledged() == 0;
+        self.phase == Phase::Over || self.is_finished && self.wire.as_ref().is_none_or(has_all)
+    }
+
+    /// The stream ends.
+    pub fn let_go(&mut self) {
         self.phase = Phase::Over;
-        if let Some(wire) = self.wire.take() {
-            wire.close(limit);
-        }
+        self.wire = None;
+    }
+
+    /// It is the end of the engine here that has ended it.
+    pub fn has_lost_engine(&self) -> bool {
+        self.has_lost_engine
     }
 
     /// The program has changed something in the memory.
@@ -423,7 +434,10 @@ impl Carrier {
         self.phase = Phase::Over;
         self.has_changed = true;
         self.memory.advance(ViaState::Closed);
-        self.wire.as_ref().inspect(|wire| wire.finish());
+        if let Some(wire) = &self.wire {
+            self.has_lost_engine = !wire.has_engine();
+            wire.finish();
+        }
     }
 
     /// One of the two has done what it must not: this program finds it in the memory, the other that the stream has ended.

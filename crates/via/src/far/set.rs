@@ -6,11 +6,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use toe_abi::errno::Errno;
 
 /// How long who leaves waits until the other host has what he sent.
 const LEAVE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 struct Bell(OwnedFd);
@@ -96,8 +97,20 @@ impl Far {
         self.with(|carrier| carrier.is_settled())
     }
 
+    pub fn has_lost_engine(&self) -> bool {
+        self.with(|carrier| carrier.has_lost_engine())
+    }
+
+    /// The program has left: waits until the other host has what was sent.
     pub fn leave(&self) {
-        self.with(|carrier| carrier.leave(LEAVE));
+        let end = Instant::now() + LEAVE;
+        while !self.with(Carrier::has_left) && Instant::now() < end {
+            let mut see = Vec::new();
+            self.watch(&mut |fd, events| see.push(libc::pollfd { fd, events, revents: 0 }));
+            // Nothing tells of an acknowledgement.
+            let _ = toe::poll::poll(&mut see, Some(LOOK_AGAIN), None);
+        }
+        self.with(Carrier::let_go);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
-use std::time::Duration;
 use toe::native::Connection;
 use toe_abi::errno::Errno;
 
@@ -13,7 +12,8 @@ const IDLE_S: i32 = 10;
 const ASK_EVERY_S: i32 = 5;
 const ASKS: i32 = 3;
 
-/// A stream of octets in each direction. Nothing here waits, but for [`Wire::close`].
+/// A stream of octets in each direction. Nothing here waits. It ends when it is dropped: what was sent then arrives only if nothing comes that is not
+/// received.
 pub trait Wire: Send + Sync + fmt::Debug {
     /// `false`: not yet; an error: never.
     fn is_connected(&self) -> Result<bool, Errno>;
@@ -23,8 +23,14 @@ pub trait Wire: Send + Sync + fmt::Debug {
     fn recv(&self, into: &mut [u8]) -> Result<usize, Errno>;
     /// Ends this direction, behind what was sent.
     fn finish(&self);
-    /// Ends it when the other host has what was sent, or after so long.
-    fn close(self: Box<Self>, limit: Duration);
+    /// Octets that were sent and that the other host has not said to have.
+    fn unacknowledged(&self) -> usize {
+        0
+    }
+    /// Whether it ended, if it did, by the peer or on the way, and not here.
+    fn has_engine(&self) -> bool {
+        true
+    }
     /// For [`toe::poll`].
     fn fd(&self) -> RawFd;
 }
@@ -46,10 +52,12 @@ impl Wire for Connection {
         Connection::finish(self);
     }
 
-    fn close(self: Box<Self>, limit: Duration) {
-        let seconds = limit.as_secs() as i32;
-        let linger = [1i32.to_ne_bytes(), seconds.to_ne_bytes()].concat();
-        let _ = self.set_option(libc::SOL_SOCKET, libc::SO_LINGER, &linger);
+    fn unacknowledged(&self) -> usize {
+        Connection::unacknowledged(self)
+    }
+
+    fn has_engine(&self) -> bool {
+        Connection::has_engine(self)
     }
 
     fn fd(&self) -> RawFd {

@@ -170,7 +170,11 @@ impl Vi {
             State::Connected => {}
             // What is posted before a connection waits for it, what is posted after its end is done at once.
             State::Idle => return,
-            State::Error => return self.flush(registry),
+            State::Error => {
+                // To another host the word that it has ended, and why, may be on its way still.
+                self.link.as_ref().inspect(|link| link.pull());
+                return self.flush(registry);
+            }
         }
         let Some(link) = self.link.take() else { return };
         link.pull();

@@ -36,8 +36,6 @@ impl Wire for UnixStream {
         let _ = self.shutdown(std::net::Shutdown::Write);
     }
 
-    fn close(self: Box<Self>, _limit: Duration) {}
-
     fn fd(&self) -> RawFd {
         self.as_raw_fd()
     }
@@ -172,8 +170,6 @@ impl Wire for Narrow {
     fn finish(&self) {
         Wire::finish(&*self.0);
     }
-
-    fn close(self: Box<Self>, _limit: Duration) {}
 
     fn fd(&self) -> RawFd {
         Wire::fd(&*self.0)
