@@ -151,6 +151,15 @@ fn polls_time_outs_and_errors() {
     peer.wait(SOON).expect_success("many");
 }
 
+/// An engine without a link has no way there, and says so at once.
+#[test]
+fn an_address_without_a_way_is_refused() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let lost = found_scene(&lab, &engine, (Side::Server, "here"), None, &["lost", ENGINE_ADDR]);
+    assert_eq!(lost.wait(SOON).expect_success("lost").trim(), "as it should be");
+}
+
 #[test]
 fn the_end_of_the_engine_is_told() {
     let lab = Lab::new();

@@ -64,7 +64,7 @@ fn attempt(
 ) -> Result<Option<Link>, Error> {
     let connection = match Connection::connect(place(host, me.discriminator)) {
         Ok(connection) => connection,
-        Err(Errno::ECONNREFUSED | Errno::ETIMEDOUT | Errno::EADDRNOTAVAIL) => return Ok(None),
+        Err(Errno::ECONNREFUSED | Errno::ETIMEDOUT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
     prepare(&connection);
