@@ -161,7 +161,11 @@ fn udp_flood(Flood { size, batch, segments, direction, rate }: Flood) -> String 
 
 /// The client of a row of messages.
 fn toe_message(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Command {
-    let mut command = stage.client(stack, &stage.lab.program("toe-message"));
+    let program = stage.lab.program("toe-message");
+    let (mut command, node) = match stack {
+        Stack::Toe => stage.message_client(&program),
+        Stack::Linux => (stage.client(stack, &program), ""),
+    };
     let (mode, size, total_mb) = match row.load {
         Load::Messages { size, total_mb } => ("flood", size, total_mb),
         Load::MessageRr { size } | Load::MessageWake { size } => ("rr", size, 1),
@@ -173,7 +177,7 @@ fn toe_message(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Comm
         command.args(["--pause-us", "1000"]);
     }
     match stack {
-        Stack::Toe => command.args(["--evil", &format!("localhost:{EVIL_PORT}")]),
+        Stack::Toe => command.args(["--evil", &format!("{node}:{EVIL_PORT}")]),
         Stack::Linux => command.args(["--tcp", &format!("{}:{}", stage.address(stack), stage.port(stack))]),
     };
     command

@@ -98,7 +98,8 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         (Workload::Wake, _) => vec![Load::Wake],
         (Workload::Udp, _) => datagrams(link),
         (Workload::Via, Link::Local) => messages(),
-        // A link is between two engines, or an engine and a kernel.
+        // Each end of the link has an engine.
+        (Workload::Via, Link::Veth) => messages(),
         (Workload::Via, _) => Vec::new(),
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),

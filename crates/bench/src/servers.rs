@@ -1,6 +1,7 @@
 //! The servers of the workloads, started on either stack. Used by `runner`.
 
 use crate::error::Result;
+use crate::options::Link;
 use crate::row::{EVIL_PORT, Load, Row, ServedBy};
 use crate::sample::Stack;
 use crate::stage::Stage;
@@ -46,6 +47,9 @@ impl Server {
                 match stack {
                     // Who connects may come first.
                     Stack::Toe => {
+                        if stage.link == Link::Veth {
+                            command.env("TOE_VIA_ADDRESS", stage.address(Stack::Toe));
+                        }
                         command.args(["--evil", &format!("*:{EVIL_PORT}")]);
                         Ok(Server::Program(Program::spawn("toe-message serve", &mut command)?))
                     }

@@ -35,6 +35,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) link: Link,
     pub(crate) placement: Placement,
     pub(crate) engine: Engine,
+    /// That of the client's end of the link, where messages go from engine to engine.
+    peer: Option<Engine>,
     ports: [u16; 2],
     /// The client is the one on the measured stack, and the server its peer.
     is_turned: bool,
@@ -69,9 +71,13 @@ impl<'a> Stage<'a> {
         if row.link == Link::Tap {
             lab.give_tap_its_address()?;
         }
+        let peer = match (row.workload, row.link) {
+            (Workload::Via, Link::Veth) => Some(peer_engine(lab, &placement.engine, &settings)?),
+            _ => None,
+        };
         let ports = if lab.has_namespaces() { PORTS } else { free_ports()? };
         let is_turned = row.workload == Workload::File && row.link != Link::Local;
-        Ok(Stage { lab, link: row.link, placement, engine, ports, is_turned, _cables: cables })
+        Ok(Stage { lab, link: row.link, placement, engine, peer, ports, is_turned, _cables: cables })
     }
 
     /// A command for the server's program.
@@ -97,6 +103,17 @@ impl<'a> Stage<'a> {
             (Link::Tap, Stack::Linux) | (Link::Veth | Link::Mbit10 | Link::Mbit100, _) => Side::Client,
         };
         self.lab.command(Spot { side, cpus }, program)
+    }
+
+    /// A command for the client's program that is written for OpenTOE, and by which name it finds the server's node.
+    pub(crate) fn message_client(&self, program: &Path) -> (Command, &'static str) {
+        match &self.peer {
+            Some(peer) => {
+                let cpus = Some(self.placement.client.as_str());
+                (peer.native(self.lab, cpus, program), ENGINE_ADDR)
+            }
+            None => (self.client(Stack::Toe, program), "localhost"),
+        }
     }
 
     /// The same for a program that is written for OpenTOE.
@@ -178,4 +195,21 @@ fn free_ports() -> Result<[u16; 2]> {
         Ok([one.local_addr()?.port(), other.local_addr()?.port()])
     };
     pair().map_err(|error| Error::failed("a free TCP port on 127.0.0.1", error))
+}
+
+/// An engine at the client's end of the link, with the address that the kernel has there else.
+fn peer_engine(lab: &Lab, cpus: &str, settings: &[&str]) -> Result<Engine> {
+    lab.free_peer_addr()?;
+    let spot = Spot { side: Side::Client, cpus: Some(cpus) };
+    let port = Some((format!("packet:{ENGINE_LINK}"), PEER_ADDR));
+    Ok(Engine::start(lab, &engine::Options { spot, port, addr6: None, suffix: "", settings })?)
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        if self.peer.take().is_some() {
+            // The rows that follow have the kernel there.
+            let _ = self.lab.give_peer_addr();
+        }
+    }
 }

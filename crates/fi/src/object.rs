@@ -75,6 +75,7 @@ pub fn errno(error: Error) -> c_int {
         Error::NoEngine => libc::ENETDOWN,
         Error::Refused => libc::EOPNOTSUPP,
         Error::NoRoom => libc::ENOBUFS,
+        Error::Unreachable => libc::ENETUNREACH,
         Error::Rejected => libc::ECONNREFUSED,
         Error::TimedOut => libc::ETIMEDOUT,
         Error::NotConnected | Error::NoChannel => libc::ENOTCONN,

@@ -4,7 +4,7 @@
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
 //! sockets), [`channel`] and [`leaving`] (octets from
 //! another session), [`slots`], [`send_memory`], [`socket`], [`datagram`], [`wait`], [`epoll`] and [`poll`], [`file`], [`fd_table`], [`fork`],
-//! [`signals`], [`cancel`], [`helper`], [`confine`], [`admit`], [`program_memory`], and [`capi`] (the `toe_` functions of `include/toe.h`).
+//! [`signals`], [`cancel`], [`helper`], [`confine`], [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
@@ -26,6 +26,7 @@ pub mod helper;
 mod leaving;
 pub mod lock;
 mod looking;
+pub mod native;
 pub mod poll;
 pub mod program_memory;
 pub mod queue;

@@ -146,6 +146,12 @@ impl Lab {
         ip(&["-n", &self.namespace(Side::Client), "addr", "flush", "dev", ENGINE_LINK])
     }
 
+    /// Gives it back.
+    pub fn give_peer_addr(&self) -> Result<()> {
+        let cidr = format!("{PEER_ADDR}/24");
+        ip(&["-n", &self.namespace(Side::Client), "addr", "add", &cidr, "dev", ENGINE_LINK])
+    }
+
     /// Gives the server's kernel the engine's address, for an engine that shares it; after this it is reached by both.
     pub fn share_engine_addr(&self) -> Result<()> {
         let cidr = format!("{ENGINE_ADDR}/24");
@@ -164,8 +170,7 @@ impl Lab {
     /// Makes it anew, with the client's address.
     pub fn make_engine_link(&self) -> Result<()> {
         self.make_link(ENGINE_LINK)?;
-        let cidr = format!("{PEER_ADDR}/24");
-        ip(&["-n", &self.namespace(Side::Client), "addr", "add", &cidr, "dev", ENGINE_LINK])?;
+        self.give_peer_addr()?;
         [Side::Server, Side::Client]
             .into_iter()
             .try_for_each(|side| self.ip(side, &["link", "set", ENGINE_LINK, "up"]))

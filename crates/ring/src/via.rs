@@ -198,6 +198,25 @@ impl<M: Words> ViaSender<M> {
         self.next
     }
 
+    /// What the other side is done with: fragments (free-running), and octets of the data part that are free again.
+    pub fn taken(&mut self) -> core::result::Result<(u32, u64), Breach> {
+        self.look()?;
+        Ok((self.taken, self.data_free))
+    }
+
+    /// Whoever this end stands for has sent what cannot be: the other side is to find that, behind what came before. `false`: there is no
+    /// slot free for it.
+    pub fn break_off(&mut self) -> bool {
+        let has_slot = self.next.wrapping_sub(self.taken) < SLOTS;
+        if has_slot {
+            let [word0, word1] = Fragment { len: u32::MAX, begins: None }.encode(self.next);
+            let slot = ViaLayout::slot(self.side, self.next);
+            self.memory.memory.store_u64(slot + 8, word1, Ordering::Relaxed);
+            self.memory.memory.store_u64(slot, word0, Ordering::Release);
+        }
+        has_slot
+    }
+
     /// Whether the other side is done with all fragments before number `place`, of those that were sent.
     pub fn is_taken(&mut self, place: u32) -> core::result::Result<bool, Breach> {
         self.look()?;
@@ -294,6 +313,25 @@ impl<M: Words> ViaReceiver<M> {
         let (start, data_end) = data_place(self.data_end, fragment.len);
         let offset = ViaLayout::data(other) + start % DATA_LEN;
         Ok(Some(Arrived { fragment, offset, data_end }))
+    }
+
+    /// What [`ViaReceiver::first`] gave goes on to somebody who will be done with it later: its room is not the sender's yet.
+    #[inline]
+    pub fn pass(&mut self, arrived: Arrived) {
+        self.next = self.next.wrapping_add(1);
+        self.data_end = arrived.data_end;
+    }
+
+    /// Fragments that were taken or passed on, free-running.
+    pub fn passed(&self) -> u32 {
+        self.next
+    }
+
+    /// All fragments before number `taken` are done with, of those that were passed on. The sender is then to be woken
+    /// ([`ViaMemory::must_wake`]).
+    pub fn give_back(&self, taken: u32) {
+        let at = ViaLayout::registers(self.side) + ViaLayout::TAKEN;
+        self.memory.memory.store_u32(at, taken, Ordering::Release);
     }
 
     /// What [`ViaReceiver::first`] gave has been read: its room is the sender's again, who is then to be woken ([`ViaMemory::must_wake`]).

@@ -16,6 +16,7 @@ pub mod fuzz;
 pub mod hostile;
 pub mod linux;
 pub mod memory;
+pub mod messages;
 pub mod network;
 pub mod node;
 mod panics;

@@ -12,7 +12,7 @@ use toe_script::stack::StackError;
 use toe_sim::memory::Memory;
 use toe_sim::swarm::Swarm;
 use toe_sim::trace::{HEADER, Trace};
-use toe_sim::{Checker, Failure, Fault, Outcome, Runner, Tallies, Tally, datagrams, linux, run};
+use toe_sim::{Checker, Failure, Fault, Outcome, Runner, Tallies, Tally, datagrams, linux, messages, run};
 
 /// Engines, programs and bad links in virtual time, from one seed.
 #[derive(Debug, Parser)]
@@ -39,6 +39,9 @@ struct Args {
     /// Worlds of datagrams
     #[arg(long, conflicts_with_all = ["linux", "only", "trace"])]
     datagrams: bool,
+    /// Worlds of messages
+    #[arg(long, conflicts_with_all = ["linux", "datagrams", "only", "trace"])]
+    messages: bool,
     /// Only this fault, and in every seed
     #[arg(long)]
     only: Option<Fault>,
@@ -98,16 +101,20 @@ fn not_set_up(error: &StackError) -> ExitCode {
 
 fn run_one(seed: u64, args: &Args, memories: &mut Vec<Memory>, trace: Trace) -> Result<Outcome, StackError> {
     if args.datagrams {
-        return Ok(of_datagrams(seed, trace));
+        return Ok(apart(Checker::Datagrams, datagrams::run(seed, None), trace));
+    }
+    if args.messages {
+        return Ok(apart(Checker::Messages, messages::run(seed, None), trace));
     }
     let how = Runner { only: args.only, sabotage: None };
     if args.linux { linux::run(seed, how, trace) } else { Ok(run(seed, how, memories, trace)) }
 }
 
-fn of_datagrams(seed: u64, trace: Trace) -> Outcome {
-    let (tallies, failure) = match datagrams::run(seed, None) {
+/// What a world that is apart from those of streams came to.
+fn apart(checker: Checker, outcome: Result<Tallies, String>, trace: Trace) -> Outcome {
+    let (tallies, failure) = match outcome {
         Ok(tallies) => (tallies, None),
-        Err(what) => (Tallies::default(), Some(Failure { checker: Checker::Datagrams, at_us: 0, what })),
+        Err(what) => (Tallies::default(), Some(Failure { checker, at_us: 0, what })),
     };
     Outcome { failure, tallies, trace }
 }
@@ -117,8 +124,10 @@ fn replay(seed: u64, args: &Args) -> String {
     let only = args.only.and_then(|fault| fault.to_possible_value());
     let only = only.map_or(String::new(), |value| format!(" --only {}", value.get_name()));
     let linux = if args.linux { " --linux" } else { "" };
-    if args.datagrams {
-        return format!("toe-sim --datagrams --seed {seed}");
+    for (is_chosen, world) in [(args.datagrams, "datagrams"), (args.messages, "messages")] {
+        if is_chosen {
+            return format!("toe-sim --{world} --seed {seed}");
+        }
     }
     format!("toe-sim --seed {seed}{only}{linux} --trace")
 }

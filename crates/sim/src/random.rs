@@ -31,6 +31,8 @@ pub enum Draws {
     Records,
     /// A world of datagrams.
     Datagrams,
+    /// A world of messages.
+    Messages,
 }
 
 /// One stream of numbers.

@@ -60,6 +60,10 @@ toe_base::counters! {
         DatagramsCame = "datagrams that came",
         DatagramPieces = "pieces of datagrams sent",
         DatagramErrors = "errors about datagrams told",
+        Messages = "messages, remote writes and reads posted",
+        MessagesDone = "descriptors of messages done",
+        MessageErrors = "descriptors that cannot be",
+        MessagePrograms = "programs with messages killed",
         HostileRecords = "records of hostile hosts",
     }
 }

@@ -1,6 +1,7 @@
 //! Seeds, run as `toe-sim` runs them: a fixed set, those that failed once, and whether a run is the same twice.
 
 use toe_sim::datagrams::{self, Mistake};
+use toe_sim::messages;
 use toe_sim::trace::Trace;
 use toe_sim::wider::{RECORDS_FROM, SHARING_FROM, WIDER_FROM};
 use toe_sim::{Checker, Failure, Fault, Runner, Sabotage, Tallies, Tally, run};
@@ -34,6 +35,12 @@ fn a_fixed_set_of_seeds() {
         match datagrams::run(seed, None) {
             Ok(tallies) => total.merge(&tallies),
             Err(wrong) => panic!("seed {seed}: {wrong}\nto run it again: toe-sim --datagrams --seed {seed}"),
+        }
+    }
+    for seed in 0..SEEDS {
+        match messages::run(seed, None) {
+            Ok(tallies) => total.merge(&tallies),
+            Err(wrong) => panic!("seed {seed}: {wrong}\nto run it again: toe-sim --messages --seed {seed}"),
         }
     }
     // Else the set says nothing of it.
@@ -90,6 +97,14 @@ fn finder(sabotage: Sabotage) -> &'static [Checker] {
 fn mistakes_with_datagrams_are_found() {
     for mistake in [Mistake::Doubles, Mistake::Joins, Mistake::FromAnother, Mistake::Loses] {
         let found = (0..SABOTAGED).filter(|seed| datagrams::run(*seed, Some(mistake)).is_err()).count();
+        assert!(found >= 10, "{mistake:?} was found {found} times");
+    }
+}
+
+#[test]
+fn mistakes_with_messages_are_found() {
+    for mistake in messages::Mistake::ALL {
+        let found = (0..SABOTAGED).filter(|seed| messages::run(*seed, Some(mistake)).is_err()).count();
         assert!(found >= 10, "{mistake:?} was found {found} times");
     }
 }

@@ -42,6 +42,21 @@ def wait(port):
     listen(connected(channel))
 
 
+def lost(address):
+    refuses(Channel(address, 1).connect, "no way leads to that address")
+    print("as it should be")
+
+
+def hold(port):
+    """Takes nothing until the channel has ended, and looks at it all the time."""
+    channel = Channel("", int(port))
+    channel.wait()
+    connected(channel)
+    while not any(events & evil.HUP for _, events in evil.poll([channel], 0)):
+        pass
+    listen(channel)
+
+
 def listen(channel):
     try:
         while True:

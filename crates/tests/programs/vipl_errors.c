@@ -1,5 +1,5 @@
 /* What native VIA says of what cannot be. One side: vipl_errors serve SCENE LEVEL; the other, at a node of its own: vipl_errors connect SCENE
- * LEVEL. Each checks what it sees, and ends with 0. The server's node is "server". */
+ * LEVEL. Each checks what it sees, and ends with 0. The server's node is "server", or as VIPL_SERVER says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +248,8 @@ static void connect_to(void)
     VIP_VI_ATTRIBUTES theirs;
     VIP_DESCRIPTOR *descriptor = &memory.send;
     post_recv(SIZE);
-    OK(VipConnectRequest(vi, address("localhost"), address("server"), VIP_INFINITE, &theirs));
+    char *server = getenv("VIPL_SERVER");
+    OK(VipConnectRequest(vi, address("localhost"), address(server ? server : "server"), VIP_INFINITE, &theirs));
     memcpy(memory.out, "0123456789abcdef", SIZE);
     describe(descriptor, memory.out, SIZE, handle);
     if (is("good")) {

@@ -15,7 +15,6 @@ use crate::sleep::{Deadline, Peer, look, until};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use toe_abi::attach::Request;
 use toe_abi::via::{Attributes, DATA_LEN, NodeName, ViaState};
 use toe_ring::ViaSender;
 use toe_ring::via::Arrived;
@@ -93,10 +92,11 @@ impl Channel {
             if !theirs.speaks_as(Attributes::EVIL) {
                 link.move_on(ViaState::Rejected);
             } else if link.accept(Attributes::EVIL) {
+                link.settle(&self.session, deadline)?;
                 return self.set(link);
             }
-            // Rejected, or gone meanwhile: it is not to stay among the session's.
-            let _ = self.session.request(Request::ViaForget { handle: link.handle });
+            // Rejected, or gone meanwhile.
+            link.forget(&self.session);
             if deadline.is_over() {
                 // However many that are to be rejected come.
                 return Err(Error::TimedOut);
@@ -137,13 +137,16 @@ impl Channel {
     /// Sends a message of any size. Returns when the last octet is where the peer finds it, not when it is received.
     pub fn send(&self, octets: &[u8]) -> Result<(), Error> {
         let link = self.link()?;
+        if octets.len() as u64 > link.message_max() {
+            return Err(Error::Invalid);
+        }
         let mut sending = lock(&link.sending);
         let mut message = Outgoing::new(octets.len() as u64);
         let mut deadline = None;
         while let Some(piece) = message.next() {
             // A bad peer is a breach, whatever it says of itself.
             if link.memory.state() == ViaState::Closed {
-                return Err(Error::Closed);
+                return Err(link.why_closed(&self.session));
             }
             let len = piece.fragment.len;
             let Some(room) = link.broken_by(sending.room(len))? else {
@@ -173,9 +176,12 @@ impl Channel {
         (len, is_begun): (u32, bool),
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let mut has_room = || match link.memory.state() {
-            ViaState::Closed => Err(Error::Closed),
-            _ => link.broken_by(sending.room(len)).map(|room| room.map(|_| ())),
+        let mut has_room = || {
+            link.pull();
+            match link.memory.state() {
+                ViaState::Closed => Err(link.why_closed(&self.session)),
+                _ => link.broken_by(sending.room(len)).map(|room| room.map(|_| ())),
+            }
         };
         if look(peer(is_begun), || !matches!(has_room(), Ok(None))) {
             return Ok(());
@@ -243,14 +249,19 @@ impl Channel {
     ) -> Result<Arrived, Error> {
         let end = &receiving.end;
         let next = || {
+            link.pull();
             // What was sent before the end comes before the end.
             let is_over = link.memory.state() == ViaState::Closed;
             match link.broken_by(end.first())? {
-                None if is_over => Err(Error::Closed),
+                None if is_over => Err(link.why_closed(&self.session)),
                 found => Ok(found),
             }
         };
-        if !look(peer(is_begun), || end.is_there()) {
+        let is_there = || {
+            link.pull();
+            end.is_there()
+        };
+        if !look(peer(is_begun), is_there) {
             return until(&self.session, deadline, || link.memory.arm(link.side), next);
         }
         link.broken_by(end.first())?.ok_or(Error::Broken)

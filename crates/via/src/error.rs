@@ -19,10 +19,11 @@ pub enum Error {
     NoEngine = 10,
     Refused = 11,
     NoRoom = 12,
+    Unreachable = 13,
 }
 
 impl Error {
-    pub const ALL: [Error; 12] = [
+    pub const ALL: [Error; 13] = [
         Error::Invalid,
         Error::NoChannel,
         Error::NotConnected,
@@ -35,6 +36,7 @@ impl Error {
         Error::NoEngine,
         Error::Refused,
         Error::NoRoom,
+        Error::Unreachable,
     ];
 
     /// What a C function returns.
@@ -75,6 +77,9 @@ impl Error {
                 "the engine refuses: it runs with --no-direct, is of another version, or this user may not attach\0"
             }
             Error::NoRoom => "the user's share of channels, memory or descriptors is used up: close some\0",
+            Error::Unreachable => {
+                "no way leads to that address: the engine has to have a link in its network, or a gateway (toe status shows both)\0"
+            }
         }
     }
 }
@@ -93,6 +98,7 @@ impl From<Errno> for Error {
             Errno::ECONNREFUSED | Errno::ECONNRESET => Error::NoEngine,
             Errno::EDQUOT | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMFILE => Error::NoRoom,
             Errno::ENOENT => Error::Closed,
+            Errno::ENETUNREACH => Error::Unreachable,
             Errno::EINVAL => Error::Invalid,
             _ => Error::Refused,
         }
@@ -110,6 +116,6 @@ mod tests {
             assert_eq!(Error::from_code(-number), Some(error));
             assert!(error.text().ends_with('\0') && error.to_string().len() > 20);
         }
-        assert_eq!((Error::from_code(0), Error::from_code(-13)), (None, None));
+        assert_eq!((Error::from_code(0), Error::from_code(-14)), (None, None));
     }
 }

@@ -79,7 +79,8 @@ fn name_of(name: Option<NodeName>) -> [c_char; VIA_NAME_LEN] {
 /// anybody for via_wait and this node for via_connect, as "localhost" is. The first channel attaches the process to its engine: that of the
 /// environment variable TOE_ENGINE, else the user's engine named "default", else root's.
 ///
-/// A node has the host's name, or that in the environment variable TOE_VIA_NODE.
+/// A node has the host's name, or that in the environment variable TOE_VIA_NODE. A peer that is an IP address is a program at another
+/// host's engine; a program is found from there if the environment variable TOE_VIA_ADDRESS has that address when it waits.
 ///
 /// Blocks until the engine has answered. Returns 0, or a negative number of which via_strerror tells the meaning.
 ///

@@ -3,8 +3,12 @@
 
 use crate::core::Incoming;
 use crate::error::Error;
+use crate::far::carrier::Answer;
+use crate::far::ddp;
+use crate::far::set::{Far, Member};
 use crate::session::{Session, owned};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sleep::{Deadline, until};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use toe::sys::Fd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::Side;
@@ -19,10 +23,19 @@ pub(crate) struct Link {
     pub memory: ViaMemory,
     pub side: Side,
     pub handle: u32,
-    waker: IrqSender,
+    waker: Waker,
     pub peer: NodeName,
     pub sending: Mutex<ViaSender>,
     pub receiving: Mutex<Receiving>,
+}
+
+/// Who is told that something has changed.
+#[derive(Debug)]
+enum Waker {
+    /// The other program.
+    Peer(IrqSender),
+    /// Who stands for it here: it is at another host.
+    Far(Arc<Far>),
 }
 
 #[derive(Debug)]
@@ -61,6 +74,15 @@ impl Link {
     }
 
     pub fn new(memory: ViaMemory, side: Side, handle: u32, waker: IrqSender, peer: NodeName) -> Link {
+        Link::with(memory, side, handle, Waker::Peer(waker), peer)
+    }
+
+    /// Of a connection whose other side is at another host, for which `far` stands. No engine knows of it.
+    pub fn to_far(memory: ViaMemory, side: Side, far: Arc<Far>, peer: NodeName) -> Link {
+        Link::with(memory, side, u32::MAX, Waker::Far(far), peer)
+    }
+
+    fn with(memory: ViaMemory, side: Side, handle: u32, waker: Waker, peer: NodeName) -> Link {
         let sending = ViaSender::new(memory.clone(), side);
         let receiving =
             Receiving { end: ViaReceiver::new(memory.clone(), side), incoming: Incoming::default() };
@@ -84,7 +106,59 @@ impl Link {
     /// Leaves: the other side receives what was sent, and then hears of the end.
     pub fn leave(&self, session: &Session) {
         self.move_on(ViaState::Closed);
-        let _ = session.request(Request::ViaForget { handle: self.handle });
+        self.forget(session);
+    }
+
+    /// It is not to stay among the session's.
+    pub fn forget(&self, session: &Session) {
+        match &self.waker {
+            Waker::Peer(_) => _ = session.request(Request::ViaForget { handle: self.handle }),
+            Waker::Far(far) => far.leave(),
+        }
+    }
+
+    /// Takes what has come from another host. Nothing to do where the other side writes the memory itself.
+    #[inline]
+    pub fn pull(&self) {
+        if let Waker::Far(far) = &self.waker {
+            far.pull();
+        }
+    }
+
+    /// Why there is nothing more: the other side has gone, or the engine, and with it the way to a far one.
+    #[cold]
+    pub fn why_closed(&self, session: &Session) -> Error {
+        let is_lost = match &self.waker {
+            Waker::Peer(_) => false,
+            Waker::Far(far) => far.has_lost_engine(),
+        };
+        if is_lost || session.is_gone() { Error::NoEngine } else { Error::Closed }
+    }
+
+    /// What the far side has answered.
+    pub fn far_answer(&self) -> Option<Answer> {
+        match &self.waker {
+            Waker::Peer(_) => None,
+            Waker::Far(far) => far.answer(),
+        }
+    }
+
+    /// Side 1 has accepted: waits until the far side has heard it. Until then nothing may be sent to it (RFC 5044, 7.1).
+    pub fn settle(&self, session: &Session, deadline: Deadline) -> Result<(), Error> {
+        let Waker::Far(far) = &self.waker else { return Ok(()) };
+        let is_settled = || {
+            far.pull();
+            Ok(far.is_settled().then_some(()))
+        };
+        until(session, deadline, || self.memory.arm(self.side), is_settled)
+    }
+
+    /// Most octets of a message.
+    pub const fn message_max(&self) -> u64 {
+        match self.waker {
+            Waker::Peer(_) => toe_abi::via::MESSAGE_MAX,
+            Waker::Far(_) => ddp::MESSAGE_MAX,
+        }
     }
 
     #[inline]
@@ -97,8 +171,10 @@ impl Link {
     /// Something has changed that the other side may wait for.
     #[inline]
     pub fn wake(&self) {
-        if self.memory.must_wake(self.side.other()) {
-            self.waker.signal();
+        match &self.waker {
+            Waker::Peer(waker) if self.memory.must_wake(self.side.other()) => waker.signal(),
+            Waker::Peer(_) => {}
+            Waker::Far(far) => far.push(),
         }
     }
 
@@ -119,6 +195,7 @@ impl Link {
     }
 
     pub fn readiness(&self) -> Result<Readiness, Error> {
+        self.pull();
         let is_closed = self.memory.state() == ViaState::Closed;
         // Who is in a call at the moment does not have it wait.
         let receives = match self.receiving.try_lock() {

@@ -1,9 +1,14 @@
 //! How two programs meet: what is asked of the engine until there is a [`Link`]. Called by channels and by virtual interfaces.
 
 use crate::error::Error;
+use crate::far;
+use crate::far::introduction::far_host;
+use crate::far::meeting::Door;
+use crate::far::set::Member;
 use crate::link::Link;
 use crate::session::Session;
 use crate::sleep::{Deadline, until};
+use std::sync::Arc;
 use toe::sys::Fd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::Side;
@@ -15,6 +20,8 @@ use toe_abi::via::{Attributes, NodeName, ViaState};
 pub(crate) struct Listener<'s> {
     session: &'s Session,
     handle: u32,
+    /// For those of other hosts.
+    door: Option<Arc<Door>>,
 }
 
 impl<'s> Listener<'s> {
@@ -25,12 +32,27 @@ impl<'s> Listener<'s> {
         discriminator: u64,
     ) -> Result<Listener<'s>, Error> {
         let handle = ask_for(session, Request::ViaListen { from, discriminator })?;
-        Ok(Listener { session, handle })
+        let mut listener = Listener { session, handle, door: None };
+        listener.door = Door::open(session, from, discriminator)?;
+        Ok(listener)
     }
 
     /// The next connection that is asked for, and what the one that asks says of itself. It is neither accepted nor rejected yet.
     pub fn take(&self, deadline: Deadline) -> Result<(Link, Attributes), Error> {
-        let (reply, fds) = answer_to(self.session, Request::ViaTake { listener: self.handle }, deadline)?;
+        let ask = || {
+            if let Some(door) = &self.door {
+                door.pull();
+                if let Some(far) = door.take() {
+                    return Ok(Some(Found::Far(far)));
+                }
+            }
+            let answer = ask_once(self.session, Request::ViaTake { listener: self.handle })?;
+            Ok(answer.map(|(reply, fds)| Found::Here(reply, fds)))
+        };
+        let (reply, fds) = match until(self.session, deadline, || (), ask)? {
+            Found::Far(far) => return Ok(far),
+            Found::Here(reply, fds) => (reply, fds),
+        };
         let (handle, found) = Link::of(reply, fds, Side::One);
         if found.is_err() {
             // There is no room for it here: it is not to stay among the session's.
@@ -38,6 +60,12 @@ impl<'s> Listener<'s> {
         }
         found
     }
+}
+
+/// Who has come.
+enum Found {
+    Here(Reply, Vec<Fd>),
+    Far((Link, Attributes)),
 }
 
 impl Drop for Listener<'_> {
@@ -53,6 +81,9 @@ pub(crate) fn connect(
     attributes: Attributes,
     deadline: Deadline,
 ) -> Result<Link, Error> {
+    if let Some(host) = far_host(to) {
+        return far::meeting::connect(session, (host, discriminator), attributes, deadline);
+    }
     let connection = ask_for(session, Request::ViaConnect { to, discriminator, attributes })?;
     let fetched = fetch(session, connection, deadline);
     if fetched.is_err() {
@@ -75,11 +106,14 @@ fn fetch(session: &Session, connection: u32, deadline: Deadline) -> Result<Link,
 
 /// Asks the engine again, whenever there is an interrupt, until it has an answer.
 fn answer_to(session: &Session, request: Request, deadline: Deadline) -> Result<(Reply, Vec<Fd>), Error> {
-    let ask = || match session.request(request) {
+    until(session, deadline, || (), || ask_once(session, request))
+}
+
+fn ask_once(session: &Session, request: Request) -> Result<Option<(Reply, Vec<Fd>)>, Error> {
+    match session.request(request) {
         Err(Errno::EAGAIN) => Ok(None),
         answer => answer.map(Some).map_err(Error::from),
-    };
-    until(session, deadline, || (), ask)
+    }
 }
 
 pub(crate) fn ask_for(session: &Session, request: Request) -> Result<u32, Error> {

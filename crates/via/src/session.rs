@@ -2,9 +2,10 @@
 //! [`crate::Channel::open`], and again in a child or when the engine has gone.
 
 use crate::error::Error;
+use crate::far::set::FarSet;
 use crate::sleep::Sleepers;
-use rustix::event::{PollFd, PollFlags, epoll, poll};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::event::epoll;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct Session {
     pub node: NodeName,
     gone: AtomicBool,
     poll_fd: OnceLock<OwnedFd>,
+    /// What goes to other hosts.
+    pub(crate) far: Arc<FarSet>,
     pid: i32,
     /// When it was last seen that this is still that process.
     forks: AtomicU32,
@@ -87,6 +90,7 @@ impl Session {
             node,
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
+            far: Arc::new(FarSet::new()?),
             pid: toe::sys::pid(),
             forks: AtomicU32::new(toe::fork::count()),
         })
@@ -102,6 +106,7 @@ impl Session {
             node: NodeName::new(b"test").expect("a name"),
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
+            far: Arc::new(FarSet::new().expect("a bell")),
             // Of no process: what it asks for is refused at once.
             pid: 0,
             forks: AtomicU32::new(toe::fork::count()),
@@ -146,15 +151,13 @@ impl Session {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Until an interrupt comes, the engine goes, a signal comes, or so long.
+    /// Until an interrupt comes, something comes from another host, the engine goes, a signal comes, or so long.
     pub(crate) fn wait_for_interrupt(&self, limit: Option<Duration>) {
-        let mut fds = [
-            PollFd::new(&self.interrupt, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.control.fd(), PollFlags::RDHUP),
-        ];
-        let limit = limit.and_then(|limit| rustix::time::Timespec::try_from(limit).ok());
-        let _ = poll(&mut fds, limit.as_ref());
-        if !fds[1].revents().is_empty() {
+        let watched = |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        let mut fds =
+            [watched(self.interrupt.as_fd(), libc::POLLIN), watched(self.control.fd(), libc::POLLRDHUP)];
+        self.far.sleep(&mut fds, limit);
+        if fds[1].revents != 0 {
             self.gone.store(true, Ordering::Release);
         }
     }
@@ -168,7 +171,8 @@ impl Session {
 
     /// Whether an interrupt had come.
     pub(crate) fn drain_interrupt(&self) -> bool {
-        self.interrupt.drain().unwrap_or(true)
+        let came_far = self.far.quiet_outside();
+        self.interrupt.drain().unwrap_or(true) || came_far
     }
 
     /// Readable when an interrupt has come or the engine has gone: what a program's own loop waits for.
@@ -181,6 +185,7 @@ impl Session {
             let nothing = epoll::EventData::new_u64(0);
             epoll::add(&set, &self.interrupt, nothing, epoll::EventFlags::IN)?;
             epoll::add(&set, self.control.fd(), nothing, epoll::EventFlags::RDHUP)?;
+            epoll::add(&set, self.far.outside(), nothing, epoll::EventFlags::IN)?;
             Ok(set)
         };
         let made = made().map_err(|_| Error::NoRoom)?;

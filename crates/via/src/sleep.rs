@@ -21,6 +21,11 @@ impl Deadline {
         Deadline(limit.and_then(|limit| Instant::now().checked_add(limit)))
     }
 
+    /// The same, or so long from now on if that is earlier.
+    pub fn at_most(self, limit: Duration) -> Deadline {
+        Deadline::after(Some(self.left().map_or(limit, |left| left.min(limit))))
+    }
+
     /// `None`: no limit.
     fn left(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))

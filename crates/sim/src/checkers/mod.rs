@@ -23,6 +23,7 @@ pub enum Checker {
     Liveness,
     /// Of a world of datagrams.
     Datagrams,
+    Messages,
     /// The engine panicked.
     Panic,
 }
@@ -39,6 +40,7 @@ impl Checker {
             Checker::Isolation => "isolation",
             Checker::Liveness => "liveness",
             Checker::Datagrams => "datagrams",
+            Checker::Messages => "messages",
             Checker::Panic => "panic",
         }
     }

@@ -2,6 +2,7 @@
 //! the checkers on. `make fuzz` explores (crates/sim/fuzz/main.rs), and the tests replay what is committed in
 //! crates/sim/corpus.
 
+pub mod descriptors;
 pub mod entries;
 pub mod frames;
 pub mod operations;
@@ -27,19 +28,22 @@ pub enum Target {
     Entries,
     /// What programs do with their sockets, and what the links do meanwhile.
     Operations,
+    /// Descriptors of virtual interfaces, and the memory of their connections, of a program that means harm.
+    Descriptors,
     /// Packet scripts: parsed, and run against the engine.
     Scripts,
 }
 
 impl Target {
     pub const ALL: &'static [Target] =
-        &[Target::Frames, Target::Entries, Target::Operations, Target::Scripts];
+        &[Target::Frames, Target::Entries, Target::Operations, Target::Descriptors, Target::Scripts];
 
     pub const fn name(self) -> &'static str {
         match self {
             Target::Frames => "frames",
             Target::Entries => "entries",
             Target::Operations => "operations",
+            Target::Descriptors => "descriptors",
             Target::Scripts => "scripts",
         }
     }
@@ -57,6 +61,7 @@ impl Target {
             Target::Frames => frames::run(data),
             Target::Entries => entries::run(data),
             Target::Operations => operations::run(data),
+            Target::Descriptors => descriptors::run(data),
             Target::Scripts => {
                 scripts::run(data);
                 Tallies::default()

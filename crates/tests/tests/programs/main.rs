@@ -29,4 +29,5 @@ mod socket_calls;
 mod tcp_info;
 mod transfer;
 mod via;
+mod via_far;
 mod views;

@@ -28,7 +28,10 @@ pub(crate) fn process() -> Process {
 
 fn channel(of: &Process, memory: &ViaMemory, side: Side, other: &Process) -> Channel {
     let waker = IrqSender::from(other.line.another().expect("a waker"));
-    let link = Link::new(memory.clone(), side, 0, waker, of.session.node);
+    channel_over(of, Link::new(memory.clone(), side, 0, waker, of.session.node))
+}
+
+pub(crate) fn channel_over(of: &Process, link: Link) -> Channel {
     let channel = Channel {
         session: Arc::clone(&of.session),
         peer: None,
@@ -74,7 +77,7 @@ impl Random {
         (z ^ (z >> 31)) % limit
     }
 
-    fn message(&mut self, number: u64) -> Vec<u8> {
+    pub fn message(&mut self, number: u64) -> Vec<u8> {
         let limit = [9, 65, 5000, 9, 65, 5000, 20_000, 3 * DATA_LEN][self.below(8) as usize];
         (0..self.below(limit)).map(|at| (at ^ number).wrapping_mul(37) as u8).collect()
     }

@@ -1,10 +1,16 @@
 //! Messages between hosts, as they stand in a TCP connection: DDP segments (RFC 5041) in MPA's frames (RFC 5044), markers off, CRC32C on. In the order in
-//! which a message goes down: [`ddp`] (messages and the peer's memory, in segments), [`mpa`] (segments, in the stream). Plain values, no I/O.
-//!
-//! Nobody calls it yet: what joins it to the channels is not built (decision 0036).
+//! which a message goes down: [`carrier`] (out of the connection's memory, decision 0040), [`frames`] (fragments), [`ddp`] (segments), [`mpa`] (segments in the
+//! stream), [`wire`] (the stream). [`meeting`] and [`introduction`] are how it begins, [`set`] is for those who sleep. `frames`, `ddp`, `mpa` and `introduction` are
+//! plain values without I/O.
 
+pub mod carrier;
 pub mod ddp;
+pub mod frames;
+pub mod introduction;
+pub(crate) mod meeting;
 pub mod mpa;
+pub mod set;
+pub mod wire;
 
 /// The other side did what it must not: the connection is to be ended, and nothing more of it read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +21,8 @@ pub enum Wrong {
     Start,
     /// A segment's header cannot be (RFC 5041, 7.2), or does not follow the one before.
     Segment,
+    /// What it brings there is no credit for, or it gives credit for what was not sent.
+    Credit,
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use toe_abi::attach::Request;
 use toe_abi::via::{Attributes, NAME_LEN, NodeName, ViaState};
 
 #[unsafe(no_mangle)]
@@ -341,9 +340,12 @@ unsafe extern "C" fn VipConnectWait(
     }))
 }
 
+/// How long an accepted peer of another host may take to say that it has heard it.
+const SETTLE: Duration = Duration::from_secs(5);
+
 fn reject(nic: &Nic, link: &Link) {
     link.move_on(ViaState::Rejected);
-    let _ = nic.session.request(Request::ViaForget { handle: link.handle });
+    link.forget(&nic.session);
 }
 
 #[unsafe(no_mangle)]
@@ -370,6 +372,7 @@ extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> VipReturn {
             // Who has asked has gone meanwhile.
             return Err(VipReturn::Timeout);
         }
+        link.settle(&asked.nic.session, Deadline::after(Some(SETTLE)))?;
         if interface.connect(link) { Ok(()) } else { Err(VipReturn::InvalidState) }
     };
     status(accepted())

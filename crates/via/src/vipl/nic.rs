@@ -275,6 +275,7 @@ impl From<Error> for VipReturn {
             Error::Invalid => VipReturn::InvalidParameter,
             Error::TimedOut => VipReturn::Timeout,
             Error::Rejected => VipReturn::Reject,
+            Error::Unreachable => VipReturn::NotReachable,
             Error::Closed | Error::Broken => VipReturn::NoMatch,
             Error::Connected | Error::NotConnected | Error::NoChannel => VipReturn::InvalidState,
             Error::NoEngine | Error::Refused | Error::NoRoom | Error::TooLong => VipReturn::ErrorResource,

@@ -180,6 +180,20 @@ fn messages_of_all_sizes_go_from_segments_to_segments() {
 }
 
 #[test]
+fn what_is_wrong_is_done_behind_what_is_not_known_yet() {
+    let Pair { zero, one, .. } = pair(2);
+    one.post_receive(1, At(DATA_AT, 100));
+    zero.post_send(2, At(DATA_AT, 100));
+    // Nobody's memory.
+    let nobodys = VipSegment { data: zero.area, handle: 0, length: 8 };
+    zero.post(zero.descriptor(3, 0, 0, &[nobodys]), false);
+    assert_eq!(zero.done(false), None, "it was not received yet");
+    assert!(one.done(true).is_some());
+    assert_eq!(zero.done(false), Some((2, 100, 0, 0)));
+    assert_eq!(zero.done(false), Some((3, 0, STATUS_PROTECTION_ERROR, 0)));
+}
+
+#[test]
 fn a_send_is_done_when_its_level_says() {
     for level in LEVELS {
         let Pair { zero, one, .. } = pair(level);

@@ -170,9 +170,14 @@ impl Vi {
             State::Connected => {}
             // What is posted before a connection waits for it, what is posted after its end is done at once.
             State::Idle => return,
-            State::Error => return self.flush(registry),
+            State::Error => {
+                // To another host the word that it has ended, and why, may be on its way still.
+                self.link.as_ref().inspect(|link| link.pull());
+                return self.flush(registry);
+            }
         }
         let Some(link) = self.link.take() else { return };
+        link.pull();
         // What was sent before the end comes before the end.
         let is_over = link.memory.state() == ViaState::Closed;
         let went = self.work(&link, registry);
@@ -255,6 +260,10 @@ impl Vi {
                     return Some(Sending::new(operation, parts, Access::Local, true));
                 }
             };
+            if !self.unconfirmed.is_empty() {
+                // Descriptors are done in their order, and of those before it is not known yet how.
+                return None;
+            }
             self.sends.posted.pop_front();
             self.finish_send(&posted, wrong, 0, registry);
             if self.is_reliable() {

@@ -1,0 +1,409 @@
+//! Fragments as frames, and back: what one side's memory has, in the stream to the other (`docs/via-wire.md`). Plain values. Called by
+//! [`super::carrier`].
+
+use super::Wrong;
+use super::ddp::{Header, MESSAGE_MAX, Place, Queue};
+use super::mpa::put_frame;
+use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use toe_abi::via::{FRAGMENT_MAX, Fragment};
+
+/// RDMAP's control octets: version 1, and the operation.
+const WRITE: u8 = 0x40;
+const SEND: u8 = 0x43;
+/// Not RDMAP's: the head of a write, and credit.
+const WRITE_HEAD: u8 = 0x4e;
+const CREDIT: u8 = 0x4f;
+
+const MESSAGES: u32 = 0;
+const CREDITS: u32 = 3;
+
+/// A remote write whose data are on their way.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    tag: u32,
+    /// Where its data begin.
+    address: u64,
+}
+
+impl Writing {
+    /// Where the octets belong that begin at `at` in the message.
+    fn place(self, at: u64) -> Place {
+        let offset = self.address.wrapping_add(at - HEAD_LEN as u64);
+        Place::Tagged { tag: self.tag, offset }
+    }
+}
+
+/// The message that is under way.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    total: u64,
+    /// Octets of it that have gone, or come.
+    at: u64,
+    writing: Option<Writing>,
+}
+
+/// What goes out.
+#[derive(Debug)]
+pub struct Framer {
+    are_operations: bool,
+    message: u32,
+    credits: u32,
+    under_way: Option<UnderWay>,
+}
+
+impl Framer {
+    /// `are_operations`: each message begins with the head of one.
+    pub const fn new(are_operations: bool) -> Framer {
+        Framer { are_operations, message: 1, credits: 1, under_way: None }
+    }
+
+    /// Puts a fragment behind what is in `stream`. Wrong: it does not follow the one before, or is of a message that is too long for DDP;
+    /// the stream is then as it was.
+    pub fn put(&mut self, stream: &mut Vec<u8>, fragment: Fragment, octets: &[u8]) -> Result<(), Wrong> {
+        let (mut way, mut octets) = match (self.under_way, fragment.begins) {
+            (None, Some(total)) if total <= MESSAGE_MAX => self.begin(stream, total, octets)?,
+            (Some(way), None) => (way, octets),
+            _ => return Err(Wrong::Segment),
+        };
+        let end = way.at + octets.len() as u64;
+        if end > way.total {
+            return Err(Wrong::Segment);
+        }
+        let is_last = end == way.total;
+        let header = match way.writing {
+            Some(writing) => Header { place: writing.place(way.at), is_last, upper: (WRITE, 0) },
+            None => {
+                let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
+                Header { place, is_last, upper: (SEND, way.total as u32) }
+            }
+        };
+        put_segment(stream, header, std::mem::take(&mut octets));
+        way.at = end;
+        if is_last && way.writing.is_none() {
+            self.message = self.message.wrapping_add(1);
+        }
+        self.under_way = (!is_last).then_some(way);
+        Ok(())
+    }
+
+    /// A message begins; of a write the head goes first, by itself.
+    fn begin<'o>(
+        &mut self,
+        stream: &mut Vec<u8>,
+        total: u64,
+        octets: &'o [u8],
+    ) -> Result<(UnderWay, &'o [u8]), Wrong> {
+        let plain = UnderWay { total, at: 0, writing: None };
+        if !self.are_operations {
+            return Ok((plain, octets));
+        }
+        let (head, data) = octets.split_first_chunk::<HEAD_LEN>().ok_or(Wrong::Segment)?;
+        let operation = Operation::decode(head, total).ok_or(Wrong::Segment)?;
+        if operation.kind != Kind::Write || operation.len == 0 {
+            return Ok((plain, octets));
+        }
+        if data.is_empty() {
+            return Err(Wrong::Segment);
+        }
+        let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
+        put_segment(stream, Header { place, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) }, head);
+        self.message = self.message.wrapping_add(1);
+        let writing = Writing { tag: operation.handle, address: operation.address };
+        Ok((UnderWay { at: HEAD_LEN as u64, writing: Some(writing), ..plain }, data))
+    }
+
+    /// So many fragments of the peer's are done with.
+    pub fn put_credit(&mut self, stream: &mut Vec<u8>, taken: u32) {
+        let place = Place::Untagged { queue: CREDITS, message: self.credits, offset: 0 };
+        put_segment(stream, Header { place, is_last: true, upper: (CREDIT, taken) }, &[]);
+        self.credits = self.credits.wrapping_add(1);
+    }
+}
+
+fn put_segment(stream: &mut Vec<u8>, header: Header, octets: &[u8]) {
+    let head = header.encode();
+    // A fragment and a header are less than a segment may have.
+    put_frame(stream, &[&head[..header.header_len()], octets]);
+}
+
+/// What a segment brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brought<'s> {
+    /// The octets are these two, one behind the other.
+    Fragment {
+        fragment: Fragment,
+        octets: [&'s [u8]; 2],
+    },
+    Credit(u32),
+    /// Something follows to which it belongs.
+    Nothing,
+}
+
+/// What comes in.
+#[derive(Debug)]
+pub struct Reader {
+    are_operations: bool,
+    messages: Queue,
+    credits: Queue,
+    under_way: Option<UnderWay>,
+    /// That of a write of which nothing else has come.
+    head: [u8; HEAD_LEN],
+}
+
+impl Reader {
+    pub fn new(are_operations: bool) -> Reader {
+        Reader {
+            are_operations,
+            messages: Queue::default(),
+            credits: Queue::default(),
+            under_way: None,
+            head: [0; HEAD_LEN],
+        }
+    }
+
+    /// Takes the next segment of the stream.
+    pub fn take<'s>(&'s mut self, segment: &'s [u8]) -> Result<Brought<'s>, Wrong> {
+        let (header, data) = Header::decode(segment)?;
+        match (header.place, header.upper) {
+            (Place::Untagged { queue: CREDITS, .. }, (CREDIT, taken)) if header.is_last => {
+                self.credits.place(&header, data.len(), 0)?;
+                Ok(Brought::Credit(taken))
+            }
+            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => self.message(header, data, total),
+            (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
+                self.begin_write(header, data)
+            }
+            (Place::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data),
+            _ => Err(Wrong::Segment),
+        }
+    }
+
+    fn message<'s>(&mut self, header: Header, data: &'s [u8], total: u32) -> Result<Brought<'s>, Wrong> {
+        let (total, len) = (u64::from(total), data.len() as u64);
+        let before = self.under_way.unwrap_or(UnderWay { total, at: 0, writing: None });
+        if before.writing.is_some() || before.total != total || len > u64::from(FRAGMENT_MAX) {
+            return Err(Wrong::Segment);
+        }
+        let placed = self.messages.place(&header, data.len(), total as u32)?;
+        let end = u64::from(placed.at) + len;
+        if placed.whole.is_some() != (end == total) {
+            return Err(Wrong::Segment);
+        }
+        self.under_way = placed.whole.is_none().then_some(UnderWay { at: end, ..before });
+        let begins = (placed.at == 0).then_some(total);
+        Ok(Brought::Fragment { fragment: Fragment { len: len as u32, begins }, octets: [&[], data] })
+    }
+
+    fn begin_write<'s>(&mut self, header: Header, data: &'s [u8]) -> Result<Brought<'s>, Wrong> {
+        let head = <[u8; HEAD_LEN]>::try_from(data).map_err(|_| Wrong::Segment)?;
+        if !self.are_operations || self.under_way.is_some() || !header.is_last {
+            return Err(Wrong::Segment);
+        }
+        self.messages.place(&header, data.len(), HEAD_LEN as u32)?;
+        let len = u32::from_le_bytes([head[20], head[21], head[22], head[23]]);
+        let total = HEAD_LEN as u64 + u64::from(len);
+        let operation = Operation::decode(&head, total).ok_or(Wrong::Segment)?;
+        if operation.kind != Kind::Write || len == 0 {
+            return Err(Wrong::Segment);
+        }
+        let writing = Some(Writing { tag: operation.handle, address: operation.address });
+        self.under_way = Some(UnderWay { total, at: HEAD_LEN as u64, writing });
+        self.head = head;
+        Ok(Brought::Nothing)
+    }
+
+    fn go_on_writing<'s>(&'s mut self, header: Header, data: &'s [u8]) -> Result<Brought<'s>, Wrong> {
+        let way = self.under_way.ok_or(Wrong::Segment)?;
+        let writing = way.writing.ok_or(Wrong::Segment)?;
+        let is_first = way.at == HEAD_LEN as u64;
+        let head = if is_first { &self.head[..] } else { &[] };
+        let (len, end) = (head.len() + data.len(), way.at + data.len() as u64);
+        let fits = header.place == writing.place(way.at)
+            && len <= FRAGMENT_MAX as usize
+            && !data.is_empty()
+            && end <= way.total
+            && header.is_last == (end == way.total);
+        if !fits {
+            return Err(Wrong::Segment);
+        }
+        self.under_way = (!header.is_last).then_some(UnderWay { at: end, ..way });
+        let begins = is_first.then_some(way.total);
+        Ok(Brought::Fragment { fragment: Fragment { len: len as u32, begins }, octets: [head, data] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ddp::UNTAGGED_LEN;
+    use super::super::mpa::first_segment;
+    use super::*;
+    use crate::channel::tests::Random;
+    use crate::core::Outgoing;
+
+    /// A message of `octets`, in fragments.
+    fn send(framer: &mut Framer, stream: &mut Vec<u8>, octets: &[u8]) {
+        let mut message = Outgoing::new(octets.len() as u64);
+        while let Some(piece) = message.next() {
+            let part = &octets[piece.at as usize..][..piece.fragment.len as usize];
+            framer.put(stream, piece.fragment, part).expect("it follows");
+            message.sent(piece);
+        }
+    }
+
+    fn message(random: &mut Random, are_operations: bool) -> Vec<u8> {
+        let len = [0, 1, 40, 20_000, 60_000][random.below(5) as usize] + random.below(9) as usize;
+        let data: Vec<u8> = (0..len).map(|at| (at as u64 * 31 + random.0) as u8).collect();
+        if !are_operations {
+            return data;
+        }
+        let len = data.len() as u32;
+        let operation = match random.below(3) {
+            0 => Operation::send(Some(7), len),
+            1 => Operation::answer(len),
+            // As far as an address can go.
+            _ => Operation {
+                kind: Kind::Write,
+                immediate: Some(3),
+                address: u64::MAX - random.below(70_000),
+                handle: 0x1234,
+                len,
+            },
+        };
+        [&operation.encode()[..], &data].concat()
+    }
+
+    #[test]
+    fn fragments_come_out_as_they_went_in() {
+        for seed in 0..400 {
+            let mut random = Random(seed);
+            let are_operations = seed % 2 == 0;
+            let (mut framer, mut reader) = (Framer::new(are_operations), Reader::new(are_operations));
+            let (mut stream, mut sent, mut got) = (Vec::new(), Vec::new(), Vec::new());
+            let mut credits = Vec::new();
+            for number in 0..6 {
+                let octets = message(&mut random, are_operations);
+                send(&mut framer, &mut stream, &octets);
+                sent.push(octets);
+                framer.put_credit(&mut stream, number * 5);
+            }
+            let mut rest = &stream[..];
+            while let Some((segment, len)) = first_segment(rest).expect("a frame") {
+                match reader.take(segment).expect("as it was sent") {
+                    Brought::Fragment { fragment, octets: [first, second] } => {
+                        assert_eq!(fragment.len as usize, first.len() + second.len());
+                        if let Some(total) = fragment.begins {
+                            got.push(Vec::new());
+                            assert_eq!(total as usize, sent[got.len() - 1].len());
+                        }
+                        let last = got.last_mut().expect("begun");
+                        last.extend_from_slice(first);
+                        last.extend_from_slice(second);
+                    }
+                    Brought::Credit(taken) => credits.push(taken),
+                    Brought::Nothing => {}
+                }
+                rest = &rest[len..];
+            }
+            assert!(rest.is_empty() && got == sent, "seed {seed}");
+            assert_eq!(credits, [0, 5, 10, 15, 20, 25]);
+        }
+    }
+
+    /// The segments of a write of 20,000 octets, and of a message behind it.
+    fn segments() -> Vec<Vec<u8>> {
+        let write = Operation { kind: Kind::Write, immediate: None, address: 4096, handle: 9, len: 20_000 };
+        let (mut framer, mut stream) = (Framer::new(true), Vec::new());
+        send(&mut framer, &mut stream, &[&write.encode()[..], &[5; 20_000]].concat());
+        send(&mut framer, &mut stream, &[&Operation::send(None, 20_000).encode()[..], &[6; 20_000]].concat());
+        framer.put_credit(&mut stream, 1);
+        let mut segments = Vec::new();
+        let mut rest = &stream[..];
+        while let Some((segment, len)) = first_segment(rest).expect("a frame") {
+            segments.push(segment.to_vec());
+            rest = &rest[len..];
+        }
+        assert_eq!(segments.len(), 6);
+        segments
+    }
+
+    /// Takes the first `count`, then this.
+    fn taken_after(count: usize, segment: &[u8]) -> bool {
+        let mut reader = Reader::new(true);
+        for before in &segments()[..count] {
+            reader.take(before).expect("as it was sent");
+        }
+        reader.take(segment).is_ok()
+    }
+
+    #[test]
+    fn what_does_not_follow_is_wrong() {
+        let good = segments();
+        for count in 0..good.len() {
+            assert!(taken_after(count, &good[count]));
+            for (other, segment) in good.iter().enumerate() {
+                // Credit goes between any two.
+                assert_eq!(
+                    taken_after(count, segment),
+                    other == count || other == 5,
+                    "{other} after {count}"
+                );
+            }
+        }
+        for (count, at, octet, what) in [
+            (1, 5, 8, "another tag"),
+            (1, 13, 1, "another place"),
+            (1, 1, 0x43, "another operation"),
+            (1, 0, 0x41 | 0x80, "the last, and it is not whole"),
+            (2, 0, 0x81, "whole, and not the last"),
+            (3, 1, 0x4e, "a head that is too long"),
+            (3, 0, 0x41, "the last of a message, and it is not whole"),
+            (4, 5, 0xff, "a length that has changed"),
+            (3, 9, 1, "another queue"),
+            (0, 41, 0xff, "a head of a length that cannot be"),
+            (0, 18, 1, "a head of no write"),
+            (5, 9, 0, "a credit as a message"),
+            (5, 0, 1, "a credit that goes on"),
+        ] {
+            let mut bad = good[count].clone();
+            bad[at] = octet;
+            assert_ne!(bad, good[count], "{what}");
+            assert!(!taken_after(count, &bad), "{what}");
+        }
+        let large = Header {
+            place: Place::Untagged { queue: 0, message: 1, offset: 0 },
+            is_last: true,
+            upper: (SEND, FRAGMENT_MAX + 1),
+        };
+        let large = [&large.encode()[..], &vec![0; FRAGMENT_MAX as usize + 1]].concat();
+        assert!(!taken_after(0, &large), "a segment that is no fragment");
+        let mut plain = Reader::new(false);
+        assert!(plain.take(&good[0]).is_err(), "an operation where there are none");
+        assert!(good[0].len() == UNTAGGED_LEN + HEAD_LEN);
+    }
+
+    /// Whatever comes is taken or wrong, and what is taken is a fragment as the memory can have it.
+    #[test]
+    fn hostile_segments_do_no_harm() {
+        let good = segments();
+        for seed in 0..20_000 {
+            let mut random = Random(seed);
+            let mut reader = Reader::new(random.below(4) > 0);
+            let count = random.below(6) as usize;
+            for before in &good[..count] {
+                let _ = reader.take(before);
+            }
+            for _ in 0..3 {
+                let mut segment = good[random.below(6) as usize].clone();
+                for _ in 0..random.below(4) {
+                    let at = random.below(segment.len().min(64) as u64) as usize;
+                    segment[at] = random.below(256) as u8;
+                }
+                segment.truncate(random.below(40_000) as usize);
+                if let Ok(Brought::Fragment { fragment, octets: [first, second] }) = reader.take(&segment) {
+                    assert_eq!(fragment.len as usize, first.len() + second.len());
+                    assert!(Fragment::decode(fragment.encode(0)) == Some(fragment));
+                }
+            }
+        }
+    }
+}
