@@ -6,12 +6,12 @@
 use super::memory::Memory;
 use super::unbuffered;
 use crate::errno::from_os;
-use crate::socket::slices::Source;
+use crate::socket::slices::{Room, Source};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
-use rustix::io::Errno as Os;
+use rustix::io::{Errno as Os, ReadWriteFlags};
+use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
-use toe_ring::Region;
 
 /// Octets read ahead at a time.
 const AHEAD: usize = 128 << 10;
@@ -137,6 +137,24 @@ impl<'a> FileSource<'a> {
     }
 }
 
+/// Up to `max` octets of the file; EAGAIN where they would have to be waited for, EOPNOTSUPP where the file cannot tell, unless it `may_wait`.
+fn read_into(
+    room: &mut Room<'_>,
+    max: usize,
+    file: BorrowedFd<'_>,
+    position: u64,
+    may_wait: bool,
+) -> Result<usize, Os> {
+    match room {
+        Room::Shared(region, offset) => region.read_file(*offset, max, file, position, may_wait),
+        Room::Own(room) => {
+            let how = if may_wait { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
+            let most = max.min(room.len());
+            rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut room[..most])], position, how)
+        }
+    }
+}
+
 impl Source for FileSource<'_> {
     fn left(&self) -> usize {
         match self.stopped {
@@ -149,10 +167,14 @@ impl Source for FileSource<'_> {
         Ok(self.ahead() >= len)
     }
 
-    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno> {
+    fn put(&mut self, mut room: Room<'_>, max: usize) -> Result<usize, Errno> {
         let ahead = self.ahead().min(max);
         if ahead > 0 {
-            region.write(offset, &self.ahead[self.at..self.at + ahead]).map_err(|_| Errno::EIO)?;
+            let octets = &self.ahead[self.at..self.at + ahead];
+            match room {
+                Room::Shared(region, offset) => region.write(offset, octets).map_err(|_| Errno::EIO)?,
+                Room::Own(room) => room[..ahead].copy_from_slice(octets),
+            }
             self.at += ahead;
             self.advance(ahead);
             return Ok(ahead);
@@ -160,8 +182,8 @@ impl Source for FileSource<'_> {
         let max = max.min(self.left);
         let outcome =
             match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max, self.left)) {
-                None => region.read_file(offset, max, self.file, self.position, false),
-                Some(true) => region.read_file(offset, max, self.file, self.position, true),
+                None => read_into(&mut room, max, self.file, self.position, false),
+                Some(true) => read_into(&mut room, max, self.file, self.position, true),
                 Some(false) => Err(Os::AGAIN),
             };
         match outcome {
@@ -172,7 +194,7 @@ impl Source for FileSource<'_> {
             }
             Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file) => {
                 self.memory = Some(Memory::default());
-                return self.put(region, offset, max);
+                return self.put(room, max);
             }
             Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
@@ -223,6 +245,7 @@ mod tests {
     use super::*;
     use rustix::fd::AsFd;
     use std::io::Write as _;
+    use toe_ring::Region;
 
     fn file_of(len: usize) -> std::fs::File {
         let memory =
@@ -239,7 +262,7 @@ mod tests {
         while !source.is_done() {
             source.refill();
             while source.left() > 0 {
-                let put = source.put(&region, 64, max.min(source.left())).expect("in range");
+                let put = source.put(Room::Shared(&region, 64), max.min(source.left())).expect("in range");
                 let mut octets = vec![0; put];
                 region.read(64, &mut octets).expect("in range");
                 all.extend(octets);
@@ -277,7 +300,7 @@ mod tests {
         let mut source = FileSource::new(file.as_fd(), 0, 10).expect("a file");
         source.stopped = Some(Stop::Waits);
         source.refill();
-        assert_eq!(source.put(&region, 0, 6), Ok(6));
+        assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
         source.take_back(6);
         assert_eq!(drain(&mut source, 100), (0..10).collect::<Vec<u8>>());
     }
