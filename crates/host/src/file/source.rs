@@ -17,6 +17,8 @@ use toe_abi::errno::Errno;
 const AHEAD: usize = 128 << 10;
 /// So few octets cost less to copy once more than it costs to ask what kind of file it is.
 const FEW: usize = 16 << 10;
+/// So few octets are read at once where there is room for them: what kind of file it is shows then.
+const ONE_PIECE: usize = 64 << 10;
 /// Most octets that are asked for at a time.
 const MOST: usize = 1 << 30;
 
@@ -50,15 +52,21 @@ pub struct FileSource<'a> {
 }
 
 impl<'a> FileSource<'a> {
-    /// Up to `length` octets from `position` on, of what the file has now.
-    pub fn new(file: BorrowedFd<'a>, position: u64, length: usize) -> Result<FileSource<'a>, Errno> {
-        if length <= FEW {
+    /// Up to `length` octets from `position` on, of what the file has now. `has_room`: some of them can be put at once.
+    pub fn new(
+        file: BorrowedFd<'a>,
+        position: u64,
+        length: usize,
+        has_room: bool,
+    ) -> Result<FileSource<'a>, Errno> {
+        let is_one_piece = has_room && length <= ONE_PIECE;
+        if length <= FEW || is_one_piece {
             return Ok(FileSource {
                 file,
                 position,
                 left: length,
                 is_sized: false,
-                stopped: Some(Stop::Waits),
+                stopped: (length <= FEW).then_some(Stop::Waits),
                 is_unbuffered: false,
                 memory: None,
                 ahead: Vec::new(),
@@ -93,6 +101,16 @@ impl<'a> FileSource<'a> {
     pub fn error(&self) -> Option<Errno> {
         match self.stopped {
             Some(Stop::Failed(errno)) => Some(errno),
+            _ => None,
+        }
+    }
+
+    /// What Linux would have said before it asked the connection: 0 or an error where there is nothing to read.
+    pub fn comes_first(&self) -> Option<Result<usize, Errno>> {
+        let mut octet = [0];
+        match rustix::io::pread(self.file, &mut octet, self.position) {
+            Ok(0) => Some(Ok(0)),
+            Err(error) if error != Os::INVAL => Some(Err(from_os(error))),
             _ => None,
         }
     }
@@ -197,6 +215,8 @@ impl Source for FileSource<'_> {
                 return self.put(room, max);
             }
             Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
+            // It may be one that is read by whole blocks.
+            Err(Os::INVAL) if !self.is_sized => self.stopped = Some(Stop::Waits),
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
         }
         Ok(0)
@@ -275,7 +295,7 @@ mod tests {
     fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
         let file = file_of(300_000);
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let mut source = FileSource::new(file.as_fd(), position, length).expect("a file");
+            let mut source = FileSource::new(file.as_fd(), position, length, false).expect("a file");
             let all = drain(&mut source, 65_536);
             assert_eq!(all.len(), expected);
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
@@ -287,7 +307,7 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
-        let mut source = FileSource::new(file.as_fd(), 0, usize::MAX).expect("a file");
+        let mut source = FileSource::new(file.as_fd(), 0, usize::MAX, false).expect("a file");
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).len(), 40_000);
         assert!(!source.has_sent_all());
@@ -297,7 +317,7 @@ mod tests {
     fn what_is_taken_back_comes_again() {
         let file = file_of(10);
         let (region, _file) = Region::create(4096).expect("memory");
-        let mut source = FileSource::new(file.as_fd(), 0, 10).expect("a file");
+        let mut source = FileSource::new(file.as_fd(), 0, 10, false).expect("a file");
         source.stopped = Some(Stop::Waits);
         source.refill();
         assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
@@ -317,7 +337,7 @@ mod tests {
                 libc::EISDIR,
             ),
         ] {
-            let mut source = FileSource::new(fd, 0, 10).expect("something");
+            let mut source = FileSource::new(fd, 0, 10, false).expect("something");
             assert!(drain(&mut source, 10).is_empty());
             assert_eq!(source.error(), Some(Errno(errno as u16)));
         }

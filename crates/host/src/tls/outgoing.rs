@@ -84,7 +84,7 @@ impl Outgoing {
                 Err(_) if taken > 0 => break,
                 Err(errno) => return Err(errno),
             }
-            if from.left() == 0 && !(self.is_open() && !more) {
+            if from.left() == 0 && (more || !self.is_open()) {
                 break;
             }
         }

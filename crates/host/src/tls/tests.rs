@@ -5,7 +5,7 @@ use super::keys::{EBADMSG, HEADER, Keys};
 use super::outgoing::Outgoing;
 use super::parameters::Parameters;
 use super::{DATA, HANDSHAKE, PLAIN_MAX, typed};
-use crate::socket::slices::{Gather, Octets, Scatter, Source as _, Target};
+use crate::socket::slices::{Gather, Octets, Scatter, Target};
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 
