@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::parse::{self, Said};
 use crate::row::{
     APPS_CONNECTIONS, CPS_CONNECTIONS, Direction, EVIL_PORT, Flood, HTTP_CONNECTIONS, KV_CONNECTIONS, Load,
-    Row, SMALL,
+    Row, SMALL, WEB_CONNECTIONS, Web,
 };
 use crate::sample::Stack;
 use crate::stage::Stage;
@@ -48,10 +48,15 @@ pub(crate) struct Client {
 pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) -> Result<Client> {
     let (name, mut command, delay) = match row.load {
         Load::Http { keepalive, .. } => {
-            ("wrk", wrk(stage, stack, (HTTP_CONNECTIONS, keepalive, "/file"), seconds)?, UNDER_WAY)
+            ("wrk", wrk(stage, stack, (HTTP_CONNECTIONS, keepalive, "/file"), false, seconds)?, UNDER_WAY)
         }
+        Load::Web { how, .. } => (
+            "wrk",
+            wrk(stage, stack, (WEB_CONNECTIONS, true, "/file"), how != Web::Plain, seconds)?,
+            UNDER_WAY,
+        ),
         Load::App(app) => {
-            ("wrk", wrk(stage, stack, (APPS_CONNECTIONS, false, app.path()), seconds)?, UNDER_WAY)
+            ("wrk", wrk(stage, stack, (APPS_CONNECTIONS, false, app.path()), false, seconds)?, UNDER_WAY)
         }
         Load::Redis { pipeline } => {
             let requests = redis_requests(stage, stack, pipeline, seconds)?;
@@ -90,7 +95,7 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
 /// Reads what the row's client said.
 pub(crate) fn parse(row: &Row, finished: &Finished) -> Result<Said> {
     match row.load {
-        Load::Http { .. } | Load::App(_) => parse::wrk::parse(&finished.output),
+        Load::Http { .. } | Load::Web { .. } | Load::App(_) => parse::wrk::parse(&finished.output),
         Load::Redis { .. } => parse::redis::parse(&finished.stdout, "GET"),
         Load::Memcached { .. } => parse::memcaslap::parse(&finished.output),
         _ => parse::load::parse(&finished.stdout),
@@ -187,6 +192,7 @@ fn wrk(
     stage: &Stage<'_>,
     stack: Stack,
     (connections, keepalive, path): (u32, bool, &str),
+    is_secret: bool,
     seconds: u32,
 ) -> Result<Command> {
     let mut command = stage.client(stack, &tools::WRK.path()?);
@@ -198,7 +204,8 @@ fn wrk(
     if !keepalive {
         command.args(["-H", "Connection: close"]);
     }
-    command.arg(format!("http://{}:{}{path}", stage.address(stack), stage.port(stack)));
+    let scheme = if is_secret { "https" } else { "http" };
+    command.arg(format!("{scheme}://{}:{}{path}", stage.address(stack), stage.port(stack)));
     Ok(command)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
-use crate::row::{Attack, Calls, Direction, Flood, Load, Row, ServedBy};
+use crate::row::{Attack, Calls, Direction, Flood, Load, Row, ServedBy, Web};
 use crate::transfer;
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
@@ -65,7 +65,10 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
     let stream = |flows, direction| Load::Stream { flows, direction };
     match (workload, link) {
         (Workload::Stream, Link::Tap) => vec![stream(1, Send), stream(1, Receive)],
-        (Workload::File, link) => transfer::all(link).into_iter().map(Load::File).collect(),
+        (Workload::File, link) => {
+            let web = web().into_iter().filter(|_| matches!(link, Link::Local | Link::Veth));
+            transfer::all(link).into_iter().map(Load::File).chain(web).collect()
+        }
         (_, Link::Tap | Link::Mbit10 | Link::Mbit100) => Vec::new(),
         (Workload::Http, _) => {
             let shapes = [(256, true), (256, false), (64 << 10, true), (64 << 10, false)];
@@ -104,6 +107,14 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),
     }
+}
+
+/// nginx with sendfile, and over TLS without and with records of the socket's.
+fn web() -> Vec<Load> {
+    let of = |how, files: &[u32]| files.iter().map(move |&file| Load::Web { file, how }).collect::<Vec<_>>();
+    let mut loads = of(Web::Plain, &[64 << 10, 1 << 20, 10 << 20]);
+    loads.extend([Web::Tls, Web::KernelTls].into_iter().flat_map(|how| of(how, &[64 << 10, 10 << 20])));
+    loads
 }
 
 /// The two figures of the EVIL paper, and what it has not: a request and its reply, and the smallest and largest messages.

@@ -7,6 +7,7 @@ use std::fmt;
 
 /// The connections of a row of `http`.
 pub(crate) const HTTP_CONNECTIONS: u32 = 64;
+pub(crate) const WEB_CONNECTIONS: u32 = 32;
 /// The connections of a row of `apps`.
 pub(crate) const APPS_CONNECTIONS: u32 = 32;
 /// The connections of a row of `kv`.
@@ -36,6 +37,11 @@ pub(crate) enum Load {
     Http {
         file: u32,
         keepalive: bool,
+    },
+    /// nginx's sendfile to clients that stay.
+    Web {
+        file: u32,
+        how: Web,
     },
     /// A connection for each request.
     App(App),
@@ -90,6 +96,16 @@ pub(crate) enum Load {
     },
     /// Between a file and a connection.
     File(Transfer),
+}
+
+/// How nginx sends a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Web {
+    Plain,
+    /// Over TLS that it makes by itself.
+    Tls,
+    /// Over TLS records of the socket's, where the stack has them: Linux needs its module, nginx an OpenSSL that was built for them.
+    KernelTls,
 }
 
 /// Datagrams one way: of so many octets, so many in a call, or so many that are joined in one.
@@ -206,6 +222,7 @@ impl Row {
     pub(crate) fn operation(&self) -> &'static str {
         match self.load {
             Load::Http { .. }
+            | Load::Web { .. }
             | Load::App(_)
             | Load::Redis { .. }
             | Load::Rr { .. }
@@ -229,6 +246,14 @@ impl fmt::Display for Load {
         match *self {
             Load::Http { file, keepalive } => {
                 write!(f, "{}-{}", Octets(file), if keepalive { "keepalive" } else { "close" })
+            }
+            Load::Web { file, how } => {
+                let how = match how {
+                    Web::Plain => "",
+                    Web::Tls => "-tls",
+                    Web::KernelTls => "-ktls",
+                };
+                write!(f, "nginx{how}-{}", Octets(file))
             }
             Load::App(app) => write!(f, "{app}"),
             Load::Redis { pipeline } => write!(f, "redis-get-P{pipeline}"),

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::options::Link;
-use crate::row::{EVIL_PORT, Load, Row, ServedBy};
+use crate::row::{EVIL_PORT, Load, Row, ServedBy, Web};
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
@@ -24,7 +24,8 @@ impl Server {
     pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack) -> Result<Server> {
         let port = stage.port(stack).to_string();
         match row.load {
-            Load::Http { file, .. } => nginx(stage, stack, file),
+            Load::Http { file, .. } => nginx(stage, stack, file, Web::Plain),
+            Load::Web { file, how } => nginx(stage, stack, file, how),
             Load::App(app) => app.start(stage, stack).map(Server::Programs),
             Load::Redis { .. } => {
                 let mut command = stage.server(stack, &tools::REDIS.path()?);
@@ -117,7 +118,7 @@ fn program(
     Ok(Server::Program(server))
 }
 
-fn nginx(stage: &Stage<'_>, stack: Stack, file: u32) -> Result<Server> {
+fn nginx(stage: &Stage<'_>, stack: Stack, file: u32, how: Web) -> Result<Server> {
     stage.lab.file("file", file.into())?;
     let options = nginx::Options {
         port: stage.port(stack),
@@ -125,6 +126,11 @@ fn nginx(stage: &Stage<'_>, stack: Stack, file: u32) -> Result<Server> {
         daemon: false,
         sendfile: true,
         open_file_cache: true,
+        tls: match how {
+            Web::Plain => None,
+            Web::Tls => Some(nginx::Tls { kernel: false }),
+            Web::KernelTls => Some(nginx::Tls { kernel: true }),
+        },
         user: rustix::process::geteuid().is_root().then_some("root"),
     };
     let name = match stack {

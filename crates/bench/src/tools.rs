@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::options::Workload;
-use crate::row::{Load, Row};
+use crate::row::{Load, Row, Web};
 use std::path::{Path, PathBuf};
 
 /// Where a plain user's PATH does not look.
@@ -20,6 +20,7 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 }
 
 pub(crate) const NGINX: Tool = tool("nginx", "nginx");
+const OPENSSL: Tool = tool("openssl", "openssl");
 pub(crate) const WRK: Tool = tool("wrk", "wrk");
 pub(crate) const APACHE: Tool = tool("apache2", "apache2");
 pub(crate) const PUMA: Tool = tool("puma", "puma");
@@ -65,7 +66,8 @@ impl Tool {
 /// Why a row cannot be measured here: which tools are missing, and how to get them.
 pub(crate) fn missing(row: &Row, programs: &std::path::Path) -> Option<String> {
     let wanted: &[Tool] = match row.load {
-        Load::Http { .. } => &[NGINX, WRK],
+        Load::Http { .. } | Load::Web { how: Web::Plain, .. } => &[NGINX, WRK],
+        Load::Web { .. } => &[NGINX, WRK, OPENSSL],
         Load::App(_) => &[WRK],
         Load::Redis { .. } => &[REDIS, REDIS_BENCHMARK],
         Load::Memcached { .. } => &[MEMCACHED, MEMCASLAP],

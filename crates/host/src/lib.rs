@@ -40,6 +40,7 @@ pub mod socket;
 pub mod stack;
 pub mod sys;
 mod thread;
+pub mod tls;
 pub mod wait;
 
 pub use anchor::Anchor;

@@ -401,8 +401,8 @@ impl Queue {
         self.retry_yields();
         if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
             for place in std::mem::take(&mut self.starved) {
-                if let Some(stream) = self.streams.get_mut(place) {
-                    stream.on_supply();
+                if self.streams.get_mut(place).is_some_and(|stream| stream.resume(&mut self.io)) {
+                    self.starved.push(place);
                 }
             }
         }

@@ -192,6 +192,11 @@ impl SendMemory {
         self.room() > len && (self.at_hand() > len || self.old.len() < self.old_max)
     }
 
+    /// Octets that can be sent now, in as many pieces as it takes: with another ring where one may be made.
+    pub fn room_now(&self) -> u32 {
+        if self.old.len() < self.old_max { self.room() } else { self.room().min(self.at_hand()) }
+    }
+
     /// Octets that fit without more memory.
     pub fn at_hand(&self) -> u32 {
         self.current.map_or(0, |ring| ring.free())

@@ -21,6 +21,14 @@ pub struct Options {
     pub open_file_cache: bool,
     /// The workers' user; none without root, who alone may choose.
     pub user: Option<&'static str>,
+    pub tls: Option<Tls>,
+}
+
+/// HTTPS, with a certificate of its own making.
+#[derive(Clone, Copy, Debug)]
+pub struct Tls {
+    /// Records are the socket's where that and OpenSSL can (`Options KTLS`), so that its sendfile works.
+    pub kernel: bool,
 }
 
 /// A running nginx: a master and its workers.
@@ -42,6 +50,9 @@ impl Nginx {
         let failed = |error| Error::failed(config.display().to_string(), error);
         fs::create_dir_all(&dir).map_err(failed)?;
         fs::write(&config, configuration(lab, options)).map_err(failed)?;
+        if options.tls.is_some() {
+            certify(&dir)?;
+        }
         command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("error.log"));
         let program = if options.daemon {
             // Not by `child::run`: that ends the whole process group, which the daemon leaves only a moment after its
@@ -111,6 +122,18 @@ fn master_pid(dir: &std::path::Path) -> Option<u32> {
     fs::read_to_string(dir.join("nginx.pid")).ok()?.trim().parse().ok()
 }
 
+/// Makes the certificate and its key in `dir`.
+fn certify(dir: &std::path::Path) -> Result<()> {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    command.args(["-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"]).current_dir(dir);
+    let output = command.output().map_err(|error| Error::cannot_run("openssl", error))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::failed("openssl req", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 fn configuration(lab: &Lab, options: Options) -> String {
     let on = |switch: bool| if switch { "on" } else { "off" };
     let user = options.user.map(|user| format!("user {user};\n")).unwrap_or_default();
@@ -132,7 +155,7 @@ http {{
     uwsgi_temp_path tmp;
     scgi_temp_path tmp;
     server {{
-        listen 0.0.0.0:{port};
+        listen 0.0.0.0:{port}{tls};
         root {root};
         location = /pid {{ return 200 \"$pid\\n\"; }}
     }}
@@ -142,6 +165,18 @@ http {{
         daemon = on(options.daemon),
         sendfile = on(options.sendfile),
         port = options.port,
+        tls = match options.tls {
+            None => "",
+            // A cipher that the socket has, too.
+            Some(Tls { kernel: false }) => {
+                " ssl; ssl_certificate cert.pem; ssl_certificate_key key.pem; \
+                 ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256"
+            }
+            Some(Tls { kernel: true }) => {
+                " ssl; ssl_certificate cert.pem; ssl_certificate_key key.pem; \
+                 ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_conf_command Options KTLS"
+            }
+        },
         root = lab.dir().display(),
     )
 }

@@ -40,6 +40,7 @@ impl Nginx {
             daemon: options.daemon,
             sendfile: options.sendfile,
             open_file_cache: false,
+            tls: None,
             user: Some(options.user),
         };
         let nginx = must(nginx::Nginx::start(lab, "nginx", options, engine.run(lab, "nginx")));

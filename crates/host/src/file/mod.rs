@@ -16,6 +16,7 @@ mod unbuffered;
 
 use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
+use crate::socket::stream;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -53,8 +54,9 @@ impl Socket {
         flags: SendFlags,
     ) -> Result<usize, Errno> {
         let mut sent = 0;
+        let has_room = self.kind() == Kind::Stream && self.ready_now() & stream::OUT != 0;
         loop {
-            let mut source = FileSource::new(file, position + sent as u64, length - sent)?;
+            let mut source = FileSource::new(file, position + sent as u64, length - sent, has_room)?;
             // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
             source.refill();
             if source.is_done() {
@@ -74,7 +76,13 @@ impl Socket {
                     self.tell_next(errno);
                     return Ok(sent);
                 }
-                Err(errno) => return Err(errno),
+                Err(errno) => {
+                    let first = if has_room { source.comes_first() } else { None };
+                    if first.is_some() {
+                        self.tell_next(errno);
+                    }
+                    return first.unwrap_or(Err(errno));
+                }
             }
         }
     }

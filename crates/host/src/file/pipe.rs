@@ -5,7 +5,7 @@
 //! memory; and as many as went are then taken from the program's.
 
 use crate::errno::from_os;
-use crate::socket::slices::{Octets, Source, Target};
+use crate::socket::slices::{Octets, Room, Source, Target};
 use crate::socket::{RecvFlags, SendFlags, Socket};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,6 @@ use rustix::io::{Errno as Os, ReadWriteFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use std::io::IoSlice;
 use toe_abi::errno::Errno;
-use toe_ring::Region;
 
 /// Most octets in one go: as many as a pipe holds unless it was made larger.
 const AT_ONCE: usize = 64 << 10;
@@ -79,8 +78,13 @@ impl Source for PipeSource {
         Ok(false)
     }
 
-    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno> {
-        let got = region.read_pipe(offset, max.min(self.left), &self.pipe).map_err(from_os)?;
+    fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
+        let max = max.min(self.left);
+        let got = match room {
+            Room::Shared(region, offset) => region.read_pipe(offset, max, &self.pipe),
+            Room::Own(room) => rustix::io::read(&self.pipe, &mut room[..max]),
+        };
+        let got = got.map_err(from_os)?;
         self.left -= got;
         Ok(got)
     }

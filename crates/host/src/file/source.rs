@@ -6,17 +6,19 @@
 use super::memory::Memory;
 use super::unbuffered;
 use crate::errno::from_os;
-use crate::socket::slices::Source;
+use crate::socket::slices::{Room, Source};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
-use rustix::io::Errno as Os;
+use rustix::io::{Errno as Os, ReadWriteFlags};
+use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
-use toe_ring::Region;
 
 /// Octets read ahead at a time.
 const AHEAD: usize = 128 << 10;
 /// So few octets cost less to copy once more than it costs to ask what kind of file it is.
 const FEW: usize = 16 << 10;
+/// So few octets are read at once where there is room for them: what kind of file it is shows then.
+const ONE_PIECE: usize = 64 << 10;
 /// Most octets that are asked for at a time.
 const MOST: usize = 1 << 30;
 
@@ -50,15 +52,21 @@ pub struct FileSource<'a> {
 }
 
 impl<'a> FileSource<'a> {
-    /// Up to `length` octets from `position` on, of what the file has now.
-    pub fn new(file: BorrowedFd<'a>, position: u64, length: usize) -> Result<FileSource<'a>, Errno> {
-        if length <= FEW {
+    /// Up to `length` octets from `position` on, of what the file has now. `has_room`: some of them can be put at once.
+    pub fn new(
+        file: BorrowedFd<'a>,
+        position: u64,
+        length: usize,
+        has_room: bool,
+    ) -> Result<FileSource<'a>, Errno> {
+        let is_one_piece = has_room && length <= ONE_PIECE;
+        if length <= FEW || is_one_piece {
             return Ok(FileSource {
                 file,
                 position,
                 left: length,
                 is_sized: false,
-                stopped: Some(Stop::Waits),
+                stopped: (length <= FEW).then_some(Stop::Waits),
                 is_unbuffered: false,
                 memory: None,
                 ahead: Vec::new(),
@@ -93,6 +101,16 @@ impl<'a> FileSource<'a> {
     pub fn error(&self) -> Option<Errno> {
         match self.stopped {
             Some(Stop::Failed(errno)) => Some(errno),
+            _ => None,
+        }
+    }
+
+    /// What Linux would have said before it asked the connection: 0 or an error where there is nothing to read.
+    pub fn comes_first(&self) -> Option<Result<usize, Errno>> {
+        let mut octet = [0];
+        match rustix::io::pread(self.file, &mut octet, self.position) {
+            Ok(0) => Some(Ok(0)),
+            Err(error) if error != Os::INVAL => Some(Err(from_os(error))),
             _ => None,
         }
     }
@@ -137,6 +155,24 @@ impl<'a> FileSource<'a> {
     }
 }
 
+/// Up to `max` octets of the file; EAGAIN where they would have to be waited for, EOPNOTSUPP where the file cannot tell, unless it `may_wait`.
+fn read_into(
+    room: &mut Room<'_>,
+    max: usize,
+    file: BorrowedFd<'_>,
+    position: u64,
+    may_wait: bool,
+) -> Result<usize, Os> {
+    match room {
+        Room::Shared(region, offset) => region.read_file(*offset, max, file, position, may_wait),
+        Room::Own(room) => {
+            let how = if may_wait { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
+            let most = max.min(room.len());
+            rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut room[..most])], position, how)
+        }
+    }
+}
+
 impl Source for FileSource<'_> {
     fn left(&self) -> usize {
         match self.stopped {
@@ -149,10 +185,14 @@ impl Source for FileSource<'_> {
         Ok(self.ahead() >= len)
     }
 
-    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno> {
+    fn put(&mut self, mut room: Room<'_>, max: usize) -> Result<usize, Errno> {
         let ahead = self.ahead().min(max);
         if ahead > 0 {
-            region.write(offset, &self.ahead[self.at..self.at + ahead]).map_err(|_| Errno::EIO)?;
+            let octets = &self.ahead[self.at..self.at + ahead];
+            match room {
+                Room::Shared(region, offset) => region.write(offset, octets).map_err(|_| Errno::EIO)?,
+                Room::Own(room) => room[..ahead].copy_from_slice(octets),
+            }
             self.at += ahead;
             self.advance(ahead);
             return Ok(ahead);
@@ -160,8 +200,8 @@ impl Source for FileSource<'_> {
         let max = max.min(self.left);
         let outcome =
             match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max, self.left)) {
-                None => region.read_file(offset, max, self.file, self.position, false),
-                Some(true) => region.read_file(offset, max, self.file, self.position, true),
+                None => read_into(&mut room, max, self.file, self.position, false),
+                Some(true) => read_into(&mut room, max, self.file, self.position, true),
                 Some(false) => Err(Os::AGAIN),
             };
         match outcome {
@@ -172,9 +212,11 @@ impl Source for FileSource<'_> {
             }
             Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file) => {
                 self.memory = Some(Memory::default());
-                return self.put(region, offset, max);
+                return self.put(room, max);
             }
             Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
+            // It may be one that is read by whole blocks.
+            Err(Os::INVAL) if !self.is_sized => self.stopped = Some(Stop::Waits),
             Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
         }
         Ok(0)
@@ -223,6 +265,7 @@ mod tests {
     use super::*;
     use rustix::fd::AsFd;
     use std::io::Write as _;
+    use toe_ring::Region;
 
     fn file_of(len: usize) -> std::fs::File {
         let memory =
@@ -239,7 +282,7 @@ mod tests {
         while !source.is_done() {
             source.refill();
             while source.left() > 0 {
-                let put = source.put(&region, 64, max.min(source.left())).expect("in range");
+                let put = source.put(Room::Shared(&region, 64), max.min(source.left())).expect("in range");
                 let mut octets = vec![0; put];
                 region.read(64, &mut octets).expect("in range");
                 all.extend(octets);
@@ -252,7 +295,7 @@ mod tests {
     fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
         let file = file_of(300_000);
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let mut source = FileSource::new(file.as_fd(), position, length).expect("a file");
+            let mut source = FileSource::new(file.as_fd(), position, length, false).expect("a file");
             let all = drain(&mut source, 65_536);
             assert_eq!(all.len(), expected);
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
@@ -264,7 +307,7 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
-        let mut source = FileSource::new(file.as_fd(), 0, usize::MAX).expect("a file");
+        let mut source = FileSource::new(file.as_fd(), 0, usize::MAX, false).expect("a file");
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).len(), 40_000);
         assert!(!source.has_sent_all());
@@ -274,10 +317,10 @@ mod tests {
     fn what_is_taken_back_comes_again() {
         let file = file_of(10);
         let (region, _file) = Region::create(4096).expect("memory");
-        let mut source = FileSource::new(file.as_fd(), 0, 10).expect("a file");
+        let mut source = FileSource::new(file.as_fd(), 0, 10, false).expect("a file");
         source.stopped = Some(Stop::Waits);
         source.refill();
-        assert_eq!(source.put(&region, 0, 6), Ok(6));
+        assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
         source.take_back(6);
         assert_eq!(drain(&mut source, 100), (0..10).collect::<Vec<u8>>());
     }
@@ -294,7 +337,7 @@ mod tests {
                 libc::EISDIR,
             ),
         ] {
-            let mut source = FileSource::new(fd, 0, 10).expect("something");
+            let mut source = FileSource::new(fd, 0, 10, false).expect("something");
             assert!(drain(&mut source, 10).is_empty());
             assert_eq!(source.error(), Some(Errno(errno as u16)));
         }

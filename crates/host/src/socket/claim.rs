@@ -10,6 +10,7 @@ use crate::socket::stream::{self, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::sys;
+use crate::tls::mark;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub fn after_fork_in_child() {
 /// and the process may not have it, or may not attach at all, because it or its user has too much.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
     claim_or_why(socket).map_err(|errno| match errno {
+        Errno::EOPNOTSUPP => Errno::EOPNOTSUPP,
         Errno::EDQUOT | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMFILE => Errno::ENOBUFS,
         _ => Errno::ECONNRESET,
     })
@@ -77,12 +79,26 @@ pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket
 
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
     let home: &'static QueueSet = stack.my_queue()?;
-    // What the program did before; the old home may be the parent's, of which this is a copy.
+    // What the program did before; the old home may be the parent's, of which this is a copy. Keys are the parent's alone.
+    let is_without_keys = {
+        let keeps = |stream: &Stream| stream.tls.is_some();
+        let here = socket.lock_home().map(|(mut queue, place)| {
+            let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| keeps(stream));
+            (has_keys, queue.io.stack.is_foreign())
+        });
+        match here {
+            Some((true, is_foreign)) => is_foreign,
+            _ => mark::is_marked(anchor),
+        }
+    };
+    if is_without_keys {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let before = socket.lock_home().and_then(|(mut queue, place)| {
-        let manner = queue.stream(place, socket).map(|(_, stream)| stream.manner())?;
+        let before = queue.stream(place, socket).map(|(_, stream)| (stream.manner(), stream.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
         queue.orphan(place);
-        Some(manner)
+        Some(before)
     });
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
     // another thread must not take them before there is a stream to take them.
@@ -113,8 +129,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 }
                 _ => {}
             }
-            if let Some(before) = before {
-                stream.set_manner(before);
+            if let Some((manner, tls)) = before {
+                stream.set_manner(manner);
+                stream.tls = tls;
             }
             stream.set_unsent_low_water(socket.settings.lock().unsent_low_water());
             let place = queue.add_stream(stream);

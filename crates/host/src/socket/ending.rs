@@ -164,12 +164,16 @@ impl Socket {
             self.detach();
             return;
         } else if !shared && !stream.let_go && stream.link != Link::Moved {
+            stream.end_records(io);
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
             let abort = abort || unread || stream.received.private() > 0;
             let (stack, flow) = (io.stack, stream.flow);
             let keep = |anchor| may_keep.is_some_and(|fd| stack.anchors().keep(stack, anchor, fd));
+            if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {
+                Socket::unmark_keys(fd);
+            }
             if let Some(anchor) = stream.anchor.filter(|anchor| stack.alive() && keep(*anchor)) {
                 io.command(Command::CloseKept { flow, anchor, abort });
             } else if abort {

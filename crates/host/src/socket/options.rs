@@ -8,6 +8,7 @@ use crate::queue::QueueIo;
 use crate::socket::kept::KeptOptions;
 use crate::socket::stream::Stream;
 use crate::socket::{FastOpen, Kind, Socket};
+use crate::tls;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -289,6 +290,8 @@ impl Socket {
     pub fn set_option(&'static self, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
         self.settle_here()?;
         match (level, name) {
+            (libc::IPPROTO_TCP, libc::TCP_ULP) => return self.set_upper_protocol(value),
+            (tls::SOL_TLS, _) => return self.set_tls_option(name, value),
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let on = int(value)? != 0;
                 let secs = value.get(4..).map(int).ok_or(Errno::EINVAL)??;
@@ -455,6 +458,8 @@ impl Socket {
                     as i32
             }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.flow_info().map_or(536, |info| info.mss.into()),
+            (libc::IPPROTO_TCP, libc::TCP_ULP) => return Ok(self.upper_protocol(out)),
+            (tls::SOL_TLS, _) => return self.get_tls_option(name, out),
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(self.get_linger(out)),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(get_timeval(&self.receive_timeout, out)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(get_timeval(&self.send_timeout, out)),

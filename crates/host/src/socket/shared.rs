@@ -167,7 +167,7 @@ impl Socket {
 
     /// What `ask` says of one of its descriptors. Another thread may close that meanwhile, and the number be another file's at
     /// once; but it is closed only after the socket has been told (`drop_reference`), so then another one is asked.
-    pub(super) fn of_descriptor<R>(&self, ask: impl Fn(RawFd) -> R) -> R {
+    pub(crate) fn of_descriptor<R>(&self, ask: impl Fn(RawFd) -> R) -> R {
         loop {
             let fd = self.fd.load(Ordering::Acquire);
             let answer = ask(fd);

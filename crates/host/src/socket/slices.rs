@@ -1,6 +1,8 @@
 //! Walking over a program's scattered buffers, for `readv` and `writev` and everything else.
 
 use crate::program_memory;
+use crate::tls;
+use crate::tls::typed::Takes;
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 use toe_ring::OutOfRange;
@@ -14,8 +16,8 @@ pub trait Source {
     /// Whether the next `len` octets are certain to be put in whole. EFAULT: they are not all there to be read.
     fn check_next(&self, len: usize) -> Result<bool, Errno>;
 
-    /// Puts up to `max` octets where the region has room from `offset` on. Returns how many.
-    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno>;
+    /// Puts up to `max` octets where there is room for them. Returns how many.
+    fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno>;
 
     /// The last octets that were put, so many, are to be put again.
     fn take_back(&mut self, len: usize);
@@ -37,6 +39,20 @@ pub trait Source {
     fn waits(&self) -> bool {
         false
     }
+
+    /// Of a connection that makes records: the type of those for these octets.
+    fn record_type(&self) -> u8 {
+        tls::DATA
+    }
+}
+
+/// Where a source's octets go.
+#[derive(Debug)]
+pub enum Room<'a> {
+    /// From an offset of a region on, which has room for them, in memory that is shared with another process.
+    Shared(&'a Region, u64),
+    /// As many as are asked for.
+    Own(&'a mut [u8]),
 }
 
 /// Octets that were received, where they lie.
@@ -63,6 +79,11 @@ pub trait Target {
     /// It takes no more, and says itself why.
     fn is_stopped(&self) -> bool {
         false
+    }
+
+    /// Of a connection with records: whether it takes octets of one of this type. After the answer is yes it is given some.
+    fn takes(&mut self, kind: u8) -> Takes {
+        if kind == tls::DATA { Takes::Yes } else { Takes::No }
     }
 }
 
@@ -216,8 +237,16 @@ impl Source for Gather<'_, '_> {
         Gather::check_next(self, len).map(|()| true)
     }
 
-    fn put(&mut self, region: &Region, offset: u64, max: usize) -> Result<usize, Errno> {
-        self.empty(max, |done, octets| region.write(offset + done as u64, octets).map_err(|_| Errno::EIO))
+    fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
+        match room {
+            Room::Shared(region, offset) => self.empty(max, |done, octets| {
+                region.write(offset + done as u64, octets).map_err(|_| Errno::EIO)
+            }),
+            Room::Own(room) => self.empty(max.min(room.len()), |done, octets| {
+                // SAFETY: needed because the program's memory may not be there; ours, which has room for them, is apart from it.
+                unsafe { program_memory::copy(room[done..].as_mut_ptr(), octets.as_ptr(), octets.len()) }
+            }),
+        }
     }
 
     // What is certain is put once.

@@ -87,7 +87,7 @@ impl Socket {
         let nonblocking = self.nonblocking();
         let mut attempt = || loop {
             let room = into.left();
-            let has = |stream: &stream::Stream| stream.unread() >= room;
+            let has = |stream: &stream::Stream| stream.fills(room);
             let step = self.with_ready_stream(has, |io, stream, place| {
                 let patient = flags.wait_all && !flags.dont_wait && !nonblocking;
                 let at_least = match flags.wait_all {
@@ -328,6 +328,7 @@ impl Socket {
                 Link::Open => stream.told = stream::ConnectTold::Result,
             }
             if how != Shutdown::Read && !stream.write_shut {
+                stream.end_records(io);
                 stream.write_shut = true;
                 io.command(Command::ShutdownSend { flow: stream.flow });
             }
@@ -362,6 +363,7 @@ impl Socket {
         let look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _| {
             let is_open = stream.link == Link::Open;
             if is_open && stream.unread() == 0 && !stream.write_shut {
+                stream.end_records(io);
                 stream.write_shut = true;
                 io.command(Command::ShutdownSend { flow: stream.flow });
             }

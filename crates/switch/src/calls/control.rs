@@ -30,6 +30,11 @@ pub fn put_zerocopy(message: &mut msghdr, inet6: bool, (first, last): (u32, u32)
     put(message, room, name, &octets[..ERROR + offender]);
 }
 
+/// TLS_GET_RECORD_TYPE.
+pub fn put_record_type(message: &mut msghdr, room: usize, kind: u8) {
+    put(message, room, (toe::tls::SOL_TLS, toe::tls::TLS_GET_RECORD_TYPE), &[kind]);
+}
+
 /// One message of `octets`, as far as there is `room`.
 fn put(message: &mut msghdr, room: usize, (level, name): (c_int, c_int), octets: &[u8]) {
     const HEADER: usize = size_of::<libc::cmsghdr>();

@@ -1,7 +1,8 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::cancel::point;
-use super::control::{put_unread, put_zerocopy};
+use super::control::{put_record_type, put_unread, put_zerocopy};
+use super::records::{asked_type, receive_record, transmit_record};
 use super::rights::{note_passed, note_received};
 use super::{datagram, datagram_send, fast_open, stream};
 use crate::connect::{came_meanwhile, keep_on_kernel};
@@ -429,10 +430,19 @@ unsafe fn receive_message(
         return Ok(0);
     }
     // SAFETY: as above.
-    let len = unsafe { receive_vectors(socket, message.msg_iov, message.msg_iovlen, flags) }?;
+    let (len, kind) = unsafe {
+        match flags & libc::MSG_OOB {
+            0 => receive_record(socket, message, recv_flags(flags)?)?,
+            _ => (receive_vectors(socket, message.msg_iov, message.msg_iovlen, flags)?, None),
+        }
+    };
     message.msg_namelen = 0;
     message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
     let room = core::mem::take(&mut message.msg_controllen);
+    if let Some(kind) = kind {
+        put_record_type(message, room, kind);
+        return Ok(len);
+    }
     if let Some(unread) = socket.told_unread() {
         put_unread(message, room, c_int::try_from(unread).unwrap_or(c_int::MAX));
     }
@@ -469,10 +479,24 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
             return fail(error) as ssize_t;
         }
         // SAFETY: the program's arguments, handed on; it is there.
-        point(-1, || unsafe {
-            length(transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags))
-        })
+        point(-1, || length(unsafe { transmit_message(socket, &*message, flags) }))
     })
+}
+
+/// # Safety
+/// As sendmsg(2).
+unsafe fn transmit_message(socket: &'static Socket, message: &msghdr, flags: c_int) -> Result<usize, Errno> {
+    let (iov, count) = (message.msg_iov, message.msg_iovlen);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match asked_type(message)? {
+            None => transmit_vectors(socket, iov, count, flags),
+            Some(kind) => {
+                let is_quiet = flags & libc::MSG_NOSIGNAL != 0;
+                transmit_record(socket, (iov, count), kind, is_quiet, send_flags(flags)?)
+            }
+        }
+    }
 }
 
 /// # Safety
@@ -565,7 +589,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         point(-1, || {
             each_message(messages, count, |message| {
                 // SAFETY: the program's arguments, handed on.
-                unsafe { transmit_vectors(socket, (*message).msg_iov, (*message).msg_iovlen, flags) }
+                unsafe { transmit_message(socket, &*message, flags) }
             })
         })
     })

@@ -149,7 +149,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                     let kept =
                         if stream(fd).is_some() { SOCKET_FLAGS | libc::O_APPEND } else { SOCKET_FLAGS };
                     let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
-                    libc::O_RDWR | (flags & kept) | nonblocking | signals
+                    libc::O_RDWR | (flags & kept & !socket.own_flags()) | nonblocking | signals
                 }
                 // A mark on a kernel listener is another process's (`listen.rs`).
                 None if flags >= 0 && is_held_elsewhere(fd, flags) => {
@@ -211,7 +211,7 @@ fn set_flags(
     let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
     let is_listener = listener(fd).is_some();
     let twin = if is_listener { c_long::from(libc::O_NONBLOCK) } else { 0 };
-    let result = call(argument | twin);
+    let result = call(argument | twin | c_long::from(socket.own_flags()));
     if result == 0 {
         socket.set_nonblocking(nonblocking);
         if is_listener {

@@ -27,6 +27,7 @@ pub mod option;
 mod option_model;
 pub mod poll;
 pub mod process;
+mod records;
 mod rights;
 pub mod signal;
 pub mod splice;

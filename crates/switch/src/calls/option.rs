@@ -12,6 +12,7 @@ use core::ffi::{c_int, c_void};
 use libc::socklen_t;
 use toe::program_memory::{self, check};
 use toe::socket::Socket;
+use toe::tls::SOL_TLS;
 use toe::{Errno, fd_table};
 
 /// # Safety
@@ -133,7 +134,7 @@ unsafe fn set_on_stream(
     }
     let value = widened.as_ref().map_or(value, |widened| widened);
     match socket.set_option(level, name, value) {
-        Err(Errno::ENOPROTOOPT) => option_model::set(fd, socket, level, name, as_given),
+        Err(Errno::ENOPROTOOPT) if level != SOL_TLS => option_model::set(fd, socket, level, name, as_given),
         result => result,
     }
 }
@@ -151,7 +152,7 @@ fn set_ttl(socket: &'static Socket, is_empty: bool, value: &[u8]) -> Result<(), 
 
 /// Whether a TCP socket has options of this level.
 fn is_level_of(socket: &Socket, level: c_int) -> bool {
-    matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP)
+    matches!(level, libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_TCP | SOL_TLS)
         || (level == libc::IPPROTO_IPV6 && socket.is_inet6())
 }
 
@@ -230,8 +231,10 @@ unsafe fn get_from_stream(
     // Nothing that is asked of a TCP socket is longer than struct tcp_info.
     let mut answer = [0u8; 512];
     let (level, name) = option_model::older_name(level, name);
-    let result = match socket.get_option(level, name, &mut answer) {
-        Err(Errno::ENOPROTOOPT) => {
+    // Of keys Linux tells what there is room for, or nothing.
+    let most = if level == SOL_TLS { answer.len().min(room as usize) } else { answer.len() };
+    let result = match socket.get_option(level, name, &mut answer[..most]) {
+        Err(Errno::ENOPROTOOPT) if level != SOL_TLS => {
             let answer = &mut answer[..room.min(512) as usize];
             // Some are asked by what is in the buffer; what is not there is not asked by.
             // SAFETY: so many octets are in ours, and nobody else has it.

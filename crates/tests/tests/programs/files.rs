@@ -92,3 +92,36 @@ fn zerocopy_is_told_as_by_the_kernel() {
 fn splice_goes_by_pipes_as_in_the_kernel() {
     expect_same("splice", &[&["7000"]]);
 }
+
+/// The system calls of the thread that makes them between the two marks, by name.
+fn calls_between_marks(trace: &str) -> Vec<String> {
+    let lines = trace.lines().skip_while(|line| !line.contains("\"begin\\n\"")).skip(1);
+    let between: Vec<&str> = lines.take_while(|line| !line.contains("\"end\\n\"")).collect();
+    let call = |line: &&str| line.split('(').next().unwrap_or_default().to_owned();
+    between.iter().map(call).collect()
+}
+
+/// A file that the page cache has, of as much as goes into one piece: sendfile reads it, and at most wakes the engine.
+#[test]
+fn a_file_takes_one_system_call_of_the_programs_thread() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let (source, bin) =
+        (bins::workspace().join("crates/tests/programs/one_call.c"), lab.dir().join("one_call"));
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(&source);
+    child::run("cc", &mut cc, SOON).expect_success("cc");
+    let (file, trace) = (lab.dir().join("file"), lab.dir().join("trace"));
+    for octets in [20_000, 65_536] {
+        std::fs::write(&file, vec![7; octets]).expect("a file in the lab");
+        let mut command = engine.run(&lab, "strace");
+        // Without -f: of the thread that sends alone.
+        command.arg("-o").arg(&trace).arg(&bin).arg("7000").arg(&file).arg(octets.to_string());
+        let said = child::run("strace", &mut command, SOON).expect_success("strace");
+        assert!(said.contains("all\n"), "{said}");
+        let calls = calls_between_marks(&std::fs::read_to_string(&trace).expect("what strace wrote"));
+        let doorbells = calls.iter().filter(|call| *call == "write").count();
+        assert_eq!(calls.iter().filter(|call| *call == "preadv2").count(), 1, "{calls:?}");
+        assert!(doorbells <= 1 && calls.len() == 1 + doorbells, "{calls:?}");
+    }
+}

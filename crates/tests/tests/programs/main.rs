@@ -27,6 +27,7 @@ mod rights;
 mod shared;
 mod socket_calls;
 mod tcp_info;
+mod tls;
 mod transfer;
 mod via;
 mod via_far;

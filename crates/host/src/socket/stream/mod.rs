@@ -14,6 +14,7 @@
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
 mod fast_open;
+mod records;
 mod recv;
 mod send;
 mod soft_error;
@@ -26,6 +27,7 @@ use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::urgent::{Plan, Urgent};
 use crate::socket::zerocopy::ZeroCopy;
+use crate::tls::Tls;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::MemRange;
@@ -136,6 +138,8 @@ pub struct Stream {
     noted_errors_told: u8,
     pub urgent: Urgent,
     pub zerocopy: ZeroCopy,
+    /// TLS records instead of the octets themselves.
+    pub tls: Option<Box<Tls>>,
     /// Fewer unread octets than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
     pub read_shut: bool,
@@ -179,6 +183,7 @@ impl Stream {
             noted_errors_told: 0,
             urgent: Urgent::default(),
             zerocopy: ZeroCopy::default(),
+            tls: None,
             low_water: 1,
             read_shut: false,
             write_shut: false,
@@ -252,7 +257,7 @@ impl Stream {
         // Of an urgent octet that is next, only what comes after it can be read.
         let unread = self.received.len();
         let skips = self.urgent.plan(self.received.read(), unread) == Plan::Skip;
-        if unread >= self.low_water + usize::from(skips) {
+        if self.has_unread(self.low_water + usize::from(skips)) {
             bits |= IN;
         }
         if self.urgent.is_here(self.received.read(), unread) {
@@ -402,15 +407,11 @@ impl Stream {
     }
 
     /// Puts back an error that was taken too early.
-    /// Octets that were received are to be received again, before all others.
-    pub fn put_back(&mut self, octets: Vec<u8>) {
-        self.received.put_back(octets);
-        self.publish(0);
-    }
-
     pub fn put_error(&mut self, errno: Errno) {
-        self.error = errno;
-        self.publish(0);
+        if !self.tells_again(errno) {
+            self.error = errno;
+            self.publish(0);
+        }
     }
 
     /// Whether the stream takes data at all. `Ok(false)`: it does not, but the call has already sent some

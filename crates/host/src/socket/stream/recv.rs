@@ -24,6 +24,9 @@ impl Stream {
             // What is unread is with whoever has it now, so its end is not here.
             return Ok(Attempt::Wait);
         }
+        if self.opens_records() {
+            return self.recv_records(io, place, into, peek);
+        }
         let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
         let (most, skip) = self.heed_mark(io, place, peek)?;
         let there = self.received.len().min(most).saturating_sub(skip);
@@ -41,6 +44,11 @@ impl Stream {
         if !self.received.is_empty() || self.link == Link::Connecting {
             return Ok(Attempt::Wait);
         }
+        self.recv_nothing()
+    }
+
+    /// There is nothing to read: whether there will be.
+    pub(super) fn recv_nothing(&mut self) -> Result<Attempt, Errno> {
         if self.peer_closed {
             return Ok(Attempt::Done(0));
         }
@@ -51,6 +59,7 @@ impl Stream {
         if self.is_disconnected() {
             return Err(Errno::ENOTCONN);
         }
+        let over = self.read_shut || self.link == Link::Closed;
         Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
     }
 
@@ -117,7 +126,7 @@ impl Stream {
     }
 
     /// Tells whoever lent the memory that what was in it has been read.
-    fn settle_read(&mut self, io: &mut QueueIo, place: Place, copied: &Copied) {
+    pub(super) fn settle_read(&mut self, io: &mut QueueIo, place: Place, copied: &Copied) {
         if copied.engine > 0 {
             self.credit_owed += copied.engine;
             io.credit(place, self);

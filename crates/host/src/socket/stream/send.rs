@@ -2,7 +2,7 @@
 
 use super::{Attempt, Link, SEND_CHUNK, Stream};
 use crate::queue::QueueIo;
-use crate::socket::slices::Source;
+use crate::socket::slices::{Room, Source};
 use crate::socket::transfer::SendFlags;
 use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{MemRange, Send};
@@ -11,6 +11,20 @@ use toe_abi::errno::Errno;
 impl Stream {
     /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
     pub fn send(
+        &mut self,
+        io: &mut QueueIo,
+        from: &mut impl Source,
+        flags: SendFlags,
+    ) -> Result<Attempt, Errno> {
+        if self.makes_records() {
+            self.send_records(io, from, flags)
+        } else {
+            self.send_octets(io, from, flags)
+        }
+    }
+
+    /// The same of octets as they are.
+    pub(super) fn send_octets(
         &mut self,
         io: &mut QueueIo,
         from: &mut impl Source,
@@ -38,7 +52,7 @@ impl Stream {
                 Err(_) if sent > 0 => break,
                 Err(errno) => return Err(errno),
             }
-            let len = from.put(&io.region, piece.offset, piece.len as usize)? as u32;
+            let len = from.put(Room::Shared(&io.region, piece.offset), piece.len as usize)? as u32;
             if len == 0 {
                 break;
             }
@@ -102,7 +116,8 @@ impl Stream {
                 Err(errno) => return Err(errno),
             };
             if !is_certain {
-                piece.len = from.put(channel.end.memory().region(), piece.offset, piece.len as usize)? as u32;
+                let room = Room::Shared(channel.end.memory().region(), piece.offset);
+                piece.len = from.put(room, piece.len as usize)? as u32;
                 if piece.len == 0 {
                     break;
                 }
@@ -115,7 +130,8 @@ impl Stream {
                 break;
             }
             if is_certain {
-                from.put(channel.end.memory().region(), piece.offset, piece.len as usize)?;
+                let room = Room::Shared(channel.end.memory().region(), piece.offset);
+                from.put(room, piece.len as usize)?;
             }
             sent += piece.len as usize;
             direct.publish(channel, piece);

@@ -1,0 +1,279 @@
+//! Where a stream joins TLS records ([`crate::tls`]): what its program sends is sealed before it goes the way of all octets, through the engine
+//! or the peer's memory, and what has arrived by either is opened before the program has it.
+
+use super::{Attempt, IN, Link, Stream};
+use crate::queue::QueueIo;
+use crate::slots::Place;
+use crate::socket::received::How;
+use crate::socket::slices::{Gather, Scatter, Source, Target};
+use crate::socket::transfer::SendFlags;
+use crate::tls::Tls;
+use crate::tls::incoming::{EKEYEXPIRED, Given, Incoming};
+use crate::tls::keys::{EBADMSG, HEADER};
+use crate::tls::outgoing::{AT_ONCE, Outgoing};
+use std::io::{IoSlice, IoSliceMut};
+use toe_abi::errno::Errno;
+
+/// Records that one read opens: then others have their turn at the lock.
+const OPENED_AT_ONCE: usize = 16;
+/// Less room than this is waited for, while there is something to wait for: records would be mostly overhead.
+const LEAST: usize = 1024;
+/// Ring entries that records in one go can take.
+const ENTRIES: u32 = 8;
+
+impl Stream {
+    pub(super) fn makes_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
+    }
+
+    pub(super) fn opens_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
+    }
+
+    /// Whether what has been received and not read makes the stream readable, `least` octets of it where there are no records.
+    pub(super) fn has_unread(&self, least: usize) -> bool {
+        let unread = self.received.len();
+        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
+            Some(incoming) => incoming.is_ready(unread),
+            None => unread >= least,
+        }
+    }
+
+    /// Whether a read of `room` octets is certain to be filled by what is here.
+    pub fn fills(&self, room: usize) -> bool {
+        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
+            Some(incoming) => incoming.opened() >= room.max(1),
+            None => self.received.len() >= room,
+        }
+    }
+
+    /// What stands in the way of the next record is told as often as it is asked for: it need not be kept for the next call.
+    pub(super) fn tells_again(&self, errno: Errno) -> bool {
+        self.opens_records()
+            && [Errno::EIO, EBADMSG, Errno::EMSGSIZE, Errno::EINVAL, EKEYEXPIRED].contains(&errno)
+    }
+
+    /// Octets that were received are to be received again, before all others.
+    pub fn put_back(&mut self, octets: Vec<u8>) {
+        match self.tls.as_mut().and_then(|tls| tls.incoming.as_mut()) {
+            Some(incoming) => incoming.put_back(octets),
+            None => self.received.put_back(octets),
+        }
+        self.publish(0);
+    }
+
+    /// [`Stream::send`], as records.
+    pub(super) fn send_records(
+        &mut self,
+        io: &mut QueueIo,
+        from: &mut impl Source,
+        flags: SendFlags,
+    ) -> Result<Attempt, Errno> {
+        if flags.urgent {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.with_outgoing(|stream, outgoing| stream.send_by(io, outgoing, from, flags))
+            .unwrap_or(Ok(Attempt::Wait))
+    }
+
+    /// Takes what makes records out of the stream for as long as `f` sends by it.
+    fn with_outgoing<R>(&mut self, f: impl FnOnce(&mut Stream, &mut Outgoing) -> R) -> Option<R> {
+        let mut tls = self.tls.take()?;
+        let result = tls.outgoing.as_mut().map(|outgoing| f(self, outgoing));
+        self.tls = Some(tls);
+        self.publish(0);
+        result
+    }
+
+    fn send_by(
+        &mut self,
+        io: &mut QueueIo,
+        outgoing: &mut Outgoing,
+        from: &mut impl Source,
+        flags: SendFlags,
+    ) -> Result<Attempt, Errno> {
+        if self.link != Link::Open || !self.push(io, outgoing, flags)? {
+            return Ok(Attempt::Wait);
+        }
+        let kind = from.record_type();
+        if kind != crate::tls::DATA {
+            if flags.more {
+                return Err(Errno::EINVAL);
+            }
+            // The program's own data that waits for more comes before.
+            outgoing.end_record(usize::MAX)?;
+            self.push(io, outgoing, flags)?;
+        }
+        let mut taken = 0;
+        while from.left() > 0 && outgoing.waiting().is_empty() {
+            let Some(room) = self.room_for(io, outgoing.sealed_len(from.left()), outgoing.overhead())? else {
+                break;
+            };
+            match outgoing.fill(from, kind, room, flags.more) {
+                Ok(0) => break,
+                Ok(got) => taken += got,
+                Err(_) if taken > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+            let is_last = from.left() == 0;
+            let sealed = outgoing.waiting().len() as u32;
+            let more = if is_last { flags.more } else { self.send.has_room_behind(sealed) };
+            let end_of_record = flags.end_of_record && is_last;
+            self.push(io, outgoing, SendFlags { more, end_of_record, ..flags })?;
+        }
+        Ok(if taken > 0 { Attempt::Done(taken) } else { Attempt::Wait })
+    }
+
+    /// Sends what is sealed. `false`: some is left, and goes when there is room, with the next drains if the program does not come back.
+    fn push(&mut self, io: &mut QueueIo, outgoing: &mut Outgoing, flags: SendFlags) -> Result<bool, Errno> {
+        if outgoing.waiting().is_empty() {
+            return Ok(true);
+        }
+        let sealed = [IoSlice::new(outgoing.waiting())];
+        if let Attempt::Done(octets) = self.send_octets(io, &mut Gather::new(&sealed), flags)? {
+            outgoing.taken(octets);
+        }
+        let is_all = outgoing.waiting().is_empty();
+        self.starved |= !is_all;
+        Ok(is_all)
+    }
+
+    /// Octets of records that are certain to fit now, of `want`; as many records as are made in one go at most. `None`: too few to begin, and
+    /// who has to tell of more has been asked.
+    fn room_for(&mut self, io: &mut QueueIo, want: usize, overhead: usize) -> Result<Option<usize>, Errno> {
+        let mut room = 0;
+        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending())
+            && let Some(channel) = io.channel(direct.channel)
+        {
+            if channel.end.room(ENTRIES) < ENTRIES {
+                self.starved = true;
+            } else if direct.reserve(channel, want, u32::MAX).is_some() {
+                room = direct.send.room_now() as usize;
+            }
+        } else if io.ring.send_room() < ENTRIES {
+            self.starved = true;
+        } else if self.unsent.has_room_behind(0)
+            && self.send.reserve(&mut io.blocks, want, u32::MAX).is_some()
+        {
+            room = self.send.room_now() as usize;
+        } else if self.send.room() > 0 && self.unsent.has_room_behind(0) && self.send.outstanding() == 0 {
+            // It is memory that is short.
+            self.starved = true;
+        }
+        let outstanding = match &self.direct {
+            Some(direct) if direct.is_sending() => direct.send.outstanding(),
+            _ => self.send.outstanding(),
+        };
+        if room > overhead && (outstanding == 0 || room >= want.min(LEAST)) {
+            return Ok(Some(room.min(AT_ONCE * (crate::tls::PLAIN_MAX + overhead))));
+        }
+        self.draining |= outstanding > 0;
+        // Whoever reads out of a channel is asked to tell.
+        self.send_octets(io, &mut Gather::new(&[]), SendFlags::default()).map(|_| None)
+    }
+
+    /// Ends the record that the program has left open: another key, another type or the end is next.
+    pub fn end_records(&mut self, io: &mut QueueIo) {
+        if self.makes_records() && self.link == Link::Open && !self.write_shut {
+            let _ = self.with_outgoing(|stream, outgoing| {
+                outgoing.end_record(usize::MAX)?;
+                stream.push(io, outgoing, SendFlags::default())
+            });
+        }
+    }
+
+    /// There may be room again for what is sealed. `true`: there was not.
+    pub fn resume(&mut self, io: &mut QueueIo) -> bool {
+        self.on_supply();
+        if !self.makes_records() || self.link != Link::Open {
+            return false;
+        }
+        let outcome = self.with_outgoing(|stream, outgoing| stream.push(io, outgoing, SendFlags::default()));
+        outcome == Some(Ok(false))
+    }
+
+    /// [`Stream::recv`], out of records.
+    pub(super) fn recv_records(
+        &mut self,
+        io: &mut QueueIo,
+        place: Place,
+        into: &mut impl Target,
+        peek: bool,
+    ) -> Result<Attempt, Errno> {
+        let mut tls = self.tls.take().ok_or(Errno::EIO)?;
+        let given = self.recv_by(io, place, &mut tls, into, peek);
+        self.tls = Some(tls);
+        self.publish(0);
+        match given? {
+            None if into.left() == 0 && self.has_unread(1) => Ok(Attempt::Done(0)),
+            None => self.recv_nothing(),
+            Some(octets) => Ok(Attempt::Done(octets)),
+        }
+    }
+
+    /// How many octets `into` was given; `None`: there is no record.
+    fn recv_by(
+        &mut self,
+        io: &mut QueueIo,
+        place: Place,
+        tls: &mut Tls,
+        into: &mut impl Target,
+        peek: bool,
+    ) -> Result<Option<usize>, Errno> {
+        let Some(incoming) = &mut tls.incoming else { return Ok(None) };
+        let (mut done, most) = (0, into.most_at_once());
+        for _ in 0..OPENED_AT_ONCE {
+            let given = match incoming.give(into, peek) {
+                Ok(given) => given,
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            };
+            match given {
+                Given::Last(octets) => return Ok(Some(done + octets)),
+                Given::More(octets) => done += octets,
+                Given::Nothing => {}
+            }
+            if into.left() == 0 || done >= most {
+                break;
+            }
+            match self.open_next(io, place, incoming) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok((done > 0).then_some(done))
+    }
+
+    /// Opens the next record, if all of it is here.
+    fn open_next(&mut self, io: &mut QueueIo, place: Place, incoming: &mut Incoming) -> Result<bool, Errno> {
+        if let Some(errno) = incoming.refusal() {
+            return Err(errno);
+        }
+        if incoming.wants_header() && self.received.len() >= HEADER {
+            let mut header = [0; HEADER];
+            let mut slices = [IoSliceMut::new(&mut header)];
+            let how = How { skip: 0, most: HEADER, peek: true };
+            self.received.copy_out(io, self.direct.as_deref(), &mut Scatter::new(&mut slices), how)?;
+            incoming.take_header(header)?;
+        }
+        let needed = incoming.needed();
+        if incoming.wants_header() || self.received.len() < needed {
+            return Ok(false);
+        }
+        let mut record = vec![0; needed];
+        let mut slices = [IoSliceMut::new(&mut record)];
+        let how = How { skip: 0, most: needed, peek: false };
+        let copied =
+            self.received.copy_out(io, self.direct.as_deref(), &mut Scatter::new(&mut slices), how)?;
+        self.settle_read(io, place, &copied);
+        incoming.take_record(record)?;
+        Ok(true)
+    }
+
+    /// A direction has a key now: whether there is something to read has changed.
+    pub fn on_key(&self) {
+        self.publish(IN);
+    }
+}
