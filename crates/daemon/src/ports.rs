@@ -274,10 +274,20 @@ impl PortSlot {
     ) -> std::io::Result<usize> {
         let (mut frames, mut octets) = (0, 0);
         while frames < FRAMES_PER_ROUND && octets < OCTETS_PER_ROUND && !sessions.datagrams.is_crowded() {
-            let taken = self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
-                octets += frame.len();
-                engine.handle_frame(now, self.id, frame, offload, sessions);
-            })?;
+            let taken = if engine.needs_whole_frames() {
+                self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
+                    octets += frame.len();
+                    engine.handle_frame(now, self.id, frame, offload, sessions);
+                })?
+            } else {
+                self.port.receive_heads(FRAMES_PER_LOOK, &mut |frame, offload, tail| {
+                    octets += frame.len();
+                    match tail {
+                        Some(tail) => engine.handle_head(now, self.id, (frame, tail), offload, sessions),
+                        None => engine.handle_frame(now, self.id, frame, offload, sessions),
+                    }
+                })?
+            };
             frames += taken;
             if taken < FRAMES_PER_LOOK {
                 break;

@@ -7,7 +7,7 @@ use toe_abi::lane::MtuDiscover;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::UdpRepr;
-use toe_wire::link::{LinkCaps, MacAddr};
+use toe_wire::link::{FrameTail, LinkCaps, MacAddr};
 use toe_wire::tcp::{FastOpenCookie, SackBlocks};
 use toe_wire::vlan::VlanId;
 
@@ -77,10 +77,13 @@ impl Segment {
     }
 }
 
-/// A segment's octets: in the frame that brought them, or still in the sender's memory when both ends are ours.
+/// A segment's octets: in the frame that brought them, still with the link that it came by, or still in the sender's memory when both
+/// ends are ours.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     Frame(&'a [u8]),
+    /// From this octet of the frame on.
+    Tail(&'a dyn FrameTail, usize),
     Memory(&'a Pieces),
 }
 

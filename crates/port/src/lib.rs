@@ -21,5 +21,5 @@ mod xdp;
 
 pub use fault::{FaultPlan, FaultRates, Rate};
 pub use open::{OpenError, open, open_cable_end};
-pub use port::{Port, PortCounter, PortCounters, Steering};
+pub use port::{EachFrame, Port, PortCounter, PortCounters, Steering};
 pub use spec::{Driver, PortSpec, SpecError};

@@ -6,9 +6,12 @@ use std::os::fd::BorrowedFd;
 
 use toe_base::counter::CounterSet;
 use toe_base::counters;
-use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload};
+use toe_wire::link::{FrameSink, FrameTail, LinkCaps, MacAddr, RxOffload};
 
 use crate::open::OpenError;
+
+/// What a port hands frames to. With a [`FrameTail`] only the headers are there.
+pub type EachFrame<'a> = dyn FnMut(&[u8], RxOffload, Option<&dyn FrameTail>) + 'a;
 
 /// A link. The run loop waits on [`Port::poll_fd`], takes frames with [`Port::receive`], puts frames into
 /// [`Port::transmit`] and sends them with [`Port::flush`]. Nothing here blocks.
@@ -57,6 +60,12 @@ pub trait Port: Send {
     fn flush(&mut self) -> io::Result<()>;
 
     fn counters(&self) -> PortCounters;
+
+    /// As [`Port::receive`], but of a large segment that need not be checked only the headers may have been read: then the rest of the
+    /// slice is of no meaning, and its octets are to be had from the [`FrameTail`].
+    fn receive_heads(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
+        self.receive(budget, &mut |frame, offload| each(frame, offload, None))
+    }
 
     /// The way to say which frames are the engine's, on a link whose addresses are the kernel's too.
     fn steering(&mut self) -> Option<&mut dyn Steering> {

@@ -78,6 +78,15 @@ pub struct RxOffload {
     pub coalesced_mss: Option<u16>,
 }
 
+/// A large frame that arrived, of which only the headers have been read: the octets behind them are where the link has them until
+/// somebody says where they belong.
+pub trait FrameTail: core::fmt::Debug {
+    /// Puts the frame's octets from `from` on into these pieces of memory, one after the other. Once: there are none for a second call.
+    /// They may be memory that another process reads and writes, so it is for the kernel to write. `false`: that was not to be, and
+    /// what is there now has no meaning.
+    fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool;
+}
+
 /// Takes frames to be sent; a port's transmit queue.
 pub trait FrameSink {
     /// Room for one frame of exactly `len` octets (contents arbitrary), or `None` when the port takes no more now.

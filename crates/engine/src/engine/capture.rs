@@ -78,7 +78,7 @@ impl Engine {
         // A segment that ends its connection is that connection's all the same.
         let owner = key.and_then(|key| self.end_of(&key));
         self.counters.take_drop();
-        self.take_frame(now, port, frame, offload, host);
+        self.take_frame(now, port, frame, offload, None, host);
         let reason = self.counters.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);

@@ -8,11 +8,11 @@ use crate::flow::record::{Flow, Wait};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
 use crate::hostif::HostSide;
-use crate::ingress::{self, Arrived, At};
+use crate::ingress::{self, Arrived, ArrivedTcp, At};
 use crate::work::{FlowEvent, Path, Payload, Piece, RxPacket, RxWork, Segment};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
-use toe_wire::link::RxOffload;
+use toe_wire::link::{FrameTail, RxOffload};
 
 impl Engine {
     /// A frame arrived at `port`.
@@ -27,8 +27,26 @@ impl Engine {
         if self.capture.on {
             self.handle_watched_frame(now, port, frame, offload, host);
         } else {
-            self.take_frame(now, port, frame, offload, host);
+            self.take_frame(now, port, frame, offload, None, host);
         }
+    }
+
+    /// The head of a large segment arrived at `port`, whose checksum needs no look: behind the headers the octets of `frame` have no
+    /// meaning, and are to be had from `tail`. Not while a capture goes on ([`Engine::needs_whole_frames`]).
+    pub fn handle_head<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (frame, tail): (&[u8], &dyn FrameTail),
+        offload: RxOffload,
+        host: &mut H,
+    ) {
+        self.take_frame(now, port, frame, offload, Some(tail), host);
+    }
+
+    /// Whether somebody looks at more of a frame than its headers.
+    pub fn needs_whole_frames(&self) -> bool {
+        self.capture.on
     }
 
     pub(super) fn take_frame<H: HostSide>(
@@ -37,13 +55,20 @@ impl Engine {
         port: PortId,
         frame: &[u8],
         offload: RxOffload,
+        tail: Option<&dyn FrameTail>,
         host: &mut H,
     ) {
         self.counters.add(Counter::RxFrames);
         let at = At { port, link: &self.ports[port.index()].link, routes: &self.routes };
-        match ingress::parse(frame, offload, at) {
-            Ok(arrived) => self.arrived(now, port, arrived, host),
-            Err(reason) => self.counters.add(reason),
+        match (ingress::parse(frame, offload, at), tail) {
+            (Ok(Arrived::Tcp(tcp)), Some(tail)) => {
+                let at = tcp.payload.as_ptr().addr() - frame.as_ptr().addr();
+                self.tcp_frame_arrives(now, port, &tcp, Payload::Tail(tail, at), host);
+            }
+            // A link keeps back nothing else.
+            (Ok(_), Some(_)) => self.counters.add(Counter::DropProtocol),
+            (Ok(arrived), None) => self.arrived(now, port, arrived, host),
+            (Err(reason), _) => self.counters.add(reason),
         }
     }
 
@@ -64,24 +89,7 @@ impl Engine {
 
     fn arrived<H: HostSide>(&mut self, now: Instant, port: PortId, arrived: Arrived<'_>, host: &mut H) {
         match arrived {
-            Arrived::Tcp { from_mac, key, segment, is_marked, is_scale_too_large, payload } => {
-                self.counters.add(Counter::RxSegments);
-                if is_scale_too_large {
-                    self.counters.add(Counter::WindowScaleTooLarge);
-                }
-                let known = self.index.get(&key);
-                let path = match known {
-                    // It has its path already, and keeps it while routes do not change.
-                    Some(idx) => Some(self.flows.get(idx).conn.path),
-                    None => self.path_of_sender(port, &key, from_mac),
-                };
-                let Some(path) = path else {
-                    self.counters.add(Counter::DropBadAddress);
-                    return;
-                };
-                let work = RxWork { key, path, segment, is_marked, payload: Payload::Frame(payload) };
-                self.tcp_arrives_for(now, known, &work, host);
-            }
+            Arrived::Tcp(tcp) => self.tcp_frame_arrives(now, port, &tcp, Payload::Frame(tcp.payload), host),
             Arrived::Arp(message) => self.arp_arrives(port, &message),
             Arrived::Neighbour(message) => self.neighbour_message(port, &message),
             Arrived::EchoRequest { arrival, ident, seq, data } => {
@@ -99,6 +107,32 @@ impl Engine {
             }
             Arrived::Ignored => {}
         }
+    }
+
+    fn tcp_frame_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        tcp: &ArrivedTcp<'_>,
+        payload: Payload<'_>,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::RxSegments);
+        if tcp.is_scale_too_large {
+            self.counters.add(Counter::WindowScaleTooLarge);
+        }
+        let ArrivedTcp { key, segment, is_marked, .. } = *tcp;
+        let known = self.index.get(&key);
+        let path = match known {
+            // It has its path already, and keeps it while routes do not change.
+            Some(idx) => Some(self.flows.get(idx).conn.path),
+            None => self.path_of_sender(port, &key, tcp.from_mac),
+        };
+        let Some(path) = path else {
+            self.counters.add(Counter::DropBadAddress);
+            return;
+        };
+        self.tcp_arrives_for(now, known, &RxWork { key, path, segment, is_marked, payload }, host);
     }
 
     /// A segment for one connection, from a frame or from another flow of this engine.

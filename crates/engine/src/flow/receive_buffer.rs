@@ -20,6 +20,7 @@ use crate::work::Payload;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block, ORDER_MIN};
 use toe_base::{SeqNum, SessionId};
+use toe_wire::link::FrameTail;
 
 /// One block as a ring over the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,8 +207,29 @@ impl ReceiveBuffer {
         let end = seq.plus(len).later(held.last().map_or(rcv_nxt, |r| r.end));
         self.make_room(arena, host, held, (rcv_nxt, end), pressure)?;
         let ring = self.current.ok_or(NoMemory)?;
-        self.scatter(host, ring, seq, payload, len);
-        Ok(())
+        match payload {
+            Payload::Tail(tail, at) => self.take_tail(host, ring, seq, (tail, at), len),
+            Payload::Frame(_) | Payload::Memory(_) => {
+                self.scatter(host, ring, seq, payload, len);
+                Ok(())
+            }
+        }
+    }
+
+    /// The link writes the octets itself: of a ring that holds them all there are two parts at most.
+    fn take_tail<H: HostSide>(
+        &self,
+        host: &H,
+        ring: Ring,
+        seq: SeqNum,
+        (tail, at): (&dyn FrameTail, usize),
+        len: u32,
+    ) -> Result<(), NoMemory> {
+        let first = ring.range(seq, len);
+        let second = ring.range(seq.plus(first.len), len - first.len);
+        let lend = |part: MemRange| host.lend(self.session, part.offset, part.len).ok_or(NoMemory);
+        // A segment whose octets did not come is sent again, like one for which there is no memory.
+        if tail.take(at, &[lend(first)?, lend(second)?]) { Ok(()) } else { Err(NoMemory) }
     }
 
     fn scatter<H: HostSide>(&self, host: &mut H, ring: Ring, seq: SeqNum, payload: Payload<'_>, len: u32) {
@@ -218,6 +240,7 @@ impl ReceiveBuffer {
                 Payload::Frame(bytes) => {
                     host.write(self.session, to.offset, &bytes[done as usize..(done + to.len) as usize]);
                 }
+                Payload::Tail(..) => {}
                 Payload::Memory(pieces) => {
                     let mut at = to.offset;
                     for from in pieces.slice(done, to.len).iter() {
@@ -433,6 +456,7 @@ impl ReceiveBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicU8, Ordering};
     use toe_abi::command::FlowInfo;
     use toe_abi::entry::Completion;
     use toe_base::QueueSetId;
@@ -742,5 +766,72 @@ mod tests {
         }
         assert_eq!(world.buffer.unconsumed(world.nxt), 64 << 10, "nothing read, and all of the window came");
         world.read_all();
+    }
+
+    /// Memory that a link may write to, in which the ring has 4096 octets.
+    struct Shared(Vec<AtomicU8>);
+
+    impl HostSide for Shared {
+        fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {
+            panic!("the link writes")
+        }
+        fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
+        fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+        fn lend(&self, _: SessionId, offset: u64, len: u32) -> Option<&[AtomicU8]> {
+            self.0.get(offset as usize..offset as usize + len as usize)
+        }
+        fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
+        fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
+            true
+        }
+    }
+
+    /// A frame behind whose head there are the stream's octets from here on.
+    #[derive(Debug)]
+    struct Kept {
+        stream: u32,
+        gives: bool,
+    }
+
+    const HEAD: usize = 54;
+
+    impl FrameTail for Kept {
+        fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
+            let octets = into.iter().flat_map(|piece| piece.iter());
+            for (at, octet) in (self.stream + (from - HEAD) as u32..).zip(octets) {
+                octet.store(World::octet(at), Ordering::Relaxed);
+            }
+            self.gives
+        }
+    }
+
+    #[test]
+    fn a_link_writes_to_both_ends_of_the_ring() {
+        let (mut arena, mut host) =
+            (Arena::new(0, 1 << 20), Shared((0..8192).map(|_| AtomicU8::new(0)).collect()));
+        let start = SeqNum::new(u32::MAX - 100);
+        let mut buffer = ReceiveBuffer::new(SessionId(0), start, FIRST_RING);
+        let mut place =
+            |buffer: &mut ReceiveBuffer, arena: &mut Arena, from: u32, old: u32, len: u32, gives: bool| {
+                // The first octets of the frame are old.
+                let kept = Kept { stream: from - old, gives };
+                let payload = Payload::Tail(&kept, HEAD + old as usize);
+                let text = Text { seq: start.plus(from), payload, len };
+                buffer.place(arena, &mut host, &[], start.plus(from), text, Pressure::None)
+            };
+        assert_eq!(place(&mut buffer, &mut arena, 0, 0, 3000, true), Ok(()));
+        buffer.published = start.plus(2000);
+        assert_eq!(buffer.consume(&mut arena, 2000), Ok(()));
+        assert_eq!(place(&mut buffer, &mut arena, 3000, 7, 2500, false), Err(NoMemory), "it is sent again");
+        assert_eq!(place(&mut buffer, &mut arena, 3000, 7, 2500, true), Ok(()));
+        let mut read = 2000;
+        while let Some(part) = buffer.next_to_publish(start.plus(5500)) {
+            for octet in host.lend(SessionId(0), part.offset, part.len).expect("in the memory") {
+                assert_eq!(octet.load(Ordering::Relaxed), World::octet(read), "octet {read}");
+                read += 1;
+            }
+            buffer.published = buffer.published.plus(part.len);
+        }
+        assert_eq!(read, 5500);
     }
 }

@@ -42,16 +42,7 @@ pub enum Arrived<'a> {
     IcmpError(IcmpError),
     /// A piece of a packet.
     Fragment(Piece<'a>),
-    Tcp {
-        from_mac: MacAddr,
-        key: FlowKey,
-        segment: Segment,
-        /// It came through a congested queue (CE, RFC 3168 section 5).
-        is_marked: bool,
-        /// A SYN's window scale counts as less than it says.
-        is_scale_too_large: bool,
-        payload: &'a [u8],
-    },
+    Tcp(ArrivedTcp<'a>),
     Datagram(RxDatagram<'a>),
     DatagramError(RxDatagramError<'a>),
     /// A packet of another protocol, for [`crate::protocols`].
@@ -62,6 +53,19 @@ pub enum Arrived<'a> {
     },
     /// Well-formed, and nothing that the engine answers.
     Ignored,
+}
+
+/// A segment, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrivedTcp<'a> {
+    pub from_mac: MacAddr,
+    pub key: FlowKey,
+    pub segment: Segment,
+    /// It came through a congested queue (CE, RFC 3168 section 5).
+    pub is_marked: bool,
+    /// A SYN's window scale counts as less than it says.
+    pub is_scale_too_large: bool,
+    pub payload: &'a [u8],
 }
 
 /// Where a frame arrived.
@@ -254,7 +258,7 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
     let is_marked = arrival.traffic_class & ECN_MASK == CE;
     let is_scale_too_large = segment.syn && header.options.is_scale_too_large;
     let from_mac = arrival.from_mac;
-    Ok(Arrived::Tcp { from_mac, key, segment, is_marked, is_scale_too_large, payload: text })
+    Ok(Arrived::Tcp(ArrivedTcp { from_mac, key, segment, is_marked, is_scale_too_large, payload: text }))
 }
 
 #[cfg(test)]
@@ -279,7 +283,7 @@ mod tests {
             let (src, dst) = (Addr::from([10, 0, 0, 1]), Addr::from([10, 0, 0, 2]));
             let from_mac = MacAddr::default();
             let arrival = Arrival { from_mac, src, dst, hop_limit: 64, traffic_class, zone: 0 };
-            let Ok(Arrived::Tcp { is_marked, .. }) = parse_tcp(&arrival, &header, offload) else {
+            let Ok(Arrived::Tcp(ArrivedTcp { is_marked, .. })) = parse_tcp(&arrival, &header, offload) else {
                 panic!("a sound segment")
             };
             assert_eq!(is_marked, marked, "{traffic_class:#x}");

@@ -4,6 +4,7 @@
 //! The engine uses the interface's own hardware address. The kernel's stack sees the same frames, so the engine must
 //! have IPv4 addresses that the kernel does not have, or the kernel answers too.
 
+mod head;
 mod ring;
 mod sys;
 
@@ -16,12 +17,13 @@ use std::time::Duration;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
+use self::head::Head;
 use self::ring::{Next, RxRing};
 use crate::batch::{TxQueue, is_link_gone};
 use crate::gather;
 use crate::netdev::{CARRIER_WAIT, NetDevices};
 use crate::open::OpenError;
-use crate::port::{Port, PortCounter, PortCounters};
+use crate::port::{EachFrame, Port, PortCounter, PortCounters};
 use crate::spec::Driver;
 use crate::virtio_net;
 
@@ -93,11 +95,7 @@ impl PacketPort {
     }
 
     /// Receives up to `wanted` packets by a call and hands them on: how many came, and how many of them were good.
-    fn receive_batch(
-        &mut self,
-        wanted: usize,
-        each: &mut dyn FnMut(&[u8], RxOffload),
-    ) -> io::Result<(usize, usize)> {
+    fn receive_batch(&mut self, wanted: usize, each: &mut EachFrame<'_>) -> io::Result<(usize, usize)> {
         match self.receive.fill(&self.socket, wanted.min(sys::RECEIVE_BATCH)) {
             Ok(count) => {
                 let packets = self.receive.packets(count);
@@ -122,14 +120,19 @@ impl PacketPort {
     fn receive_from_ring(
         &mut self,
         budget: usize,
-        each: &mut dyn FnMut(&[u8], RxOffload),
+        (by_heads, each): (bool, &mut EachFrame<'_>),
     ) -> io::Result<(usize, usize)> {
         let Some(ring) = &mut self.ring else { return Ok((0, 0)) };
         let good = match ring.next() {
             None => return Ok((0, 0)),
             Some(Next::Frame(packet)) => deliver(Some(packet), &mut self.counters, each),
             Some(Next::Lost) => deliver(None, &mut self.counters, each),
-            Some(Next::Queued) => {
+            Some(Next::Queued(packet, frame_len)) => {
+                if let Some(head) = Head::of(packet, frame_len).filter(|_| by_heads) {
+                    let good = head.deliver(&self.socket, &mut self.receive, &mut self.counters, each)?;
+                    ring.release(1);
+                    return Ok((1, usize::from(good)));
+                }
                 let wanted = ring.queued(budget.min(sys::RECEIVE_BATCH));
                 let (came, good) = self.receive_batch(wanted, each)?;
                 // Each place has its packet in the queue; should the kernel not give one out, the place is free all the
@@ -144,14 +147,36 @@ impl PacketPort {
         ring.release(1);
         Ok((1, usize::from(good)))
     }
+
+    fn receive_by(&mut self, budget: usize, by_heads: bool, each: &mut EachFrame<'_>) -> io::Result<usize> {
+        let (mut tried, mut delivered) = (0, 0);
+        while tried < budget {
+            let left = budget - tried;
+            let (taken, good) = match self.ring {
+                Some(_) => self.receive_from_ring(left, (by_heads, &mut *each))?,
+                None => self.receive_batch(left, &mut *each)?,
+            };
+            if taken == 0 {
+                break;
+            }
+            tried += taken;
+            delivered += good;
+        }
+        if tried > 0 {
+            self.looks_in_vain = 0;
+        } else if self.ring.is_some() {
+            self.looks_in_vain += 1;
+            if self.looks_in_vain == LOOKS_IN_VAIN_MAX {
+                self.looks_in_vain = 0;
+                self.socket.take_error()?;
+            }
+        }
+        Ok(delivered)
+    }
 }
 
 /// Hands a received packet on; `None` when only a part of it came. Whether it was good.
-fn deliver(
-    packet: Option<&[u8]>,
-    counters: &mut PortCounters,
-    each: &mut dyn FnMut(&[u8], RxOffload),
-) -> bool {
+fn deliver(packet: Option<&[u8]>, counters: &mut PortCounters, each: &mut EachFrame<'_>) -> bool {
     let Some(octets) = packet else {
         counters.add(PortCounter::RxTruncated, 1);
         return false;
@@ -164,7 +189,7 @@ fn deliver(
         return false;
     };
     counters.received(frame.len());
-    each(frame, offload);
+    each(frame, offload, None);
     true
 }
 
@@ -198,29 +223,11 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
-        let (mut tried, mut delivered) = (0, 0);
-        while tried < budget {
-            let left = budget - tried;
-            let (taken, good) = match self.ring {
-                Some(_) => self.receive_from_ring(left, each)?,
-                None => self.receive_batch(left, each)?,
-            };
-            if taken == 0 {
-                break;
-            }
-            tried += taken;
-            delivered += good;
-        }
-        if tried > 0 {
-            self.looks_in_vain = 0;
-        } else if self.ring.is_some() {
-            self.looks_in_vain += 1;
-            if self.looks_in_vain == LOOKS_IN_VAIN_MAX {
-                self.looks_in_vain = 0;
-                self.socket.take_error()?;
-            }
-        }
-        Ok(delivered)
+        self.receive_by(budget, false, &mut |frame, offload, _| each(frame, offload))
+    }
+
+    fn receive_heads(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
+        self.receive_by(budget, true, each)
     }
 
     fn transmit(&mut self) -> &mut dyn FrameSink {

@@ -64,8 +64,8 @@ struct Header {
 pub(super) enum Next<'a> {
     /// virtio-net header and frame.
     Frame(&'a [u8]),
-    /// The next packet of the socket's queue stands here.
-    Queued,
+    /// The next packet of the socket's queue stands here: virtio-net header and the beginning of the frame, and how long that is.
+    Queued(&'a [u8], usize),
     /// A frame that fits neither place nor queue: it is lost.
     Lost,
 }
@@ -114,20 +114,19 @@ impl RxRing {
         if status & STATUS_USER == 0 {
             return None;
         }
-        if status & STATUS_COPY != 0 {
-            return Some(Next::Queued);
-        }
         // SAFETY: needed to read what the kernel wrote. A place with this status is the reader's until `release`, which
         // borrows `self` exclusively; a place begins with this header, which has the alignment of the place at most.
         let header = unsafe { &*self.place(self.next).cast::<Header>() };
         let (len, mac) = (header.snaplen as usize, usize::from(header.mac));
         let begin = mac.checked_sub(virtio_net::HEADER_LEN).filter(|_| mac + len <= PLACE);
-        Some(match begin {
-            Some(begin) if header.len == header.snaplen => {
-                let from = self.place(self.next).wrapping_add(begin);
-                // SAFETY: as above; `begin + HEADER_LEN + len` is at most `PLACE`, so this lies in the place.
-                Next::Frame(unsafe { slice::from_raw_parts(from, virtio_net::HEADER_LEN + len) })
-            }
+        let packet = begin.map(|begin| {
+            let from = self.place(self.next).wrapping_add(begin);
+            // SAFETY: as above; `begin + HEADER_LEN + len` is at most `PLACE`, so this lies in the place.
+            unsafe { slice::from_raw_parts(from, virtio_net::HEADER_LEN + len) }
+        });
+        Some(match packet {
+            _ if status & STATUS_COPY != 0 => Next::Queued(packet.unwrap_or_default(), header.len as usize),
+            Some(packet) if header.len == header.snaplen => Next::Frame(packet),
             _ => Next::Lost,
         })
     }

@@ -1,10 +1,12 @@
 //! The system calls of the AF_PACKET port (packet(7)): the socket, its filter, and batches in and out.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::atomic::AtomicU8;
 
 use toe_base::limits::FRAME_MAX;
 
@@ -24,6 +26,8 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const PACKET_HOST: u32 = 0;
 const PACKET_BROADCAST: u32 = 1;
 const PACKET_MULTICAST: u32 = 2;
+
+const EMPTY: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
 
 /// Packets that one receive call takes.
 pub(super) const RECEIVE_BATCH: usize = 32;
@@ -47,6 +51,12 @@ impl PacketSocket {
         }
         // SAFETY: the call above made this descriptor and nobody else owns it.
         Ok(PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Any socket that keeps packets apart.
+    #[cfg(test)]
+    pub(super) fn of(fd: OwnedFd) -> PacketSocket {
+        PacketSocket { fd }
     }
 
     /// Options and filter; all before the bind, so that no frame comes in under other rules.
@@ -188,6 +198,27 @@ impl PacketSocket {
         };
         if result < 0 { 0 } else { u64::from(statistics[1]) }
     }
+
+    /// Receives the next packet: as much of it as `spare` has room for, then the octets behind that into the pieces, of which there
+    /// are no more than two. How long the packet was.
+    pub(super) fn receive_into(&self, spare: &[Cell<u8>], pieces: &[&[AtomicU8]]) -> io::Result<usize> {
+        let vector = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+        let mut vectors = [vector(spare.as_ptr().cast(), spare.len()), EMPTY, EMPTY];
+        for (place, piece) in vectors[1..].iter_mut().zip(pieces) {
+            *place = vector(piece.as_ptr().cast(), piece.len());
+        }
+        // SAFETY: msghdr is a C struct of integers and pointers, so all zeroes is a valid value.
+        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        message.msg_iov = vectors.as_mut_ptr();
+        message.msg_iovlen = vectors.len() as _;
+        // MSG_TRUNC: the length is that of the packet, not of what there was room for.
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: needed because the pieces may be written by another process at the same time, so that no slice of plain octets may be
+        // made of them. The vectors name memory that is borrowed until this returns and may be written through a shared reference
+        // (cells and atomics); the message asks for neither name nor control data.
+        let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, flags) };
+        if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
+    }
 }
 
 impl AsFd for PacketSocket {
@@ -255,6 +286,22 @@ impl ReceiveBatch {
             )
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
+    }
+
+    /// A frame of this length of which only the head is there, and a place for octets that nobody wants, in which packets fit.
+    pub(super) fn head(&mut self, head: &[u8], frame_len: usize) -> (&[u8], &[Cell<u8>]) {
+        let frame_len = frame_len.clamp(head.len(), FRAME_MAX);
+        let place = |n: usize| self.places.as_ptr().cast::<u8>().wrapping_add(self.first + n * SLOT);
+        // SAFETY: needed because the kernel writes to these places by way of pointers. Both lie in `places`, are no longer than a
+        // place, initialised (zeroed at first), apart from each other, and of nobody else's while `self` is borrowed exclusively.
+        let (frame, spare) = unsafe {
+            (
+                slice::from_raw_parts_mut(place(0), frame_len),
+                slice::from_raw_parts(place(1).cast::<Cell<u8>>().cast_const(), SLOT),
+            )
+        };
+        frame[..head.len()].copy_from_slice(head);
+        (frame, spare)
     }
 
     /// The first `count` packets of the last fill.

@@ -187,6 +187,7 @@ fn place<H: HostSide>(
     let cut;
     let payload = match work.payload {
         Payload::Frame(bytes) => Payload::Frame(&bytes[skip as usize..(skip + len) as usize]),
+        Payload::Tail(tail, at) => Payload::Tail(tail, at + skip as usize),
         Payload::Memory(pieces) => {
             cut = pieces.slice(skip, len);
             Payload::Memory(&cut)
