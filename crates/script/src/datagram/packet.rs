@@ -135,7 +135,8 @@ pub fn is_reply(sent: &Sent, len: u32, ttl: Option<u8>) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// Whether it says that nobody is at the port to which `about` went, which it quotes (RFC 792: the IP header and eight octets at least).
+/// Whether it says that nobody is at the port to which `about` went, and quotes of that what a sender knows it by (RFC 792: the IP header and eight
+/// octets at least): ends, length, TTL, ports and text. That the rest of the headers is as it was RFC 1122 wants, and the engine has not.
 pub fn is_unreachable(sent: &Sent, about: &[u8]) -> Result<(), String> {
     let (ip, message) = ip_of(sent)?;
     if ip.protocol != Protocol::Icmp {
@@ -143,10 +144,15 @@ pub fn is_unreachable(sent: &Sent, about: &[u8]) -> Result<(), String> {
     }
     match IcmpRepr::parse(message) {
         Ok((IcmpRepr::DestinationUnreachable { code: PORT_UNREACHABLE, .. }, quoted)) => {
-            let least = ipv4::HEADER_LEN + UDP_LEN;
-            let is_whole =
-                quoted.len() >= least && about.get(..quoted.len().min(about.len())) == Some(quoted);
-            if is_whole { Ok(()) } else { Err("it does not quote what was sent".to_owned()) }
+            let known_by = |packet: &[u8]| {
+                let (ip, udp) = Ipv4Repr::parse_quoted(packet).ok()?;
+                let (header, text) = udp.split_first_chunk::<UDP_LEN>()?;
+                let ends = (ip.src, ip.dst, ip.protocol, ip.ttl, ip.total_len);
+                Some((ends, header.first_chunk::<6>().copied(), text.to_vec()))
+            };
+            let quoted = known_by(quoted);
+            let is_it = quoted.is_some() && quoted == known_by(about);
+            if is_it { Ok(()) } else { Err("it does not quote what was sent".to_owned()) }
         }
         other => Err(format!("the stack sent another ICMP message: {other:?}")),
     }
