@@ -80,7 +80,7 @@ impl Connection {
 
     /// Octets that were sent and that the peer's host has not said to have.
     pub fn unacknowledged(&self) -> usize {
-        self.0.socket.outstanding()
+        self.0.socket.unsent()
     }
 
     /// Whether the engine that has it lives.
