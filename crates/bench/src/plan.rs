@@ -97,10 +97,8 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         (Workload::Idle, _) => Vec::new(),
         (Workload::Wake, _) => vec![Load::Wake],
         (Workload::Udp, _) => datagrams(link),
-        (Workload::Via, Link::Local) => messages(),
-        // Each end of the link has an engine.
-        (Workload::Via, Link::Veth) => messages(),
-        (Workload::Via, _) => Vec::new(),
+        // Each end of a link has an engine.
+        (Workload::Via, _) => messages(),
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),
     }
