@@ -100,7 +100,7 @@ fn loads(workload: Workload, link: Link) -> Vec<Load> {
         (Workload::Idle, _) => Vec::new(),
         (Workload::Wake, _) => vec![Load::Wake],
         (Workload::Udp, _) => datagrams(link),
-        // Over a link each end has an engine.
+        // Each end of a link has an engine.
         (Workload::Via, _) => messages(),
         (Workload::Calls, Link::Local) => Calls::ALL.map(Load::Calls).to_vec(),
         (Workload::Calls, _) => Vec::new(),

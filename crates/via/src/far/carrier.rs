@@ -179,8 +179,8 @@ impl Carrier {
     pub fn has_left(&mut self) -> bool {
         self.push();
         self.pull();
-        let has_all = |wire: &Box<dyn Wire>| wire.unacknowledged() == 0;
-        self.phase == Phase::Over || self.is_finished && self.wire.as_ref().is_none_or(has_all)
+        let has_all = self.wire.as_deref().is_none_or(|wire| wire.unacknowledged() == 0);
+        self.phase == Phase::Over || self.is_finished && has_all
     }
 
     /// The stream ends.
