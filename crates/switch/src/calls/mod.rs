@@ -23,6 +23,7 @@ pub mod file;
 pub mod fortify;
 mod lane_wait;
 pub mod load;
+mod messages;
 pub mod metadata;
 pub mod open;
 pub mod option;
