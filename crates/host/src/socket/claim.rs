@@ -77,23 +77,21 @@ pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket
     }
 }
 
+/// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.
+fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
+    let here = socket.lock_home().and_then(|(mut queue, place)| {
+        let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| stream.tls.is_some());
+        has_keys.then(|| queue.io.stack.is_foreign())
+    });
+    here.unwrap_or_else(|| mark::is_marked(anchor))
+}
+
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
     let home: &'static QueueSet = stack.my_queue()?;
-    // What the program did before; the old home may be the parent's, of which this is a copy. Keys are the parent's alone.
-    let is_without_keys = {
-        let keeps = |stream: &Stream| stream.tls.is_some();
-        let here = socket.lock_home().map(|(mut queue, place)| {
-            let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| keeps(stream));
-            (has_keys, queue.io.stack.is_foreign())
-        });
-        match here {
-            Some((true, is_foreign)) => is_foreign,
-            _ => mark::is_marked(anchor),
-        }
-    };
-    if is_without_keys {
+    if lacks_keys(socket, anchor) {
         return Err(Errno::EOPNOTSUPP);
     }
+    // What the program did before; the old home may be the parent's, of which this is a copy.
     let before = socket.lock_home().and_then(|(mut queue, place)| {
         let before = queue.stream(place, socket).map(|(_, stream)| (stream.manner(), stream.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.

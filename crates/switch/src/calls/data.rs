@@ -5,14 +5,13 @@ use super::control::{put_record_type, put_unread, put_zerocopy};
 use super::records::{asked_type, receive_record, transmit_record};
 use super::rights::{note_passed, note_received};
 use super::{datagram, datagram_send, fast_open, stream};
-use crate::connect::{came_meanwhile, keep_on_kernel};
-use crate::ffi::{RW_MAX, Vectors, fail, guarded, length, restarted, slice, slice_mut};
+use crate::connect::came_meanwhile;
+use crate::ffi::{RW_MAX, Vectors, fail, length, restarted, slice, slice_mut};
 use crate::real;
 use crate::why::{self, Decided, Reason};
-use core::ffi::{c_int, c_uint, c_void};
-use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use core::ffi::{c_int, c_void};
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
-use toe::errno::ERESTART;
 use toe::program_memory::{self, check};
 use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::{Errno, fd_table, sys};
@@ -414,7 +413,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 
 /// # Safety
 /// As recvmsg(2).
-unsafe fn receive_message(
+pub(super) unsafe fn receive_message(
     socket: &'static Socket,
     message: *mut msghdr,
     flags: c_int,
@@ -485,7 +484,11 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
 
 /// # Safety
 /// As sendmsg(2).
-unsafe fn transmit_message(socket: &'static Socket, message: &msghdr, flags: c_int) -> Result<usize, Errno> {
+pub(super) unsafe fn transmit_message(
+    socket: &'static Socket,
+    message: &msghdr,
+    flags: c_int,
+) -> Result<usize, Errno> {
     let (iov, count) = (message.msg_iov, message.msg_iovlen);
     // SAFETY: the caller's promise.
     unsafe {
@@ -497,129 +500,6 @@ unsafe fn transmit_message(socket: &'static Socket, message: &msghdr, flags: c_i
             }
         }
     }
-}
-
-/// # Safety
-/// As recvmmsg(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn recvmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-    timeout: *mut timespec,
-) -> c_int {
-    restarted(|| {
-        let Some(socket) = stream(fd) else {
-            // SAFETY: the program's arguments, handed on; messages that the kernel says to have filled are valid.
-            return unsafe {
-                if let Some(datagram) = fd_table::datagram(fd) {
-                    return datagram::receive_messages(fd, datagram, (messages, count), flags, timeout);
-                }
-                let came = real::recvmmsg(fd, messages, count, flags, timeout);
-                for n in 0..usize::try_from(came).unwrap_or(0) {
-                    note_received(&raw const (*messages.add(n)).msg_hdr);
-                }
-                came
-            };
-        };
-        point(-1, || {
-            let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
-            let mut flags = flags & !libc::MSG_WAITFORONE;
-            // SAFETY: as the kernel reads it.
-            let time = match unsafe { super::poll::timeout_of(timeout) } {
-                Ok(time) => time,
-                Err(error) => return fail(error),
-            };
-            let deadline = time.map(|time| sys::now() + time);
-            // Linux tells an error that waits before anything else, and one that comes later with the next call.
-            let waits = if flags & libc::MSG_ERRQUEUE == 0 { socket.take_error() } else { Errno::OK };
-            if !waits.is_ok() {
-                return fail(waits);
-            }
-            let (mut first, mut last) = (true, Errno::OK);
-            let done = each_message(messages, count, |message| {
-                // Linux looks at the time after each message.
-                if !core::mem::take(&mut first) && deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                    return Err(Errno::EAGAIN);
-                }
-                // SAFETY: the program's arguments, handed on.
-                let len =
-                    unsafe { receive_message(socket, message, flags) }.inspect_err(|error| last = *error)?;
-                if one_is_enough {
-                    flags |= libc::MSG_DONTWAIT;
-                }
-                Ok(len)
-            });
-            if done > 0 && !matches!(last, Errno::OK | Errno::EAGAIN | ERESTART) {
-                socket.put_error(last);
-            }
-            done
-        })
-    })
-}
-
-/// # Safety
-/// As sendmmsg(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn sendmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> c_int {
-    restarted(|| {
-        let Some(socket) = stream(fd) else {
-            // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
-            return unsafe {
-                if let Some(datagram) = fd_table::datagram(fd) {
-                    return datagram_send::send_messages(fd, datagram, messages, count, flags);
-                }
-                (0..(count as usize).min(crate::ffi::IOV_MAX))
-                    .take_while(|n| check(messages.add(*n), 1).is_ok())
-                    .for_each(|n| note_passed(&raw const (*messages.add(n)).msg_hdr));
-                let sent = real::sendmmsg(fd, messages, count, flags);
-                if sent > 0 && fast_open::is_asked(fd, flags) {
-                    // The first of them has connected it.
-                    guarded((), || keep_on_kernel(fd, Reason::FastOpen));
-                }
-                sent
-            };
-        };
-        point(-1, || {
-            each_message(messages, count, |message| {
-                // SAFETY: the program's arguments, handed on.
-                unsafe { transmit_message(socket, &*message, flags) }
-            })
-        })
-    })
-}
-
-/// Moves message after message; an error counts only when it is the first's.
-fn each_message(
-    messages: *mut mmsghdr,
-    count: c_uint,
-    mut each: impl FnMut(*mut msghdr) -> Result<usize, Errno>,
-) -> c_int {
-    let mut done = 0;
-    for n in 0..(count as usize).min(crate::ffi::IOV_MAX) {
-        // SAFETY: the program's array has `count` messages.
-        let message = unsafe { messages.add(n) };
-        if let Err(error) = check(message, 1) {
-            return if done == 0 { fail(error) } else { done };
-        }
-        // SAFETY: as above.
-        match each(unsafe { &raw mut (*message).msg_hdr }) {
-            Ok(len) => {
-                // SAFETY: as above.
-                unsafe { (*message).msg_len = len as c_uint };
-                done += 1;
-            }
-            Err(error) if done == 0 => return fail(error),
-            Err(_) => break,
-        }
-    }
-    done
 }
 
 #[cfg(test)]
@@ -634,21 +514,5 @@ mod tests {
         assert!(send_flags(libc::MSG_MORE).unwrap().more);
         assert!(send_flags(libc::MSG_OOB).unwrap().urgent);
         assert!(send_flags(libc::MSG_EOR).unwrap().end_of_record);
-    }
-
-    #[test]
-    fn several_messages_end_at_the_first_error() {
-        // SAFETY: all-zero message headers are valid.
-        let mut messages: [mmsghdr; 3] = unsafe { core::mem::zeroed() };
-        let mut left = 2;
-        let mut run = || {
-            each_message(messages.as_mut_ptr(), 3, |_| {
-                left -= 1;
-                if left < 0 { Err(Errno::EAGAIN) } else { Ok(7) }
-            })
-        };
-        assert_eq!(run(), 2);
-        assert_eq!(run(), -1);
-        assert_eq!(messages[1].msg_len, 7);
     }
 }

@@ -21,6 +21,7 @@ pub mod fast_open;
 pub mod file;
 pub mod fortify;
 pub mod load;
+mod messages;
 pub mod metadata;
 pub mod open;
 pub mod option;

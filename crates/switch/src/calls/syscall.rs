@@ -4,7 +4,7 @@
 //! A child that is made so runs no handler of pthread_atfork: they are called here. Whoever makes calls by the machine's
 //! own instruction is not seen.
 
-use super::{address, data, descriptor, epoll, file, metadata, open, poll};
+use super::{address, data, descriptor, epoll, file, messages, metadata, open, poll};
 use crate::ffi::fail;
 use crate::{fork, init, own_calls, real};
 use core::ffi::{c_int, c_long, c_uint};
@@ -82,8 +82,8 @@ pub unsafe extern "C-unwind" fn syscall(
         SYS_sendto => data::sendto[int a, ptr b, word c, int d, ptr e, word f];
         SYS_recvmsg => data::recvmsg[int a, ptr b, int c];
         SYS_sendmsg => data::sendmsg[int a, ptr b, int c];
-        SYS_recvmmsg => data::recvmmsg[int a, ptr b, uint c, int d, ptr e];
-        SYS_sendmmsg => data::sendmmsg[int a, ptr b, uint c, int d];
+        SYS_recvmmsg => messages::recvmmsg[int a, ptr b, uint c, int d, ptr e];
+        SYS_sendmmsg => messages::sendmmsg[int a, ptr b, uint c, int d];
         SYS_sendfile => file::sendfile[int a, int b, ptr c, word d];
         SYS_splice => super::splice::splice[int a, ptr b, int c, ptr d, word e, uint f];
         SYS_dup => descriptor::dup[int a];
