@@ -139,14 +139,19 @@ impl ToSocket {
         while let Some(first) = self.held.first() {
             let len = first.text.len();
             match self.lane.put(&first) {
-                Some(Delivered::ByLane) => self.held.pop(len, beside.total),
+                Some(Delivered::ByLane) => {
+                    self.held.pop(len, beside.total);
+                    self.at_once = 1;
+                }
                 Some(_) => break,
                 None => match self.wait_to_end() {
                     Waits::Unknown if moved < BY_KERNEL_AT_ONCE => self.pass_to_kernel(beside),
                     Waits::Unknown | Waits::Ended => break,
                     Waits::Sleeps(wait) => {
+                        // The more, the more often it has waited without a look into its lane.
                         self.rung = Some(wait);
-                        self.pass_to_kernel(beside);
+                        (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
+                        self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
                     }
                 },
             }
@@ -167,7 +172,7 @@ impl ToSocket {
     pub fn look(&mut self, now: Instant, beside: &mut Beside<'_>) -> usize {
         let mut moved = self.settle(beside);
         if moved > 0 || !self.holds() {
-            (self.until, self.at_once) = (None, 1);
+            self.until = None;
         }
         if !self.holds() {
             return moved;
