@@ -77,7 +77,7 @@ pub(crate) struct Datagrams {
     /// Those that hold something, and how much all do.
     holding: Vec<DatagramId>,
     held: Total,
-    /// A lane was full whose program reads: perhaps that one wants this very processor.
+    /// There was no room for a program that reads, or was woken: perhaps that one wants this very processor.
     is_crowded: bool,
     kernel: Option<ToKernel>,
     unsent: Unsent,

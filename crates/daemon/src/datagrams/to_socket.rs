@@ -35,9 +35,9 @@ struct Lane {
     end: LaneSender,
     /// It was full, and its program, which is awake, has not opened it since.
     overflowed: bool,
-    /// How far the program was when it was found full last.
-    full_at: Option<u64>,
-    /// It was found full, and the program had read something since the last time.
+    /// How far the program was when there was no room last: what it had read, and its waits.
+    full_at: Option<(u64, u64)>,
+    /// There was no room, and the program had come further since the last time.
     is_crowded: bool,
 }
 
@@ -73,7 +73,7 @@ impl ToSocket {
         !self.held.is_empty()
     }
 
-    /// Whether its program reads, and was not let to read as fast as it could: once.
+    /// Whether its program reads, or was woken, and was perhaps not let to run: once.
     pub fn take_crowded(&mut self) -> bool {
         std::mem::take(&mut self.lane.is_crowded)
     }
@@ -105,7 +105,11 @@ impl ToSocket {
     }
 
     fn hold(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
-        if self.held.push(datagram, beside.total) { Delivered::ByLane } else { Delivered::QueueFull }
+        if self.held.push(datagram, beside.total) {
+            return Delivered::ByLane;
+        }
+        self.lane.note_full();
+        Delivered::QueueFull
     }
 
     /// The program sleeps: the first one goes by the kernel, the others of the same frame are held.
@@ -135,14 +139,19 @@ impl ToSocket {
         while let Some(first) = self.held.first() {
             let len = first.text.len();
             match self.lane.put(&first) {
-                Some(Delivered::ByLane) => self.held.pop(len, beside.total),
+                Some(Delivered::ByLane) => {
+                    self.held.pop(len, beside.total);
+                    self.at_once = 1;
+                }
                 Some(_) => break,
                 None => match self.wait_to_end() {
                     Waits::Unknown if moved < BY_KERNEL_AT_ONCE => self.pass_to_kernel(beside),
                     Waits::Unknown | Waits::Ended => break,
                     Waits::Sleeps(wait) => {
+                        // The more, the more often it has waited without a look into its lane.
                         self.rung = Some(wait);
-                        self.pass_to_kernel(beside);
+                        (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
+                        self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
                     }
                 },
             }
@@ -163,7 +172,7 @@ impl ToSocket {
     pub fn look(&mut self, now: Instant, beside: &mut Beside<'_>) -> usize {
         let mut moved = self.settle(beside);
         if moved > 0 || !self.holds() {
-            (self.until, self.at_once) = (None, 1);
+            self.until = None;
         }
         if !self.holds() {
             return moved;
@@ -216,13 +225,18 @@ impl Lane {
         }
     }
 
+    /// Something is lost that a program would have had that had been let to run: once for each that it does.
+    fn note_full(&mut self) {
+        let now = Some((self.end.done_with(), self.end.waits()));
+        self.is_crowded |= self.full_at != now;
+        self.full_at = now;
+    }
+
     /// It holds more than the kernel's queue would: what finds no room there would find none in that, and costs the engine nothing. Of the
     /// largest that is not known.
     #[cold]
     fn is_full(&mut self) -> Option<Delivered> {
-        let done_with = Some(self.end.done_with());
-        self.is_crowded |= self.full_at != done_with;
-        self.full_at = done_with;
+        self.note_full();
         if self.end.lane().ring_len() < u64::from(RING_LEN_MAX) {
             return Some(Delivered::QueueFull);
         }

@@ -202,3 +202,19 @@ fn what_is_held_is_bounded_and_what_is_more_is_counted_as_lost() {
     bed.socket.give_up(&mut bed.total);
     assert!(bed.total.is_nothing());
 }
+
+#[test]
+fn who_could_not_read_is_let_to_run_once_for_each_time_that_he_does() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    let text = vec![7; 60_000];
+    (0..9).for_each(|_| _ = bed.put(&text));
+    assert!(bed.socket.take_crowded(), "it was woken, and what came is lost");
+    bed.put(&text);
+    assert!(!bed.socket.take_crowded(), "it has done nothing since");
+    bed.program.open();
+    (0..9).for_each(|_| _ = bed.put(&text));
+    assert_eq!(bed.by_lane().len(), 4);
+    (0..9).for_each(|_| _ = bed.put(&text));
+    assert!(bed.socket.take_crowded() && bed.by_lane().len() == 4);
+}
