@@ -139,7 +139,8 @@ fn a_copy_that_was_made_before_connect_holds_the_connection_too() {
 fn errors_of_c_programs() {
     let _engine = Engine::attached();
     assert_eq!((toe_socket(libc::AF_INET6, libc::SOCK_STREAM, 0), errno()), (-1, libc::EAFNOSUPPORT));
-    assert_eq!((toe_socket(libc::AF_INET, libc::SOCK_DGRAM, 0), errno()), (-1, libc::EPROTONOSUPPORT));
+    let tcp = libc::IPPROTO_TCP;
+    assert_eq!((toe_socket(libc::AF_INET, libc::SOCK_DGRAM, tcp), errno()), (-1, libc::EPROTONOSUPPORT));
     assert_eq!((connect(-1, &address(80)), errno()), (-1, libc::EBADF));
     let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
     assert_eq!(
