@@ -11,8 +11,9 @@ use crate::flow::tcp::congestion::Algorithm;
 
 /// The largest unit, whatever the link cuts: a frame of IP.
 const UNIT_MAX: u32 = 64 << 10;
-/// Least segments worth waiting for.
-const SEGMENTS_MIN: u32 = 2;
+/// So many segments each ACK lets go (RFC 9293 section 3.8.6.3): nothing is won by waiting for no more, and who waits for the odd one
+/// has it dropped again and again where the queue is full in step with what is sent.
+const ACK_SEGMENTS: u32 = 2;
 /// So long as it was since anything went, ACKs do not come in bunches, and waiting would leave gaps.
 const RECENT_US: u64 = 1_000;
 /// More than this part of a window is not held back.
@@ -39,7 +40,10 @@ pub(super) fn defers(flow: &Flow, sent: &SentPool, shape: &Shape<'_>) -> bool {
     let window_left = flow.snd.wnd.octets().saturating_sub(flow.outstanding());
     let limit = window_left.min(path_left(flow, shape.now));
     let window = flow.snd.wnd.octets().min(flow.cc.cwnd);
-    if limit >= queued || limit >= window / WINDOW_PART || limit >= unit(flow, shape.mss) {
+    let unit = unit(flow);
+    let worth = unit / shape.mss;
+    if limit >= queued || limit >= window / WINDOW_PART || limit / shape.mss >= worth || worth <= ACK_SEGMENTS
+    {
         return false;
     }
     let (Some(head), Some(last)) = (flow.board.first(sent), flow.board.last(sent)) else { return false };
@@ -50,13 +54,12 @@ pub(super) fn defers(flow: &Flow, sent: &SentPool, shape: &Shape<'_>) -> bool {
 }
 
 /// Octets that are worth a unit: what goes in a millisecond at the rate at which the window leaves, and more on short paths.
-fn unit(flow: &Flow, mss: u32) -> u32 {
+fn unit(flow: &Flow) -> u32 {
     // In slow start a window doubles in a round trip; later a fifth is left for what is not even (Linux: tcp_pacing_ss_ratio, _ca_).
     let percent = if flow.cc.cwnd < flow.cc.ssthresh / 2 { 200 } else { 120 };
     let rate = u64::from(flow.cc.cwnd) * 10_000 * percent / u64::from(flow.rtt.srtt_us.max(1));
     let short = UNIT_MAX.checked_shr(flow.rtt.min_us >> RTT_LOG).unwrap_or(0);
-    let octets = (rate >> 10).saturating_add(u64::from(short)).min(u64::from(UNIT_MAX)) as u32;
-    (octets / mss).max(SEGMENTS_MIN) * mss
+    (rate >> 10).saturating_add(u64::from(short)).min(u64::from(UNIT_MAX)) as u32
 }
 
 #[cfg(test)]
@@ -114,6 +117,8 @@ mod tests {
         assert!(!waits(|_| (), 11));
         assert!(waits(|flow| flow.rtt.min_us = 20_000, 2));
         assert!(!waits(|flow| flow.rtt.min_us = 20_000, 3), "on a long path there is nothing to add");
+        let slow = |flow: &mut Flow| (flow.rtt.min_us, flow.cc.cwnd) = (20_000, 20 * MSS);
+        assert!(!waits(slow, 2), "an ACK lets go as much as is waited for");
         assert!(!waits(|flow| flow.rtt.min_us = 0, 12), "a third of the window is never held back");
     }
 
