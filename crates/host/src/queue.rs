@@ -399,7 +399,7 @@ impl Queue {
         self.retry_channels();
         self.sweep_lent();
         self.retry_yields();
-        if !self.starved.is_empty() && self.io.ring.send_room() > 0 && self.io.blocks.available() {
+        if !self.starved.is_empty() && self.io.ring.send_room(1) > 0 && self.io.blocks.available() {
             for place in std::mem::take(&mut self.starved) {
                 if self.streams.get_mut(place).is_some_and(|stream| stream.resume(&mut self.io)) {
                     self.starved.push(place);

@@ -119,9 +119,9 @@ impl HostQueueSet {
         self.rcv.push(credit.encode())
     }
 
-    /// Entries of `snd` that can be pushed now.
-    pub fn send_room(&mut self) -> u32 {
-        self.snd.room(1)
+    /// Entries of `snd` that can be pushed now; looks anew at how far the engine is where those known of are fewer than `least`.
+    pub fn send_room(&mut self, least: u32) -> u32 {
+        self.snd.room(least)
     }
 
     /// The next completion, or the fact that the engine wrote something that is none.

@@ -148,6 +148,7 @@ pub fn send(
     from: &[IoSlice<'_>],
     (details, flags): (&Details, c_int),
 ) -> Option<ssize_t> {
+    let is_named = to.is_some();
     let to = match to {
         Some(to) => to,
         None => datagram.connected()?.peer,
@@ -166,7 +167,8 @@ pub fn send(
     let waits = flags & libc::MSG_DONTWAIT == 0 && !datagram.nonblocking();
     match datagram.send_by_engine((fd, waits), to, details, from) {
         Ok(len) => Some(len as ssize_t),
-        Err(Errno::ENETDOWN) => None,
+        // The kernel has a way where the call names the address. It does not know whom an engine has connected the socket to.
+        Err(Errno::ENETDOWN) if is_named => None,
         Err(error) => Some(fail(error) as ssize_t),
     }
 }

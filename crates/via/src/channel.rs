@@ -37,6 +37,9 @@ pub struct Channel {
 /// Octets of a message that are taken before its sender is woken; at its end it always is.
 const WAKE_AT: u64 = DATA_LEN / 4;
 
+/// How long a peer of another host that has asked may take to say that it has heard the answer. What it says goes out as the answer comes in.
+const SETTLE: Duration = Duration::from_secs(1);
+
 const fn peer(is_begun: bool) -> Peer {
     if is_begun { Peer::InTheMiddle } else { Peer::Anywhere }
 }
@@ -92,8 +95,12 @@ impl Channel {
             if !theirs.speaks_as(Attributes::EVIL) {
                 link.move_on(ViaState::Rejected);
             } else if link.accept(Attributes::EVIL) {
-                link.settle(&self.session, deadline)?;
-                return self.set(link);
+                match link.settle(&self.session, deadline.at_most(SETTLE)) {
+                    Ok(()) => return self.set(link),
+                    // Another host that asked and says nothing does not keep the next one waiting.
+                    Err(Error::TimedOut) => _ = link.move_on(ViaState::Closed),
+                    Err(error) => return Err(error),
+                }
             }
             // Rejected, or gone meanwhile.
             link.forget(&self.session);

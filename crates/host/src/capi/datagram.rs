@@ -288,7 +288,7 @@ fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Result<ssize
         false => Some(read_addr(header.msg_name.cast(), header.msg_namelen)?.into()),
     };
     // SAFETY: needed because the control data is C's: as documented, as long as the message says.
-    let details = unsafe { details_of(message) };
+    let details = unsafe { details_of(message) }?;
     with_slices(header.msg_iov, header.msg_iovlen, |from| {
         let args = [fd as usize, message.addr(), flags as usize, 0, 0, 0];
         // SAFETY: needed to hand the program's message on.

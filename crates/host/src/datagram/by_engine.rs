@@ -99,18 +99,24 @@ impl ByEngine {
         }
     }
 
-    /// Whether a datagram fits the packets that get there, or may go in several.
-    fn fits(&self, to: Addr, head: &RecordHead, len: usize) -> bool {
+    /// EMSGSIZE: a datagram is too large for the packets that get there, and may not go in several, as no part of a large one may
+    /// (UDP_SEGMENT). EINVAL: those are too many. As Linux (udp_send_skb).
+    fn may_go(&self, to: Addr, head: &RecordHead, len: usize) -> Result<(), Errno> {
         let discover = MtuDiscover::decode(head.mtu_discover).unwrap_or_default();
-        if discover.may_be_cut() {
-            return true;
+        let segment = usize::from(head.segment);
+        if segment == 0 && discover.may_be_cut() {
+            return Ok(());
         }
         let known = self.known.iter().find(|known| known.addr == to);
-        let Some([path, link]) = known.and_then(|known| known.mtus) else { return true };
-        let mtu = usize::from(if discover.believes_routers() { path } else { link });
-        let each = if head.segment == 0 { len } else { len.min(usize::from(head.segment)) };
-        let headers = UDP_HEADER_LEN + if to.is_v4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-        headers + each <= mtu
+        if let Some([path, link]) = known.and_then(|known| known.mtus) {
+            let mtu = usize::from(if discover.believes_routers() { path } else { link });
+            let each = if segment == 0 { len } else { len.min(segment) };
+            let headers = UDP_HEADER_LEN + if to.is_v4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+            if headers + each > mtu {
+                return Err(EMSGSIZE);
+            }
+        }
+        if segment > 0 && len > segment * SEGMENTS_MAX { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
     /// `Ok(None)`: there is no room now.
@@ -153,6 +159,8 @@ impl ByEngine {
 }
 
 const EMSGSIZE: Errno = Errno::EMSGSIZE;
+/// Datagrams in one call (Linux: UDP_MAX_SEGMENTS).
+const SEGMENTS_MAX: usize = 128;
 const UDP_HEADER_LEN: usize = 8;
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
@@ -247,9 +255,7 @@ impl Datagram {
         let mut attempt = || {
             let mut by_engine = self.by_engine.lock();
             let head = by_engine.head(to, details);
-            if !by_engine.fits(to.addr, &head, from.iter().map(|part| part.len()).sum()) {
-                return Err(EMSGSIZE);
-            }
+            by_engine.may_go(to.addr, &head, from.iter().map(|part| part.len()).sum())?;
             by_engine.put(&head, from)
         };
         let mut outcome = attempt().transpose();

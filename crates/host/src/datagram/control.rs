@@ -2,7 +2,7 @@
 //! it says of those that it sends. Called by the switch layer's calls and those of the C API.
 
 use super::{Datagram, Details, Taken, Told};
-use crate::program_memory::copy;
+use crate::program_memory::{check, copy};
 use core::ffi::{c_int, c_void};
 use libc::{cmsghdr, msghdr};
 use toe_abi::errno::Errno;
@@ -99,22 +99,31 @@ pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datag
     Ok(())
 }
 
-/// What the control data of a message says. `None`: something of it is not for an engine.
+/// What the control data of a message says. `None`: something of it is not for an engine. EFAULT: it is not there; EINVAL: it says to be longer
+/// than it is.
 ///
 /// # Safety
-/// As sendmsg(2).
-pub unsafe fn details_of(message: *const libc::msghdr) -> Option<Details> {
+/// As sendmsg(2), but for the control data, which may not be there.
+pub unsafe fn details_of(message: *const libc::msghdr) -> Result<Option<Details>, Errno> {
     let mut details = Details::default();
-    // SAFETY: the CMSG functions walk within the control data that the caller vouches for.
+    // SAFETY: the CMSG functions walk within the control data, which is looked for first; a header that says to be longer than what is
+    // left of it is refused.
     unsafe {
-        if (*message).msg_controllen == 0 {
-            return Some(details);
+        let room = (*message).msg_controllen;
+        if room == 0 {
+            return Ok(Some(details));
         }
+        let begin = (*message).msg_control.cast::<u8>().cast_const();
+        check(begin, room)?;
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
             let data = libc::CMSG_DATA(header);
-            let len = ((*header).cmsg_len as usize).checked_sub(libc::CMSG_LEN(0) as usize)?;
-            let number = || (len >= 4).then(|| data.cast::<c_int>().read_unaligned());
+            let whole = (*header).cmsg_len as usize;
+            let len = whole.checked_sub(libc::CMSG_LEN(0) as usize).ok_or(Errno::EINVAL)?;
+            if whole > room - (header.addr() - begin.addr()) {
+                return Err(Errno::EINVAL);
+            }
+            let number = || (len >= 4).then(|| data.cast::<c_int>().read_unaligned()).ok_or(Errno::EINVAL);
             match ((*header).cmsg_level, (*header).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) if len >= size_of::<libc::in_pktinfo>() => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
@@ -139,10 +148,10 @@ pub unsafe fn details_of(message: *const libc::msghdr) -> Option<Details> {
                 (libc::SOL_UDP, libc::UDP_SEGMENT) if len >= 2 => {
                     details.segment = Some(data.cast::<u16>().read_unaligned());
                 }
-                _ => return None,
+                _ => return Ok(None),
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
     }
-    Some(details)
+    Ok(Some(details))
 }

@@ -70,7 +70,7 @@ fn data_and_credit_and_completions_go_round() {
         host.push_send(send).unwrap();
         host.push_credit(ReceiveCredit { flow: FLOW, len: n }).unwrap();
     }
-    assert_eq!(host.send_room(), 0);
+    assert_eq!(host.send_room(1), 0);
     assert!(engine.has_work());
     for n in 0..SND_ENTRIES {
         let send = engine.pop_send().unwrap().unwrap();
@@ -79,7 +79,7 @@ fn data_and_credit_and_completions_go_round() {
     }
     assert!(!engine.has_work());
     engine.publish_heads();
-    assert_eq!(host.send_room(), SND_ENTRIES);
+    assert_eq!(host.send_room(1), SND_ENTRIES);
 
     let completion = |n: u32| Completion::Sent { flow: FLOW, len: n };
     for n in 0..CPL_ENTRIES {

@@ -3,6 +3,7 @@
 use super::cancel::point;
 use super::datagram::ask;
 use crate::datagram_stack;
+use crate::ffi::fail;
 use crate::ffi::{Vectors, guarded, length, read_endpoint, slice};
 use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
@@ -85,7 +86,10 @@ unsafe fn send_message_by_engine(
         if to.map_or(!datagram.has_engine(), |to| to.addr.is_loopback()) {
             return None;
         }
-        let details = details_of(message)?;
+        let details = match details_of(message) {
+            Ok(details) => details?,
+            Err(error) => return Some(fail(error) as ssize_t),
+        };
         let vectors = Vectors::new((*message).msg_iov, (*message).msg_iovlen).ok()?;
         send_by_engine(fd, datagram, to, vectors.buffers(), (&details, flags))
     }
@@ -177,7 +181,7 @@ unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flag
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(datagram, message)?;
-        let details = plain(flags).and_then(|_| details_of(message));
+        let details = plain(flags).and_then(|_| details_of(message).ok().flatten());
         send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, details.as_ref())
     }
 }

@@ -297,6 +297,30 @@ def scene_mmsg(own, peer):
     print(sorted(text.raw[:2] for text in texts))
 
 
+def scene_wrong(own, peer):
+    # What cannot be sent: control data that is not there or says to be longer than it is, parts that no packet takes, too many of them.
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    s = make(own)
+    s.bind((own, 0))
+    s.connect(peer)
+    print(ask(s, b"before"))
+    text = ctypes.create_string_buffer(b"nobody hears this")
+    iov = struct.pack("PN", ctypes.addressof(text), 4)
+    vector = ctypes.create_string_buffer(iov)
+    short = ctypes.create_string_buffer(struct.pack("Nii", 100, 0, 8))
+    for place, room in ((8, 64), (ctypes.addressof(short), 16)):
+        fields = (0, 0, 0, ctypes.addressof(vector), 1, place, room, 0, 0)
+        message = ctypes.create_string_buffer(struct.pack("PIIPNPNiI", *fields))
+        print(libc.sendmsg(s.fileno(), message, 0), errno.errorcode.get(ctypes.get_errno()))
+    for size in (300, 1473, 9000, 60001, 1000):
+        try:
+            print(size, s.sendmsg([bytes(60000)], [(socket.IPPROTO_UDP, 103, struct.pack("H", size))]))
+        except OSError as error:
+            print(size, errno.errorcode[error.errno])
+
+
 def scene_refused(own, peer):
     # Nobody is at the peer's next port but one.
     nobody = (peer[0], peer[1] + 2)

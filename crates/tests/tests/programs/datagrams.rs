@@ -183,6 +183,11 @@ fn a_datagram_tells_of_itself() {
 }
 
 #[test]
+fn what_cannot_be_sent_is_refused_with_the_kernels_errors() {
+    says_the_same(&["wrong"]);
+}
+
+#[test]
 fn an_unknown_port_of_the_peers_is_told() {
     says_the_same(&["refused"]);
 }

@@ -37,7 +37,7 @@ impl Stream {
         let mut sent = self.send_direct(io, from, flags.urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 && self.unsent.has_room_behind(0) {
-            if io.ring.send_room() == 0 {
+            if io.ring.send_room(1) == 0 {
                 self.starved = true;
                 break;
             }
