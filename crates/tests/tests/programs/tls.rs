@@ -27,6 +27,20 @@ fn records_go_both_ways_by_every_call() {
     assert!(counters.get("local_segments").is_some_and(|n| *n > 0), "it was the engine's: {counters:?}");
 }
 
+/// Several threads that send on one socket, and records without an octet.
+#[test]
+fn records_of_a_crowd_and_empty_ones_arrive() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let script = lab.dir().join("tls_crowd.py");
+    std::fs::write(&script, include_str!("tls_crowd.py")).expect("a file in the lab");
+    let mut command = engine.run(&lab, "/usr/bin/python3");
+    assert_eq!(
+        child::run("tls_crowd.py", command.arg(&script), LIMIT).expect_success("tls_crowd.py"),
+        "same\n"
+    );
+}
+
 /// The suites, as curl is told of them, and as they are called once agreed.
 const SUITES: [(&[&str], &str); 6] = [
     (&["--tls13-ciphers", "TLS_AES_128_GCM_SHA256"], "TLSv1.3 TLS_AES_128_GCM_SHA256"),
