@@ -180,7 +180,8 @@ impl Carrier {
         self.push();
         self.pull();
         let has_all = self.wire.as_deref().is_none_or(|wire| wire.unacknowledged() == 0);
-        self.phase == Phase::Over || self.is_finished && has_all
+        // Before the other host has said that it heard the answer, nothing may have been sent to it.
+        matches!(self.phase, Phase::Over | Phase::Greeting) || self.is_finished && has_all
     }
 
     /// The stream ends.
