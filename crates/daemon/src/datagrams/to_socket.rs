@@ -152,6 +152,8 @@ impl ToSocket {
                         self.rung = Some(wait);
                         (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
                         self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
+                        // Once a call: the word is the program's, which may count on while it is looked at, and each way by the kernel is dear.
+                        return moved + 1;
                     }
                 },
             }

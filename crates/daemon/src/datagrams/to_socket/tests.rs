@@ -218,3 +218,35 @@ fn who_could_not_read_is_let_to_run_once_for_each_time_that_he_does() {
     (0..9).for_each(|_| _ = bed.put(&text));
     assert!(bed.socket.take_crowded() && bed.by_lane().len() == 4);
 }
+
+/// A kernel at whose work the program begins one wait after the other.
+struct Restless {
+    program: RefCell<LaneReceiver>,
+    came: std::cell::Cell<usize>,
+}
+
+impl ByKernel for Restless {
+    fn deliver(&self, _: &RxDatagram<'_>) -> Delivered {
+        self.program.borrow_mut().begin_wait(true);
+        self.came.set(self.came.get() + 1);
+        Delivered::ByKernel
+    }
+}
+
+#[test]
+fn who_counts_on_while_he_is_looked_after_takes_no_more_than_his_part_of_a_round() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    for n in 0..200 {
+        bed.put_as(&[n], None);
+    }
+    assert!(bed.socket.holds());
+    let Bed { mut socket, mut program, mut total, now, .. } = bed;
+    program.begin_wait(true);
+    let kernel = Restless { program: RefCell::new(program), came: std::cell::Cell::new(0) };
+    for rounds in 1..=5 {
+        socket.look(now, &mut Beside { kernel: &kernel, total: &mut total });
+        assert!(kernel.came.get() <= rounds * BY_KERNEL_AT_ONCE, "{} in {rounds} rounds", kernel.came.get());
+    }
+    assert!(kernel.came.get() > 0 && socket.holds());
+}
