@@ -63,9 +63,11 @@ acceptance: ## the heavy figures: a million requests, 1 GiB transfers, idle CPU,
 	@scripts/acceptance.sh $(PARTS)
 
 COMPAT_FLAGS ?= --write
+# COMPAT_SETUP=compat-few with COMPAT_FLAGS="--only curl,netcat": installs and builds what those need, and nothing else.
+COMPAT_SETUP ?= compat
 compat: ## many programs and CPython's own tests on both stacks, as tables in docs/compatibility.md (root, about 20 minutes)
-	@scripts/setup.sh compat
-	@scripts/compat-programs.sh
+	@scripts/setup.sh "$(COMPAT_SETUP)"
+	@[ "$(COMPAT_SETUP)" != compat ] || scripts/compat-programs.sh
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
 	compat/run.py $(COMPAT_FLAGS)

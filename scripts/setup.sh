@@ -44,11 +44,15 @@ case ${1:-} in
             /usr/lib/rabbitmq/bin/rabbitmq-server:rabbitmq-server chromium:chromium
             dnsmasq:dnsmasq-base unbound:unbound chronyd:chrony rsyslogd:rsyslog ffmpeg:ffmpeg)
         ;;
+    compat-few)
+        wanted=(/usr/bin/python3:python3 ip:iproute2 unshare:util-linux runuser:util-linux mount:mount curl:curl
+            nc:netcat-openbsd)
+        ;;
     interop)
         wanted=(/usr/bin/python3:python3 ip:iproute2 ss:iproute2 nsenter:util-linux chrt:util-linux)
         ;;
     *)
-        echo "usage: setup.sh build|test|lint|demo|bench|compat|interop|sim|fuzz|coverage [packages]" >&2
+        echo "usage: setup.sh build|test|lint|demo|bench|compat|compat-few|interop|sim|fuzz|coverage [packages]" >&2
         exit 2
         ;;
 esac
