@@ -9,7 +9,7 @@ use crate::row::{
 use crate::sample::Stack;
 use crate::stage::Stage;
 use crate::tools;
-use crate::transfer::{Shape, Transfer};
+use crate::transfer::{RUNS, Shape, Transfer};
 use std::process::Command;
 use std::time::Duration;
 use toe_lab::child::{self, Finished, Program};
@@ -19,7 +19,7 @@ use toe_lab::wait::SOON;
 const WARM_UP: Duration = Duration::from_millis(200);
 /// By then a client has made its file, and moved it once at least.
 const FILE_READY: Duration = Duration::from_millis(1200);
-/// What a transfer over a slow wire may take beside.
+/// What a transfer over a slow wire, or as many as the paper made, may take beside.
 const SLOW: Duration = Duration::from_secs(60);
 /// After the start of a tool that has no warm-up of its own: by then its connections are open.
 const UNDER_WAY: Duration = Duration::from_millis(200);
@@ -76,6 +76,9 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
                 Shape::Paper { .. } => WARM_UP,
             };
             command.args(["--warmup", &warm_up.as_secs_f64().to_string()]);
+            if matches!(transfer.shape, Shape::Paper { .. }) && stage.link.rate_kbit().is_none() {
+                command.args(["--transfers", &RUNS.to_string()]);
+            }
             ("toe-load", command, warm_up + UNDER_WAY)
         }
         _ => {
@@ -88,7 +91,7 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
         }
     };
     let program = Program::spawn(name, &mut command)?;
-    let slow = if stage.link.rate_kbit().is_some() { SLOW } else { Duration::ZERO };
+    let slow = if stage.link.rate_kbit().is_some() || row.is_of_paper() { SLOW } else { Duration::ZERO };
     Ok(Client { program, delay, limit: Duration::from_secs(seconds.into()) * 3 + SOON + slow })
 }
 

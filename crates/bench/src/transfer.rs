@@ -40,6 +40,8 @@ pub(crate) enum Method {
     Beside,
 }
 
+/// The paper's runs of a cell; over a slow wire there is no time for them.
+pub(crate) const RUNS: u32 = 50;
 pub(crate) const SIZES_MB: [u32; 3] = [2, 5, 10];
 pub(crate) const PACKETS: [u32; 3] = [128, 512, 1024];
 

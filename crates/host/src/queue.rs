@@ -151,6 +151,7 @@ impl Queue {
                 channels: Vec::new(),
                 deferred: VecDeque::new(),
                 owing: Vec::new(),
+                records: Vec::new(),
             },
             streams: Slots::default(),
             by_flow: HashMap::default(),

@@ -25,6 +25,8 @@ pub struct QueueIo {
     pub(crate) deferred: VecDeque<Command>,
     /// Streams with credit for which there was no room.
     pub(crate) owing: Vec<Place>,
+    /// Where the stream that sends makes its TLS records.
+    pub(crate) records: Vec<u8>,
 }
 
 impl QueueIo {

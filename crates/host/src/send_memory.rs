@@ -80,6 +80,12 @@ impl Blocks {
         }
     }
 
+    /// Less than half of it is taken.
+    fn is_plenty(&self) -> bool {
+        let arena = self.arena.lock();
+        arena.used() < arena.capacity() / 2
+    }
+
     /// Whether a socket that found no memory would find some now.
     pub fn available(&self) -> bool {
         let arena = self.arena.lock();
@@ -92,7 +98,7 @@ fn fair_share(used: u64, capacity: u64) -> u32 {
     match used.saturating_mul(8) / capacity.max(1) {
         0..2 => SEND_LIMIT_MAX,
         2..4 => SEND_LIMIT_NEAR,
-        4..6 => 64 << 10,
+        4..6 => SEND_LIMIT_INITIAL,
         6 => 16 << 10,
         _ => RING_MIN,
     }
@@ -227,12 +233,11 @@ impl SendMemory {
             return None;
         }
         let have = self.current.map_or(0, |ring| ring.free());
-        let too_small =
-            self.current.is_some_and(|ring| ring.used == 0 && ring.block.len() < want.min(RING_MIN * 16));
-        if have == 0 && !self.enlarge(blocks, want) {
-            return None;
-        }
-        if too_small {
+        // What is left of one that was made for a few octets would take a part of its own.
+        let too_small = self.current.is_some_and(|ring| ring.block.len() < want.min(BULK));
+        if have == 0 {
+            self.enlarge(blocks, want).then_some(())?;
+        } else if too_small {
             // Without a larger one the small one does.
             self.enlarge(blocks, want);
         }
@@ -244,7 +249,7 @@ impl SendMemory {
     /// Puts a larger ring in place of the current one, unless too many are still draining.
     fn enlarge(&mut self, blocks: &mut Blocks, want: u32) -> bool {
         let draining = self.current.is_some_and(|ring| ring.used > 0);
-        if draining && self.old.len() >= self.old_max {
+        if draining && (self.old.len() >= self.old_max || self.has_its_share(blocks)) {
             return false;
         }
         let double = self.current.map_or(0, |ring| ring.block.len().saturating_mul(2));
@@ -261,6 +266,12 @@ impl SendMemory {
             }
         }
         true
+    }
+
+    /// Where memory is no longer plenty, a sender that has as much as a new one begins with waits until that drains: else a few have most of
+    /// it, and the others small rings, of which each takes its own calls.
+    fn has_its_share(&self, blocks: &Blocks) -> bool {
+        self.outstanding >= SEND_LIMIT_INITIAL && !blocks.is_plenty()
     }
 
     /// `len` octets of the last reserved piece are the engine's now.
@@ -423,6 +434,27 @@ mod tests {
         assert!(!blocks.available());
         sockets[0].release(&mut blocks, 4096);
         assert!(blocks.available());
+    }
+
+    /// As many as are served at once by one process: whoever comes last has room for as much as the first began with, and a short beginning
+    /// does not cut in two what follows.
+    #[test]
+    fn many_senders_have_rings_of_one_size() {
+        let mut blocks = blocks(32 << 20);
+        let mut sockets: Vec<SendMemory> = (0..32).map(|_| SendMemory::default().in_channel()).collect();
+        for _ in 0..8 {
+            for memory in &mut sockets {
+                fill(memory, &mut blocks, 1 << 20);
+                memory.grow();
+            }
+        }
+        for memory in &mut sockets {
+            assert!(memory.outstanding() >= SEND_LIMIT_INITIAL, "{memory:?}");
+            let rest = memory.outstanding();
+            memory.release(&mut blocks, rest);
+            fill(memory, &mut blocks, 200);
+            assert_eq!(memory.reserve(&mut blocks, 65_536, 1 << 20).map(|piece| piece.len), Some(65_536));
+        }
     }
 
     #[test]

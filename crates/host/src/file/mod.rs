@@ -29,8 +29,7 @@ use toe_abi::errno::Errno;
 /// Octets from a connection to a file at a time.
 const CHUNK: usize = 256 << 10;
 
-/// So few octets are fetched with whatever is there each time, and collected: straight to the file they would go in as many small parts as they
-/// come in.
+/// So few octets are collected first: straight to the file they would go in as many small parts as they come in.
 const PATIENT: usize = 128 << 10;
 
 /// What a transfer that ends early has done, and why it ended; `done` octets are at their place in any case.
@@ -153,6 +152,9 @@ impl Socket {
     ) -> Result<usize, Stopped> {
         let mut chunk = vec![0; CHUNK.min(length)];
         let mut done = 0;
+        // It comes in small parts, and each write is a system call. Who reads at the other end of a pipe has what is there at once.
+        let collects = position.is_some();
+        let flags = RecvFlags { wait_all: collects, ..flags };
         while done < length {
             let want = chunk.len().min(length - done);
             let got = match self.recv(&mut [IoSliceMut::new(&mut chunk[..want])], flags) {
@@ -171,6 +173,10 @@ impl Socket {
             }
             if let Some(error) = failed {
                 return Err(Stopped { done, errno: from_os(error) });
+            }
+            // The stream or the wait has ended, or that is all that is here.
+            if collects && got < want {
+                break;
             }
         }
         Ok(done)

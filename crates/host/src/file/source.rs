@@ -18,7 +18,9 @@ const AHEAD: usize = 128 << 10;
 /// So few octets cost less to copy once more than it costs to ask what kind of file it is.
 const FEW: usize = 16 << 10;
 /// So few octets are read at once where there is room for them: what kind of file it is shows then.
-const ONE_PIECE: usize = 64 << 10;
+const ONE_PIECE: usize = 256 << 10;
+/// Most octets that are read at once, each time by a system call.
+const PIECE_MAX: u32 = 1 << 20;
 /// Most octets that are asked for at a time.
 const MOST: usize = 1 << 30;
 
@@ -235,6 +237,11 @@ impl Source for FileSource<'_> {
 
     fn prefers_room(&self) -> bool {
         true
+    }
+
+    /// A larger one costs fewer system calls, and nobody waits for it who still has as much to do.
+    fn piece(&self, on_their_way: u32) -> u32 {
+        on_their_way.clamp(ONE_PIECE as u32, PIECE_MAX)
     }
 
     fn waits(&self) -> bool {

@@ -29,12 +29,14 @@ pub fn read(file: BorrowedFd<'_>, position: u64, len: usize, buffer: &mut Vec<u8
     Ok((start + before).min(buffer.len()))
 }
 
-/// The same file by the page cache, to be written to; if it is such a one, and can be opened again.
+/// The same file or block device by the page cache, to be written to; if it is such a one, and can be opened again.
 pub fn buffered(file: BorrowedFd<'_>) -> Option<Fd> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
-    let is_regular = rustix::fs::fstat(file)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    if !has_mark(flags) || !is_regular || flags & OFlags::RWMODE == OFlags::RDONLY {
+    let takes_pages = |stat: rustix::fs::Stat| {
+        matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::BlockDevice)
+    };
+    let takes_pages = rustix::fs::fstat(file).is_ok_and(takes_pages);
+    if !has_mark(flags) || !takes_pages || flags & OFlags::RWMODE == OFlags::RDONLY {
         return None;
     }
     let again = (flags - OFlags::DIRECT - OFlags::RWMODE) & OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;

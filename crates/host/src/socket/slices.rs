@@ -8,6 +8,10 @@ use toe_abi::errno::Errno;
 use toe_ring::OutOfRange;
 use toe_ring::region::Region;
 
+/// Octets that go out with one entry: one segment of the engine. Whoever takes them can begin with the first while the next are still being
+/// copied.
+pub const PIECE: u32 = 64 << 10;
+
 /// Where octets come from that a stream sends: a program's buffers, or a file.
 pub trait Source {
     /// Octets that can be put now, or more of them.
@@ -33,6 +37,11 @@ pub trait Source {
     /// Once there was no room, it is to wait until there is some for more than a little: each part costs a system call.
     fn prefers_room(&self) -> bool {
         false
+    }
+
+    /// Most octets of it that go out with one entry while so many are on their way.
+    fn piece(&self, _on_their_way: u32) -> u32 {
+        PIECE
     }
 
     /// Whether [`Source::refill`] is to be called.

@@ -116,40 +116,40 @@ impl Keys {
         }
     }
 
-    /// Makes a record of `kind` of what `record` has from `start` on: [`Keys::before`] octets of any value, and the program's behind them,
-    /// [`PLAIN_MAX`] at most. An error: the numbers are used up.
-    pub fn seal(&mut self, kind: u8, record: &mut Vec<u8>, start: usize) -> Result<(), Errno> {
-        let body = start + self.before();
-        let plain_len = record.len() - body;
+    /// Makes a record of `kind` at the beginning of `room`: of `plain_len` octets of the program's, [`PLAIN_MAX`] at most, that lie behind
+    /// [`Keys::before`] of any value, with as many behind them as [`Keys::overhead`] says. How long it is. An error: the numbers are used up.
+    pub fn seal(&mut self, kind: u8, room: &mut [u8], plain_len: usize) -> Result<usize, Errno> {
         debug_assert!(plain_len <= PLAIN_MAX, "a record is cut before it is sealed");
         if self.is_spent {
             return Err(EBADMSG);
         }
+        let len = plain_len + self.overhead();
+        // Only what is longer than any record fails.
+        let record = room.get_mut(..len).ok_or(Errno::EMSGSIZE)?;
         let outer = if self.parameters.version == Version::Tls13 { DATA } else { kind };
-        record.extend((self.tail_len() > 0).then_some(kind));
-        let len = self.explicit_len() + plain_len + self.tail_len() + TAG;
-        let [high, low] = (len as u16).to_be_bytes();
+        let [high, low] = ((len - HEADER) as u16).to_be_bytes();
         let header = [outer, VERSION[0], VERSION[1], high, low];
-        record[start..start + HEADER].copy_from_slice(&header);
+        let (before, rest) = record.split_at_mut(self.before());
+        let (plain, tag) = rest.split_at_mut(plain_len + self.tail_len());
+        before[..HEADER].copy_from_slice(&header);
+        plain[plain_len..].fill(kind);
         let nonce = if self.sends_nonce() {
             let explicit = &self.parameters.nonce[NONCE - EXPLICIT..];
-            record[start + HEADER..body].copy_from_slice(explicit);
+            before[HEADER..].copy_from_slice(explicit);
             self.nonce(Some(explicit))
         } else {
             self.nonce(None)
         };
-        let plain = &mut record[body..];
-        let tag = match self.parameters.version {
+        let made = match self.parameters.version {
             Version::Tls13 => self.key.seal_in_place_separate_tag(nonce, Aad::from(header), plain),
             Version::Tls12 => {
                 let beside = Aad::from(self.beside(kind, plain_len));
                 self.key.seal_in_place_separate_tag(nonce, beside, plain)
             }
         };
-        // Only what is longer than any record fails.
-        record.extend_from_slice(tag.map_err(|_| Errno::EMSGSIZE)?.as_ref());
+        tag.copy_from_slice(made.map_err(|_| Errno::EMSGSIZE)?.as_ref());
         self.advance();
-        Ok(())
+        Ok(len)
     }
 
     /// Octets of the body that `header` announces. The errors are those of Linux (tls_rx_msg_size): EMSGSIZE: more than a record has; EBADMSG:

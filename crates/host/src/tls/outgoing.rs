@@ -4,6 +4,7 @@
 use super::keys::Keys;
 use super::{DATA, PLAIN_MAX};
 use crate::socket::slices::{Room, Source};
+use core::ops::Range;
 use toe_abi::errno::Errno;
 
 /// Records in one go: what others may have to wait for the stream's lock.
@@ -14,14 +15,15 @@ pub struct Outgoing {
     keys: Keys,
     /// Octets of a record that the program has not ended (MSG_MORE).
     open: Vec<u8>,
-    /// Records that the stream has not taken, from `at` on. They are sent as they are, whatever comes: their numbers are used.
-    sealed: Vec<u8>,
-    at: usize,
+    /// Where records are made: of many connections few send at a time, so there is none where none wait ([`Outgoing::borrow`]).
+    memory: Vec<u8>,
+    /// Records that the stream has not taken. They are sent as they are, whatever comes: their numbers are used.
+    waiting: Range<usize>,
 }
 
 impl Outgoing {
     pub fn new(keys: Keys) -> Outgoing {
-        Outgoing { keys, open: Vec::new(), sealed: Vec::new(), at: 0 }
+        Outgoing { keys, open: Vec::new(), memory: Vec::new(), waiting: 0..0 }
     }
 
     pub fn keys(&self) -> &Keys {
@@ -49,16 +51,30 @@ impl Outgoing {
 
     /// Sealed, and not taken.
     pub fn waiting(&self) -> &[u8] {
-        &self.sealed[self.at..]
+        &self.memory[self.waiting.clone()]
     }
 
     pub fn taken(&mut self, octets: usize) {
-        self.at += octets;
-        if self.at >= self.sealed.len() {
-            self.at = 0;
-            self.sealed.clear();
-            // Of many connections few send at a time.
-            self.sealed.shrink_to(0);
+        self.waiting.start += octets;
+        if self.waiting.is_empty() {
+            self.waiting = 0..0;
+        }
+    }
+
+    /// Makes its records in `memory` from now on, unless some wait in its own.
+    pub fn borrow(&mut self, memory: &mut Vec<u8>) {
+        if self.memory.is_empty() {
+            core::mem::swap(&mut self.memory, memory);
+        }
+    }
+
+    /// Gives it back, unless records wait in it.
+    pub fn give_back(&mut self, memory: &mut Vec<u8>) {
+        if self.waiting.is_empty() {
+            let own = core::mem::take(&mut self.memory);
+            if own.len() > memory.len() {
+                *memory = own;
+            }
         }
     }
 
@@ -72,8 +88,7 @@ impl Outgoing {
         more: bool,
     ) -> Result<usize, Errno> {
         let mut taken = 0;
-        self.sealed.reserve(budget.min(self.sealed_len(from.left())));
-        while let Some(most) = budget.checked_sub(self.sealed.len() + self.keys.overhead()) {
+        while let Some(most) = budget.checked_sub(self.waiting.end + self.keys.overhead()) {
             let most = most.min(PLAIN_MAX);
             if most == 0 {
                 break;
@@ -99,41 +114,40 @@ impl Outgoing {
         most: usize,
         more: bool,
     ) -> Result<Option<usize>, Errno> {
-        let start = self.sealed.len();
+        let start = self.waiting.end;
         let body = start + self.keys.before();
-        self.sealed.resize(body, 0);
+        self.has_memory(start + most + self.keys.overhead());
         let held = self.open.len().min(most);
-        self.sealed.extend_from_slice(&self.open[..held]);
-        let at = self.sealed.len();
-        let got = self.read(from, (most - held).min(from.left()));
-        let got = got.inspect_err(|_| self.sealed.truncate(start))?;
-        self.sealed.truncate(at + got);
+        self.memory[body..body + held].copy_from_slice(&self.open[..held]);
+        let got = self.read(from, body + held, (most - held).min(from.left()))?;
         let len = held + got;
         if len == 0 {
-            self.sealed.truncate(start);
             return Ok(None);
         }
         self.open.drain(..held);
         if more && from.left() == 0 && self.open.is_empty() && len < PLAIN_MAX {
-            self.open.extend_from_slice(&self.sealed[body..]);
-            self.sealed.truncate(start);
+            self.open.extend_from_slice(&self.memory[body..body + len]);
             return Ok(Some(got));
         }
-        if let Err(errno) = self.keys.seal(kind, &mut self.sealed, start) {
-            self.sealed.truncate(start);
-            return Err(errno);
-        }
+        self.waiting.end += self.keys.seal(kind, &mut self.memory[start..], len)?;
         Ok(Some(got))
     }
 
-    fn read(&mut self, from: &mut impl Source, want: usize) -> Result<usize, Errno> {
+    /// There are so many octets to make records in.
+    fn has_memory(&mut self, octets: usize) {
+        if self.memory.len() < octets {
+            let most = AT_ONCE * (PLAIN_MAX + self.keys.overhead());
+            self.memory.resize(octets.max(most), 0);
+        }
+    }
+
+    /// Reads up to `want` octets to where they are sealed.
+    fn read(&mut self, from: &mut impl Source, at: usize, want: usize) -> Result<usize, Errno> {
         if want == 0 {
             return Ok(0);
         }
         from.check_next(want)?;
-        let at = self.sealed.len();
-        self.sealed.resize(at + want, 0);
-        from.put(Room::Own(&mut self.sealed[at..]), want)
+        from.put(Room::Own(&mut self.memory[at..at + want]), want)
     }
 
     /// Ends the open record, as far as it fits into `budget` octets.

@@ -292,7 +292,7 @@ fn padding_is_not_the_programs() {
 #[test]
 fn a_record_without_octets_is_no_end() {
     for suite in SUITES {
-        let mut record = vec![0; keys_of(suite, 7, 0).before()];
+        let mut record = vec![0; keys_of(suite, 7, 0).overhead()];
         keys_of(suite, 7, 0).seal(DATA, &mut record, 0).expect("sealed");
         let (_, mut incoming) = pair(suite);
         arrive(&mut incoming, &mut &record[..]).expect("opened");
@@ -322,14 +322,14 @@ fn after_a_key_update_nothing_is_opened_without_the_next_key() {
 fn used_up_numbers_end_the_direction() {
     for suite in SUITES {
         let (mut out, mut record) = (keys_of(suite, 1, u64::MAX), Vec::new());
-        record.resize(out.before(), 0);
-        assert_eq!(out.seal(DATA, &mut record, 0), Ok(()));
+        record.resize(out.overhead(), 0);
+        assert_eq!(out.seal(DATA, &mut record, 0), Ok(record.len()));
         let mut body = record[HEADER..].to_vec();
         let header = *record.first_chunk().expect("a header");
         let mut incoming = keys_of(suite, 1, u64::MAX);
         assert!(incoming.open(header, &mut body).is_ok());
         assert_eq!(incoming.open(header, &mut body).err(), Some(EBADMSG));
-        let mut next = vec![0; out.before()];
+        let mut next = vec![0; out.overhead()];
         assert_eq!(out.seal(DATA, &mut next, 0), Err(EBADMSG));
     }
 }

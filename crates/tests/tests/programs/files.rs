@@ -101,7 +101,7 @@ fn calls_between_marks(trace: &str) -> Vec<String> {
     between.iter().map(call).collect()
 }
 
-/// A file that the page cache has, of as much as goes into one piece: sendfile reads it, and at most wakes the engine.
+/// A file that the page cache has, of as much as a new connection takes at once: sendfile reads it, and at most wakes the engine.
 #[test]
 fn a_file_takes_one_system_call_of_the_programs_thread() {
     let lab = Lab::new();
@@ -112,7 +112,7 @@ fn a_file_takes_one_system_call_of_the_programs_thread() {
     cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(&source);
     child::run("cc", &mut cc, SOON).expect_success("cc");
     let (file, trace) = (lab.dir().join("file"), lab.dir().join("trace"));
-    for octets in [20_000, 65_536] {
+    for octets in [20_000, 65_536, 262_144] {
         std::fs::write(&file, vec![7; octets]).expect("a file in the lab");
         let mut command = engine.run(&lab, "strace");
         // Without -f: of the thread that sends alone.

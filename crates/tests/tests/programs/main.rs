@@ -20,6 +20,7 @@ mod lifecycle;
 mod load;
 mod local;
 mod mixes;
+mod odd_files;
 mod plain_kernel;
 mod quiet;
 mod records;

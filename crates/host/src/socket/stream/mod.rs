@@ -48,10 +48,6 @@ pub const ALL: u32 = IN | OUT | ERR | HUP | RDHUP;
 /// Not an event of poll: all that was sent has been acknowledged. Wakes threads, not epoll sets.
 pub const DRAINED: u32 = 1 << 24;
 
-/// Octets that go out with one entry: one segment of the engine. The engine can begin with the first while the next
-/// is still being copied.
-const SEND_CHUNK: u32 = 64 << 10;
-
 /// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
 /// has the other half to go on with. Less wakes would be a stall, more a system call for each message.
 const QUIET_CREDIT_MAX: u32 = RECEIVE_WINDOW_INITIAL / 2;

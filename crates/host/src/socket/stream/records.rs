@@ -72,14 +72,23 @@ impl Stream {
         if flags.urgent {
             return Err(Errno::EOPNOTSUPP);
         }
-        self.with_outgoing(|stream, outgoing| stream.send_by(io, outgoing, from, flags))
+        self.with_outgoing(io, |stream, io, outgoing| stream.send_by(io, outgoing, from, flags))
             .unwrap_or(Ok(Attempt::Wait))
     }
 
     /// Takes what makes records out of the stream for as long as `f` sends by it.
-    fn with_outgoing<R>(&mut self, f: impl FnOnce(&mut Stream, &mut Outgoing) -> R) -> Option<R> {
+    fn with_outgoing<R>(
+        &mut self,
+        io: &mut QueueIo,
+        f: impl FnOnce(&mut Stream, &mut QueueIo, &mut Outgoing) -> R,
+    ) -> Option<R> {
         let mut tls = self.tls.take()?;
-        let result = tls.outgoing.as_mut().map(|outgoing| f(self, outgoing));
+        let result = tls.outgoing.as_mut().map(|outgoing| {
+            outgoing.borrow(&mut io.records);
+            let result = f(self, io, outgoing);
+            outgoing.give_back(&mut io.records);
+            result
+        });
         self.tls = Some(tls);
         self.publish(0);
         result
@@ -175,7 +184,7 @@ impl Stream {
     /// Ends the record that the program has left open: another key, another type or the end is next.
     pub fn end_records(&mut self, io: &mut QueueIo) {
         if self.makes_records() && self.link == Link::Open && !self.write_shut {
-            let _ = self.with_outgoing(|stream, outgoing| {
+            let _ = self.with_outgoing(io, |stream, io, outgoing| {
                 outgoing.end_record(usize::MAX)?;
                 stream.push(io, outgoing, SendFlags::default())
             });
@@ -188,7 +197,8 @@ impl Stream {
         if !self.makes_records() || self.link != Link::Open {
             return false;
         }
-        let outcome = self.with_outgoing(|stream, outgoing| stream.push(io, outgoing, SendFlags::default()));
+        let outcome =
+            self.with_outgoing(io, |stream, io, outgoing| stream.push(io, outgoing, SendFlags::default()));
         outcome == Some(Ok(false))
     }
 

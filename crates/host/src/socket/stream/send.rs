@@ -1,6 +1,6 @@
 //! Writing: what the program gives goes to the engine, or to the peer's memory.
 
-use super::{Attempt, Link, SEND_CHUNK, Stream};
+use super::{Attempt, Link, Stream};
 use crate::queue::QueueIo;
 use crate::socket::slices::{Room, Source};
 use crate::socket::transfer::SendFlags;
@@ -33,7 +33,7 @@ impl Stream {
         if self.link != Link::Open && !self.waits_for_octets() {
             return Ok(Attempt::Wait);
         }
-        let chunk = if self.waits_for_octets() { self.syn_room } else { SEND_CHUNK };
+        let in_syn = self.waits_for_octets().then_some(self.syn_room);
         let mut sent = self.send_direct(io, from, flags.urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 && self.unsent.has_room_behind(0) {
@@ -41,7 +41,8 @@ impl Stream {
                 self.starved = true;
                 break;
             }
-            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), chunk) else {
+            let most = in_syn.unwrap_or_else(|| from.piece(self.send.outstanding()));
+            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), most) else {
                 // With octets outstanding the next acknowledgement helps; without, it is memory that is short.
                 self.starved = self.send.outstanding() == 0;
                 self.draining = !self.starved;
@@ -103,7 +104,8 @@ impl Stream {
                 self.starved = true;
                 break;
             }
-            let Some(mut piece) = direct.reserve(channel, from.left(), SEND_CHUNK) else {
+            let most = from.piece(direct.send.outstanding());
+            let Some(mut piece) = direct.reserve(channel, from.left(), most) else {
                 // With octets outstanding it helps when the peer reads; without, it is memory that is short.
                 self.starved = direct.send.outstanding() == 0;
                 self.draining = !self.starved;
