@@ -37,8 +37,10 @@ pub struct Channel {
 /// Octets of a message that are taken before its sender is woken; at its end it always is.
 const WAKE_AT: u64 = DATA_LEN / 4;
 
-/// Fragments that make a stream where nothing goes the other way, and how long who has come to its end looks away: half a microsecond.
+/// Fragments that make a stream of small ones where nothing goes the other way, most octets of one, and how long who has come to its end looks
+/// away: half a microsecond. With larger ones the copies take longer than that.
 const STREAM: u32 = 16;
+const SMALL_MAX: u32 = 4 << 10;
 const LOOKS_AWAY: u32 = 32;
 
 /// Who has caught up with a stream stays behind it a little. Close behind its sender each line goes from core to core once for each message, instead
@@ -200,7 +202,11 @@ impl Channel {
         // Who goes on with each slot that is given back follows the receiver line by line, and each costs both of them a line that the other core has.
         let is_roomy = || {
             link.pull();
-            link.memory.state() == ViaState::Closed || sending.is_roomy().unwrap_or(true)
+            let is_roomy = match len {
+                0..=SMALL_MAX => sending.is_roomy(),
+                _ => sending.room(len).map(|room| room.is_some()),
+            };
+            link.memory.state() == ViaState::Closed || is_roomy.unwrap_or(true)
         };
         if look(peer(is_begun), is_roomy) {
             return Ok(());
@@ -245,7 +251,9 @@ impl Channel {
             receiving.end.take(arrived);
             receiving.incoming.took(placed, arrived.fragment);
             // By nobody else at the same time: the lock is this thread's.
-            link.streak.store(link.streak.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+            let is_small = arrived.fragment.len <= SMALL_MAX;
+            let streak = if is_small { link.streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+            link.streak.store(streak, Ordering::Relaxed);
             is_begun = true;
             unsaid += u64::from(arrived.fragment.len);
             // Not for each: one that is woken is to have room for more than the next.

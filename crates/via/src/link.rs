@@ -28,7 +28,7 @@ pub(crate) struct Link {
     pub peer: NodeName,
     pub sending: Mutex<ViaSender>,
     pub receiving: Mutex<Receiving>,
-    /// Fragments that came since this side sent something.
+    /// Small fragments that came since this side sent something, or since a large one came.
     pub streak: AtomicU32,
 }
 
