@@ -31,7 +31,7 @@ pub const DATA_UNIT: u64 = 64;
 /// Most octets of a message.
 pub const MESSAGE_MAX: u64 = 1 << 40;
 /// Listeners and connections that a session may have.
-pub const HANDLES_MAX: usize = 256;
+pub const HANDLES_MAX: usize = 1024;
 /// Octets of a node's name.
 pub const NAME_LEN: usize = 32;
 
@@ -44,9 +44,8 @@ impl ViaLayout {
     pub const STATE: u64 = 0;
     const REGISTERS: u64 = PAGE;
     const SLOTS: u64 = ViaLayout::REGISTERS + 2 * PAGE;
-    const DATA: u64 = ViaLayout::SLOTS + 2 * SLOTS as u64 * SLOT_LEN;
     /// Size of the whole memory in octets.
-    pub const LEN: u64 = ViaLayout::DATA + 2 * DATA_LEN;
+    pub const LEN: u64 = ViaShape::NEAR.memory_len();
 
     /// Within a side's registers: fragments of the other side that it is done with, free-running (u32).
     pub const TAKEN: u64 = 0;
@@ -60,22 +59,79 @@ impl ViaLayout {
     }
 
     pub const fn slots(side: Side) -> u64 {
-        ViaLayout::SLOTS + side.index() as u64 * SLOTS as u64 * SLOT_LEN
+        ViaShape::NEAR.slot(side, 0)
     }
 
     pub const fn data(side: Side) -> u64 {
-        ViaLayout::DATA + side.index() as u64 * DATA_LEN
+        ViaShape::NEAR.data(side)
     }
 
     /// The slot of a side's fragment number `place` (free-running).
     pub const fn slot(side: Side, place: u32) -> u64 {
-        ViaLayout::slots(side) + (place % SLOTS) as u64 * SLOT_LEN
+        ViaShape::NEAR.slot(side, place)
+    }
+}
+
+/// How much a side may have under way: slots, and octets of its data part, both powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViaShape {
+    slots: u32,
+    data_len: u64,
+}
+
+impl ViaShape {
+    /// Of the memory that an engine makes.
+    pub const NEAR: ViaShape = ViaShape { slots: SLOTS, data_len: DATA_LEN };
+    /// Of a connection between hosts, where the memory is each program's own (`docs/via-wire.md`): a round trip takes longer.
+    pub const FAR: ViaShape = ViaShape { slots: 1 << 11, data_len: 1 << 20 };
+
+    pub const fn slots(self) -> u32 {
+        self.slots
+    }
+
+    pub const fn data_len(self) -> u64 {
+        self.data_len
+    }
+
+    /// As [`ViaLayout::slot`].
+    #[inline]
+    pub const fn slot(self, side: Side, place: u32) -> u64 {
+        let number = side.index() as u64 * self.slots as u64 + (place & (self.slots - 1)) as u64;
+        ViaLayout::SLOTS + number * SLOT_LEN
+    }
+
+    /// As [`ViaLayout::data`].
+    #[inline]
+    pub const fn data(self, side: Side) -> u64 {
+        ViaLayout::SLOTS + 2 * self.slots as u64 * SLOT_LEN + side.index() as u64 * self.data_len
+    }
+
+    /// As [`ViaLayout::LEN`].
+    pub const fn memory_len(self) -> u64 {
+        self.data(Side::Zero) + 2 * self.data_len
+    }
+
+    /// Where in the data part a fragment of `len` octets lies if the one before it ended at `end`, both free-running, and where it
+    /// ends. A fragment lies in one piece.
+    #[inline]
+    pub const fn data_place(self, end: u64, len: u32) -> (u64, u64) {
+        let len = (len as u64).next_multiple_of(DATA_UNIT);
+        let left = self.data_len - (end & (self.data_len - 1));
+        let start = if len <= left { end } else { end + left };
+        (start, start + len)
+    }
+
+    /// The epoch bit of fragment number `place`: another one each time that its slot is used, and not that of zeroed memory at first.
+    const fn epoch(self, place: u32) -> u64 {
+        if place & self.slots == 0 { Fragment::EPOCH } else { 0 }
     }
 }
 
 const _: () = assert!(SLOTS.is_power_of_two() && DATA_LEN.is_power_of_two());
+const _: () = assert!(ViaShape::FAR.slots.is_power_of_two() && ViaShape::FAR.data_len.is_power_of_two());
 const _: () = assert!(INLINE_MAX as u64 + 16 == SLOT_LEN);
 const _: () = assert!(FRAGMENT_MAX as u64 <= DATA_LEN / 4 && ViaLayout::LEN.is_multiple_of(PAGE));
+const _: () = assert!(ViaShape::FAR.memory_len().is_multiple_of(PAGE));
 
 /// How a connection stands. It only ever counts up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,23 +173,24 @@ impl Fragment {
     const EPOCH: u64 = 1 << 8;
     const FIRST: u64 = 1 << 9;
 
-    /// The epoch bit of fragment number `place`: another one each time that its slot is used, and not that of zeroed memory at first.
-    const fn epoch(place: u32) -> u64 {
-        if (place / SLOTS).is_multiple_of(2) { Fragment::EPOCH } else { 0 }
-    }
-
     /// The two words at `place`. Word 0 is stored last, with release.
     pub const fn encode(self, place: u32) -> [u64; 2] {
+        self.encode_in(ViaShape::NEAR, place)
+    }
+
+    #[inline]
+    pub const fn encode_in(self, shape: ViaShape, place: u32) -> [u64; 2] {
         let (first, total) = match self.begins {
             Some(total) => (Fragment::FIRST, total),
             None => (0, 0),
         };
-        [Fragment::KIND | Fragment::epoch(place) | first | (self.len as u64) << 32, total]
+        [Fragment::KIND | shape.epoch(place) | first | (self.len as u64) << 32, total]
     }
 
     /// Whether word 0 of a slot is that of fragment number `place`, and not what was there before.
-    pub const fn is_there(word0: u64, place: u32) -> bool {
-        word0 & 0xff != 0 && word0 & Fragment::EPOCH == Fragment::epoch(place)
+    #[inline]
+    pub const fn is_there(word0: u64, shape: ViaShape, place: u32) -> bool {
+        word0 & 0xff != 0 && word0 & Fragment::EPOCH == shape.epoch(place)
     }
 
     /// `None`: no fragment is like that.
@@ -153,15 +210,6 @@ impl Fragment {
     pub const fn is_inline(self) -> bool {
         self.len <= INLINE_MAX
     }
-}
-
-/// Where in the data part a fragment of `len` octets lies if the one before it ended at `end`, both free-running, and where it
-/// ends. A fragment lies in one piece.
-pub const fn data_place(end: u64, len: u32) -> (u64, u64) {
-    let len = (len as u64).next_multiple_of(DATA_UNIT);
-    let left = DATA_LEN - end % DATA_LEN;
-    let start = if len <= left { end } else { end + left };
-    (start, start + len)
 }
 
 /// What a side of a connection says of itself.
@@ -279,12 +327,19 @@ mod tests {
     #[test]
     fn a_slot_that_was_used_before_is_not_taken_for_new() {
         let fragment = Fragment { len: 7, begins: Some(7) };
-        for place in [0, 5, SLOTS, 2 * SLOTS - 1, u32::MAX] {
-            let [word0, _] = fragment.encode(place);
-            assert!(Fragment::is_there(word0, place));
-            assert!(!Fragment::is_there(word0, place.wrapping_add(SLOTS)), "{place}");
+        for shape in [ViaShape::NEAR, ViaShape::FAR] {
+            let slots = shape.slots();
+            for place in [0, 5, slots, 2 * slots - 1, u32::MAX] {
+                let [word0, _] = fragment.encode_in(shape, place);
+                assert!(Fragment::is_there(word0, shape, place));
+                assert!(!Fragment::is_there(word0, shape, place.wrapping_add(slots)), "{place}");
+            }
+            // That of `slots` comes when its slot has been used.
+            assert!(
+                !Fragment::is_there(0, shape, 0) && !Fragment::is_there(0, shape, slots),
+                "zeroed memory"
+            );
         }
-        assert!(!Fragment::is_there(0, 0) && !Fragment::is_there(0, SLOTS), "zeroed memory");
     }
 
     #[test]
@@ -305,9 +360,13 @@ mod tests {
 
     #[test]
     fn fragments_lie_in_one_piece() {
-        assert_eq!(data_place(0, 100), (0, 128));
-        assert_eq!(data_place(DATA_LEN - 64, 64), (DATA_LEN - 64, DATA_LEN));
-        assert_eq!(data_place(DATA_LEN - 64, 65), (DATA_LEN, DATA_LEN + 128));
+        for shape in [ViaShape::NEAR, ViaShape::FAR] {
+            let len = shape.data_len();
+            assert_eq!(shape.data_place(0, 100), (0, 128));
+            assert_eq!(shape.data_place(len - 64, 64), (len - 64, len));
+            assert_eq!(shape.data_place(len - 64, 65), (len, len + 128));
+            assert_eq!(shape.data_place(3 * len - 64, 65), (3 * len, 3 * len + 128));
+        }
     }
 
     #[test]

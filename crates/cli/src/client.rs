@@ -89,7 +89,9 @@ impl Client {
             OsError::ACCESS | OsError::PERM => no_permission(path),
             error => failed(error),
         })?;
-        let engine = sockopt::socket_peercred(&socket).map_err(failed)?.uid.as_raw();
+        // Not rustix's: it takes it for an error that the engine has no process number in this process's space of them.
+        let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials);
+        let engine = peer.map_err(|error| failed(OsError::from_raw_os_error(error as i32)))?.uid();
         let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
         let listed = std::env::var(place::ENGINE_UID_VARIABLE).ok();
         if !place::trusts(engine, own, listed.as_deref()) {

@@ -71,7 +71,7 @@ fn trusted_uids() -> Option<&'static str> {
 /// Whether the engine at the other end is one to trust with everything that the program says: by the user as which it began
 /// to listen. EKEYREJECTED: it is not.
 fn check_engine(fd: &Fd) -> Result<(), Errno> {
-    let engine = sockopt::socket_peercred(fd).map_err(from_os)?.uid.as_raw();
+    let engine = crate::sys::peer_uid(fd)?;
     let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
     if place::trusts(engine, own, trusted_uids()) { Ok(()) } else { Err(EKEYREJECTED) }
 }

@@ -268,6 +268,17 @@ pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
+/// The user as which the other end of a Unix socket began to listen (SO_PEERCRED). rustix takes it for an error that a process of another space of
+/// process numbers has none here (0): no program in a container with a space of its own could attach.
+pub fn peer_uid(socket: impl AsFd) -> Result<u32, Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (fd, to, len) = (socket.as_fd().as_raw_fd() as usize, &raw mut peer, &raw mut len);
+    let what = [libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize];
+    syscall(libc::SYS_getsockopt, [fd, what[0], what[1], to as usize, len as usize, 0])?;
+    Ok(peer.uid)
+}
+
 /// Raises SIGPIPE in the calling thread, as a write to a closed connection does.
 pub fn raise_sigpipe() {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();

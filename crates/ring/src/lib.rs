@@ -21,6 +21,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod channel;
+mod copies;
 pub mod doorbell;
 pub mod engine_cursor;
 pub mod host_cursor;
@@ -30,7 +31,6 @@ pub mod load;
 pub mod lost_memory;
 pub mod moderation;
 mod names;
-mod past_cache;
 pub mod queue_set;
 pub mod region;
 pub mod ring;

@@ -232,7 +232,7 @@ impl Region {
         for step in from.chunks(STEP) {
             let to = self.at_mut(offset, step.len())?;
             // SAFETY: needed as in `write`, and sound for the same reasons.
-            unsafe { crate::past_cache::copy(step.as_ptr(), to, step.len()) };
+            unsafe { crate::copies::past_cache(step.as_ptr(), to, step.len()) };
             offset += step.len() as u64;
         }
         Ok(())
@@ -313,6 +313,14 @@ impl Region {
         // which every value is valid. It cannot assume that a second copy would find the same, and nothing here
         // copies twice. What is read is checked by whoever uses it, as data from outside.
         unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    /// [`Region::read`] for much that another core has written.
+    pub fn read_much(&self, offset: u64, to: &mut [u8]) -> core::result::Result<(), OutOfRange> {
+        let from = self.at(offset, to.len())?;
+        // SAFETY: needed as in `read`, and sound for the same reasons.
+        unsafe { crate::copies::in_vectors(from, to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
@@ -440,20 +448,24 @@ impl Words for Region {
         self.contains(offset, len) && offset.is_multiple_of(8)
     }
 
+    #[inline]
     fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
         self.u64_at(offset).map_or(0, |word| word.load(order))
     }
 
+    #[inline]
     fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
         if let (false, Ok(word)) = (self.is_lost(), self.u64_at(offset)) {
             word.store(value, order);
         }
     }
 
+    #[inline]
     fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
         self.u32_at(offset).map_or(0, |word| word.load(order))
     }
 
+    #[inline]
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
         if let (false, Ok(word)) = (self.is_lost(), self.u32_at(offset)) {
             word.store(value, order);

@@ -18,13 +18,15 @@ use crate::sync::{Ordering, Words, fence};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Result;
 use toe_abi::channel::Side;
-use toe_abi::via::{Attributes, DATA_LEN, Fragment, INLINE_MAX, SLOTS, ViaLayout, ViaState, data_place};
+use toe_abi::via::{Attributes, Fragment, INLINE_MAX, ViaLayout, ViaShape, ViaState};
 
 /// There are three steps up.
 const ADVANCE_TRIES: u32 = 8;
 
-/// Octets from which a copy goes past this core's cache.
+/// Octets from which a copy for another program goes past this core's cache.
 const PAST_CACHE_MIN: usize = 8 << 10;
+/// Octets from which one of what another program has written is not left to the C library.
+const READ_MUCH_MIN: usize = 2 << 10;
 
 /// The other side did what it must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,24 +36,31 @@ pub struct Breach;
 #[derive(Clone, Debug)]
 pub struct ViaMemory<M = Region> {
     memory: M,
+    shape: ViaShape,
 }
 
 impl ViaMemory {
     /// The engine's side: makes the memory; the descriptor is for the two hosts.
     pub fn create() -> Result<(ViaMemory, OwnedFd)> {
         let (memory, file) = Region::create(ViaLayout::LEN)?;
-        Ok((ViaMemory { memory }, file))
+        Ok((ViaMemory { memory, shape: ViaShape::NEAR }, file))
+    }
+
+    /// For a connection to another host: nobody else has it.
+    pub fn create_far() -> Result<ViaMemory> {
+        let (memory, _file) = Region::create(ViaShape::FAR.memory_len())?;
+        Ok(ViaMemory { memory, shape: ViaShape::FAR })
     }
 
     /// A host's side: maps what an engine made.
     pub fn map(file: impl AsFd) -> Result<ViaMemory> {
-        Ok(ViaMemory { memory: Region::map(file, ViaLayout::LEN)? })
+        Ok(ViaMemory { memory: Region::map(file, ViaLayout::LEN)?, shape: ViaShape::NEAR })
     }
 
     /// Copies octets of a fragment to their place.
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
-        if from.len() < PAST_CACHE_MIN {
+        if from.len() < PAST_CACHE_MIN || self.shape != ViaShape::NEAR {
             return self.memory.write(offset, from);
         }
         self.memory.write_past_cache(offset, from)
@@ -60,7 +69,10 @@ impl ViaMemory {
     /// Copies octets of a fragment out; the other side may change them meanwhile.
     #[inline]
     pub fn read(&self, offset: u64, to: &mut [u8]) -> core::result::Result<(), OutOfRange> {
-        self.memory.read(offset, to)
+        if to.len() < READ_MUCH_MIN {
+            return self.memory.read(offset, to);
+        }
+        self.memory.read_much(offset, to)
     }
 
     /// For those who write over it what they like.
@@ -72,7 +84,11 @@ impl ViaMemory {
 impl<M: Words> ViaMemory<M> {
     #[cfg(all(test, loom))]
     pub(crate) fn over(memory: M) -> ViaMemory<M> {
-        ViaMemory { memory }
+        ViaMemory { memory, shape: ViaShape::NEAR }
+    }
+
+    pub fn shape(&self) -> ViaShape {
+        self.shape
     }
 
     pub fn state(&self) -> ViaState {
@@ -150,12 +166,12 @@ pub struct ViaSender<M = Region> {
     data_end: u64,
     data_free: u64,
     /// By slot: `data_end` after its fragment.
-    ends: Box<[u64; SLOTS as usize]>,
+    ends: Box<[u64]>,
 }
 
 impl<M: Words> ViaSender<M> {
     pub fn new(memory: ViaMemory<M>, side: Side) -> ViaSender<M> {
-        let ends = Box::new([0; SLOTS as usize]);
+        let ends = vec![0; memory.shape.slots() as usize].into_boxed_slice();
         ViaSender { memory, side, next: 0, taken: 0, data_end: 0, data_free: 0, ends }
     }
 
@@ -163,7 +179,7 @@ impl<M: Words> ViaSender<M> {
     #[cfg(all(test, loom))]
     pub(crate) fn nearly_full(memory: ViaMemory<M>, side: Side) -> ViaSender<M> {
         let full = ViaSender::new(memory, side);
-        ViaSender { next: SLOTS - 1, ..full }
+        ViaSender { next: ViaShape::NEAR.slots() - 1, ..full }
     }
 
     pub fn memory(&self) -> &ViaMemory<M> {
@@ -181,15 +197,24 @@ impl<M: Words> ViaSender<M> {
         Ok(self.known_room(len))
     }
 
+    /// Whether a quarter of all is free: slots and data.
+    pub fn is_roomy(&mut self) -> core::result::Result<bool, Breach> {
+        self.look()?;
+        let (shape, used) = (self.memory.shape, self.next.wrapping_sub(self.taken));
+        let used_data = self.data_end - self.data_free;
+        Ok(used <= shape.slots() / 4 * 3 && used_data <= shape.data_len() / 4 * 3)
+    }
+
     /// The octets are in their place: the other side may have them. It is then to be woken ([`ViaMemory::must_wake`]).
     #[inline]
     pub fn publish(&mut self, fragment: Fragment, room: Room) {
-        let slot = ViaLayout::slot(self.side, self.next);
-        let [word0, word1] = fragment.encode(self.next);
+        let shape = self.memory.shape;
+        let slot = shape.slot(self.side, self.next);
+        let [word0, word1] = fragment.encode_in(shape, self.next);
         self.memory.memory.store_u64(slot + 8, word1, Ordering::Relaxed);
         self.memory.memory.store_u64(slot, word0, Ordering::Release);
         self.data_end = room.data_end;
-        self.ends[(self.next % SLOTS) as usize] = room.data_end;
+        self.ends[(self.next & (shape.slots() - 1)) as usize] = room.data_end;
         self.next = self.next.wrapping_add(1);
     }
 
@@ -207,10 +232,11 @@ impl<M: Words> ViaSender<M> {
     /// Whoever this end stands for has sent what cannot be: the other side is to find that, behind what came before. `false`: there is no
     /// slot free for it.
     pub fn break_off(&mut self) -> bool {
-        let has_slot = self.next.wrapping_sub(self.taken) < SLOTS;
+        let shape = self.memory.shape;
+        let has_slot = self.next.wrapping_sub(self.taken) < shape.slots();
         if has_slot {
-            let [word0, word1] = Fragment { len: u32::MAX, begins: None }.encode(self.next);
-            let slot = ViaLayout::slot(self.side, self.next);
+            let [word0, word1] = Fragment { len: u32::MAX, begins: None }.encode_in(shape, self.next);
+            let slot = shape.slot(self.side, self.next);
             self.memory.memory.store_u64(slot + 8, word1, Ordering::Relaxed);
             self.memory.memory.store_u64(slot, word0, Ordering::Release);
         }
@@ -226,16 +252,17 @@ impl<M: Words> ViaSender<M> {
 
     #[inline]
     fn known_room(&self, len: u32) -> Option<Room> {
-        if self.next.wrapping_sub(self.taken) >= SLOTS {
+        let shape = self.memory.shape;
+        if self.next.wrapping_sub(self.taken) >= shape.slots() {
             return None;
         }
         if len <= INLINE_MAX {
-            let offset = ViaLayout::slot(self.side, self.next) + 16;
+            let offset = shape.slot(self.side, self.next) + 16;
             return Some(Room { offset, data_end: self.data_end });
         }
-        let (start, data_end) = data_place(self.data_end, len);
-        let offset = ViaLayout::data(self.side) + start % DATA_LEN;
-        (data_end - self.data_free <= DATA_LEN).then_some(Room { offset, data_end })
+        let (start, data_end) = shape.data_place(self.data_end, len);
+        let offset = shape.data(self.side) + (start & (shape.data_len() - 1));
+        (data_end - self.data_free <= shape.data_len()).then_some(Room { offset, data_end })
     }
 
     /// What the other side is done with.
@@ -247,7 +274,8 @@ impl<M: Words> ViaSender<M> {
             return Err(Breach);
         }
         if went > 0 {
-            self.data_free = self.ends[(taken.wrapping_sub(1) % SLOTS) as usize];
+            let last = taken.wrapping_sub(1) & (self.memory.shape.slots() - 1);
+            self.data_free = self.ends[last as usize];
             self.taken = taken;
         }
         Ok(())
@@ -281,7 +309,7 @@ impl<M: Words> ViaReceiver<M> {
     #[cfg(all(test, loom))]
     pub(crate) fn nearly_full(memory: ViaMemory<M>, side: Side) -> ViaReceiver<M> {
         let full = ViaReceiver::new(memory, side);
-        ViaReceiver { next: SLOTS - 1, ..full }
+        ViaReceiver { next: ViaShape::NEAR.slots() - 1, ..full }
     }
 
     pub fn memory(&self) -> &ViaMemory<M> {
@@ -291,18 +319,20 @@ impl<M: Words> ViaReceiver<M> {
     /// Whether something has come.
     #[inline]
     pub fn is_there(&self) -> bool {
-        let slot = ViaLayout::slot(self.side.other(), self.next);
-        Fragment::is_there(self.memory.memory.load_u64(slot, Ordering::Acquire), self.next)
+        let shape = self.memory.shape;
+        let slot = shape.slot(self.side.other(), self.next);
+        Fragment::is_there(self.memory.memory.load_u64(slot, Ordering::Acquire), shape, self.next)
     }
 
     /// The fragment that is next. `None`: it has not come yet.
     #[inline]
     pub fn first(&self) -> core::result::Result<Option<Arrived>, Breach> {
         let other = self.side.other();
-        let slot = ViaLayout::slot(other, self.next);
+        let shape = self.memory.shape;
+        let slot = shape.slot(other, self.next);
         // Once each: the sender may write others meanwhile.
         let word0 = self.memory.memory.load_u64(slot, Ordering::Acquire);
-        if !Fragment::is_there(word0, self.next) {
+        if !Fragment::is_there(word0, shape, self.next) {
             return Ok(None);
         }
         let word1 = self.memory.memory.load_u64(slot + 8, Ordering::Relaxed);
@@ -310,8 +340,8 @@ impl<M: Words> ViaReceiver<M> {
         if fragment.is_inline() {
             return Ok(Some(Arrived { fragment, offset: slot + 16, data_end: self.data_end }));
         }
-        let (start, data_end) = data_place(self.data_end, fragment.len);
-        let offset = ViaLayout::data(other) + start % DATA_LEN;
+        let (start, data_end) = shape.data_place(self.data_end, fragment.len);
+        let offset = shape.data(other) + (start & (shape.data_len() - 1));
         Ok(Some(Arrived { fragment, offset, data_end }))
     }
 

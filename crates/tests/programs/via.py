@@ -1,4 +1,5 @@
 """Scenes of programs that send each other messages by EVIL. Each ends with 0 and says what it saw."""
+import os
 import select
 import sys
 
@@ -40,6 +41,50 @@ def wait(port):
     channel = Channel("", int(port))
     channel.wait()
     listen(connected(channel))
+
+
+def doors(port):
+    """Two come. The first of them, of another host, says nothing after it was let in: only who sends to it waits for it."""
+    channels = [Channel("", int(port)) for _ in range(2)]
+    for channel in channels:
+        channel.wait()
+        print("let in")
+    assert channels[1].recv() == b"the victim's last word"
+    channels[0].settimeout(0.01)
+    refuses(lambda: channels[0].send(b"are you there?"), "the time that via_timeout set is over")
+    print("the first is silent")
+    channels[0].close()
+    listen(channels[1])
+
+
+def crowd(port, count):
+    """As many channels at once, each from another one of the same program, and one more than there may be."""
+    import resource
+    import threading
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+    count = int(count)
+    here, there = ([Channel("", int(port)) for _ in range(count)] for _ in range(2))
+    waits = threading.Thread(target=lambda: [channel.wait() for channel in here])
+    waits.start()
+    for channel in there:
+        channel.connect()
+    waits.join()
+    assert evil.poll(here, 0) == []
+    for number, channel in enumerate(reversed(there)):
+        channel.send(b"%d" % number)
+    ready = evil.poll(here)
+    assert len(ready) == count, len(ready)
+    for channel, _ in ready:
+        channel.send(channel.recv())
+    for number, channel in enumerate(reversed(there)):
+        assert channel.recv() == b"%d" % number
+    print("all were heard")
+    threading.Thread(target=Channel("", int(port)).connect, daemon=True).start()
+    try:
+        Channel("", int(port)).wait()
+    except ViaError as error:
+        print(f"then: {error}", flush=True)
+    os._exit(0)
 
 
 def lost(address):
@@ -88,7 +133,6 @@ def many(peer, count):
 
 def forks():
     """A child has its parent's channel in its memory, and must not be taken for its parent."""
-    import os
     ends = {}
     for name in ("parent", "child"):
         ends[name] = os.fork()

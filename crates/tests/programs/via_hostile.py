@@ -28,7 +28,7 @@ def tagged(tag, place, data):
     return frame(struct.pack(">BBIQ", 0xC1, 0x40, tag, place) + data)
 
 
-def request(port, version=1):
+def request(port, version=2):
     private = struct.pack(">HHQQ32s", version, 0, 1, port, b"stranger")
     return b"MPA ID Req Frame" + struct.pack(">BBH", 0x40, 1, len(private)) + private
 
@@ -49,7 +49,7 @@ BAD = {
     "opcode": untagged(0x47, 3, 0, 2, 0, True, b"bad"),
     "credit": untagged(0x4F, 1, 3, 2, 0, True),
     "cut": message(2, b"bad")[:9],
-    "overrun": b"".join(message(2 + number, b"x" * 16384) for number in range(20)),
+    "overrun": b"".join(message(2 + number, b"x" * 16384) for number in range(80)),
     "gone": b"",
 }
 
@@ -77,13 +77,16 @@ def main(address, port, what):
         return ended(stream)
     if what == "version":
         stream = connected(address, port)
-        stream.sendall(request(port, 2))
+        stream.sendall(request(port, 1))
         assert stream.recv(600)[16] & 0x20, "refused"
         return ended(stream)
     stream = connected(address, port)
     stream.sendall(request(port))
     reply = stream.recv(600)
     assert reply.startswith(b"MPA ID Rep Frame") and not reply[16] & 0x20, reply
+    if what == "silent":
+        print("silent", flush=True)
+        return ended(stream)
     stream.sendall(CREDIT + GOOD)
     try:
         stream.sendall(BAD[what])

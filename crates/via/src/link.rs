@@ -8,6 +8,7 @@ use crate::far::ddp;
 use crate::far::set::{Far, Member};
 use crate::session::{Session, owned};
 use crate::sleep::{Deadline, until};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use toe::sys::Fd;
 use toe_abi::attach::{Reply, Request};
@@ -27,6 +28,8 @@ pub(crate) struct Link {
     pub peer: NodeName,
     pub sending: Mutex<ViaSender>,
     pub receiving: Mutex<Receiving>,
+    /// Small fragments that came since this side sent something, or since a large one came.
+    pub streak: AtomicU32,
 }
 
 /// Who is told that something has changed.
@@ -57,6 +60,11 @@ pub struct Readiness {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same of a link that nobody else has: no lock is taken.
+pub(crate) fn own<T>(mutex: &mut Mutex<T>) -> &mut T {
+    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {
@@ -94,6 +102,7 @@ impl Link {
             peer,
             sending: Mutex::new(sending),
             receiving: Mutex::new(receiving),
+            streak: AtomicU32::new(0),
         }
     }
 
@@ -143,12 +152,21 @@ impl Link {
         }
     }
 
-    /// Side 1 has accepted: waits until the far side has heard it. Until then nothing may be sent to it (RFC 5044, 7.1).
+    /// Whether the far side has heard that this one accepts, or is gone. Until then nothing may be sent to it (RFC 5044, 7.1).
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        match &self.waker {
+            Waker::Peer(_) => true,
+            Waker::Far(far) => far.is_settled(),
+        }
+    }
+
+    /// Waits until it is.
+    #[cold]
     pub fn settle(&self, session: &Session, deadline: Deadline) -> Result<(), Error> {
-        let Waker::Far(far) = &self.waker else { return Ok(()) };
         let is_settled = || {
-            far.pull();
-            Ok(far.is_settled().then_some(()))
+            self.pull();
+            Ok(self.is_settled().then_some(()))
         };
         until(session, deadline, || self.memory.arm(self.side), is_settled)
     }

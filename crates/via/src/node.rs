@@ -62,13 +62,13 @@ pub fn far(wires: [Box<dyn Wire>; 2], attributes: [Attributes; 2]) -> std::io::R
         refusal: None,
     };
     let [zero_wire, one_wire] = wires;
-    let (memory, _file) = ViaMemory::create()?;
+    let memory = ViaMemory::create_far()?;
     let far = set.carry(Carrier::asking(zero_wire, memory.clone(), introduction(attributes[0])));
     far.pull();
     let zero = Link::to_far(memory, Side::Zero, far, anybody());
     let mut silent = Silent::new(one_wire, IpAddr::V4(Ipv4Addr::LOCALHOST));
     let Ok(Some(asked)) = silent.listen() else { return Ok(None) };
-    let (memory, _file) = ViaMemory::create()?;
+    let memory = ViaMemory::create_far()?;
     let carrier = Carrier::asked(silent.into_wire(), memory.clone(), introduction(attributes[1]), &asked);
     let one = Link::to_far(memory, Side::One, set.carry(carrier), asked.node);
     one.accept(attributes[1]);
@@ -158,13 +158,8 @@ impl Node {
 
     /// A virtual interface at a level, with what its peer may do. Its number.
     pub fn add(&mut self, level: u64, ptag: u32, (may_write, may_read): (bool, bool)) -> usize {
-        self.interfaces.push(Vi::new(Service {
-            level,
-            ptag,
-            may_write,
-            may_read,
-            transfer_max: TRANSFER_MAX,
-        }));
+        let service = Service { level, ptag, may_write, may_read, transfer_max: TRANSFER_MAX };
+        self.interfaces.push(Vi::new(service, [false; 2]));
         self.interfaces.len() - 1
     }
 
@@ -193,10 +188,10 @@ impl Node {
         if !of_receives && interface.state == State::Idle {
             return false;
         }
-        let Ok(posted) = Posted::read(address, handle, interface.service.ptag, &self.registry) else {
+        let ptag = interface.service.ptag;
+        let Ok(posted) = Posted::read((address, handle), of_receives, ptag, &self.registry) else {
             return false;
         };
-        let posted = if of_receives { posted } else { posted.checked_len() };
         let is_posted = interface.post(posted, of_receives).is_ok();
         interface.progress(&self.registry);
         interface.take_events();

@@ -47,21 +47,26 @@ impl<const MAX: usize> Parts<MAX> {
         &self.list[..self.count]
     }
 
-    /// The parts that hold `len` octets from `from` on, each with where in those it begins.
+    /// As [`within`].
     pub fn within(&self, from: u64, len: u64) -> impl Iterator<Item = (Part, u64)> {
-        let mut at = 0;
-        self.list().iter().filter_map(move |part| {
-            let (start, end) = (at, at + u64::from(part.len));
-            at = end;
-            let (first, last) = (start.max(from), end.min(from + len));
-            let inner = Part {
-                address: part.address + first.saturating_sub(start),
-                handle: part.handle,
-                len: last.saturating_sub(first) as u32,
-            };
-            (first < last).then_some((inner, first - from))
-        })
+        within(self.list(), from, len)
     }
+}
+
+/// The parts that hold `len` octets from `from` on, of those that lie one behind the other, each with where in those it begins.
+pub fn within(parts: &[Part], from: u64, len: u64) -> impl Iterator<Item = (Part, u64)> {
+    let mut at = 0;
+    parts.iter().filter_map(move |part| {
+        let (start, end) = (at, at + u64::from(part.len));
+        at = end;
+        let (first, last) = (start.max(from), end.min(from + len));
+        let inner = Part {
+            address: part.address + first.saturating_sub(start),
+            handle: part.handle,
+            len: last.saturating_sub(first) as u32,
+        };
+        (first < last).then_some((inner, first - from))
+    })
 }
 
 /// The octets of a part, which the program has promised to be there until what it has posted is done; where memory is registered, the

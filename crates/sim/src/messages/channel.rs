@@ -4,7 +4,7 @@
 use super::side::{Side, UNTOUCHED, WINDOW, WINDOW_LEN, Wanted};
 use super::wire::WireEnd;
 use std::collections::VecDeque;
-use toe_abi::via::{DATA_LEN, FRAGMENT_MAX, SLOTS};
+use toe_abi::via::ViaShape;
 use toe_via::node::{
     Done, Node, STATUS_FLUSHED_ERROR, STATUS_IMMEDIATE, STATUS_LENGTH_ERROR, STATUS_OP_RECEIVE,
     STATUS_RDMA_PROT_ERROR, STATUS_REMOTE_DESC_ERROR, STATUS_TRANSPORT_ERROR,
@@ -248,8 +248,7 @@ impl Channel {
         let (sent, taken) = node.credit(self.sides[which].number).ok_or("no credit can be read")?;
         let owed = sent.wrapping_sub(taken);
         // Between hosts a quarter may not have been told yet, at the highest level nothing.
-        let may_owe = if self.wires.is_none() || self.level == 2 { 0 } else { SLOTS / 4 };
-        debug_assert!(DATA_LEN > u64::from(FRAGMENT_MAX));
+        let may_owe = if self.wires.is_none() || self.level == 2 { 0 } else { ViaShape::FAR.slots() / 4 };
         if owed > may_owe {
             Err(format!("side {which}: {owed} fragments of credit are lost"))
         } else {

@@ -105,6 +105,40 @@ fn pingpong() {
     });
 }
 
+/// Two programs that have nothing in common but the engine's socket: not /dev/shm, process numbers, System V's objects, nor a network.
+#[test]
+fn in_namespaces_of_their_own() {
+    let lab = Lab::new();
+    build(&example("pingpong.c"), &built(&lab, Language::C, "pingpong"));
+    let engine = Engine::local(&lab);
+    let apart = |side, node, words: &[&str]| {
+        let mut command = at_node(&lab, &engine, side, node, "/usr/bin/unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--ipc", "--uts", "--mount", "/bin/sh", "-c"]);
+        command.arg("mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\"");
+        command.arg(built(&lab, Language::C, "pingpong")).args(words);
+        command
+    };
+    let server = Program::spawn("pingpong wait", &mut apart(Side::Server, "one", &["wait", "7"]));
+    let client = Program::spawn("pingpong", &mut apart(Side::Client, "two", &["one", "7", "500"]));
+    assert_eq!(client.wait(SOON).expect_success("pingpong").trim(), "ball 499");
+    assert_eq!(server.wait(SOON).expect_success("pingpong wait").trim(), "served");
+    engine.wait_until_idle(SOON);
+}
+
+/// As many channels as a program may have, and what it is told of one more.
+#[test]
+fn a_crowd_of_channels() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    // Two of the last are the listener and who asks.
+    let pairs = (toe_abi::via::HANDLES_MAX - 2) / 2;
+    let words = ["crowd", "5", &pairs.to_string()];
+    let said = scene(&lab, &engine, Side::Server, "here", &words).wait(SOON).expect_success("crowd");
+    assert!(said.contains("all were heard"), "{said}");
+    assert!(said.contains("then: the user's share of channels, memory or descriptors is used up"), "{said}");
+    engine.wait_until_idle(SOON);
+}
+
 /// What EVIL is for: the same program in a third of the lines.
 #[test]
 fn evil_takes_a_third_of_the_lines_of_vipl() {

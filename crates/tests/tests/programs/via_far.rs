@@ -218,7 +218,32 @@ fn a_stranger_harms_nobody_else() {
 }
 
 fn stranger(lab: &Lab, what: &str) {
+    child::run("stranger", &mut as_stranger(lab, what), SOON).expect_success(what);
+}
+
+fn as_stranger(lab: &Lab, what: &str) -> Command {
     let mut stranger = lab.command(Side::Client, "/usr/bin/python3");
     stranger.arg(lab.dir().join("via_hostile.py")).args([ENGINE_ADDR, "4", what]);
-    child::run("stranger", &mut stranger, SOON).expect_success(what);
+    stranger
+}
+
+/// Whoever asks for a connection and then says nothing more is waited for by who sends to him, and by nobody else. (He kept the next one waiting: at
+/// first for ever, then for a second.)
+#[test]
+fn a_silent_peer_keeps_nobody_waiting() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let script = lab.dir().join("via_hostile.py");
+    std::fs::write(&script, include_str!("../../programs/via_hostile.py")).expect("via_hostile.py");
+    let mut doors = found_scene(&lab, &engine, (Side::Server, "here"), Some(ENGINE_ADDR), &["doors", "4"]);
+    let mut silent = Program::spawn("silent", &mut as_stranger(&lab, "silent"));
+    silent.wait_for_line("silent", SOON);
+    doors.wait_for_line("let in", SOON);
+    let mut other = found_scene(&lab, &engine, (Side::Server, "other"), None, &["sit", "here", "4"]);
+    other.wait_for_line("sent", SOON);
+    doors.wait_for_line("the first is silent", SOON);
+    other.signal(Signal::KILL);
+    let said = doors.wait(SOON).expect_success("doors");
+    assert!(said.contains("ended: the other side has closed"), "{said}");
+    silent.wait(SOON).expect_success("silent");
 }

@@ -13,7 +13,7 @@ use super::mpa::{SEGMENT_MAX, Start, first_segment, frame_len};
 use super::wire::Wire;
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
-use toe_abi::via::{Attributes, DATA_LEN, FRAGMENT_MAX, Fragment, SLOTS, ViaState};
+use toe_abi::via::{Attributes, FRAGMENT_MAX, Fragment, ViaState};
 use toe_ring::via::Breach;
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
@@ -330,7 +330,9 @@ impl Carrier {
         }
         let Ok((taken, freed)) = self.into.taken() else { return self.break_off() };
         let since = (taken.wrapping_sub(self.told.0), freed - self.told.1);
-        let is_much = since.0 >= SLOTS / TELL_PART || since.1 >= DATA_LEN / u64::from(TELL_PART);
+        let shape = self.memory.shape();
+        let is_much =
+            since.0 >= shape.slots() / TELL_PART || since.1 >= shape.data_len() / u64::from(TELL_PART);
         if (is_much || self.is_prompt && since.0 > 0) && self.memory.state() != ViaState::Closed {
             self.framer.put_credit(&mut self.outbox, taken);
             self.told = (taken, freed);

@@ -5,7 +5,7 @@ use super::mpa::PRIVATE_MAX;
 use std::net::{IpAddr, SocketAddr};
 use toe_abi::via::{Attributes, NAME_LEN, NodeName};
 
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const FIXED_LEN: usize = 20 + NAME_LEN;
 /// Most octets of a fragment that goes with it.
 pub const EARLY_MAX: usize = PRIVATE_MAX - FIXED_LEN;
@@ -128,7 +128,7 @@ mod tests {
             }
         }
         assert_eq!(Introduction::decode(&[0]), Err(Wrong::Start));
-        assert_eq!(Introduction::decode(&[0, 2]), Ok(None), "another version");
+        assert_eq!(Introduction::decode(&[0, 1]), Ok(None), "another version");
         let mut bad = one.encode();
         bad[FIXED_LEN - 1] = 1;
         assert_eq!(Introduction::decode(&bad), Err(Wrong::Start), "a name with a zero in it");

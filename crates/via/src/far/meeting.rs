@@ -68,7 +68,7 @@ fn attempt(
         Err(errno) => return Err(errno.into()),
     };
     prepare(&connection);
-    let (memory, _file) = ViaMemory::create().map_err(|_| Error::NoRoom)?;
+    let memory = ViaMemory::create_far().map_err(|_| Error::NoRoom)?;
     let far = session.far.carry(Carrier::asking(Box::new(connection), memory.clone(), me));
     let link = Link::to_far(memory, Side::Zero, far, name_of(host).unwrap_or(session.node));
     let answered = || {
@@ -188,7 +188,7 @@ impl Door {
             self.refuse(wire, Refusal::Nobody);
             return None;
         }
-        let (memory, _file) = ViaMemory::create().ok()?;
+        let memory = ViaMemory::create_far().ok()?;
         let carrier = Carrier::asked(wire, memory.clone(), self.introduction(None), asked);
         let far = self.session.upgrade()?.carry(carrier);
         Some((Link::to_far(memory, Side::One, far, asked.node), asked.attributes))

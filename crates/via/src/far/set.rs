@@ -72,6 +72,8 @@ pub trait Member: Send + Sync {
 pub struct Far {
     inside: Mutex<Carrier>,
     bells: Arc<Bells>,
+    /// What [`Carrier::is_settled`] said: it stays so.
+    is_settled: AtomicBool,
 }
 
 impl Far {
@@ -93,8 +95,16 @@ impl Far {
         self.with(|carrier| carrier.answer())
     }
 
+    #[inline]
     pub fn is_settled(&self) -> bool {
-        self.with(|carrier| carrier.is_settled())
+        self.is_settled.load(Ordering::Relaxed) || self.has_settled()
+    }
+
+    #[cold]
+    fn has_settled(&self) -> bool {
+        let is_settled = self.with(|carrier| carrier.is_settled());
+        self.is_settled.store(is_settled, Ordering::Relaxed);
+        is_settled
     }
 
     pub fn has_lost_engine(&self) -> bool {
@@ -190,7 +200,11 @@ impl FarSet {
     }
 
     pub fn carry(self: &Arc<FarSet>, carrier: Carrier) -> Arc<Far> {
-        let far = Arc::new(Far { inside: Mutex::new(carrier), bells: Arc::clone(&self.bells) });
+        let far = Arc::new(Far {
+            inside: Mutex::new(carrier),
+            bells: Arc::clone(&self.bells),
+            is_settled: AtomicBool::new(false),
+        });
         self.add(&far);
         far
     }

@@ -6,7 +6,7 @@ use toe::native::Connection;
 use toe_abi::errno::Errno;
 
 /// As much as a window and its frames at once, so that what was sent is in TCP's hands when a call returns.
-const BUFFER: i32 = 512 << 10;
+const BUFFER: i32 = 2 << 20;
 /// A peer whose host has gone is found out: silent for so long, asked so often.
 const IDLE_S: i32 = 10;
 const ASK_EVERY_S: i32 = 5;

@@ -340,9 +340,6 @@ unsafe extern "C" fn VipConnectWait(
     }))
 }
 
-/// How long an accepted peer of another host may take to say that it has heard it.
-const SETTLE: Duration = Duration::from_secs(5);
-
 fn reject(nic: &Nic, link: &Link) {
     link.move_on(ViaState::Rejected);
     link.forget(&nic.session);
@@ -372,7 +369,6 @@ extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> VipReturn {
             // Who has asked has gone meanwhile.
             return Err(VipReturn::Timeout);
         }
-        link.settle(&asked.nic.session, Deadline::after(Some(SETTLE)))?;
         if interface.connect(link) { Ok(()) } else { Err(VipReturn::InvalidState) }
     };
     status(accepted())

@@ -6,7 +6,7 @@ use super::types::{
     STATUS_DONE, VipControlSegment, VipDescriptor, VipReturn, VipSegment,
 };
 use crate::core::operation::DATA_MAX;
-pub use crate::parts::{Part, from_connection, to_connection};
+pub use crate::parts::{Part, from_connection, to_connection, within};
 
 pub const SEGMENTS_MAX: usize = 16;
 pub const ALIGNMENT: u64 = 64;
@@ -16,11 +16,9 @@ const CONTROL_LEN: u64 = size_of::<VipControlSegment>() as u64;
 /// What the data of a message are gathered from, or scattered to.
 pub type Parts = crate::parts::Parts<SEGMENTS_MAX>;
 
-impl Parts {
-    pub(crate) fn are_allowed(&self, registry: &Registry, ptag: u32, access: Access) -> bool {
-        let mut parts = self.list().iter();
-        parts.all(|part| registry.allows(part.handle, ptag, (part.address, part.len.into()), access))
-    }
+/// Whether a virtual interface with that tag may touch all of them.
+pub(crate) fn are_allowed(parts: &[Part], registry: &Registry, ptag: u32, access: Access) -> bool {
+    parts.iter().all(|part| registry.allows(part.handle, ptag, (part.address, part.len.into()), access))
 }
 
 /// A descriptor that was posted.
@@ -40,7 +38,12 @@ pub struct Posted {
 
 impl Posted {
     /// Reads the descriptor at an address. InvalidParameter: it is not aligned, or does not lie in memory registered with the tag.
-    pub fn read(at: u64, handle: u32, ptag: u32, registry: &Registry) -> Result<Posted, VipReturn> {
+    pub fn read(
+        (at, handle): (u64, u32),
+        of_receives: bool,
+        ptag: u32,
+        registry: &Registry,
+    ) -> Result<Posted, VipReturn> {
         let may = |len| registry.allows(handle, ptag, (at, len), Access::Local);
         if at == 0 || !at.is_multiple_of(ALIGNMENT) || !may(CONTROL_LEN) {
             return Err(VipReturn::InvalidParameter);
@@ -81,18 +84,11 @@ impl Posted {
             total += u64::from(length);
         }
         // What it says of its length is the sum: of a receive it is what there is room for, whatever it says.
-        posted.is_malformed = total > u64::from(DATA_MAX);
-        posted.parts.len = if posted.is_malformed { 0 } else { total as u32 };
+        let is_too_long = total > u64::from(DATA_MAX);
+        posted.parts.len = if is_too_long { 0 } else { total as u32 };
+        posted.is_malformed = is_too_long || !of_receives && control.length != posted.parts.len;
         posted.remote.len = posted.parts.len;
         Ok(posted)
-    }
-
-    /// Whether a send may be posted so: what the control segment says of the length has to be true.
-    pub fn checked_len(mut self) -> Posted {
-        // SAFETY: needed as in `read`, a moment before.
-        let length = unsafe { (*(self.at as *const VipControlSegment)).length };
-        self.is_malformed |= length != self.parts.len;
-        self
     }
 
     /// No descriptor may be like that; a read brings no immediate data.
@@ -109,13 +105,13 @@ pub struct Finish {
     pub immediate: Option<u32>,
 }
 
-/// It is done: the program finds its length and status, and may have it again.
-pub fn finish(posted: &Posted, ptag: u32, finish: Finish, registry: &Registry) {
-    if !registry.allows(posted.handle, ptag, (posted.at, CONTROL_LEN), Access::Local) {
+/// The descriptor at an address is done: the program finds its length and status, and may have it again. `handle` is that of the memory where it is.
+pub fn finish((at, handle): (u64, u32), ptag: u32, finish: Finish, registry: &Registry) {
+    if !registry.allows(handle, ptag, (at, CONTROL_LEN), Access::Local) {
         // Given back by the program meanwhile.
         return;
     }
-    let descriptor = posted.at as *mut VipDescriptor;
+    let descriptor = at as *mut VipDescriptor;
     // SAFETY: needed to tell the program. The descriptor lay in its registered memory when it was posted and still does; it leaves what it
     // has posted alone. The status comes last, for those who look at it alone.
     unsafe {

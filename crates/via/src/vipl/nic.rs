@@ -121,9 +121,10 @@ impl Interface {
     ) -> Result<Arc<Interface>, VipReturn> {
         nic.registry_mut().hold(service.ptag)?;
         nic.things.fetch_add(1, Ordering::Relaxed);
+        let are_told = [sends.is_some(), receives.is_some()];
         let made = Arc::new(Interface {
             nic,
-            inside: Mutex::new(Vi::new(service)),
+            inside: Mutex::new(Vi::new(service, are_told)),
             handle: AtomicI32::new(0),
             nic_handle,
             queues: [sends, receives],
@@ -156,15 +157,12 @@ impl Interface {
     pub fn disconnect(&self) {
         let registry = self.nic.registry();
         let mut inside = lock(&self.inside);
-        let service = inside.service;
         if let Some(link) = inside.link.take() {
             link.leave(&self.nic.session);
         }
         inside.flush(&registry);
-        let mut again = Vi::new(service);
-        again.keep_done_of(&mut inside);
         let events = inside.take_events();
-        *inside = again;
+        *inside = inside.again();
         drop((inside, registry));
         *lock(&self.memory) = None;
         self.tell(events);
@@ -173,12 +171,15 @@ impl Interface {
     pub fn post(&self, at: u64, handle: u32, of_receives: bool) -> Result<(), VipReturn> {
         let registry = self.nic.registry();
         let mut inside = lock(&self.inside);
-        let posted = Posted::read(at, handle, inside.service.ptag, &registry)?;
+        let posted = Posted::read((at, handle), of_receives, inside.service.ptag, &registry)?;
         if !of_receives && inside.state == State::Idle {
             return Err(VipReturn::InvalidState);
         }
-        inside.post(if of_receives { posted } else { posted.checked_len() }, of_receives)?;
-        inside.progress(&registry);
+        inside.post(posted, of_receives)?;
+        if !of_receives || inside.state != State::Connected {
+            // What a receive was posted for is taken by who asks whether it is there.
+            inside.progress(&registry);
+        }
         let events = inside.take_events();
         drop((inside, registry));
         self.tell(events);
@@ -196,11 +197,17 @@ impl Interface {
 
     /// The descriptor that is done longest, and whether it went wrong.
     pub fn done(&self, of_receives: bool) -> Option<(u64, bool)> {
-        let first = || lock(&self.inside).done(of_receives);
-        first().or_else(|| {
-            self.progress();
-            first()
-        })
+        let first = lock(&self.inside).done(of_receives);
+        if first.is_some() {
+            return first;
+        }
+        let registry = self.nic.registry();
+        let mut inside = lock(&self.inside);
+        inside.progress(&registry);
+        let (first, events) = (inside.done(of_receives), inside.take_events());
+        drop((inside, registry));
+        self.tell(events);
+        first
     }
 
     pub fn wait(&self, of_receives: bool, limit_ms: Option<u64>) -> Result<(u64, bool), VipReturn> {

@@ -1,6 +1,6 @@
 //! What comes in to a virtual interface, and where it belongs.
 
-use super::descriptor::{Finish, Part, Parts, Posted, from_connection};
+use super::descriptor::{Finish, Part, are_allowed, from_connection, within};
 use super::memory::{Access, Registry};
 use super::types::{
     STATUS_FORMAT_ERROR, STATUS_IMMEDIATE, STATUS_LENGTH_ERROR, STATUS_OP_RECEIVE,
@@ -9,29 +9,34 @@ use super::types::{
 };
 use super::vi::{State, Vi};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
-use crate::link::{Link, Receiving, lock};
+use crate::link::{Link, own};
 use toe_ring::via::{Arrived, Breach};
 
-/// The message that comes in.
+/// The message that comes in. What was posted for it stays the first of its queue until it is whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Arriving {
     operation: Operation,
-    /// The receive that it uses up.
-    receive: Option<Posted>,
-    /// Where its data go; `None`: nowhere.
-    into: Option<(Parts, Access)>,
+    /// It uses up the first receive.
+    has_receive: bool,
+    into: Target,
 }
 
-impl Arriving {
-    pub fn into_posted(self) -> Option<Posted> {
-        self.receive
-    }
+/// Where a message's data go.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Nowhere,
+    /// To the receive that was posted first.
+    Receive,
+    /// To the read that was posted first.
+    Asked,
+    /// To memory that the peer names.
+    Memory(Part),
 }
 
 impl Vi {
     /// Takes a fragment; `false`: none has come.
-    pub(super) fn receive(&mut self, link: &Link, registry: &Registry) -> Result<bool, Breach> {
-        let mut receiving = lock(&link.receiving);
+    pub(super) fn receive(&mut self, link: &mut Link, registry: &Registry) -> Result<bool, Breach> {
+        let receiving = own(&mut link.receiving);
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
         let placed = receiving.incoming.place(arrived.fragment)?;
         if placed.at == 0 {
@@ -44,14 +49,14 @@ impl Vi {
             }
         }
         let arriving = self.arriving.ok_or(Breach)?;
-        if let Some((parts, access)) = &arriving.into {
-            if !parts.are_allowed(registry, self.service.ptag, *access) {
+        if let Some((parts, access)) = self.parts_of(&arriving.into) {
+            if !are_allowed(parts, registry, self.service.ptag, access) {
                 // Given back in the middle of the message.
                 return Err(Breach);
             }
             scatter(link, arrived, placed.at, parts)?;
         }
-        take(link, &mut receiving, arrived)?;
+        take(link, arrived)?;
         if placed.is_last {
             self.arriving = None;
             self.has_come(arriving, registry);
@@ -59,9 +64,23 @@ impl Vi {
         Ok(true)
     }
 
+    fn parts_of<'a>(&'a self, target: &'a Target) -> Option<(&'a [Part], Access)> {
+        match target {
+            Target::Nowhere => None,
+            Target::Receive => self.receives.posted.front().map(|first| (first.parts.list(), Access::Local)),
+            Target::Asked => self.sends.posted.front().map(|first| (first.parts.list(), Access::Local)),
+            Target::Memory(part) => Some((std::slice::from_ref(part), Access::RemoteWrite)),
+        }
+    }
+
     /// A message begins: where it goes.
-    fn begin(&mut self, link: &Link, operation: Operation, registry: &Registry) -> Result<Arriving, Breach> {
-        let nowhere = Arriving { operation, receive: None, into: None };
+    fn begin(
+        &mut self,
+        link: &mut Link,
+        operation: Operation,
+        registry: &Registry,
+    ) -> Result<Arriving, Breach> {
+        let nowhere = Arriving { operation, has_receive: false, into: Target::Nowhere };
         match operation.kind {
             Kind::Send => Ok(self.begin_receive(link, operation, registry).unwrap_or(nowhere)),
             Kind::Write => Ok(self.begin_write(link, operation, registry).unwrap_or(nowhere)),
@@ -71,11 +90,10 @@ impl Vi {
                     return Err(Breach);
                 }
                 let part = Part { address: operation.address, handle: operation.handle, len: operation.len };
-                let parts = Parts::one(part);
                 let is_allowed = self.service.may_read
-                    && parts.are_allowed(registry, self.service.ptag, Access::RemoteRead);
+                    && are_allowed(&[part], registry, self.service.ptag, Access::RemoteRead);
                 if is_allowed {
-                    self.owed = Some(parts);
+                    self.owed = Some(part);
                 } else {
                     self.refuse(link, STATUS_RDMA_PROT_ERROR, VipErrorCode::RdmarProt, registry);
                 }
@@ -86,7 +104,7 @@ impl Vi {
                 if asked.parts.len != operation.len {
                     return Err(Breach);
                 }
-                Ok(Arriving { into: Some((asked.parts, Access::Local)), ..nowhere })
+                Ok(Arriving { into: Target::Asked, ..nowhere })
             }
             Kind::Refuse => {
                 // It is about the first that was not received.
@@ -99,66 +117,76 @@ impl Vi {
     }
 
     /// Data for the receive that was posted first. `None`: they are dropped, or the connection has ended.
-    fn begin_receive(&mut self, link: &Link, operation: Operation, registry: &Registry) -> Option<Arriving> {
-        let receive = self.next_receive(link, registry)?;
-        let wrong = match () {
-            () if receive.is_malformed() => STATUS_FORMAT_ERROR,
-            () if operation.len > receive.parts.len => STATUS_LENGTH_ERROR,
-            () if !receive.parts.are_allowed(registry, self.service.ptag, Access::Local) => {
+    fn begin_receive(
+        &mut self,
+        link: &mut Link,
+        operation: Operation,
+        registry: &Registry,
+    ) -> Option<Arriving> {
+        let Some(receive) = self.receives.posted.front() else {
+            self.lacks_receive(link, registry);
+            return None;
+        };
+        let wrong = match receive.parts.list() {
+            _ if receive.is_malformed() => STATUS_FORMAT_ERROR,
+            _ if operation.len > receive.parts.len => STATUS_LENGTH_ERROR,
+            parts if !are_allowed(parts, registry, self.service.ptag, Access::Local) => {
                 STATUS_PROTECTION_ERROR
             }
-            () => {
-                let into = Some((receive.parts, Access::Local));
-                return Some(Arriving { operation, receive: Some(receive), into });
-            }
+            _ => return Some(Arriving { operation, has_receive: true, into: Target::Receive }),
         };
-        let how = Finish { status: STATUS_OP_RECEIVE | wrong, ..Finish::default() };
-        self.finish_receive(&receive, how, registry);
+        self.finish_receive(Finish { status: STATUS_OP_RECEIVE | wrong, ..Finish::default() }, registry);
         if self.is_reliable() {
             self.refuse(link, STATUS_REMOTE_DESC_ERROR, VipErrorCode::PostDesc, registry);
         }
         None
     }
 
-    fn next_receive(&mut self, link: &Link, registry: &Registry) -> Option<Posted> {
-        let first = self.receives.posted.pop_front();
-        if first.is_none() && self.is_reliable() {
+    fn lacks_receive(&mut self, link: &mut Link, registry: &Registry) {
+        if self.is_reliable() {
             self.refuse(link, STATUS_REMOTE_DESC_ERROR, VipErrorCode::RecvqEmpty, registry);
         }
-        first
     }
 
     /// Data for memory; with immediate data they use up a receive too.
-    fn begin_write(&mut self, link: &Link, operation: Operation, registry: &Registry) -> Option<Arriving> {
+    fn begin_write(
+        &mut self,
+        link: &mut Link,
+        operation: Operation,
+        registry: &Registry,
+    ) -> Option<Arriving> {
         let part = Part { address: operation.address, handle: operation.handle, len: operation.len };
-        let into = (Parts::one(part), Access::RemoteWrite);
-        if !self.service.may_write || !into.0.are_allowed(registry, self.service.ptag, into.1) {
+        if !self.service.may_write || !are_allowed(&[part], registry, self.service.ptag, Access::RemoteWrite)
+        {
             if self.is_reliable() {
                 self.refuse(link, STATUS_RDMA_PROT_ERROR, VipErrorCode::RdmawProt, registry);
             }
             return None;
         }
-        let receive = match operation.immediate {
-            Some(_) => Some(self.next_receive(link, registry)?),
-            None => None,
-        };
-        Some(Arriving { operation, receive, into: Some(into) })
+        let has_receive = operation.immediate.is_some();
+        if has_receive && self.receives.posted.is_empty() {
+            self.lacks_receive(link, registry);
+            return None;
+        }
+        Some(Arriving { operation, has_receive, into: Target::Memory(part) })
     }
 
     /// A message is whole.
     fn has_come(&mut self, arriving: Arriving, registry: &Registry) {
-        let Arriving { operation, receive, .. } = arriving;
+        let Arriving { operation, has_receive, .. } = arriving;
         if operation.kind == Kind::Answer {
             return self.is_answered(registry);
         }
-        let Some(receive) = receive else { return };
+        if !has_receive {
+            return;
+        }
         let (status, len) = match operation.kind {
             Kind::Write => (STATUS_OP_REMOTE_RDMA_WRITE, 0),
             _ => (STATUS_OP_RECEIVE, operation.len),
         };
         let immediate = if operation.immediate.is_some() { STATUS_IMMEDIATE } else { 0 };
         let how = Finish { status: status | immediate, len, immediate: operation.immediate };
-        self.finish_receive(&receive, how, registry);
+        self.finish_receive(how, registry);
     }
 }
 
@@ -173,19 +201,20 @@ fn head(link: &Link, arrived: Arrived, total: u64) -> Result<Operation, Breach> 
 }
 
 /// Copies a fragment's octets, which begin at `at` in their message, to where they belong.
-fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &Parts) -> Result<(), Breach> {
+fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &[Part]) -> Result<(), Breach> {
     let head = HEAD_LEN as u64;
     let (mut offset, mut from, mut len) = (arrived.offset, at, u64::from(arrived.fragment.len));
     if from < head {
         (offset, from, len) = (offset + head, head, len - head);
     }
-    for (part, at) in parts.within(from - head, len) {
+    for (part, at) in within(parts, from - head, len) {
         from_connection(part, &link.memory, offset + at).map_err(|_| Breach)?;
     }
     Ok(())
 }
 
-fn take(link: &Link, receiving: &mut Receiving, arrived: Arrived) -> Result<(), Breach> {
+fn take(link: &mut Link, arrived: Arrived) -> Result<(), Breach> {
+    let receiving = own(&mut link.receiving);
     let placed = receiving.incoming.place(arrived.fragment)?;
     receiving.end.take(arrived);
     receiving.incoming.took(placed, arrived.fragment);

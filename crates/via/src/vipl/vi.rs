@@ -1,7 +1,7 @@
 //! A virtual interface: what was posted, what is on its way, and what is done. Nobody works for it in the background: each call on it
-//! takes what has come and sends what there is credit for ([`Vi::progress`]).
+//! takes what has come and sends what there is credit for ([`Vi::progress`]), but for that which posts a receive.
 
-use super::descriptor::{Finish, Parts, Posted, finish, to_connection};
+use super::descriptor::{Finish, Part, Posted, are_allowed, finish, to_connection, within};
 use super::memory::{Access, Registry};
 use super::receive::Arriving;
 use super::types::{
@@ -11,7 +11,7 @@ use super::types::{
 };
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
-use crate::link::Link;
+use crate::link::{Link, own};
 use std::collections::VecDeque;
 use toe_abi::via::ViaState;
 use toe_ring::ViaMemory;
@@ -62,32 +62,72 @@ pub struct Queue {
     done: VecDeque<(u64, bool)>,
 }
 
+/// A send that has gone.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: u64,
+    handle: u32,
+    operation: u16,
+    len: u32,
+}
+
+impl From<&Posted> for Sent {
+    fn from(posted: &Posted) -> Sent {
+        Sent { at: posted.at, handle: posted.handle, operation: posted.operation, len: posted.parts.len }
+    }
+}
+
 /// A message on its way out.
 #[derive(Debug)]
 struct Sending {
     head: [u8; HEAD_LEN],
-    parts: Parts,
-    access: Access,
+    of: Source,
     message: Outgoing,
-    /// It is the first that is posted, and no answer or refusal.
-    is_posted: bool,
+}
+
+/// What a message's data are.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// Those of the first send that is posted.
+    Posted,
+    /// None: it asks, and is the first send that is posted.
+    Asking,
+    /// Memory that the peer has asked for.
+    Owed(Part),
+    /// None: it refuses what the peer has sent.
+    Refusal,
+}
+
+impl Source {
+    /// Something that is posted is done when it has gone.
+    const fn is_posted(self) -> bool {
+        matches!(self, Source::Posted | Source::Asking)
+    }
 }
 
 impl Sending {
-    fn new(operation: Operation, parts: Parts, access: Access, is_posted: bool) -> Sending {
-        let message = Outgoing::new(operation.message_len());
-        Sending { head: operation.encode(), parts, access, message, is_posted }
+    fn new(operation: Operation, of: Source) -> Sending {
+        Sending { head: operation.encode(), of, message: Outgoing::new(operation.message_len()) }
+    }
+
+    /// Its data, and who touches them; `posted` is the first of the queue.
+    fn parts<'a>(&'a self, posted: Option<&'a Posted>) -> (&'a [Part], Access) {
+        match &self.of {
+            Source::Posted => (posted.map_or(&[][..], |posted| posted.parts.list()), Access::Local),
+            Source::Owed(part) => (std::slice::from_ref(part), Access::RemoteRead),
+            Source::Asking | Source::Refusal => (&[][..], Access::Local),
+        }
     }
 
     /// Copies a piece to its place.
-    fn gather(&self, memory: &ViaMemory, offset: u64, piece: Piece) -> Result<(), Breach> {
+    fn gather(&self, parts: &[Part], memory: &ViaMemory, offset: u64, piece: Piece) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
         if from < HEAD_LEN as u64 {
             // A head is never cut.
             memory.write(offset, &self.head).map_err(|_| Breach)?;
             (offset, from, len) = (offset + HEAD_LEN as u64, HEAD_LEN as u64, len - HEAD_LEN as u64);
         }
-        for (part, at) in self.parts.within(from - HEAD_LEN as u64, len) {
+        for (part, at) in within(parts, from - HEAD_LEN as u64, len) {
             to_connection(part, memory, offset + at).map_err(|_| Breach)?;
         }
         Ok(())
@@ -99,22 +139,25 @@ impl Sending {
 pub struct Vi {
     pub service: Service,
     pub state: State,
-    pub link: Option<Link>,
+    /// In a box because it is taken out for each call.
+    pub link: Option<Box<Link>>,
     pub sends: Queue,
     pub receives: Queue,
     sending: Option<Sending>,
     /// An answer that the peer is owed. It has one question at a time.
-    pub(super) owed: Option<Parts>,
+    pub(super) owed: Option<Part>,
     /// What was sent and is to be known as received: the number of its last fragment.
-    unconfirmed: VecDeque<(u32, Posted)>,
+    unconfirmed: VecDeque<(u32, Sent)>,
     /// The first that is posted is a read that was sent.
     pub(super) is_asking: bool,
     pub(super) arriving: Option<Arriving>,
     pub(super) events: Vec<Event>,
+    /// Whether somebody is to be told of what is done, of sends and of receives.
+    are_told: [bool; 2],
 }
 
 impl Vi {
-    pub fn new(service: Service) -> Vi {
+    pub fn new(service: Service, are_told: [bool; 2]) -> Vi {
         Vi {
             service,
             state: State::Idle,
@@ -127,11 +170,12 @@ impl Vi {
             is_asking: false,
             arriving: None,
             events: Vec::new(),
+            are_told,
         }
     }
 
     pub fn connect(&mut self, link: Link) {
-        self.link = Some(link);
+        self.link = Some(Box::new(link));
         self.state = State::Connected;
     }
 
@@ -154,10 +198,12 @@ impl Vi {
         if of_receives { &mut self.receives } else { &mut self.sends }.done.pop_front()
     }
 
-    /// What is done and not fetched outlives the connection.
-    pub fn keep_done_of(&mut self, before: &mut Vi) {
-        self.sends.done = std::mem::take(&mut before.sends.done);
-        self.receives.done = std::mem::take(&mut before.receives.done);
+    /// As it was made; what is done and not fetched outlives the connection.
+    pub fn again(&mut self) -> Vi {
+        let mut again = Vi::new(self.service, self.are_told);
+        again.sends.done = std::mem::take(&mut self.sends.done);
+        again.receives.done = std::mem::take(&mut self.receives.done);
+        again
     }
 
     pub fn take_events(&mut self) -> Vec<Event> {
@@ -176,11 +222,11 @@ impl Vi {
                 return self.flush(registry);
             }
         }
-        let Some(link) = self.link.take() else { return };
+        let Some(mut link) = self.link.take() else { return };
         link.pull();
         // What was sent before the end comes before the end.
         let is_over = link.memory.state() == ViaState::Closed;
-        let went = self.work(&link, registry);
+        let went = self.work(&mut link, registry);
         if self.state == State::Error {
             // Lost meanwhile, when the link was not at its place.
             link.move_on(ViaState::Closed);
@@ -194,7 +240,7 @@ impl Vi {
     }
 
     /// Whether all was taken that had come.
-    fn work(&mut self, link: &Link, registry: &Registry) -> Result<bool, Breach> {
+    fn work(&mut self, link: &mut Link, registry: &Registry) -> Result<bool, Breach> {
         let mut is_all = false;
         for _ in 0..TAKE_MAX {
             is_all = self.state != State::Connected || !self.receive(link, registry)?;
@@ -208,43 +254,47 @@ impl Vi {
         Ok(is_all)
     }
 
-    fn send(&mut self, link: &Link, registry: &Registry) -> Result<(), Breach> {
+    fn send(&mut self, link: &mut Link, registry: &Registry) -> Result<(), Breach> {
         self.confirm(link, registry)?;
-        let mut sender = crate::link::lock(&link.sending);
+        if !link.is_settled() {
+            // Sends wait for that, as they wait for credit.
+            return Ok(());
+        }
         loop {
             if self.sending.is_none() {
                 self.sending = self.next_to_send(registry);
             }
             let Some(sending) = self.sending.as_mut() else { return Ok(()) };
             while let Some(piece) = sending.message.next() {
-                let Some(room) = sender.room(piece.fragment.len)? else { return Ok(()) };
-                if !sending.parts.are_allowed(registry, self.service.ptag, sending.access) {
+                let Some(room) = own(&mut link.sending).room(piece.fragment.len)? else { return Ok(()) };
+                let (parts, access) = sending.parts(self.sends.posted.front());
+                if !are_allowed(parts, registry, self.service.ptag, access) {
                     // Given back in the middle: the message can neither go on nor be taken back.
                     return Err(Breach);
                 }
-                sending.gather(&link.memory, room.offset, piece)?;
-                sender.publish(piece.fragment, room);
+                sending.gather(parts, &link.memory, room.offset, piece)?;
+                own(&mut link.sending).publish(piece.fragment, room);
                 sending.message.sent(piece);
                 link.wake();
             }
-            if self.sending.take().is_some_and(|sending| sending.is_posted) {
-                self.is_sent(sender.sent(), registry);
+            if self.sending.take().is_some_and(|sending| sending.of.is_posted()) {
+                self.is_sent(own(&mut link.sending).sent(), registry);
             }
         }
     }
 
     fn next_to_send(&mut self, registry: &Registry) -> Option<Sending> {
-        if let Some(parts) = self.owed.take() {
-            return Some(Sending::new(Operation::answer(parts.len), parts, Access::RemoteRead, false));
+        if let Some(part) = self.owed.take() {
+            return Some(Sending::new(Operation::answer(part.len), Source::Owed(part)));
         }
         while !self.is_asking && self.state == State::Connected {
-            let posted = *self.sends.posted.front()?;
+            let posted = self.sends.posted.front()?;
             let wrong = match posted.operation {
                 _ if posted.is_malformed() => STATUS_FORMAT_ERROR,
                 // Who reads waits for an answer, which nobody owes him here.
                 CONTROL_OP_RDMAREAD if !self.is_reliable() => STATUS_FORMAT_ERROR,
                 _ if posted.parts.len > self.service.transfer_max => super::types::STATUS_LENGTH_ERROR,
-                _ if !posted.parts.are_allowed(registry, self.service.ptag, Access::Local) => {
+                _ if !are_allowed(posted.parts.list(), registry, self.service.ptag, Access::Local) => {
                     STATUS_PROTECTION_ERROR
                 }
                 operation => {
@@ -256,16 +306,15 @@ impl Vi {
                     let (address, handle) = (posted.remote.address, posted.remote.handle);
                     let (immediate, len) = (posted.immediate, posted.parts.len);
                     let operation = Operation { kind, immediate, address, handle, len };
-                    let parts = if kind == Kind::Read { Parts::default() } else { posted.parts };
-                    return Some(Sending::new(operation, parts, Access::Local, true));
+                    let of = if kind == Kind::Read { Source::Asking } else { Source::Posted };
+                    return Some(Sending::new(operation, of));
                 }
             };
             if !self.unconfirmed.is_empty() {
                 // Descriptors are done in their order, and of those before it is not known yet how.
                 return None;
             }
-            self.sends.posted.pop_front();
-            self.finish_send(&posted, wrong, 0, registry);
+            self.finish_posted(wrong, registry);
             if self.is_reliable() {
                 self.lose(VipErrorCode::PostDesc, registry);
             }
@@ -275,31 +324,29 @@ impl Vi {
 
     /// The first that is posted has gone, with the fragments before number `place`.
     fn is_sent(&mut self, place: u32, registry: &Registry) {
-        let Some(posted) = self.sends.posted.front().copied() else { return };
+        let Some(posted) = self.sends.posted.front() else { return };
         if posted.operation == CONTROL_OP_RDMAREAD {
             self.is_asking = true;
-            return;
-        }
-        self.sends.posted.pop_front();
-        if self.service.level == 2 {
-            self.unconfirmed.push_back((place, posted));
+        } else if self.service.level == 2 {
+            self.unconfirmed.push_back((place, Sent::from(posted)));
+            self.sends.posted.pop_front();
         } else {
-            self.finish_send(&posted, 0, posted.parts.len, registry);
+            self.finish_posted(0, registry);
         }
     }
 
     /// What was received is done, with reliable reception.
-    pub(super) fn confirm(&mut self, link: &Link, registry: &Registry) -> Result<(), Breach> {
+    pub(super) fn confirm(&mut self, link: &mut Link, registry: &Registry) -> Result<(), Breach> {
         if self.unconfirmed.is_empty() {
             return Ok(());
         }
-        let mut sender = crate::link::lock(&link.sending);
-        while let Some((place, posted)) = self.unconfirmed.front().copied() {
+        let sender = own(&mut link.sending);
+        while let Some((place, sent)) = self.unconfirmed.front().copied() {
             if !sender.is_taken(place)? {
                 break;
             }
             self.unconfirmed.pop_front();
-            self.finish_send(&posted, 0, posted.parts.len, registry);
+            self.finish_send(sent, 0, registry);
         }
         Ok(())
     }
@@ -307,44 +354,59 @@ impl Vi {
     /// The read that was asked for is there.
     pub(super) fn is_answered(&mut self, registry: &Registry) {
         self.is_asking = false;
-        if let Some(posted) = self.sends.posted.pop_front() {
-            self.finish_send(&posted, 0, posted.parts.len, registry);
+        self.finish_posted(0, registry);
+    }
+
+    /// The first send that is posted is done.
+    fn finish_posted(&mut self, status: u32, registry: &Registry) {
+        if let Some(sent) = self.sends.posted.front().map(Sent::from) {
+            self.sends.posted.pop_front();
+            self.finish_send(sent, status, registry);
         }
     }
 
-    fn finish_send(&mut self, posted: &Posted, status: u32, len: u32, registry: &Registry) {
-        let operation = match posted.operation {
+    /// One that went wrong has sent nothing.
+    fn finish_send(&mut self, sent: Sent, status: u32, registry: &Registry) {
+        let len = if status == 0 { sent.len } else { 0 };
+        let operation = match sent.operation {
             CONTROL_OP_RDMAWRITE => STATUS_OP_RDMA_WRITE,
             CONTROL_OP_RDMAREAD => STATUS_OP_RDMA_READ,
             _ => 0,
         };
         let how = Finish { status: status | operation, len, immediate: None };
-        finish(posted, self.service.ptag, how, registry);
-        self.sends.done.push_back((posted.at, status != 0));
-        self.events.push(Event::Done { of_receives: false });
+        finish((sent.at, sent.handle), self.service.ptag, how, registry);
+        self.sends.done.push_back((sent.at, status != 0));
+        if self.are_told[0] {
+            self.events.push(Event::Done { of_receives: false });
+        }
     }
 
-    pub(super) fn finish_receive(&mut self, posted: &Posted, how: Finish, registry: &Registry) {
+    /// The first receive that is posted is done.
+    pub(super) fn finish_receive(&mut self, how: Finish, registry: &Registry) {
+        let Some((at, handle)) = self.receives.posted.front().map(|first| (first.at, first.handle)) else {
+            return;
+        };
+        self.receives.posted.pop_front();
         let is_wrong = how.status & super::types::STATUS_ERROR_MASK != 0;
-        finish(posted, self.service.ptag, how, registry);
-        self.receives.done.push_back((posted.at, is_wrong));
-        self.events.push(Event::Done { of_receives: true });
+        finish((at, handle), self.service.ptag, how, registry);
+        self.receives.done.push_back((at, is_wrong));
+        if self.are_told[1] {
+            self.events.push(Event::Done { of_receives: true });
+        }
     }
 
     /// The peer asks for what cannot be, or says so of this side: with a reliable level that is the connection's end.
-    pub(super) fn refuse(&mut self, link: &Link, status: u32, code: VipErrorCode, registry: &Registry) {
-        let operation = Operation::refuse(status);
-        let refusal = Sending::new(operation, Parts::default(), Access::Local, false);
+    pub(super) fn refuse(&mut self, link: &mut Link, status: u32, code: VipErrorCode, registry: &Registry) {
+        let refusal = Sending::new(Operation::refuse(status), Source::Refusal);
         let is_between = self.sending.as_ref().is_none_or(|sending| !sending.message.is_begun());
-        let mut sender = crate::link::lock(&link.sending);
+        let sender = own(&mut link.sending);
         if let Some(piece) = refusal.message.next()
             && is_between
             && let Ok(Some(room)) = sender.room(piece.fragment.len)
-            && refusal.gather(&link.memory, room.offset, piece).is_ok()
+            && refusal.gather(&[][..], &link.memory, room.offset, piece).is_ok()
         {
             sender.publish(piece.fragment, room);
         }
-        drop(sender);
         link.move_on(ViaState::Closed);
         self.lose(code, registry);
     }
@@ -353,13 +415,11 @@ impl Vi {
     pub(super) fn is_refused(&mut self, status: u32, registry: &Registry) {
         // One that says nothing is not to make a success of it.
         let status = if status == 0 { STATUS_TRANSPORT_ERROR } else { status };
-        if let Some((_, posted)) = self.unconfirmed.pop_front() {
-            self.finish_send(&posted, status, 0, registry);
-        } else if self.is_asking
-            && let Some(posted) = self.sends.posted.pop_front()
-        {
+        if let Some((_, sent)) = self.unconfirmed.pop_front() {
+            self.finish_send(sent, status, registry);
+        } else if self.is_asking {
             self.is_asking = false;
-            self.finish_send(&posted, status, 0, registry);
+            self.finish_posted(status, registry);
         }
         self.lose(VipErrorCode::ConnLost, registry);
     }
@@ -381,23 +441,21 @@ impl Vi {
     /// Ends all that is posted: what was on its way has an error, the rest never began.
     pub fn flush(&mut self, registry: &Registry) {
         let is_begun =
-            self.sending.take().is_some_and(|sending| sending.is_posted && sending.message.is_begun());
+            self.sending.take().is_some_and(|sending| sending.of.is_posted() && sending.message.is_begun());
         self.owed = None;
-        for (_, posted) in std::mem::take(&mut self.unconfirmed) {
-            self.finish_send(&posted, STATUS_TRANSPORT_ERROR, 0, registry);
+        for (_, sent) in std::mem::take(&mut self.unconfirmed) {
+            self.finish_send(sent, STATUS_TRANSPORT_ERROR, registry);
         }
         let mut was_begun = is_begun || std::mem::take(&mut self.is_asking);
-        for posted in std::mem::take(&mut self.sends.posted) {
+        while !self.sends.posted.is_empty() {
             let status =
                 if std::mem::take(&mut was_begun) { STATUS_TRANSPORT_ERROR } else { STATUS_FLUSHED_ERROR };
-            self.finish_send(&posted, status, 0, registry);
+            self.finish_posted(status, registry);
         }
-        if let Some(posted) = self.arriving.take().and_then(Arriving::into_posted) {
-            self.receives.posted.push_front(posted);
-        }
-        for posted in std::mem::take(&mut self.receives.posted) {
+        self.arriving = None;
+        while !self.receives.posted.is_empty() {
             let status = STATUS_OP_RECEIVE | STATUS_FLUSHED_ERROR;
-            self.finish_receive(&posted, Finish { status, ..Finish::default() }, registry);
+            self.finish_receive(Finish { status, ..Finish::default() }, registry);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use toe_abi::via::NodeName;
+use toe_abi::via::{DATA_LEN, NodeName, SLOTS};
 
 impl Wire for UnixStream {
     fn is_connected(&self) -> Result<bool, Errno> {
