@@ -5,15 +5,15 @@
 //! engine finds that one, sleeps, and is woken by the next. After a nap it finds all of them.
 //!
 //! A nap delays what comes meanwhile. So it is taken only where the last sleep was shorter than a nap, and goes on being taken
-//! only while it brings several things at a time; where it does not, it is tried again after ever more short sleeps.
+//! only while it brings several frames at a time; where it does not, it is tried again after ever more short sleeps.
 
 use std::time::Duration;
 
 /// How long a nap is. docs/performance.md shows what others bring.
 pub const NAP: Duration = Duration::from_micros(NAP_US);
 const NAP_US: u64 = 100;
-/// A nap pays that ends with so many things to be moved: one request and its answer are two or three.
-const PAYS: usize = 8;
+/// A nap pays that ends with so many frames: more than a request and an ACK or two.
+const PAYS: usize = 4;
 /// Short sleeps, at most, until a nap is tried again.
 const AGAIN_MAX: u32 = 256;
 
@@ -51,12 +51,12 @@ impl Naps {
         self.was_short = us < NAP_US;
     }
 
-    /// After a round in which so much moved.
-    pub fn moved(&mut self, moved: usize) {
+    /// So many frames came in a round.
+    pub fn received(&mut self, frames: usize) {
         if !std::mem::take(&mut self.is_over) {
             return;
         }
-        if moved >= PAYS {
+        if frames >= PAYS {
             self.next_wait = 1;
         } else {
             self.wait = self.next_wait;
@@ -80,16 +80,16 @@ mod tests {
     }
 
     #[test]
-    fn they_go_on_while_they_bring_several_things() {
+    fn they_go_on_while_they_bring_several_frames() {
         let mut naps = Naps::new();
         naps.woken_after(10);
         for _ in 0..100 {
             assert!(naps.take());
-            naps.moved(PAYS);
-            naps.moved(0);
+            naps.received(PAYS);
+            naps.received(0);
         }
         assert!(naps.take());
-        naps.moved(PAYS - 1);
+        naps.received(PAYS - 1);
         assert!(!naps.take(), "not the next time");
         assert!(naps.take(), "but the time after that");
     }
@@ -101,7 +101,7 @@ mod tests {
         let mut taken = 0;
         for _ in 0..10_000 {
             if naps.take() {
-                naps.moved(2);
+                naps.received(2);
                 taken += 1;
             }
         }

@@ -83,9 +83,13 @@ impl Rest {
         }
     }
 
+    /// So many frames came in the round that is under way.
+    pub fn received(&mut self, frames: usize) {
+        self.naps.received(frames);
+    }
+
     /// Advice after a round in which `moved` things moved.
     pub fn advise(&mut self, now: Instant, moved: usize) -> Advice {
-        self.naps.moved(moved);
         if moved > 0 {
             self.found_work(now);
             return Advice::Work;

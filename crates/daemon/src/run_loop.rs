@@ -95,9 +95,10 @@ impl Daemon {
         let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
         let held = self.sessions.datagrams.look_after_held(now);
-        let frames = held + self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
-        self.stages.done(Stage::Receive, frames);
-        entries + frames
+        let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.rest.received(frames);
+        self.stages.done(Stage::Receive, held + frames);
+        entries + held + frames
     }
 
     fn process(&mut self, now: Instant) -> usize {
