@@ -34,6 +34,12 @@ pub struct GivenBack {
     pub owes: bool,
 }
 
+impl Default for LockWord {
+    fn default() -> LockWord {
+        LockWord::new()
+    }
+}
+
 impl LockWord {
     #[cfg(not(loom))]
     pub const fn new() -> LockWord {
