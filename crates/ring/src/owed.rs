@@ -68,7 +68,7 @@ impl LockWord {
     }
 
     /// Step 2 of who has found something; `true`: the holder wakes.
-    fn owe(&self) -> bool {
+    pub(crate) fn owe(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & HELD != 0 {
             match self.0.compare_exchange_weak(word, word | OWED, Ordering::Release, Ordering::Relaxed) {
@@ -128,7 +128,7 @@ impl<S: Sleeper> Owed<S> {
         }
     }
 
-    fn put_in(&self, sleeper: &'static S) {
+    pub(crate) fn put_in(&self, sleeper: &'static S) {
         if sleeper.link().is_owed.swap(true, Ordering::AcqRel) {
             return;
         }
