@@ -27,6 +27,7 @@ pub mod kernel;
 pub mod lanes;
 pub mod load;
 pub mod log;
+mod naps;
 mod own_file;
 pub mod policy;
 pub mod poller;

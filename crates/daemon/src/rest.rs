@@ -1,29 +1,37 @@
-//! How the engine rests: yield, spin, park. A plain state machine over `now`; the run loop does what it says.
+//! How the engine rests: yield, spin, nap, park. A plain state machine over `now`; the run loop does what it says.
 //!
 //! After a round in which nothing moved the engine first lets other threads run, once: whoever is to bring the next
 //! work may be waiting for this very core. How long that took tells what to do next.
 //!
-//! - It came back at once: nobody else wants the core, so the work comes from other cores. The engine looks again for a
-//!   few µs, spinning, then yielding, then it sleeps. When looking found nothing several times in a row it looks less,
-//!   down to not at all; when it is woken right after it went to sleep, it looks again.
+//! - It came back at once: the work may come from other cores. The engine looks again for a few µs, spinning, then yielding,
+//!   then it sleeps.
 //! - It took a while: the core is *shared*, and every µs of spinning would be taken from those that the engine waits
 //!   for. It only yields, as long as there is work when it comes back, and else sleeps.
 //! - It took so long that the others hardly wait for the engine: for some time it sleeps at once. A thread that is woken
 //!   gets its turn sooner than one that has given it away.
+//!
+//! That it came back at once does not say that nobody else wants the core: with its short slices the engine is often the
+//! next one itself. So what looking has brought counts, too: after several times in a row without anything the engine sleeps at
+//! once, and looks once in a while. Where it is woken soon and often, it takes naps ([`crate::naps`]).
 
+use crate::naps::Naps;
 use toe_base::Instant;
 
-/// A sleep shorter than this many times the spinning time was not worth it.
-const SHORT_SLEEP: u64 = 4;
 /// A yield that takes this long has let somebody else run.
 const SHARED_US: u64 = 4;
 /// A yield that takes this long has met a thread that uses up its time slice.
 const CROWDED_US: u64 = 2_000;
-/// For how long after that the engine does not yield: twice as long each time that it was so again, half as long when not.
+/// For how long after that the engine does not look: at first, and at most, twice as long each time that it soon was so again.
 const CROWDED_FOR_MIN_US: u64 = 20_000;
 const CROWDED_FOR_MAX_US: u64 = 640_000;
+/// Soon: within so many times as long. Most yields beside a busy thread come back at once, so a single one says nothing.
+const CROWDED_AGAIN: u64 = 4;
 /// Yields on a shared core, one after the other, that may find nothing before the engine sleeps.
 const YIELDS_IN_VAIN: u32 = 2;
+/// After so many times of rest in a row in which looking has found nothing, the engine sleeps at once…
+const FRUITLESS_MAX: u32 = 8;
+/// …but looks once in so many.
+const LOOK_AGAIN: u32 = 32;
 
 /// What to do after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,37 +40,52 @@ pub enum Advice {
     Work,
     Spin,
     Yield,
+    /// Sleep for [`crate::naps::NAP`], whatever comes.
+    Nap,
     Park,
 }
 
 #[derive(Debug)]
 pub struct Rest {
     spin_us: u64,
-    /// How long to look in vain now; adapts between 0 and `spin_us`.
-    budget_us: u64,
     idle_since: Option<Instant>,
     parked_at: Option<Instant>,
+    /// It looks before it sleeps, this time.
+    looks: bool,
+    /// It has slept or napped, this time.
+    has_slept: bool,
+    /// Times of rest in a row in which it found nothing awake.
+    fruitless: u32,
     /// Yields since something moved.
     yields: u32,
     /// The last yield let somebody else run.
     is_shared: bool,
     crowded_until: Instant,
-    /// How long the next time will be.
+    /// How long that was, from the beginning.
     crowded_for_us: u64,
+    naps: Naps,
 }
 
 impl Rest {
     pub fn new(spin_us: u64) -> Rest {
         Rest {
             spin_us,
-            budget_us: spin_us,
             idle_since: None,
             parked_at: None,
+            looks: true,
+            has_slept: false,
+            fruitless: 0,
             yields: 0,
             is_shared: false,
             crowded_until: Instant::ZERO,
-            crowded_for_us: CROWDED_FOR_MIN_US,
+            crowded_for_us: 0,
+            naps: Naps::new(),
         }
+    }
+
+    /// So many frames came in the round that is under way.
+    pub fn received(&mut self, frames: usize) {
+        self.naps.received(frames);
     }
 
     /// Advice after a round in which `moved` things moved.
@@ -71,29 +94,46 @@ impl Rest {
             self.found_work(now);
             return Advice::Work;
         }
-        let idle = now.since_us(*self.idle_since.get_or_insert(now));
-        if self.parked_at.is_some() || self.spin_us == 0 || now < self.crowded_until {
-            return Advice::Park;
+        if self.idle_since.is_none() {
+            self.looks = self.may_look(now);
         }
-        if self.yields == 0 && (self.budget_us > 0 || self.is_shared) {
+        let idle = now.since_us(*self.idle_since.get_or_insert(now));
+        if !self.looks || self.has_slept {
+            return self.sleep();
+        }
+        if self.yields == 0 {
             return Advice::Yield;
         }
         if self.is_shared {
-            return if self.yields < YIELDS_IN_VAIN { Advice::Yield } else { Advice::Park };
+            return if self.yields < YIELDS_IN_VAIN { Advice::Yield } else { self.sleep() };
         }
-        if idle >= self.budget_us {
-            return Advice::Park;
+        if idle >= self.spin_us {
+            return self.sleep();
         }
         // The second half of the time belongs to whoever else may want the core by now.
-        if idle < self.budget_us / 2 { Advice::Spin } else { Advice::Yield }
+        if idle < self.spin_us / 2 { Advice::Spin } else { Advice::Yield }
+    }
+
+    fn may_look(&self, now: Instant) -> bool {
+        let pays = self.fruitless < FRUITLESS_MAX || self.fruitless.is_multiple_of(LOOK_AGAIN);
+        self.spin_us > 0 && now >= self.crowded_until && pays
+    }
+
+    fn sleep(&mut self) -> Advice {
+        if std::mem::replace(&mut self.has_slept, true) {
+            return Advice::Park;
+        }
+        self.fruitless = self.fruitless.wrapping_add(1);
+        if self.spin_us > 0 && self.naps.take() { Advice::Nap } else { Advice::Park }
     }
 
     fn found_work(&mut self, now: Instant) {
-        let was_short = self.parked_at.is_some_and(|at| now.since_us(at) < SHORT_SLEEP * self.spin_us);
-        let looking_paid = self.parked_at.is_none() && self.idle_since.is_some();
-        if was_short || looking_paid {
-            self.budget_us = self.spin_us;
+        if let Some(at) = self.parked_at {
+            self.naps.woken_after(now.since_us(at));
+        } else if self.idle_since.is_some() && !self.has_slept {
+            self.fruitless = 0;
         }
+        self.has_slept = false;
         self.idle_since = None;
         self.parked_at = None;
         self.yields = 0;
@@ -105,19 +145,17 @@ impl Rest {
         self.yields = self.yields.saturating_add(1);
         self.is_shared = took >= SHARED_US;
         if took >= CROWDED_US {
+            let is_again = before.since_us(self.crowded_until) < CROWDED_AGAIN * self.crowded_for_us;
+            let longer = (self.crowded_for_us * 2).min(CROWDED_FOR_MAX_US);
+            self.crowded_for_us = if is_again { longer } else { CROWDED_FOR_MIN_US };
             self.crowded_until = after.after_us(self.crowded_for_us);
-            self.crowded_for_us = (self.crowded_for_us * 2).min(CROWDED_FOR_MAX_US);
-        } else {
-            self.crowded_for_us = (self.crowded_for_us / 2).max(CROWDED_FOR_MIN_US);
+            self.looks = false;
         }
     }
 
-    /// The engine goes to sleep: looking was in vain.
+    /// The engine goes to sleep.
     pub fn parked(&mut self, now: Instant) {
-        if self.parked_at.is_none() {
-            self.budget_us /= 2;
-            self.parked_at = Some(now);
-        }
+        self.parked_at.get_or_insert(now);
     }
 }
 
@@ -172,26 +210,101 @@ mod tests {
     }
 
     #[test]
-    fn fruitless_looking_fades_and_comes_back() {
-        let mut rest = Rest::new(16);
+    fn beside_one_that_stays_it_looks_ever_more_seldom() {
+        let mut rest = Rest::new(20);
+        let mut now = 1_000;
+        for crowded_for in [20_000, 40_000, 80_000, 160_000, 320_000, 640_000, 640_000] {
+            rest.advise(at(now), 1);
+            assert_eq!(rest.advise(at(now), 0), Advice::Yield);
+            rest.yielded(at(now), at(now + 1));
+            rest.advise(at(now + 1), 1);
+            assert_eq!(rest.advise(at(now + 1), 0), Advice::Yield, "one that came back at once says nothing");
+            rest.yielded(at(now + 1), at(now + 3_001));
+            now += 3_001 + crowded_for;
+            assert_eq!(rest.crowded_until, at(now));
+        }
+        now += CROWDED_AGAIN * 640_000;
+        rest.yielded(at(now), at(now + 3_000));
+        assert_eq!(rest.crowded_until, at(now + 3_000 + CROWDED_FOR_MIN_US), "it was free for long");
+    }
+
+    /// Works at `now`, and looks until it sleeps, which must be after `us`.
+    fn look_in_vain(rest: &mut Rest, now: u64) {
+        assert_eq!(rest.advise(at(now), 1), Advice::Work);
+        assert_eq!(rest.advise(at(now), 0), Advice::Yield);
+        rest.yielded(at(now), at(now));
+        assert_eq!(rest.advise(at(now + 20), 0), Advice::Park);
+        rest.parked(at(now + 20));
+    }
+
+    #[test]
+    fn fruitless_looking_ends_and_is_tried_again() {
+        let mut rest = Rest::new(20);
         let mut now = 0;
-        for _ in 0..6 {
-            // Work, then silence until the engine parks, then a long sleep.
+        for _ in 0..FRUITLESS_MAX {
+            now += 1_000_000;
+            look_in_vain(&mut rest, now);
+        }
+        let looked = (0..10 * LOOK_AGAIN).filter(|_| {
             now += 1_000_000;
             rest.advise(at(now), 1);
-            rest.advise(at(now), 0);
-            rest.yielded(at(now), at(now));
-            assert_eq!(rest.advise(at(now + 16), 0), Advice::Park);
-            rest.parked(at(now + 16));
+            match rest.advise(at(now), 0) {
+                Advice::Yield => {
+                    rest.yielded(at(now), at(now));
+                    assert_eq!(rest.advise(at(now + 20), 0), Advice::Park);
+                    rest.parked(at(now + 20));
+                    true
+                }
+                advice => {
+                    assert_eq!(advice, Advice::Park);
+                    rest.parked(at(now));
+                    false
+                }
+            }
+        });
+        assert_eq!(looked.count(), 10, "one in so many");
+    }
+
+    #[test]
+    fn looking_that_finds_something_is_not_fruitless_any_more() {
+        let mut rest = Rest::new(20);
+        let mut now = 0;
+        for _ in 0..FRUITLESS_MAX {
+            now += 1_000_000;
+            look_in_vain(&mut rest, now);
         }
-        now += 1_000_000;
-        rest.advise(at(now), 1);
-        assert_eq!(rest.advise(at(now), 0), Advice::Park, "looking never paid, so it stopped");
-        rest.parked(at(now));
-        rest.advise(at(now + 10), 1);
-        assert_eq!(rest.advise(at(now + 11), 0), Advice::Yield, "that sleep was too short to be worth it");
-        rest.yielded(at(now + 11), at(now + 11));
-        assert_eq!(rest.advise(at(now + 12), 0), Advice::Spin);
+        loop {
+            now += 1_000_000;
+            rest.advise(at(now), 1);
+            if rest.advise(at(now), 0) == Advice::Yield {
+                break;
+            }
+            rest.parked(at(now));
+        }
+        rest.yielded(at(now), at(now + 1));
+        rest.advise(at(now + 2), 1);
+        assert_eq!(rest.advise(at(now + 3), 0), Advice::Yield);
+    }
+
+    #[test]
+    fn woken_soon_and_often_it_naps() {
+        let mut rest = Rest::new(20);
+        look_in_vain(&mut rest, 0);
+        rest.advise(at(50), 1);
+        assert_eq!(rest.advise(at(51), 0), Advice::Yield);
+        rest.yielded(at(51), at(52));
+        assert_eq!(rest.advise(at(71), 0), Advice::Nap);
+        assert_eq!(rest.advise(at(171), 0), Advice::Park, "nothing came meanwhile");
+    }
+
+    #[test]
+    fn without_spinning_it_sleeps_at_once() {
+        let mut rest = Rest::new(0);
+        for now in 0..10 {
+            rest.advise(at(now), 1);
+            assert_eq!(rest.advise(at(now), 0), Advice::Park);
+            rest.parked(at(now));
+        }
     }
 
     #[test]

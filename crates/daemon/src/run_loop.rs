@@ -2,11 +2,12 @@
 //!
 //! A round takes what came in (frames, entries), lets the engine work, and hands on what it made (frames,
 //! completions, interrupts). Now and then it looks at what hosts want over their control connections. When nothing
-//! moved it spins for some µs, then lets others run, then sleeps until something happens: idle costs nothing.
+//! moved it spins for some µs, then lets others run, then sleeps until something happens: idle costs nothing ([`crate::rest`]).
 
 use crate::anchors::Unwatched;
 use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
 use crate::daemon::{Daemon, Stop};
+use crate::naps::NAP;
 use crate::poller::Token;
 use crate::rest::Advice;
 use crate::stages::Stage;
@@ -62,6 +63,10 @@ impl Daemon {
                     self.stages.done(Stage::Pause, 1);
                 }
                 Advice::Yield => self.let_others_run(now),
+                Advice::Nap => {
+                    std::thread::sleep(now.until(self.next_deadline(now)).min(NAP));
+                    self.stages.done(Stage::Park, 1);
+                }
                 Advice::Park => {
                     self.park(now)?;
                     self.stages.done(Stage::Park, 1);
@@ -90,9 +95,10 @@ impl Daemon {
         let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
         let held = self.sessions.datagrams.look_after_held(now);
-        let frames = held + self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
-        self.stages.done(Stage::Receive, frames);
-        entries + frames
+        let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.rest.received(frames);
+        self.stages.done(Stage::Receive, held + frames);
+        entries + held + frames
     }
 
     fn process(&mut self, now: Instant) -> usize {

@@ -1,9 +1,13 @@
-//! How long the engine's thread runs at a stretch where others want its core. Called by `main`, once.
+//! How long the engine's thread runs at a stretch where others want its core, and how late its timers may be. Called by `main`, once.
 
 use crate::sys;
+use std::num::NonZeroU64;
 
 /// The shortest slice that Linux gives (from 6.12 on; older kernels take no notice).
 const SLICE_NS: u64 = 100_000;
+
+/// A nap is 100 µs ([`crate::naps`]).
+const TIMER_SLACK_NS: Option<NonZeroU64> = NonZeroU64::new(1_000);
 
 /// Asks for short slices. It takes no time from anybody: the thread has its share as before, in smaller pieces. But one with
 /// short slices that wakes comes before one that is in the middle of a long one (EEVDF's PREEMPT_SHORT), and the programs that
@@ -16,6 +20,8 @@ pub fn ask_for_short_ones() {
         // A kernel that refuses leaves it as it was.
         let _ = sys::set_scheduling(&attr);
     }
+    // As a rule the kernel lets timers of a thread be 50 µs late, to let several be one.
+    let _ = rustix::thread::set_current_timer_slack(TIMER_SLACK_NS);
 }
 
 #[cfg(test)]

@@ -199,7 +199,8 @@ pub extern "C" fn prepare() {
     datagram::before_fork();
 }
 
-fn unlock() {
+/// `settle` is told of each queue set once its lock is free.
+fn unlock(settle: impl Fn(&QueueSet)) {
     datagram::after_fork();
     epoll::unlock_all();
     for stack in at_fork().rev() {
@@ -207,6 +208,7 @@ fn unlock() {
         stack.anchors().lock().unlock_raw();
         for queue in stack.queue_sets() {
             queue.raw_lock().unlock_raw();
+            settle(queue);
         }
     }
     wait::spare_lock().unlock_raw();
@@ -220,7 +222,7 @@ pub extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.store(false, Ordering::Release);
-    unlock();
+    unlock(|queue| queue.owed().pay());
     signals::after_fork(false);
 }
 
@@ -231,7 +233,8 @@ pub extern "C" fn in_child() {
     FORKING.store(false, Ordering::Release);
     PID.store(sys::pid(), Ordering::Relaxed);
     set_not_wiped();
-    unlock();
+    // Whom the parent owes a wake-up, the parent wakes.
+    unlock(|queue| queue.owed().forget());
     wait::after_fork_in_child();
     crate::cancel::after_fork_in_child();
     crate::confine::after_fork_in_child();

@@ -4,22 +4,20 @@
 //! watch list, epoll set, the rest (each of those alone). A signal handler that came while its own thread holds one would
 //! wait for itself; see [`crate::signals`].
 
+use crate::wait::Waiter;
 use rustix::thread::futex;
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use toe_ring::owed::{LockWord, Owed};
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and somebody may sleep on the word.
-const WAITED_FOR: u32 = 2;
 /// Looks at the word before sleeping on it: the holder is usually done within that.
 const SPINS: u32 = 40;
 
 /// The lock and what it guards.
 #[derive(Debug)]
 pub struct Lock<T> {
-    state: AtomicU32,
+    word: LockWord,
     value: UnsafeCell<T>,
 }
 
@@ -32,7 +30,7 @@ unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Lock<T> {
-        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock { word: LockWord::new(), value: UnsafeCell::new(value) }
     }
 
     pub fn lock(&self) -> Guard<'_, T> {
@@ -42,32 +40,38 @@ impl<T> Lock<T> {
 
     /// The guard, unless somebody else has it.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let taken = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then(|| Guard { lock: self })
+        self.word.try_take().then(|| Guard { lock: self })
     }
 
     /// Takes the lock and keeps it without a guard: before fork.
     pub fn lock_raw(&self) {
-        if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        if self.word.try_take() {
             return;
         }
         for _ in 0..SPINS {
             std::hint::spin_loop();
-            if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.word.try_take() {
                 return;
             }
         }
-        while self.state.swap(WAITED_FOR, Ordering::Acquire) != FREE {
+        while let Some(word) = self.word.take_or_wait() {
             // An early return (a signal, a changed word) just goes round again.
-            let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WAITED_FOR, None);
+            let _ = futex::wait(self.word.word(), futex::Flags::PRIVATE, word, None);
         }
     }
 
-    /// Gives back what [`Lock::lock_raw`] took. In the child of a fork nobody sleeps on the word.
-    pub fn unlock_raw(&self) {
-        if self.state.swap(FREE, Ordering::Release) == WAITED_FOR {
-            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+    /// Gives back what [`Lock::lock_raw`] took. In the child of a fork nobody sleeps on the word. `true`: wake-ups are owed
+    /// ([`toe_ring::owed`]) where there is a list of them.
+    pub fn unlock_raw(&self) -> bool {
+        let back = self.word.give_back();
+        if back.is_waited_for {
+            let _ = futex::wake(self.word.word(), futex::Flags::PRIVATE, 1);
         }
+        back.owes
+    }
+
+    pub fn word(&self) -> &LockWord {
+        &self.word
     }
 
     /// The value of a lock that the calling thread holds without a guard.
@@ -91,7 +95,7 @@ impl<T> Lock<T> {
 
     /// In the child of a fork, for a lock whose value is whole at any moment: nobody holds it here.
     pub fn free_after_fork(&self) {
-        self.state.store(FREE, Ordering::Release);
+        self.word.renew();
     }
 }
 
@@ -121,6 +125,42 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.lock.unlock_raw();
+    }
+}
+
+/// Access to the value of a lock whose holder may owe wake-ups: they are made after it was given back.
+#[derive(Debug)]
+pub struct OwingGuard<'a, T> {
+    guard: ManuallyDrop<Guard<'a, T>>,
+    owed: &'a Owed<Waiter>,
+}
+
+impl<'a, T> Guard<'a, T> {
+    pub fn owing(self, owed: &'a Owed<Waiter>) -> OwingGuard<'a, T> {
+        OwingGuard { guard: ManuallyDrop::new(self), owed }
+    }
+}
+
+impl<T> Deref for OwingGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for OwingGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+impl<T> Drop for OwingGuard<'_, T> {
+    fn drop(&mut self) {
+        // The guard within is never dropped: this is what it would do.
+        if self.guard.lock.unlock_raw() {
+            self.owed.pay();
+        }
     }
 }
 

@@ -5,8 +5,9 @@
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
 use crate::connect_credit::ConnectCredit;
+use crate::id_hasher::IdHasher;
 use crate::leaving::{Distrusted, Yielding};
-use crate::lock::{Guard, Lock};
+use crate::lock::{Lock, OwingGuard};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
 use crate::slots::{Place, Slots};
@@ -15,10 +16,10 @@ use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::sys;
-use crate::wait::Parking;
+use crate::wait::{Parking, Waiter};
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, FlowId, ListenerId};
 use toe_ring::HostQueueSet;
+use toe_ring::owed::Owed;
 
 /// Completions that one drain takes before it gives others the lock.
 const DRAIN_MAX: usize = 4096;
@@ -38,12 +40,17 @@ const SWEEP_EVERY: u32 = 64;
 /// Operations in a row that do without a drain.
 const DRAIN_EVERY: u32 = 16;
 
+/// The lock of a queue set; whom it owes a wake-up is woken after it was given back.
+pub type QueueGuard<'a> = OwingGuard<'a, Queue>;
+
 /// One of the session's queue sets. Never freed: sockets and parked threads refer to it for ever.
 #[derive(Debug)]
 pub struct QueueSet {
     pub index: u8,
     pub stack: &'static Stack,
     inner: Lock<Queue>,
+    /// Who is to be woken once the lock is free.
+    owed: Owed<Waiter>,
     /// Descriptor of the interrupt: readable once it came.
     pub irq_fd: i32,
     pub parking: Lock<Parking>,
@@ -57,14 +64,25 @@ impl QueueSet {
             index,
             stack,
             inner: Lock::new(Queue::new(stack, ring)),
+            owed: Owed::default(),
             irq_fd,
             parking: Lock::new(Parking::default()),
             owners: AtomicU32::new(0),
         }
     }
 
-    pub fn lock(&self) -> Guard<'_, Queue> {
-        self.inner.lock()
+    pub fn lock(&self) -> QueueGuard<'_> {
+        self.inner.lock().owing(&self.owed)
+    }
+
+    /// `waiter` is woken as soon as nobody has the lock.
+    pub(crate) fn owe(&self, waiter: &'static Waiter) {
+        self.owed.add(waiter, self.inner.word());
+    }
+
+    /// Whom it owes a wake-up, for [`crate::fork`]: the lock is given back without a guard.
+    pub(crate) fn owed(&self) -> &Owed<Waiter> {
+        &self.owed
     }
 
     /// The lock itself, for [`crate::fork`].
@@ -74,15 +92,15 @@ impl QueueSet {
 
     /// Moves completions to their sockets. When another thread is at it, it will tell whoever waits.
     pub fn drain(&self) {
-        if let Some(mut queue) = self.inner.try_lock() {
-            queue.drain();
+        if let Some(queue) = self.inner.try_lock() {
+            queue.owing(&self.owed).drain();
         }
     }
 
     /// Asks for an interrupt and takes what came before it was asked for. `true`: the queue set has something to be
     /// retried soon, so do not sleep long.
     pub fn arm(&self) -> bool {
-        let mut queue = self.inner.lock();
+        let mut queue = self.lock();
         queue.sweep_lent();
         // Before the interrupt is armed: that has the fence for them, too.
         queue.io.channels.iter().for_each(|channel| channel.end.arm());
@@ -93,13 +111,13 @@ impl QueueSet {
 
     /// Takes an interrupt that came.
     pub fn quiet(&self) {
-        let queue = self.inner.lock();
+        let queue = self.lock();
         let _ = queue.io.ring.irq().receiver().drain();
     }
 
     /// The engine is gone: everything here is reset.
     pub fn on_death(&self) {
-        self.inner.lock().on_death();
+        self.lock().on_death();
     }
 
     pub fn is_dead(&self) -> bool {
@@ -575,26 +593,5 @@ impl Queue {
         self.io.owing.clear();
         self.yielding.clear();
         self.starved.clear();
-    }
-}
-
-/// Hashes flow ids: small numbers that are already spread well enough by one multiplication.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
     }
 }

@@ -13,18 +13,19 @@
 use crate::attach::is_hangup;
 use crate::errno::ERESTART;
 use crate::lock::Lock;
-use crate::looking::Looking;
 use crate::queue::QueueSet;
 use crate::socket::Socket;
+pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
-use crate::{cancel, signals, thread};
+use crate::{cancel, signals};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
+use toe_ring::owed::{Link, Sleeper};
 
 /// Longest park while something must be retried that no interrupt announces.
 const STUCK: Duration = Duration::from_millis(1);
@@ -44,6 +45,7 @@ pub struct Waiter {
     thread: AtomicUsize,
     /// It was woken to lead some queue set, in this wait.
     was_heir: AtomicBool,
+    owed: Link<Waiter>,
 }
 
 /// A waiter for the length of a wait. A signal's handler that waits while its thread does gets another one.
@@ -120,7 +122,13 @@ impl Waiter {
 
     fn make() -> &'static Waiter {
         let (state, thread) = (AtomicU32::new(RUNNING), AtomicUsize::new(0));
-        Box::leak(Box::new(Waiter { fd: OnceLock::new(), state, thread, was_heir: AtomicBool::new(false) }))
+        Box::leak(Box::new(Waiter {
+            fd: OnceLock::new(),
+            state,
+            thread,
+            was_heir: AtomicBool::new(false),
+            owed: Link::default(),
+        }))
     }
 
     /// Only its thread does.
@@ -144,8 +152,18 @@ impl Waiter {
     /// Wakes the thread if it is parked, and keeps it from parking if it is about to. `true`: it was parked.
     pub fn kick(&self) -> bool {
         let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
-        if let (true, Some(fd)) = (parked, self.fd.get()) {
-            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        if parked {
+            self.wake();
+        }
+        parked
+    }
+
+    /// The same for what `queue` has brought, whose lock the caller may hold: it is woken once that is free.
+    pub fn kick_by(&'static self, queue: Option<&QueueSet>) -> bool {
+        let Some(queue) = queue else { return self.kick() };
+        let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
+        if parked {
+            queue.owe(self);
         }
         parked
     }
@@ -153,6 +171,19 @@ impl Waiter {
     fn quiet(&self) {
         if let Some(fd) = self.fd.get() {
             let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
+    }
+}
+
+impl Sleeper for Waiter {
+    fn link(&self) -> &Link<Waiter> {
+        &self.owed
+    }
+
+    /// It is kicked already.
+    fn wake(&self) {
+        if let Some(fd) = self.fd.get() {
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
         }
     }
 }
@@ -520,66 +551,6 @@ fn parked<T>(
         }
         result?;
     }
-}
-
-/// Whether a thread that looks again gives the processor away in between.
-static YIELDS: AtomicBool = AtomicBool::new(true);
-
-/// From now on it only looks: the system call for the other may be forbidden.
-pub fn yield_no_more() {
-    YIELDS.store(false, Ordering::Relaxed);
-}
-
-/// Looks again for a short time, giving the processor away in between.
-pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
-    let now = sys::now();
-    let end = with_looking(|looking| looking.begin(now));
-    end.map_or(Ok(None), |end| look_until(end, now, attempt))
-}
-
-/// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
-pub fn spin_beside_peer<T>(
-    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
-) -> Result<Option<T>, Errno> {
-    let now = sys::now();
-    let end = with_looking(|looking| looking.begin_beside_peer(now));
-    end.map_or(Ok(None), |end| look_until(end, now, attempt))
-}
-
-fn look_until<T>(
-    end: Duration,
-    mut before: Duration,
-    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
-) -> Result<Option<T>, Errno> {
-    loop {
-        if YIELDS.load(Ordering::Relaxed) {
-            rustix::thread::sched_yield();
-        }
-        std::hint::spin_loop();
-        let outcome = attempt()?;
-        let after = sys::now();
-        with_looking(|looking| {
-            looking.let_run(before, after);
-            match outcome {
-                Some(_) => looking.found(),
-                None if after >= end => looking.found_nothing(),
-                None => {}
-            }
-        });
-        if outcome.is_some() || after >= end {
-            return Ok(outcome);
-        }
-        before = after;
-    }
-}
-
-fn with_looking<R>(f: impl FnOnce(&mut Looking) -> R) -> R {
-    thread::with(|thread| {
-        let mut looking = thread.looking.get();
-        let done = f(&mut looking);
-        thread.looking.set(looking);
-        done
-    })
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@
 pub use core::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::fence;
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::fence;
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
 
 /// Memory of aligned words that another process reads and writes at the same time.
 ///

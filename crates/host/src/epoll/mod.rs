@@ -150,7 +150,7 @@ pub fn lock_all() {
 
 /// Undoes [`lock_all`].
 pub fn unlock_all() {
-    for_all_held(|set| set.inner.unlock_raw());
+    for_all_held(|set| _ = set.inner.unlock_raw());
 }
 
 fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
@@ -353,7 +353,7 @@ impl EpollSet {
         {
             interest.queued = true;
             inner.ready.push_back(place);
-            self.count_event(inner);
+            self.count_event(inner, None);
         }
     }
 
@@ -400,7 +400,7 @@ impl EpollSet {
     }
 
     /// A socket tells of an event. `true`: a parked thread was woken for it.
-    pub(crate) fn notify(&self, place: Place, key: u32) -> bool {
+    pub(crate) fn notify(&self, place: Place, key: u32, by: Option<&QueueSet>) -> bool {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let Some(interest) = inner.interests.get_mut(place) else { return false };
@@ -412,7 +412,7 @@ impl EpollSet {
             interest.queued = true;
             inner.ready.push_back(place);
         }
-        self.count_event(inner)
+        self.count_event(inner, by)
     }
 
     /// Takes what is ready into `out`; returns how many.

@@ -3,7 +3,7 @@
 //!
 //! Linux allows five levels and no circles, and has refused others before this is asked.
 
-use super::{EpollSet, Inner, REGISTRY, wake_one};
+use super::{EpollSet, Inner, REGISTRY};
 use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::wait::Waiter;
@@ -180,8 +180,8 @@ impl EpollSet {
     }
 
     /// Something has happened to one of the sockets.
-    pub(super) fn count_event(&self, inner: &Inner) -> bool {
+    pub(super) fn count_event(&self, inner: &Inner, by: Option<&QueueSet>) -> bool {
         self.events.fetch_add(1, Ordering::AcqRel);
-        wake_one(&inner.waiters)
+        inner.waiters.iter().any(|waiter| waiter.kick_by(by))
     }
 }

@@ -34,8 +34,8 @@ pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
 
 use crate::epoll::EpollSet;
-use crate::lock::{Guard, Lock};
-use crate::queue::{Queue, QueueIo, QueueSet};
+use crate::lock::Lock;
+use crate::queue::{QueueGuard, QueueIo, QueueSet};
 use crate::slots::Place;
 use crate::stack::{EngineIdx, OwnCopy};
 use crate::wait::Waiter;
@@ -287,7 +287,7 @@ impl Socket {
     }
 
     /// The lock of its home, with its place there.
-    pub(crate) fn lock_home(&self) -> Option<(Guard<'static, Queue>, Place)> {
+    pub(crate) fn lock_home(&self) -> Option<(QueueGuard<'static>, Place)> {
         loop {
             let home = self.home()?;
             let queue = home.lock();
@@ -393,14 +393,16 @@ impl Socket {
             return;
         }
         let watch = self.watch.lock();
+        // The lock is held by whoever tells, as a rule.
+        let home = self.home();
         watch.waiters.iter().for_each(|waiter| {
-            waiter.kick();
+            waiter.kick_by(home);
         });
         // Of the exclusive registrations the first that wakes somebody ends the round.
         let mut served = false;
         for watcher in watch.sets.iter().filter(|_| key != stream::DRAINED) {
             if !(watcher.exclusive && served) {
-                let woke = watcher.set.notify(watcher.place, key);
+                let woke = watcher.set.notify(watcher.place, key, home);
                 served |= woke && watcher.exclusive;
             }
         }

@@ -4,8 +4,7 @@
 use super::stream::Link;
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
 use crate::leaving::give_up_at;
-use crate::lock::Guard;
-use crate::queue::Queue;
+use crate::queue::{Queue, QueueGuard};
 use crate::slots::Place;
 use crate::{fd_table, fork};
 use rustix::fd::RawFd;
@@ -81,7 +80,7 @@ impl Socket {
 
     /// At the end of a call: what is being given back is given back before the program goes on, which may make no other call.
     /// What the engine has to say first, and what it still brings, comes with the drains.
-    pub(super) fn finish_yielding(&self, queue: Guard<'static, Queue>, place: Place) {
+    pub(super) fn finish_yielding(&self, queue: QueueGuard<'static>, place: Place) {
         let yields = queue.is_yielding(place);
         drop(queue);
         if let (true, Some(home)) = (yields, self.home()) {

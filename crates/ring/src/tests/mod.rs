@@ -11,6 +11,8 @@ mod loom;
 #[cfg(loom)]
 mod loom_lane;
 #[cfg(loom)]
+mod loom_owed;
+#[cfg(loom)]
 mod loom_via;
 #[cfg(not(loom))]
 mod lost_memory;

@@ -1,0 +1,68 @@
+//! Looking again and again for a short time, before a wait sleeps: [`crate::looking`] says for how long. Used by [`crate::wait`] and, for
+//! whom the peer is known to be at it, by sockets.
+
+use crate::looking::Looking;
+use crate::{sys, thread};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use toe_abi::errno::Errno;
+
+/// Whether a thread that looks again gives the processor away in between.
+static YIELDS: AtomicBool = AtomicBool::new(true);
+
+/// From now on it only looks: the system call for the other may be forbidden.
+pub fn yield_no_more() {
+    YIELDS.store(false, Ordering::Relaxed);
+}
+
+/// Looks again for a short time, giving the processor away in between.
+pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
+    let now = sys::now();
+    let end = with_looking(|looking| looking.begin(now));
+    end.map_or(Ok(None), |end| look_until(end, now, attempt))
+}
+
+/// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
+pub fn spin_beside_peer<T>(
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<Option<T>, Errno> {
+    let now = sys::now();
+    let end = with_looking(|looking| looking.begin_beside_peer(now));
+    end.map_or(Ok(None), |end| look_until(end, now, attempt))
+}
+
+fn look_until<T>(
+    end: Duration,
+    mut before: Duration,
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<Option<T>, Errno> {
+    loop {
+        if YIELDS.load(Ordering::Relaxed) {
+            rustix::thread::sched_yield();
+        }
+        std::hint::spin_loop();
+        let outcome = attempt()?;
+        let after = sys::now();
+        with_looking(|looking| {
+            looking.let_run(before, after);
+            match outcome {
+                Some(_) => looking.found(),
+                None if after >= end => looking.found_nothing(),
+                None => {}
+            }
+        });
+        if outcome.is_some() || after >= end {
+            return Ok(outcome);
+        }
+        before = after;
+    }
+}
+
+fn with_looking<R>(f: impl FnOnce(&mut Looking) -> R) -> R {
+    thread::with(|thread| {
+        let mut looking = thread.looking.get();
+        let done = f(&mut looking);
+        thread.looking.set(looking);
+        done
+    })
+}
