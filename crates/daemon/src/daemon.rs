@@ -14,6 +14,7 @@ use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::lanes::Lanes;
 use crate::load::Meter;
+use crate::pace::Pace;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
 use crate::porter::ask::Ask;
@@ -104,6 +105,7 @@ pub struct Daemon {
     pub(crate) counts: Counts,
     pub(crate) stop: Stop,
     pub(crate) rest: Rest,
+    pub(crate) pace: Pace,
     pub(crate) budget: Budget,
     pub(crate) stages: Stages,
     pub(crate) meter: Meter,
@@ -214,6 +216,7 @@ impl Daemon {
             counts: Counts::default(),
             stop: Stop::No,
             rest: Rest::new(config.spin_us),
+            pace: Pace::default(),
             budget: Budget::default(),
             stages: Stages::default(),
             meter: Meter::default(),

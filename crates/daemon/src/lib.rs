@@ -28,6 +28,7 @@ pub mod lanes;
 pub mod load;
 pub mod log;
 mod own_file;
+mod pace;
 pub mod policy;
 pub mod poller;
 pub mod porter;

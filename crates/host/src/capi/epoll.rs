@@ -88,7 +88,10 @@ fn control(epfd: c_int, op: c_int, fd: c_int, event: Option<epoll_event>) -> Res
 /// positive, or `epfd` no epoll descriptor; EBADF; EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int {
-    let Some(max) = usize::try_from(max).ok().filter(|max| *max > 0) else { return fail(Errno::EINVAL) };
+    /// As many as Linux can count (EP_MAX_EVENTS).
+    const EVENTS_MAX: usize = c_int::MAX as usize / size_of::<epoll_event>();
+    let max = usize::try_from(max).ok().filter(|max| (1..=EVENTS_MAX).contains(max));
+    let Some(max) = max else { return fail(Errno::EINVAL) };
     if events.is_null() {
         return fail(EFAULT);
     }

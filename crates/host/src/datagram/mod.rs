@@ -20,6 +20,7 @@ mod outgoing;
 mod receiving;
 mod room;
 mod sending;
+mod shutting;
 #[cfg(test)]
 mod tests;
 pub mod ways;
@@ -89,6 +90,8 @@ pub struct Datagram {
     kernel_receives: AtomicBool,
     /// It has none to send by: some of what it sends only the kernel can, and would overtake the rest.
     kernel_sends: AtomicBool,
+    /// It sends nothing any more (SHUT_WR).
+    shut: AtomicBool,
     /// The session by which it got its last lane, or null.
     session: AtomicPtr<Stack>,
     /// Descriptors that the program has of it.
@@ -183,6 +186,7 @@ impl Datagram {
         datagram.kernel_only.store(false, Ordering::Relaxed);
         datagram.kernel_receives.store(false, Ordering::Relaxed);
         datagram.kernel_sends.store(false, Ordering::Relaxed);
+        datagram.shut.store(false, Ordering::Relaxed);
         datagram.shared.store(false, Ordering::Relaxed);
         datagram.told.store(0, Ordering::Relaxed);
         datagram.look_after.store(LOOK_EVERY, Ordering::Relaxed);
@@ -207,6 +211,7 @@ impl Datagram {
             kernel_only: AtomicBool::new(false),
             kernel_receives: AtomicBool::new(false),
             kernel_sends: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             session: AtomicPtr::new(std::ptr::null_mut()),
             references: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
@@ -226,15 +231,16 @@ impl Datagram {
     pub(crate) fn drop_reference(&'static self) {
         if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.outgoing.lock().close();
+            // First: an engine that finds only the lane closed by which it sends hands what it holds to whoever has the name.
+            if self.engine.swap(false, Ordering::Relaxed) {
+                self.by_engine.lock().drop_all(!self.shared.load(Ordering::Relaxed));
+            }
             let mut incoming = self.incoming.lock();
             self.generation.fetch_add(1, Ordering::Relaxed);
             incoming.drop_all();
             self.note_lanes(&incoming);
             drop(incoming);
             self.sends.store(false, Ordering::Relaxed);
-            if self.engine.swap(false, Ordering::Relaxed) {
-                self.by_engine.lock().drop_all(!self.shared.load(Ordering::Relaxed));
-            }
             KEPT.lock().spare.push(self);
         }
     }
