@@ -7,7 +7,6 @@
 use crate::anchors::Unwatched;
 use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
 use crate::daemon::{Daemon, Stop};
-use crate::pace::NAP_US;
 use crate::poller::Token;
 use crate::rest::Advice;
 use crate::stages::Stage;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Command;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
-use toe_base::{AnchorHandle, Cred, Instant, SessionId};
+use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_ring::EngineQueueSet;
 use toe_ring::queue_set::ArgBlock;
 
@@ -44,10 +43,7 @@ impl Daemon {
             let now = self.clock.now();
             let moved = self.round(now);
             self.meter.round(now, moved > 0);
-            if let Some(whose) = self.sessions.datagrams.take_crowded() {
-                self.give_way_to(whose);
-            }
-            let lets_gather = self.lets_gather(now, moved);
+            self.give_way();
             if now >= self.next_tick {
                 let stirred = self.tick(now)?;
                 self.stages.done(Stage::Tick, 1);
@@ -57,9 +53,7 @@ impl Daemon {
                     continue;
                 }
             }
-            if lets_gather {
-                self.nap(now)?;
-                self.stages.done(Stage::Park, 1);
+            if self.naps(now, moved)? {
                 continue;
             }
             match self.rest.advise(now, moved) {
@@ -85,26 +79,7 @@ impl Daemon {
         self.inhale(now) + self.process(now) + self.exhale(now)
     }
 
-    /// Lets a program of this user's run that reads its datagrams, and perhaps could not; he is charged for it.
-    fn give_way_to(&mut self, whose: Cred) {
-        let (before, began) = (self.clock.now(), self.clock.nanos());
-        self.let_others_run(before);
-        self.budget.charge(whose, self.clock.nanos() - began);
-        let now = self.clock.now();
-        self.sessions.datagrams.gave_way(now, now.since_us(before));
-    }
-
-    /// Whether datagrams are to gather before the next round. Not while a program that was woken by some may look for the rest.
-    fn lets_gather(&mut self, now: Instant, moved: usize) -> bool {
-        let heard = self.sessions.datagrams.take_heard();
-        let others = moved.saturating_sub(heard);
-        self.pace.round(now, heard, others)
-            && self.ports.are_drained()
-            && !self.sessions.datagrams.holds()
-            && !self.sessions.need_engine(&self.budget)
-    }
-
-    fn let_others_run(&mut self, before: Instant) {
+    pub(crate) fn let_others_run(&mut self, before: Instant) {
         rustix::thread::sched_yield();
         self.rest.yielded(before, self.clock.now());
         self.stages.done(Stage::Pause, 1);
@@ -182,18 +157,7 @@ impl Daemon {
         self.sleep(now, deadline)
     }
 
-    /// The same for some µs, and frames that come do not count.
-    fn nap(&mut self, now: Instant) -> std::io::Result<()> {
-        self.ports.set_quiet(&self.poller, true);
-        let deadline = self.next_deadline(now).min(now.after_us(NAP_US));
-        // However often it naps, the rest is looked at in its time.
-        let next_tick = self.next_tick;
-        let slept = if deadline <= now { Ok(()) } else { self.sleep(now, deadline) };
-        self.next_tick = next_tick;
-        slept
-    }
-
-    fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
+    pub(crate) fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
         self.sessions.tell_woken(&mut self.budget);
         let sleep = self.sessions.announce_sleep(&self.budget);
         // A host that published before it could see the announcement does not ring: look once more.
@@ -253,7 +217,7 @@ impl Daemon {
     }
 
     /// The next time at which there is something to do even if nothing comes in.
-    fn next_deadline(&self, now: Instant) -> Instant {
+    pub(crate) fn next_deadline(&self, now: Instant) -> Instant {
         let doubts = self.anchors.doubts() > 0;
         let doubts_again = if doubts { now.after_us(DOUBTS_AGAIN_US) } else { Instant::FAR_FUTURE };
         self.engine
