@@ -143,7 +143,9 @@ impl Datagrams {
     /// A round begins: looks after what is held for programs that were woken. How much went on.
     pub fn look_after_held(&mut self, now: Instant) -> usize {
         self.crowd.begin_round(now);
-        let Datagrams { sockets, holding, held, heard, kernel: Some(kernel), .. } = self else { return 0 };
+        let Datagrams { sockets, holding, held, heard, crowd, kernel: Some(kernel), .. } = self else {
+            return 0;
+        };
         let mut moved = 0;
         holding.retain(|id| {
             let Some(socket) = sockets.get_mut(id) else { return false };
@@ -151,6 +153,10 @@ impl Datagrams {
             socket.holds()
         });
         *heard += moved;
+        // Until they look, or for a while, what comes stays with the links, where it costs nothing.
+        if let Some(socket) = holding.first().and_then(|id| sockets.get(id)) {
+            crowd.note(socket.account());
+        }
         moved
     }
 

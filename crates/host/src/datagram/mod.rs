@@ -53,6 +53,8 @@ const KERNEL_ROUNDS: u32 = 4;
 /// Of the calls that wait while nobody uses the lanes, those that open them and look, where that was in vain the last times; where something
 /// came by a lane, each does.
 const LOOK_EVERY: u32 = 16;
+/// So many of those in a row are in vain before fewer do.
+const FRUITLESS_MAX: u32 = 4;
 
 /// All that no descriptor refers to, and those whose locks are held over a fork.
 static KEPT: Lock<Kept> = Lock::new(Kept { spare: Vec::new(), at_fork: Vec::new() });
@@ -102,6 +104,8 @@ pub struct Datagram {
     slept: AtomicU32,
     /// After so many of these the lanes are opened.
     look_after: AtomicU32,
+    /// Times in a row that they were and nothing came.
+    fruitless: AtomicU32,
     /// Datagrams that have come by the kernel.
     by_kernel: AtomicU32,
     /// Waits that have looked closely in vain, one after the other.
@@ -190,6 +194,7 @@ impl Datagram {
         datagram.shared.store(false, Ordering::Relaxed);
         datagram.told.store(0, Ordering::Relaxed);
         datagram.look_after.store(LOOK_EVERY, Ordering::Relaxed);
+        datagram.fruitless.store(0, Ordering::Relaxed);
         datagram.waiting.store(0, Ordering::SeqCst);
         datagram
     }
@@ -217,6 +222,7 @@ impl Datagram {
             waiting: AtomicU32::new(0),
             slept: AtomicU32::new(0),
             look_after: AtomicU32::new(LOOK_EVERY),
+            fruitless: AtomicU32::new(0),
             by_kernel: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -466,7 +472,11 @@ impl Datagram {
         let asleep = incoming.divert(self.waiting.load(Ordering::SeqCst) == 0);
         if asleep && let Some(fruits) = incoming.take_fruits() {
             let before = self.look_after.load(Ordering::Relaxed);
-            let after = if fruits > 0 { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
+            let fruitless = if fruits > 0 { 0 } else { self.fruitless.load(Ordering::Relaxed) + 1 };
+            self.fruitless.store(fruitless.min(FRUITLESS_MAX), Ordering::Relaxed);
+            // A sender that has no processor at the moment is no reason to go all the way by the kernel.
+            let stays = fruitless == 0 || before == 0 && fruitless < FRUITLESS_MAX;
+            let after = if stays { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
             self.look_after.store(after, Ordering::Relaxed);
         }
         asleep.then(|| {
