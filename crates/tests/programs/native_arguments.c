@@ -396,6 +396,7 @@ static void readiness(void) {
     SAY(epoll_wait(set, &event, INT_MAX, 0));
     SAY(epoll_wait(-1, &event, 1, 0));
     SAY(epoll_wait(fd, &event, 1, 0));
+    SAY(epoll_wait(tcp, &event, 1, 0));
     SAY(epoll_wait(set, &event, 1, 0));
     struct pollfd none[2] = {{.fd = -1}, {.fd = 12345}};
     SAY(poll(none, 2, 0));

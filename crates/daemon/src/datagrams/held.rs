@@ -44,6 +44,11 @@ impl Held {
         self.all.is_empty()
     }
 
+    /// Octets that wait.
+    pub fn octets(&self) -> usize {
+        self.octets.len() - self.at
+    }
+
     pub fn has_room(&self, len: usize, total: &Total) -> bool {
         // One takes up something, be it without octets.
         self.octets.len() + len <= OCTETS_MAX

@@ -153,8 +153,9 @@ impl Datagrams {
             socket.holds()
         });
         *heard += moved;
-        // Until they look, or for a while, what comes stays with the links, where it costs nothing.
-        if let Some(socket) = holding.first().and_then(|id| sockets.get(id)) {
+        // Until they look, or for a while, what comes stays with the links, where it costs nothing, if that is much.
+        let holds_much = holding.iter().filter_map(|id| sockets.get(id)).find(|socket| socket.holds_much());
+        if let Some(socket) = holds_much {
             crowd.note(socket.account());
         }
         moved

@@ -20,6 +20,9 @@ const PATIENCE_US: u64 = 1_000;
 /// the end, and the kernel's queue holds less than is held here.
 const BY_KERNEL_AT_ONCE: usize = 16;
 
+/// Octets that are held and much: more than small datagrams are in so short a time.
+const MUCH: usize = 32 << 10;
+
 /// The kernel's way.
 pub(super) trait ByKernel {
     fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered;
@@ -89,6 +92,11 @@ impl ToSocket {
 
     pub fn account(&self) -> Cred {
         self.account
+    }
+
+    /// So much that copying it is most of the work.
+    pub fn holds_much(&self) -> bool {
+        self.held.octets() >= MUCH
     }
 
     pub fn holds(&self) -> bool {

@@ -56,6 +56,10 @@ pub extern "C" fn toe_epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut e
 }
 
 fn control(epfd: c_int, op: c_int, fd: c_int, event: Option<epoll_event>) -> Result<(), Errno> {
+    if fd_table::get(epfd).is_some() {
+        // A connection's descriptor is to the kernel none that could be asked.
+        return sys::fcntl(fd, libc::F_GETFD, 0).and(Err(Errno::EINVAL));
+    }
     if fd_table::get(fd).is_none() {
         sys::epoll_ctl(epfd, op, fd, event)?;
         epoll::note_kernel_fd(epfd, fd, op, event);
@@ -94,6 +98,9 @@ pub extern "C" fn toe_epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_i
     let Some(max) = max else { return fail(Errno::EINVAL) };
     if events.is_null() {
         return fail(EFAULT);
+    }
+    if fd_table::get(epfd).is_some() {
+        return fail(Errno::EINVAL);
     }
     // SAFETY: needed because the array is C's: as documented, `max` writable events. Any bits are a valid event.
     let events = unsafe { std::slice::from_raw_parts_mut(events, max) };

@@ -198,10 +198,10 @@ pub extern "C" fn toe_accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t
 /// Like toe_accept. `flags`: SOCK_NONBLOCK and SOCK_CLOEXEC, for the new descriptor. EINVAL: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return fail(sys::fcntl(fd, libc::F_GETFD, 0).err().unwrap_or(Errno::EINVAL));
+    }
     let accepted = find(fd).and_then(|socket| {
-        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
-            return Err(Errno::EINVAL);
-        }
         let how = AcceptHow {
             dont_wait: false,
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
@@ -512,7 +512,7 @@ pub extern "C" fn toe_getsockopt(
     if datagram::get(fd).is_some() {
         return datagram::get_option(fd, level, name, value, len);
     }
-    status(find(fd).and_then(|socket| {
+    let got = find(fd).and_then(|socket| {
         let room = length_of(len)?;
         if value.is_null() {
             // Whether there is such an option comes first.
@@ -526,6 +526,11 @@ pub extern "C" fn toe_getsockopt(
         let (out, len) = unsafe { (std::slice::from_raw_parts_mut(value.cast::<u8>(), room), &mut *len) };
         *len = socket.get_native_option(level, name, out)? as socklen_t;
         Ok(())
+    });
+    let is_known = matches!(level, libc::SOL_SOCKET | libc::IPPROTO_TCP | libc::IPPROTO_IP);
+    status(got.map_err(|error| match error {
+        Errno::ENOPROTOOPT if !is_known => Errno::EOPNOTSUPP,
+        error => error,
     }))
 }
 

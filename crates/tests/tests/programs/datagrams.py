@@ -489,10 +489,12 @@ def scene_shut(own, peer):
     s.connect(peer)
     s.settimeout(None)
     ask(s, b"one")
-    waits = threading.Thread(target=lambda: print(s.recv(100)))
+    got = []
+    waits = threading.Thread(target=lambda: got.append(s.recv(100)))
     waits.start()
     print(said(s.shutdown, socket.SHUT_RD))
     waits.join()
+    print(got)
 
 
 def scene_forked(own, peer):
