@@ -14,7 +14,6 @@ use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::lanes::Lanes;
 use crate::load::Meter;
-use crate::pace::Pace;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
 use crate::porter::ask::Ask;
@@ -105,7 +104,6 @@ pub struct Daemon {
     pub(crate) counts: Counts,
     pub(crate) stop: Stop,
     pub(crate) rest: Rest,
-    pub(crate) pace: Pace,
     pub(crate) budget: Budget,
     pub(crate) stages: Stages,
     pub(crate) meter: Meter,
@@ -216,7 +214,6 @@ impl Daemon {
             counts: Counts::default(),
             stop: Stop::No,
             rest: Rest::new(config.spin_us),
-            pace: Pace::default(),
             budget: Budget::default(),
             stages: Stages::default(),
             meter: Meter::default(),

@@ -55,7 +55,7 @@ impl Daemon {
     fn lets_gather(&mut self, now: Instant, moved: usize) -> bool {
         let heard = self.sessions.datagrams.take_heard();
         let others = moved.saturating_sub(heard);
-        self.pace.round(now, heard, others)
+        self.sessions.datagrams.pace.round(now, heard, others)
             && self.ports.are_drained()
             && !self.sessions.datagrams.holds()
             && !self.sessions.need_engine(&self.budget)

@@ -9,6 +9,7 @@ mod unsent;
 
 use crate::attach::Answer;
 use crate::daemon::Daemon;
+use crate::pace::Pace;
 use crowd::Crowd;
 use held::Total;
 use std::collections::HashMap;
@@ -82,6 +83,8 @@ pub(crate) struct Datagrams {
     crowd: Crowd,
     /// Frames that went to programs since this was asked last.
     heard: usize,
+    /// When they are to gather.
+    pub(crate) pace: Pace,
     kernel: Option<ToKernel>,
     unsent: Unsent,
 }
