@@ -223,7 +223,7 @@ int toe_transfer_end(struct toe_transfer *transfer,
 // Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
 // also on the same descriptor at the same time.
 //
-// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT; EMFILE, ENFILE; the errors of toe_init.
+// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EINVAL; EMFILE, ENFILE; the errors of toe_init.
 int toe_socket(int domain,
                int type,
                int protocol);
@@ -306,7 +306,7 @@ ssize_t toe_recv(int fd,
                  size_t len,
                  int flags);
 
-// Like toe_recv without flags.
+// Like toe_recv without flags. With a length of 0 it returns 0 at once, and no datagram is taken.
 ssize_t toe_read(int fd, void *buf, size_t len);
 
 // Like toe_recv without flags, into `count` buffers in order (1024 at most).

@@ -15,6 +15,7 @@ use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_engine::{Delivered, GivenBack, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd};
 use toe_ring::Region;
+use toe_wire::link::FrameTail;
 
 /// Session 0: the engine's own staging memory.
 const STAGING: SessionId = SessionId(0);
@@ -126,6 +127,16 @@ impl HostSide for Sessions {
 
     fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         self.datagrams.deliver(to, datagram)
+    }
+
+    fn deliver_datagram_tail(
+        &mut self,
+        to: DatagramId,
+        datagram: &RxDatagram<'_>,
+        tail: (&dyn FrameTail, usize),
+        octets: &mut Vec<u8>,
+    ) -> Option<Delivered> {
+        self.datagrams.deliver_tail(to, (datagram, tail), octets)
     }
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {

@@ -29,6 +29,7 @@ pub mod load;
 pub mod log;
 mod naps;
 mod own_file;
+mod pace;
 pub mod policy;
 pub mod poller;
 pub mod porter;

@@ -94,6 +94,13 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), EventFlags::empty())?)
     }
 
+    /// While it is quiet `fd`, which is reported, is so only when it fails.
+    pub fn set_quiet(&self, fd: impl AsFd, token: Token, is_quiet: bool) {
+        let flags = if is_quiet { EventFlags::empty() } else { EventFlags::IN };
+        // As above.
+        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token.encode()), flags);
+    }
+
     /// Forgets `fd` while it stays open.
     pub fn remove(&self, fd: impl AsFd) {
         // It may not be there; then there is nothing to forget.

@@ -48,6 +48,8 @@ pub struct PortSlot {
     /// Looks in vain since the last frame, and when to look again.
     vain: u32,
     look_at: Instant,
+    /// The last look left nothing behind.
+    is_drained: bool,
     /// Failures of the port so far.
     pub errors: u64,
 }
@@ -64,6 +66,8 @@ pub struct Ports {
     pub slots: Vec<PortSlot>,
     /// When those that want it are tended next.
     tend_at: Instant,
+    /// What comes wakes nobody.
+    is_quiet: bool,
 }
 
 impl Ports {
@@ -100,6 +104,7 @@ impl Ports {
             retry_at: None,
             vain: 0,
             look_at: Instant::ZERO,
+            is_drained: true,
             errors: 0,
         };
         self.watch(poller, &slot)?;
@@ -111,6 +116,22 @@ impl Ports {
 
     fn watch(&self, poller: &Poller, slot: &PortSlot) -> std::io::Result<()> {
         slot.port.poll_fd().map_or(Ok(()), |fd| poller.add(fd, Token::Port(slot.id.0)))
+    }
+
+    /// Whether nothing waited there when that was looked at last.
+    pub fn are_drained(&self) -> bool {
+        self.slots.iter().all(|slot| slot.is_drained)
+    }
+
+    /// What comes is to wake nobody, or is to.
+    pub fn set_quiet(&mut self, poller: &Poller, is_quiet: bool) {
+        if std::mem::replace(&mut self.is_quiet, is_quiet) != is_quiet {
+            for slot in &self.slots {
+                if let Some(fd) = slot.port.poll_fd() {
+                    poller.set_quiet(fd, Token::Port(slot.id.0), is_quiet);
+                }
+            }
+        }
     }
 
     /// Takes frames from every port into the engine; returns how many.
@@ -273,6 +294,7 @@ impl PortSlot {
         sessions: &mut Sessions,
     ) -> std::io::Result<usize> {
         let (mut frames, mut octets) = (0, 0);
+        self.is_drained = false;
         while frames < FRAMES_PER_ROUND && octets < OCTETS_PER_ROUND && !sessions.datagrams.is_crowded() {
             let taken = if engine.needs_whole_frames() {
                 self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
@@ -290,6 +312,7 @@ impl PortSlot {
             };
             frames += taken;
             if taken < FRAMES_PER_LOOK {
+                self.is_drained = true;
                 break;
             }
         }
@@ -433,6 +456,7 @@ mod tests {
             retry_at: None,
             vain: 0,
             look_at: Instant::ZERO,
+            is_drained: true,
             errors: 0,
         };
         let now = Instant::from_micros(1000);

@@ -44,9 +44,7 @@ impl Daemon {
             let now = self.clock.now();
             let moved = self.round(now);
             self.meter.round(now, moved > 0);
-            if self.sessions.datagrams.take_crowded() {
-                self.let_others_run(now);
-            }
+            self.give_way();
             if now >= self.next_tick {
                 let stirred = self.tick(now)?;
                 self.stages.done(Stage::Tick, 1);
@@ -55,6 +53,9 @@ impl Daemon {
                     // the round that advises to was before it.
                     continue;
                 }
+            }
+            if self.naps(now, moved)? {
+                continue;
             }
             match self.rest.advise(now, moved) {
                 Advice::Work => {}
@@ -83,7 +84,7 @@ impl Daemon {
         self.inhale(now) + self.process(now) + self.exhale(now)
     }
 
-    fn let_others_run(&mut self, before: Instant) {
+    pub(crate) fn let_others_run(&mut self, before: Instant) {
         rustix::thread::sched_yield();
         self.rest.yielded(before, self.clock.now());
         self.stages.done(Stage::Pause, 1);
@@ -151,6 +152,7 @@ impl Daemon {
     fn park(&mut self, now: Instant) -> std::io::Result<()> {
         // Nothing else may call for a long time.
         self.forget_drained_sessions();
+        self.ports.set_quiet(&self.poller, false);
         let deadline = self.next_deadline(now);
         if deadline <= now {
             return Ok(());
@@ -158,6 +160,10 @@ impl Daemon {
         self.rest.parked(now);
         self.tell_load(now, true);
         self.counts.parks += 1;
+        self.sleep(now, deadline)
+    }
+
+    pub(crate) fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
         self.sessions.tell_woken(&mut self.budget);
         let sleep = self.sessions.announce_sleep(&self.budget);
         // A host that published before it could see the announcement does not ring: look once more.
@@ -217,7 +223,7 @@ impl Daemon {
     }
 
     /// The next time at which there is something to do even if nothing comes in.
-    fn next_deadline(&self, now: Instant) -> Instant {
+    pub(crate) fn next_deadline(&self, now: Instant) -> Instant {
         let doubts = self.anchors.doubts() > 0;
         let doubts_again = if doubts { now.after_us(DOUBTS_AGAIN_US) } else { Instant::FAR_FUTURE };
         self.engine

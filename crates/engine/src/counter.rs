@@ -147,7 +147,11 @@ pub struct Counters {
 impl Counters {
     #[inline]
     pub fn add(&mut self, counter: Counter) {
-        self.values.add(counter as usize, 1);
+        self.add_many(counter, 1);
+    }
+
+    pub fn add_many(&mut self, counter: Counter, count: u64) {
+        self.values.add(counter as usize, count);
         if counter.is_drop() {
             self.last_drop = Some(counter);
         }

@@ -152,6 +152,8 @@ pub struct IcmpError {
 pub struct RxDatagram<'a> {
     pub arrival: Arrival,
     pub ports: UdpRepr,
+    /// Its headers as they came, from that of IP on, to be quoted; none of one that did not come in a packet of its own.
+    pub headers: &'a [u8],
     pub text: &'a [u8],
     /// There are several of so many octets each, one behind the other; the last may be shorter.
     pub segment: Option<u16>,

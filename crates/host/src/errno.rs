@@ -16,6 +16,7 @@ pub const EKEYREJECTED: Errno = Errno(129);
 pub const ELOOP: Errno = Errno(40);
 pub const ENOTSOCK: Errno = Errno(88);
 pub const EDESTADDRREQ: Errno = Errno(89);
+pub const ESOCKTNOSUPPORT: Errno = Errno(94);
 pub const EAFNOSUPPORT: Errno = Errno(97);
 
 /// The number of a rustix error.

@@ -104,15 +104,17 @@ pub unsafe fn connect(
     len: socklen_t,
 ) -> Option<c_int> {
     // SAFETY: the caller's promise.
-    let disconnects = unsafe { family(addr, len) } == Some(libc::AF_UNSPEC);
-    if datagram.disconnect(fd) {
+    let (family, peer) = unsafe { (family(addr, len), read_endpoint(addr, len, datagram.is_inet6())) };
+    let disconnects = family == Some(libc::AF_UNSPEC);
+    // An address that is none leaves it connected. To a socket of IPv6 one of IPv4 is one.
+    let is_other = peer.is_some() || datagram.is_inet6() && family == Some(libc::AF_INET);
+    if (disconnects || is_other) && datagram.disconnect(fd) {
         bound(fd, datagram);
         if disconnects {
             return Some(0);
         }
     }
-    // SAFETY: as above.
-    let peer = unsafe { read_endpoint(addr, len, datagram.is_inet6()) }?;
+    let peer = peer?;
     if peer.port == 0
         || !may_be_engines(peer.addr)
         || datagram.is_inet6() && peer.addr.is_v4() && is_v6only(fd)

@@ -85,6 +85,8 @@ pub trait FrameTail: core::fmt::Debug {
     /// They may be memory that another process reads and writes, so it is for the kernel to write. `false`: that was not to be, and
     /// what is there now has no meaning.
     fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool;
+    /// The same into memory of the caller's own.
+    fn read(&self, from: usize, into: &mut [u8]) -> bool;
 }
 
 /// Takes frames to be sent; a port's transmit queue.

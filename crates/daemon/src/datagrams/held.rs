@@ -5,8 +5,8 @@ use toe_engine::RxDatagram;
 use toe_engine::work::Arrival;
 use toe_wire::UdpRepr;
 
-/// Octets of one socket, with what is done with and not yet given up.
-const OCTETS_MAX: usize = 256 << 10;
+/// Octets of one socket, with what is done with and not yet given up: as many as the smallest lane from the engine has room for.
+const OCTETS_MAX: usize = 1 << 20;
 /// Octets that an empty buffer keeps for the next time.
 const KEPT: usize = 64 << 10;
 /// Octets of all sockets together.
@@ -44,13 +44,22 @@ impl Held {
         self.all.is_empty()
     }
 
+    /// Octets that wait.
+    pub fn octets(&self) -> usize {
+        self.octets.len() - self.at
+    }
+
+    pub fn has_room(&self, len: usize, total: &Total) -> bool {
+        // One takes up something, be it without octets.
+        self.octets.len() + len <= OCTETS_MAX
+            && self.all.len() < OCTETS_MAX / size_of::<One>()
+            && total.0 + len <= ALL_OCTETS_MAX
+    }
+
     /// `false`: there is no room.
     pub fn push(&mut self, datagram: &RxDatagram<'_>, total: &mut Total) -> bool {
-        let RxDatagram { arrival, ports, text, segment } = *datagram;
-        // One takes up something, be it without octets.
-        let is_room = self.octets.len() + text.len() <= OCTETS_MAX
-            && self.all.len() < OCTETS_MAX / size_of::<One>()
-            && total.0 + text.len() <= ALL_OCTETS_MAX;
+        let RxDatagram { arrival, ports, text, segment, .. } = *datagram;
+        let is_room = self.has_room(text.len(), total);
         if is_room {
             total.0 += text.len();
             self.octets.extend_from_slice(text);
@@ -62,7 +71,7 @@ impl Held {
     pub fn first(&self) -> Option<RxDatagram<'_>> {
         let One { arrival, ports, segment, len } = *self.all.front()?;
         let text = self.octets.get(self.at..self.at + len)?;
-        Some(RxDatagram { arrival, ports, text, segment })
+        Some(RxDatagram { arrival, ports, headers: &[], text, segment })
     }
 
     /// The first one is on its way; of several that lie one behind the other the first `len` octets are.

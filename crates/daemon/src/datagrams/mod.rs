@@ -1,6 +1,7 @@
 //! UDP sockets of programs that hear from and send by the engine's links (decision 0035): their lanes' memory, and the kernel's way to them.
 //! Called by `attach`, by the run loop, and by the engine through `host_side`.
 
+mod crowd;
 mod held;
 mod to_kernel;
 mod to_socket;
@@ -8,15 +9,17 @@ mod unsent;
 
 use crate::attach::Answer;
 use crate::daemon::Daemon;
+use crate::pace::Pace;
+use crowd::Crowd;
 use held::Total;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use to_kernel::ToKernel;
-use to_socket::{Beside, ByKernel, ToSocket};
+use to_socket::{Beside, ByKernel, Late, ToSocket};
 use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, RecordHead};
-use toe_base::{DatagramId, Endpoint, Instant, SessionId};
+use toe_base::{Cred, DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
@@ -77,8 +80,11 @@ pub(crate) struct Datagrams {
     /// Those that hold something, and how much all do.
     holding: Vec<DatagramId>,
     held: Total,
-    /// There was no room for a program that reads, or was woken: perhaps that one wants this very processor.
-    is_crowded: bool,
+    crowd: Crowd,
+    /// Frames that went to programs since this was asked last.
+    heard: usize,
+    /// When they are to gather.
+    pub(crate) pace: Pace,
     kernel: Option<ToKernel>,
     unsent: Unsent,
 }
@@ -105,10 +111,13 @@ impl Datagrams {
         if let Some((id, socket)) = to.and_then(|id| Some((id, self.sockets.get_mut(&id)?))) {
             let held = socket.holds();
             delivered = socket.put(datagram, &mut Beside { kernel, total: &mut self.held });
-            self.is_crowded |= socket.take_crowded();
+            if socket.take_crowded() {
+                self.crowd.note(socket.account());
+            }
             if !held && socket.holds() {
                 self.holding.push(id);
             }
+            self.heard += 1;
         }
         // The kernel takes them one by one.
         if delivered == Delivered::Nowhere && datagram.segment.is_none() {
@@ -117,26 +126,67 @@ impl Datagrams {
         delivered
     }
 
-    /// Looks after what is held for programs that were woken. How much went on.
+    /// The same where the octets are still with the link ([`toe_engine::HostSide::deliver_datagram_tail`]).
+    pub fn deliver_tail(
+        &mut self,
+        to: DatagramId,
+        late: Late<'_>,
+        octets: &mut Vec<u8>,
+    ) -> Option<Delivered> {
+        let kernel = self.kernel.as_ref()?;
+        let socket = self.sockets.get_mut(&to)?;
+        let delivered = socket.put_tail(late, octets, &mut Beside { kernel, total: &mut self.held });
+        if socket.take_crowded() {
+            self.crowd.note(socket.account());
+        }
+        self.heard += usize::from(delivered.is_some());
+        delivered
+    }
+
+    /// A round begins: looks after what is held for programs that were woken. How much went on.
     pub fn look_after_held(&mut self, now: Instant) -> usize {
-        let Datagrams { sockets, holding, held, kernel: Some(kernel), .. } = self else { return 0 };
+        self.crowd.begin_round(now);
+        let Datagrams { sockets, holding, held, heard, crowd, kernel: Some(kernel), .. } = self else {
+            return 0;
+        };
         let mut moved = 0;
         holding.retain(|id| {
             let Some(socket) = sockets.get_mut(id) else { return false };
             moved += socket.look(now, &mut Beside { kernel: &*kernel, total: &mut *held });
             socket.holds()
         });
+        *heard += moved;
+        // Until they look, or for a while, what comes stays with the links, where it costs nothing, if that is much.
+        let holds_much = holding.iter().filter_map(|id| sockets.get(id)).find(|socket| socket.holds_much());
+        if let Some(socket) = holds_much {
+            crowd.note(socket.account());
+        }
         moved
     }
 
     /// Whether others are to be let run before more is taken from links, which would be lost.
     pub fn is_crowded(&self) -> bool {
-        self.is_crowded
+        self.crowd.is_some()
     }
 
-    /// The same, once.
-    pub fn take_crowded(&mut self) -> bool {
-        std::mem::take(&mut self.is_crowded)
+    /// The same, once: for whose program.
+    pub fn take_crowded(&mut self) -> Option<Cred> {
+        self.crowd.take()
+    }
+
+    /// They were, for so long.
+    pub fn gave_way(&mut self, now: Instant, took_us: u64) {
+        self.crowd.gave_way(now, took_us);
+    }
+
+    /// Frames that went to programs since the last call.
+    pub fn take_heard(&mut self) -> usize {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Whether something is held for a program that was woken, and may be here at any moment.
+    pub fn holds(&self) -> bool {
+        !self.holding.is_empty()
     }
 
     /// When that is to be called again.
@@ -196,9 +246,10 @@ impl Daemon {
         let (from_socket, from_socket_file) = LaneMemory::create(ring_len)?;
         let mut end = LaneReceiver::new(from_socket);
         end.open();
-        self.sessions.datagrams.sockets.insert(id, ToSocket::new(LaneSender::new(to_socket)));
         if let Some(session) = self.sessions.get_mut(session) {
             session.datagrams.push(FromSocket { id, end });
+            let to_socket = ToSocket::new(LaneSender::new(to_socket), session.account);
+            self.sessions.datagrams.sockets.insert(id, to_socket);
         }
         Ok([to_socket_file, from_socket_file])
     }

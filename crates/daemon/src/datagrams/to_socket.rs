@@ -7,10 +7,11 @@
 
 use super::held::{Held, Total};
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
-use toe_base::{Endpoint, Instant};
+use toe_base::{Cred, Endpoint, Instant};
 use toe_engine::{Delivered, RxDatagram};
 use toe_ring::LaneSender;
 use toe_ring::lane::Offer;
+use toe_wire::link::FrameTail;
 use zerocopy::IntoBytes;
 
 /// How long a program that was woken has to look into its lane.
@@ -18,6 +19,9 @@ const PATIENCE_US: u64 = 1_000;
 /// Datagrams that go by the kernel then, at most: first one, and after as long again twice as many. A program that has no processor for some ms looks in
 /// the end, and the kernel's queue holds less than is held here.
 const BY_KERNEL_AT_ONCE: usize = 16;
+
+/// Octets that are held and much: more than small datagrams are in so short a time.
+const MUCH: usize = 32 << 10;
 
 /// The kernel's way.
 pub(super) trait ByKernel {
@@ -28,6 +32,17 @@ pub(super) trait ByKernel {
 pub(super) struct Beside<'a> {
     pub kernel: &'a dyn ByKernel,
     pub total: &'a mut Total,
+}
+
+/// Datagrams whose octets are still with the link, there from that octet of the frame on.
+pub(super) type Late<'a> = (&'a RxDatagram<'a>, (&'a dyn FrameTail, usize));
+
+/// Octets of the record; `None`: there are none so large.
+fn record_len_of(datagram: &RxDatagram<'_>) -> Option<u32> {
+    u32::try_from(datagram.text.len())
+        .ok()
+        .map(|len| len.saturating_add(RecordHead::LEN))
+        .filter(|len| *len <= RECORD_MAX)
 }
 
 #[derive(Debug)]
@@ -44,8 +59,12 @@ struct Lane {
 #[derive(Debug)]
 pub(super) struct ToSocket {
     lane: Lane,
+    /// Whose its program is.
+    account: Cred,
     /// Which of the program's waits was ended last by a datagram in the kernel's queue.
     rung: Option<u64>,
+    /// The program has left the lane, and this was seen before.
+    was_over: bool,
     held: Held,
     /// When some of what is held goes by the kernel, not known before the first look; and how much then.
     until: Option<Instant>,
@@ -59,14 +78,25 @@ impl Drop for ToSocket {
 }
 
 impl ToSocket {
-    pub fn new(end: LaneSender) -> ToSocket {
+    pub fn new(end: LaneSender, account: Cred) -> ToSocket {
         ToSocket {
+            account,
             lane: Lane { end, overflowed: false, full_at: None, is_crowded: false },
             rung: None,
+            was_over: false,
             held: Held::default(),
             until: None,
             at_once: 1,
         }
+    }
+
+    pub fn account(&self) -> Cred {
+        self.account
+    }
+
+    /// So much that copying it is most of the work.
+    pub fn holds_much(&self) -> bool {
+        self.held.octets() >= MUCH
     }
 
     pub fn holds(&self) -> bool {
@@ -104,8 +134,31 @@ impl ToSocket {
         }
     }
 
+    /// Of datagrams whose octets are still with the link: by the lane, or lost there. `None`: they are wanted first, and in `octets` if they are
+    /// not with the link any more.
+    pub fn put_tail(
+        &mut self,
+        (datagram, tail): Late<'_>,
+        octets: &mut Vec<u8>,
+        beside: &mut Beside<'_>,
+    ) -> Option<Delivered> {
+        if self.holds() {
+            self.settle(beside);
+        }
+        if !self.holds() {
+            return self.lane.put_tail((datagram, tail), octets);
+        }
+        if self.held.has_room(datagram.text.len(), beside.total) {
+            return None;
+        }
+        self.lane.note_full();
+        Some(Delivered::QueueFull)
+    }
+
     fn hold(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
         if self.held.push(datagram, beside.total) {
+            // Who was woken is let to run before more comes, which then goes straight into the lane.
+            self.lane.note_full();
             return Delivered::ByLane;
         }
         self.lane.note_full();
@@ -124,7 +177,11 @@ impl ToSocket {
     }
 
     /// What the program is doing that does not look.
-    fn wait_to_end(&self) -> Waits {
+    fn wait_to_end(&mut self) -> Waits {
+        if self.lane.end.is_over() && self.holds() && !std::mem::replace(&mut self.was_over, true) {
+            // Perhaps the socket is closed. Then the next round knows, and what is held is not for whoever has the name after it.
+            return Waits::Ended;
+        }
         match self.lane.end.waits() {
             _ if self.lane.end.is_over() || self.lane.overflowed => Waits::Unknown,
             0 => Waits::Unknown,
@@ -202,10 +259,41 @@ enum Waits {
 impl Lane {
     /// By the lane, or lost there; `None`: the program does not look.
     fn put(&mut self, datagram: &RxDatagram<'_>) -> Option<Delivered> {
-        let len = RecordHead::LEN + datagram.text.len() as u32;
-        if len > RECORD_MAX {
-            return None;
+        let len = record_len_of(datagram)?;
+        let place = match self.begin(len, datagram) {
+            Ok(place) => place,
+            Err(delivered) => return delivered,
+        };
+        self.end.lane().write(place, RecordHead::LEN, datagram.text);
+        self.end.publish(len).then_some(Delivered::ByLane)
+    }
+
+    /// The same, and the link writes the octets itself.
+    fn put_tail(&mut self, (datagram, (tail, at)): Late<'_>, octets: &mut Vec<u8>) -> Option<Delivered> {
+        let len = record_len_of(datagram)?;
+        let place = match self.begin(len, datagram) {
+            Ok(place) => place,
+            Err(delivered) => return delivered,
+        };
+        let lane = self.end.lane();
+        let text_len = datagram.text.len();
+        let [first, second] = lane.pieces_from(place, RecordHead::LEN, text_len as u32);
+        let lend = |(offset, len): (u64, usize)| lane.region().lend(offset, len);
+        let (Ok(first), Ok(second)) = (lend(first), lend(second)) else { return Some(Delivered::Nowhere) };
+        if !tail.take(at, &[first, second]) {
+            return Some(Delivered::Nowhere);
         }
+        if self.end.publish(len) {
+            return Some(Delivered::ByLane);
+        }
+        // The program has just begun to wait, and the link does not have them any more.
+        octets.resize(text_len, 0);
+        self.end.lane().read(place, RecordHead::LEN, octets);
+        None
+    }
+
+    /// Where a record may be written, of which the head is already. Else what became of the datagram, as [`Lane::put`] says it.
+    fn begin(&mut self, len: u32, datagram: &RxDatagram<'_>) -> Result<u64, Option<Delivered>> {
         match self.end.offer(len) {
             Offer::Lane { place } => {
                 let arrival = &datagram.arrival;
@@ -219,11 +307,10 @@ impl Lane {
                 };
                 self.overflowed = false;
                 self.end.lane().write(place, 0, head.as_bytes());
-                self.end.lane().write(place, RecordHead::LEN, datagram.text);
-                self.end.publish(len).then_some(Delivered::ByLane)
+                Ok(place)
             }
-            Offer::Full => self.is_full(),
-            Offer::Kernel => None,
+            Offer::Full => Err(self.is_full()),
+            Offer::Kernel => Err(None),
         }
     }
 

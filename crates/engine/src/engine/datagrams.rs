@@ -13,7 +13,7 @@ use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RING_LEN_MAX, RecordHead};
 use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
-use toe_wire::link::{FrameSink, MacAddr};
+use toe_wire::link::{FrameSink, FrameTail, MacAddr};
 use toe_wire::{UdpRepr, udp};
 
 /// Ends that one session has.
@@ -213,7 +213,9 @@ impl Engine {
             return;
         }
         for text in datagram.text.chunks(usize::from(len).max(1)) {
-            self.one_arrives(now, port, &RxDatagram { text, segment: None, ..*datagram }, host);
+            // In its packet it had other headers.
+            let one = RxDatagram { text, headers: &[], segment: None, ..*datagram };
+            self.one_arrives(now, port, &one, host);
         }
     }
 
@@ -222,20 +224,59 @@ impl Engine {
         let (to, from) = (datagram.to(), datagram.from());
         let Receiver::One(id) = self.udp.sockets.receiver(to, from) else { return false };
         let delivered = host.deliver_datagram(Some(id), datagram);
-        let counter = match delivered {
-            Delivered::ByLane => Counter::DatagramsByLane,
-            Delivered::QueueFull => Counter::DropDatagramQueueFull,
-            Delivered::ByKernel | Delivered::Nowhere => return false,
-        };
-        for text in datagram.text.chunks(usize::from(len).max(1)) {
-            self.counters.add(Counter::RxDatagrams);
-            self.counters.add(counter);
-            let (_, socket) = self.udp.sockets.arrives(to, from, text.len());
-            if let Some(socket) = socket.filter(|_| delivered == Delivered::QueueFull) {
-                self.udp.sockets.went_by_kernel(socket, false);
-            }
+        let is_settled = matches!(delivered, Delivered::ByLane | Delivered::QueueFull);
+        if is_settled {
+            self.count_arrived((to, from), (datagram.text.len(), Some(len)), delivered);
         }
-        true
+        is_settled
+    }
+
+    /// Of a large frame only the headers were read: whose lane takes it gets the octets from the link itself.
+    pub(super) fn datagram_head_arrives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        datagram: &RxDatagram<'_>,
+        tail: (&dyn FrameTail, usize),
+        host: &mut H,
+    ) {
+        let (to, from, len) = (datagram.to(), datagram.from(), datagram.text.len());
+        let segment = datagram.segment.filter(|segment| usize::from(*segment) < len);
+        let datagram = RxDatagram { segment, ..*datagram };
+        let mut text = core::mem::take(&mut self.udp.large);
+        text.clear();
+        let delivered = match self.udp.sockets.receiver(to, from) {
+            Receiver::One(id) => host.deliver_datagram_tail(id, &datagram, tail, &mut text),
+            Receiver::Nobody | Receiver::Several => None,
+        };
+        let is_there = delivered.is_some() || !text.is_empty() || {
+            text.resize(len, 0);
+            tail.0.read(tail.1, &mut text)
+        };
+        match delivered {
+            Some(delivered) => self.count_arrived((to, from), (len, segment), delivered),
+            None if is_there => {
+                self.datagram_arrives(now, Some(port), &RxDatagram { text: &text, ..datagram }, host);
+            }
+            None => self.counters.add(Counter::DropTruncated),
+        }
+        self.udp.large = text;
+    }
+
+    /// So many octets came, in datagrams of `segment` if that is known, and this became of them all.
+    fn count_arrived(
+        &mut self,
+        (to, from): (Endpoint, Endpoint),
+        (octets, segment): (usize, Option<u16>),
+        delivered: Delivered,
+    ) {
+        let count = segment.map_or(1, |len| octets.div_ceil(usize::from(len).max(1)));
+        let (_, socket) = self.udp.sockets.arrive(to, from, count, octets);
+        if let Some(socket) = socket.filter(|_| delivered != Delivered::ByLane) {
+            self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel, count);
+        }
+        self.counters.add_many(Counter::RxDatagrams, count as u64);
+        self.counters.add_many(counter_of(delivered), count as u64);
     }
 
     fn one_arrives<H: HostSide>(
@@ -247,7 +288,7 @@ impl Engine {
     ) {
         self.counters.add(Counter::RxDatagrams);
         let (to, from) = (datagram.to(), datagram.from());
-        let (receiver, socket) = self.udp.sockets.arrives(to, from, datagram.text.len());
+        let (receiver, socket) = self.udp.sockets.arrive(to, from, 1, datagram.text.len());
         let receiver = match receiver {
             Receiver::Nobody => {
                 self.counters.add(Counter::DropNoSocket);
@@ -262,14 +303,9 @@ impl Engine {
         };
         let delivered = host.deliver_datagram(receiver, datagram);
         if let Some(socket) = socket.filter(|_| delivered != Delivered::ByLane) {
-            self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel);
+            self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel, 1);
         }
-        self.counters.add(match delivered {
-            Delivered::ByLane => Counter::DatagramsByLane,
-            Delivered::ByKernel => Counter::DatagramsByKernel,
-            Delivered::QueueFull => Counter::DropDatagramQueueFull,
-            Delivered::Nowhere => Counter::DropDatagramUndeliverable,
-        });
+        self.counters.add(counter_of(delivered));
     }
 
     fn answer_unknown_port(&mut self, now: Instant, port: PortId, datagram: &RxDatagram<'_>) {
@@ -344,9 +380,8 @@ impl Engine {
         if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, octets, segment) {
             return false;
         }
-        for _ in 0..octets.len().div_ceil(usize::from(segment)) {
-            self.counters.add(Counter::TxDatagrams);
-        }
+        let count = octets.len().div_ceil(usize::from(segment));
+        self.counters.add_many(Counter::TxDatagrams, count as u64);
         true
     }
 
@@ -472,7 +507,7 @@ impl Engine {
                 return false;
             }
             1 => {}
-            frames => (0..frames).for_each(|_| self.counters.add(Counter::TxFragments)),
+            frames => self.counters.add_many(Counter::TxFragments, frames as u64),
         }
         self.counters.add(Counter::TxDatagrams);
         true
@@ -502,6 +537,15 @@ impl Engine {
     }
 }
 
+fn counter_of(delivered: Delivered) -> Counter {
+    match delivered {
+        Delivered::ByLane => Counter::DatagramsByLane,
+        Delivered::ByKernel => Counter::DatagramsByKernel,
+        Delivered::QueueFull => Counter::DropDatagramQueueFull,
+        Delivered::Nowhere => Counter::DropDatagramUndeliverable,
+    }
+}
+
 /// Whether it fits no packet and may not go in several.
 fn is_too_big(datagram: &TxDatagram, text: &[u8]) -> bool {
     let len = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + text.len();
@@ -521,6 +565,7 @@ fn turned_round<'a>(datagram: &TxDatagram, text: &'a [u8]) -> RxDatagram<'a> {
             zone: 0,
         },
         ports: UdpRepr { src_port: from.port, dst_port: to.port },
+        headers: &[],
         text,
         segment: None,
     }

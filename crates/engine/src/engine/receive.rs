@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// The head of a large segment arrived at `port`, whose checksum needs no look: behind the headers the octets of `frame` have no
+    /// The head of a large segment, or of large datagrams, arrived at `port`, whose checksum needs no look: behind the headers the octets of `frame` have no
     /// meaning, and are to be had from `tail`. Not while a capture goes on ([`Engine::needs_whole_frames`]).
     pub fn handle_head<H: HostSide>(
         &mut self,
@@ -64,6 +64,10 @@ impl Engine {
             (Ok(Arrived::Tcp(tcp)), Some(tail)) => {
                 let at = tcp.payload.as_ptr().addr() - frame.as_ptr().addr();
                 self.tcp_frame_arrives(now, port, &tcp, Payload::Tail(tail, at), host);
+            }
+            (Ok(Arrived::Datagram(datagram)), Some(tail)) => {
+                let at = datagram.text.as_ptr().addr() - frame.as_ptr().addr();
+                self.datagram_head_arrives(now, port, &datagram, (tail, at), host);
             }
             // A link keeps back nothing else.
             (Ok(_), Some(_)) => self.counters.add(Counter::DropProtocol),

@@ -803,6 +803,10 @@ mod tests {
             }
             self.gives
         }
+
+        fn read(&self, _: usize, _: &mut [u8]) -> bool {
+            false
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
+use toe_wire::link::FrameTail;
 
 /// What came of [`HostSide::give_back`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,18 @@ pub trait HostSide {
         Delivered::Nowhere
     }
     /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
+    /// The same of datagrams whose octets are still with the link: those of the frame from there on belong where `text` is, whose own have no
+    /// meaning. `None`: it is to be delivered by [`HostSide::deliver_datagram`]; its octets are in `octets` if there are any, and else
+    /// still with the link.
+    fn deliver_datagram_tail(
+        &mut self,
+        _to: DatagramId,
+        _datagram: &RxDatagram<'_>,
+        _tail: (&dyn FrameTail, usize),
+        _octets: &mut Vec<u8>,
+    ) -> Option<Delivered> {
+        None
+    }
     fn deliver_datagram_error(&mut self, _error: &RxDatagramError<'_>) -> bool {
         false
     }

@@ -131,7 +131,16 @@ fn parse_ipv4<'a>(
         };
         return Ok(Arrived::Fragment(piece));
     }
-    parse_transport(&arrival, ip.protocol, payload, offload)
+    Ok(with_headers(parse_transport(&arrival, ip.protocol, payload, offload)?, packet))
+}
+
+/// A datagram that came in this packet has its headers.
+fn with_headers<'a>(mut arrived: Arrived<'a>, packet: &'a [u8]) -> Arrived<'a> {
+    if let Arrived::Datagram(datagram) = &mut arrived {
+        let len = datagram.text.as_ptr().addr() - packet.as_ptr().addr();
+        datagram.headers = packet.get(..len).unwrap_or_default();
+    }
+    arrived
 }
 
 fn parse_ipv6<'a>(
@@ -156,7 +165,9 @@ fn parse_ipv6<'a>(
         return Err(Counter::DropBadAddress);
     }
     match body {
-        Body::Whole(payload) => parse_transport(&arrival, ip.protocol, payload, offload),
+        Body::Whole(payload) => {
+            Ok(with_headers(parse_transport(&arrival, ip.protocol, payload, offload)?, packet))
+        }
         Body::Piece(fragment, octets) => Ok(Arrived::Fragment(Piece {
             arrival,
             protocol: fragment.next_header,
@@ -221,7 +232,8 @@ fn parse_udp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
     if ports.dst_port == 0 {
         return Err(Counter::DropBadUdp);
     }
-    Ok(Arrived::Datagram(RxDatagram { arrival: *arrival, ports, text, segment: offload.coalesced_mss }))
+    let segment = offload.coalesced_mss;
+    Ok(Arrived::Datagram(RxDatagram { arrival: *arrival, ports, headers: &[], text, segment }))
 }
 
 fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Result<Arrived<'a>, Counter> {

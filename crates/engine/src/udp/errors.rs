@@ -13,11 +13,18 @@ use toe_wire::{Protocol, UdpRepr, udp};
 const HEADER_LEN_V6: usize = 8;
 /// Octets of a datagram that are quoted: with all headers no more than links carry whole (RFC 1812 section 4.3.2.3).
 const QUOTED_MAX: usize = 512;
+/// The same of an IPv6 header and UDP's, and IPv4's with all options.
+const HEADERS_AND_TEXT_MAX: usize = ipv6::HEADER_LEN + udp::HEADER_LEN + QUOTED_MAX;
 
 pub fn port_unreachable(datagram: &RxDatagram<'_>) -> ControlFrame {
-    let RxDatagram { arrival, ports, text, .. } = datagram;
-    let ends = [arrival.src, arrival.dst];
-    let quoted = quote(ends, *ports, (arrival.hop_limit, arrival.traffic_class), text);
+    let RxDatagram { arrival, ports, headers, text, .. } = *datagram;
+    let quoted = if headers.is_empty() {
+        // It came in several packets, or in one with others.
+        quote([arrival.src, arrival.dst], ports, (arrival.hop_limit, arrival.traffic_class), text)
+    } else {
+        let text_max = (HEADERS_AND_TEXT_MAX - headers.len().min(HEADERS_AND_TEXT_MAX)).min(QUOTED_MAX);
+        [headers, &text[..text.len().min(text_max)]].concat()
+    };
     ControlFrame::PortUnreachable { to_mac: arrival.from_mac, to: arrival.src, source: arrival.dst, quoted }
 }
 

@@ -168,21 +168,27 @@ impl<P: Copy> Sockets<P> {
         }
     }
 
-    /// A datagram of so many octets comes. Whose it is, and which socket, if it is of one.
-    pub fn arrives(&mut self, to: Endpoint, from: Endpoint, octets: usize) -> (Receiver, Option<u64>) {
+    /// So many datagrams of so many octets together come. Whose they are, and which socket, if they are of one.
+    pub fn arrive(
+        &mut self,
+        to: Endpoint,
+        from: Endpoint,
+        datagrams: usize,
+        octets: usize,
+    ) -> (Receiver, Option<u64>) {
         let (receiver, identity) = self.find(to, from);
         if let Some(socket) = identity.and_then(|identity| self.table.get_mut(&identity)) {
-            socket.traffic.rx_datagrams += 1;
+            socket.traffic.rx_datagrams += datagrams as u64;
             socket.traffic.rx_octets += octets as u64;
         }
         (receiver, identity)
     }
 
-    /// What became of it, if it did not go by the lane.
-    pub fn went_by_kernel(&mut self, identity: u64, arrived: bool) {
+    /// What became of them, if they did not go by the lane.
+    pub fn went_by_kernel(&mut self, identity: u64, arrived: bool, datagrams: usize) {
         if let Some(Socket { traffic, .. }) = self.table.get_mut(&identity) {
-            traffic.rx_by_kernel += u64::from(arrived);
-            traffic.rx_drops += u64::from(!arrived);
+            let count = if arrived { &mut traffic.rx_by_kernel } else { &mut traffic.rx_drops };
+            *count += datagrams as u64;
         }
     }
 

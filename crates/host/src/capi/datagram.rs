@@ -1,7 +1,7 @@
 //! UDP by the C API: `toe_sendto` … `toe_recvmmsg`, and what the other calls do with a UDP socket. The socket is the kernel's, with lanes beside it
 //! ([`crate::datagram`]): what it exchanges by an engine's link, or with another program of this machine, goes past the kernel.
 
-use super::socket::{buffers_of, find, read_addr, with_copy, write_addr};
+use super::socket::{buffers_of, find, length_of, read_addr, with_copy, write_addr};
 use super::{fail, status};
 use crate::datagram::control::{details_of, fill_control};
 use crate::datagram::kernel_side::allow_any_address;
@@ -20,6 +20,8 @@ use toe_base::Endpoint;
 
 /// Messages of one call (Linux: UIO_MAXIOV).
 const MESSAGES_MAX: c_uint = 1024;
+/// Buffers of one message (Linux: UIO_MAXIOV).
+const BUFFERS_MAX: usize = 1024;
 /// Flags that a lane knows.
 const PLAIN_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
@@ -87,7 +89,8 @@ fn bind_kernels(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Result<(), 
 pub(super) fn connect(fd: c_int, datagram: &Datagram, addr: *const sockaddr, len: socklen_t) -> c_int {
     datagram.leave();
     let peer = read_addr(addr, len).map(Endpoint::from);
-    if datagram.disconnect(fd) {
+    // An address that is none leaves it connected.
+    if !matches!(peer, Err(EFAULT | Errno::EINVAL)) && datagram.disconnect(fd) {
         let _ = datagram.hear_by_engine(fd, EngineIdx::FIRST);
         if peer == Err(EAFNOSUPPORT) {
             return 0;
@@ -149,9 +152,13 @@ pub(super) fn get_option(
 }
 
 pub(super) fn shutdown(fd: c_int, datagram: &Datagram, how: c_int) -> c_int {
-    datagram.leave_to_kernel();
-    // SAFETY: needed as it is the kernel's socket; numbers only.
-    unsafe { kernel(libc::SYS_shutdown, [fd as usize, how as usize, 0, 0, 0, 0]) as c_int }
+    status(datagram.shut_down(how, || {
+        // SAFETY: needed as it is the kernel's socket; numbers only.
+        match unsafe { sys::raw(libc::SYS_shutdown, [fd as usize, how as usize, 0, 0, 0, 0]) } {
+            0 => Ok(()),
+            error => Err(Errno((-error) as u16)),
+        }
+    }))
 }
 
 /// The part of poll that lanes have; `None`: there is none.
@@ -280,12 +287,37 @@ fn message_of<'a>(message: *mut msghdr) -> Result<&'a mut msghdr, Errno> {
     unsafe { message.as_mut() }.ok_or(EFAULT)
 }
 
+/// Where a datagram is to go. AF_UNSPEC passes for the family that it must be.
+fn destination(name: *const sockaddr, len: socklen_t) -> Result<Endpoint, Errno> {
+    read_addr(name, len).map(Endpoint::from).or_else(|error| {
+        // SAFETY: needed because the address comes from C: of another family than it should be, it was long enough to be read.
+        let mut name = match error {
+            EAFNOSUPPORT => unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() },
+            _ => return Err(error),
+        };
+        if c_int::from(name.sin_family) != libc::AF_UNSPEC {
+            return Err(error);
+        }
+        name.sin_family = libc::AF_INET as libc::sa_family_t;
+        read_addr((&raw const name).cast(), len.min(size_of::<libc::sockaddr_in>() as socklen_t))
+            .map(Endpoint::from)
+    })
+}
+
 fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     let datagram = get(fd).ok_or_else(|| not_a_datagram(fd))?;
     let header = message_of(message.cast_mut())?;
-    let to = match header.msg_name.is_null() {
+    if c_int::try_from(header.msg_namelen).is_err() && !header.msg_name.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    if header.msg_iovlen > BUFFERS_MAX {
+        return Err(Errno::EMSGSIZE);
+    }
+    // What is longer than any address is cut off.
+    let name_len = header.msg_namelen.min(size_of::<libc::sockaddr_storage>() as socklen_t);
+    let to = match header.msg_name.is_null() || name_len == 0 {
         true => None,
-        false => Some(read_addr(header.msg_name.cast(), header.msg_namelen)?.into()),
+        false => Some(destination(header.msg_name.cast(), name_len)?),
     };
     // SAFETY: needed because the control data is C's: as documented, as long as the message says.
     let details = unsafe { details_of(message) }?;
@@ -300,6 +332,12 @@ fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Result<ssize
 fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     let datagram = get(fd).ok_or_else(|| not_a_datagram(fd))?;
     let header = message_of(message)?;
+    if c_int::try_from(header.msg_namelen).is_err() && !header.msg_name.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    if header.msg_iovlen > BUFFERS_MAX {
+        return Err(Errno::EMSGSIZE);
+    }
     let got = with_slices_mut(header.msg_iov, header.msg_iovlen, |into| {
         let kernel = |asked: Kernel| {
             let args = [fd as usize, message.addr(), asked.flags as usize, 0, 0, 0];
@@ -339,16 +377,21 @@ pub(super) fn or_fail(result: Result<ssize_t, Errno>) -> ssize_t {
 
 /// One message of these buffers.
 pub(super) fn send_buffers(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> ssize_t {
-    let Ok(count) = usize::try_from(count) else { return fail(Errno::EINVAL) as ssize_t };
+    let Some(count) = count_of(count) else { return fail(Errno::EINVAL) as ssize_t };
     // SAFETY: all zeros are a message.
     let mut message: msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (iov.cast_mut(), count as _);
     or_fail(send_message(fd, &raw const message, flags))
 }
 
+/// Of readv and writev.
+fn count_of(count: c_int) -> Option<usize> {
+    usize::try_from(count).ok().filter(|count| *count <= BUFFERS_MAX)
+}
+
 /// The same into them.
 pub(super) fn receive_buffers(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> ssize_t {
-    let Ok(count) = usize::try_from(count) else { return fail(Errno::EINVAL) as ssize_t };
+    let Some(count) = count_of(count) else { return fail(Errno::EINVAL) as ssize_t };
     // SAFETY: as above.
     let mut message: msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (iov.cast_mut(), count as _);
@@ -373,8 +416,14 @@ pub extern "C" fn toe_sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> ssize_t {
+    if !addr.is_null() && addr_len as usize > size_of::<libc::sockaddr_storage>() {
+        return fail(find_any(fd).err().unwrap_or(Errno::EINVAL)) as ssize_t;
+    }
     if get(fd).is_none() {
         return super::socket::toe_send(fd, buf, len, flags);
+    }
+    if !addr.is_null() && addr_len == 0 {
+        return fail(Errno::EINVAL) as ssize_t;
     }
     let iov = iovec { iov_base: buf.cast_mut(), iov_len: len };
     // SAFETY: all zeros are a message.
@@ -401,24 +450,31 @@ pub extern "C" fn toe_recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> ssize_t {
-    if get(fd).is_none() {
-        return super::socket::toe_recv(fd, buf, len, flags);
-    }
-    let iov = iovec { iov_base: buf, iov_len: len };
-    // SAFETY: all zeros are a message.
-    let mut message: msghdr = unsafe { std::mem::zeroed() };
-    (message.msg_iov, message.msg_iovlen) = ((&raw const iov).cast_mut(), 1);
-    if !addr.is_null() {
-        if addr_len.is_null() {
-            return fail(EFAULT) as ssize_t;
+    // SAFETY: all zeros are a name, and a message.
+    let (mut name, mut message): (libc::sockaddr_storage, msghdr) = unsafe { std::mem::zeroed() };
+    let got = if get(fd).is_none() {
+        super::socket::toe_recv(fd, buf, len, flags)
+    } else {
+        let iov = iovec { iov_base: buf, iov_len: len };
+        (message.msg_iov, message.msg_iovlen) = ((&raw const iov).cast_mut(), 1);
+        if !addr.is_null() {
+            message.msg_name = (&raw mut name).cast();
+            message.msg_namelen = size_of_val(&name) as socklen_t;
         }
-        // SAFETY: needed because the length is C's: as documented, it is there.
-        (message.msg_name, message.msg_namelen) = (addr.cast(), unsafe { *addr_len });
+        or_fail(receive_message(fd, &raw mut message, flags))
+    };
+    if got < 0 || addr.is_null() {
+        return got;
     }
-    let got = or_fail(receive_message(fd, &raw mut message, flags));
-    if got >= 0 && !addr.is_null() {
-        // SAFETY: as above.
-        unsafe { *addr_len = message.msg_namelen };
+    // As Linux does it: what has come is gone, whether its sender can be told or not.
+    let room = match length_of(addr_len) {
+        Ok(room) => room.min(message.msg_namelen as usize),
+        Err(error) => return fail(error) as ssize_t,
+    };
+    // SAFETY: needed because the memory is C's: as documented, `addr_len` points to a length and `addr` to that many writable octets.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const name).cast::<u8>(), addr.cast::<u8>(), room);
+        *addr_len = message.msg_namelen;
     }
     got
 }
@@ -446,7 +502,7 @@ pub extern "C" fn toe_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> 
 /// Returns how many were, or -1 with errno, if the first could not be.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    each_message(messages, count, |header, _| send_message(fd, header, flags))
+    each_message(fd, messages, count.min(MESSAGES_MAX), |header, _| send_message(fd, header, flags))
 }
 
 /// Receives up to `count` messages (1024 at most), each as toe_recvmsg does, and sets `msg_len` of each. `flags` also: MSG_WAITFORONE: does
@@ -462,28 +518,51 @@ pub extern "C" fn toe_recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     // SAFETY: needed because it is C's: as documented, null or there.
-    let timeout = unsafe { timeout.as_ref() };
-    let limit = timeout.map(|time| Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32));
-    let deadline = limit.map(|limit| sys::now() + limit);
-    each_message(messages, count, |header, done| {
+    let mut timeout = unsafe { timeout.as_mut() };
+    let deadline = match timeout.as_deref().map(limit_of) {
+        Some(None) => return fail(find_any(fd).err().unwrap_or(Errno::EINVAL)),
+        limit => limit.flatten().map(|limit| sys::now().saturating_add(limit)),
+    };
+    let done = each_message(fd, messages, count, |header, done| {
         if done > 0 && deadline.is_some_and(|deadline| sys::now() >= deadline) {
             return Err(Errno::EAGAIN);
         }
         let brief = if done > 0 && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
         receive_message(fd, header, flags & !libc::MSG_WAITFORONE | brief)
-    })
+    });
+    // What is left of it.
+    if let (1.., Some(timeout), Some(deadline)) = (done, &mut timeout, deadline) {
+        let left = deadline.saturating_sub(sys::now());
+        (timeout.tv_sec, timeout.tv_nsec) = (left.as_secs() as _, left.subsec_nanos() as _);
+    }
+    done
+}
+
+/// `None`: it is no time.
+fn limit_of(time: &timespec) -> Option<Duration> {
+    let nanos = u32::try_from(time.tv_nsec).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanos))
+}
+
+/// Whether it is a socket of either kind.
+fn find_any(fd: c_int) -> Result<(), Errno> {
+    if get(fd).is_some() { Ok(()) } else { find(fd).map(|_| ()) }
 }
 
 fn each_message(
+    fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
     mut each: impl FnMut(*mut msghdr, c_uint) -> Result<ssize_t, Errno>,
 ) -> c_int {
+    if let Err(error) = find_any(fd) {
+        return fail(error);
+    }
     if messages.is_null() && count > 0 {
         return fail(EFAULT);
     }
     let mut done = 0;
-    while done < count.min(MESSAGES_MAX) {
+    while done < count {
         let message = messages.wrapping_add(done as usize);
         // SAFETY: needed because the array is C's: as documented, `count` of them.
         let result = or_fail(each(unsafe { &raw mut (*message).msg_hdr }, done));

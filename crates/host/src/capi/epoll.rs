@@ -56,6 +56,10 @@ pub extern "C" fn toe_epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut e
 }
 
 fn control(epfd: c_int, op: c_int, fd: c_int, event: Option<epoll_event>) -> Result<(), Errno> {
+    if fd_table::get(epfd).is_some() {
+        // A connection's descriptor is to the kernel none that could be asked.
+        return sys::fcntl(fd, libc::F_GETFD, 0).and(Err(Errno::EINVAL));
+    }
     if fd_table::get(fd).is_none() {
         sys::epoll_ctl(epfd, op, fd, event)?;
         epoll::note_kernel_fd(epfd, fd, op, event);
@@ -88,9 +92,15 @@ fn control(epfd: c_int, op: c_int, fd: c_int, event: Option<epoll_event>) -> Res
 /// positive, or `epfd` no epoll descriptor; EBADF; EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int {
-    let Some(max) = usize::try_from(max).ok().filter(|max| *max > 0) else { return fail(Errno::EINVAL) };
+    /// As many as Linux can count (EP_MAX_EVENTS).
+    const EVENTS_MAX: usize = c_int::MAX as usize / size_of::<epoll_event>();
+    let max = usize::try_from(max).ok().filter(|max| (1..=EVENTS_MAX).contains(max));
+    let Some(max) = max else { return fail(Errno::EINVAL) };
     if events.is_null() {
         return fail(EFAULT);
+    }
+    if fd_table::get(epfd).is_some() {
+        return fail(Errno::EINVAL);
     }
     // SAFETY: needed because the array is C's: as documented, `max` writable events. Any bits are a valid event.
     let events = unsafe { std::slice::from_raw_parts_mut(events, max) };

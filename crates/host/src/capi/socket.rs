@@ -1,7 +1,7 @@
 //! `toe_socket` … `toe_close`, and `toe_poll`.
 
 use super::{count, datagram, fail, status};
-use crate::errno::{EAFNOSUPPORT, EFAULT, ENOTSOCK};
+use crate::errno::{EAFNOSUPPORT, EFAULT, ENOTSOCK, ESOCKTNOSUPPORT};
 use crate::socket::{AcceptError, AcceptHow, Kind, RecvFlags, SendFlags, Shutdown, Socket};
 use crate::stack::{EngineIdx, Stack};
 use crate::{fd_table, sys};
@@ -24,11 +24,18 @@ pub(super) fn find(fd: c_int) -> Result<&'static Socket, Errno> {
     if let Some(socket) = fd_table::get(fd) {
         return Ok(socket);
     }
+    if datagram::get(fd).is_some() {
+        return Err(Errno::EOPNOTSUPP);
+    }
     // Only the kernel knows whether the number is some other descriptor.
     sys::fcntl(fd, libc::F_GETFD, 0).and(Err(ENOTSOCK))
 }
 
+/// As Linux has the order of its complaints.
 pub(super) fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
+    if len == 0 || len as usize > size_of::<libc::sockaddr_storage>() {
+        return Err(Errno::EINVAL);
+    }
     if addr.is_null() {
         return Err(EFAULT);
     }
@@ -50,7 +57,13 @@ pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut sockle
     if addr.is_null() {
         return Ok(());
     }
-    if len.is_null() {
+    write_name(from, addr, len)
+}
+
+/// The same where an address is asked for.
+fn write_name(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
+    let room = length_of(len)?;
+    if addr.is_null() && room > 0 {
         return Err(EFAULT);
     }
     let (ip, port) = match from {
@@ -67,11 +80,23 @@ pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut sockle
     // SAFETY: needed because the memory is C's. As documented, `len` points to a length and `addr` to that many
     // writable octets; no more than that is written.
     unsafe {
-        let room = (*len as usize).min(size);
-        std::ptr::copy_nonoverlapping(std::ptr::from_ref(&full).cast::<u8>(), addr.cast::<u8>(), room);
+        if !addr.is_null() {
+            let full = std::ptr::from_ref(&full).cast::<u8>();
+            std::ptr::copy_nonoverlapping(full, addr.cast::<u8>(), room.min(size));
+        }
         *len = size as socklen_t;
     }
     Ok(())
+}
+
+/// How much room C says that there is. EINVAL: it cannot be so much, as Linux takes the number for one with a sign.
+pub(super) fn length_of(len: *const socklen_t) -> Result<usize, Errno> {
+    if len.is_null() {
+        return Err(EFAULT);
+    }
+    // SAFETY: needed because the memory is C's: as documented, `len` points to a length.
+    let len = unsafe { *len };
+    c_int::try_from(len).map(|len| len as usize).map_err(|_| Errno::EINVAL)
 }
 
 /// Makes a TCP socket on the engine, or a UDP socket, which is the kernel's: what it exchanges by a link of the engine's, or with another
@@ -83,22 +108,32 @@ pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut sockle
 /// Does not block, but for attaching at first use. Any thread may call it; the same holds for every function here,
 /// also on the same descriptor at the same time.
 ///
-/// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT; EMFILE, ENFILE; the errors of toe_init.
+/// Returns the descriptor, or -1 with errno: EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EINVAL; EMFILE, ENFILE; the errors of toe_init.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_socket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
     make_socket(domain, r#type, protocol).unwrap_or_else(fail)
 }
 
 fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
+    /// Types and protocols that Linux has numbers for (SOCK_TYPE_MASK, SOCK_MAX, IPPROTO_MAX).
+    const TYPES: c_int = 0xf;
+    const TYPES_END: c_int = 11;
+    const PROTOCOLS_END: c_int = 263;
+    let (flags, kind_alone) = (kind & !TYPES, kind & TYPES);
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
     if domain != libc::AF_INET {
         return Err(EAFNOSUPPORT);
     }
-    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    if kind & !flags == libc::SOCK_DGRAM && matches!(protocol, 0 | libc::IPPROTO_UDP) {
-        return datagram::make(kind, protocol);
+    if kind_alone >= TYPES_END || !(0..PROTOCOLS_END).contains(&protocol) {
+        return Err(Errno::EINVAL);
     }
-    if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
-        return Err(Errno::EPROTONOSUPPORT);
+    match (kind_alone, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {}
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => return datagram::make(kind, protocol),
+        (libc::SOCK_STREAM | libc::SOCK_DGRAM | libc::SOCK_RAW, _) => return Err(Errno::EPROTONOSUPPORT),
+        _ => return Err(ESOCKTNOSUPPORT),
     }
     let stack = Stack::attach(EngineIdx::FIRST)?;
     let fd = stack.anchors().placeholder(kind & libc::SOCK_CLOEXEC != 0)?;
@@ -137,7 +172,8 @@ pub extern "C" fn toe_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_listen(fd: c_int, backlog: c_int) -> c_int {
     status(find(fd).and_then(|socket| {
-        let backlog = backlog.clamp(0, BACKLOG_MAX) as u32;
+        // Less than none is as many as there may be, as to Linux.
+        let backlog = (backlog as u32).min(BACKLOG_MAX as u32);
         match socket.kind() {
             Kind::Listener => socket.set_backlog(backlog),
             Kind::Stream => return Err(Errno::EINVAL),
@@ -162,10 +198,10 @@ pub extern "C" fn toe_accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t
 /// Like toe_accept. `flags`: SOCK_NONBLOCK and SOCK_CLOEXEC, for the new descriptor. EINVAL: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return fail(sys::fcntl(fd, libc::F_GETFD, 0).err().unwrap_or(Errno::EINVAL));
+    }
     let accepted = find(fd).and_then(|socket| {
-        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
-            return Err(Errno::EINVAL);
-        }
         let how = AcceptHow {
             dont_wait: false,
             cloexec: flags & libc::SOCK_CLOEXEC != 0,
@@ -231,7 +267,7 @@ pub extern "C" fn toe_send(fd: c_int, buf: *const c_void, len: usize, flags: c_i
     }
     const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
     if flags & !KNOWN != 0 {
-        return fail(Errno::EOPNOTSUPP) as ssize_t;
+        return fail(find(fd).err().unwrap_or(Errno::EOPNOTSUPP)) as ssize_t;
     }
     let from = iovec { iov_base: buf.cast_mut(), iov_len: len };
     send_all(fd, &from, 1, flags)
@@ -291,21 +327,30 @@ pub extern "C" fn toe_recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int
     const KNOWN: c_int =
         libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC | libc::MSG_NOSIGNAL;
     if flags & !KNOWN != 0 {
-        return fail(Errno::EOPNOTSUPP) as ssize_t;
+        return fail(find(fd).err().unwrap_or(Errno::EOPNOTSUPP)) as ssize_t;
     }
     let into = iovec { iov_base: buf, iov_len: len };
     recv_into(fd, &into, 1, flags)
 }
 
-/// Like toe_recv without flags.
+/// Like toe_recv without flags. With a length of 0 it returns 0 at once, and no datagram is taken.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_read(fd: c_int, buf: *mut c_void, len: usize) -> ssize_t {
-    toe_recv(fd, buf, len, 0)
+    if len == 0 && is_socket(fd) { 0 } else { toe_recv(fd, buf, len, 0) }
+}
+
+fn is_socket(fd: c_int) -> bool {
+    fd_table::get(fd).is_some() || datagram::get(fd).is_some()
 }
 
 /// Like toe_recv without flags, into `count` buffers in order (1024 at most).
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    if is_socket(fd)
+        && buffers_of(iov, count).is_ok_and(|buffers| buffers.iter().all(|buffer| buffer.iov_len == 0))
+    {
+        return 0;
+    }
     if datagram::get(fd).is_some() {
         return datagram::receive_buffers(fd, iov, count, 0);
     }
@@ -380,7 +425,7 @@ pub extern "C" fn toe_shutdown(fd: c_int, how: c_int) -> c_int {
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
         libc::SHUT_RDWR => Shutdown::Both,
-        _ => return fail(Errno::EINVAL),
+        _ => return fail(find(fd).err().unwrap_or(Errno::EINVAL)),
     };
     status(find(fd).and_then(|socket| socket.shutdown(how)))
 }
@@ -407,7 +452,7 @@ pub extern "C" fn toe_getsockname(fd: c_int, addr: *mut sockaddr, len: *mut sock
         Some(datagram) => datagram::local_name(fd, datagram).map(Endpoint::to_socket_addr),
         None => find(fd).and_then(Socket::local_addr),
     };
-    status(name.and_then(|name| write_addr(name, addr, len)))
+    status(name.and_then(|name| write_name(name, addr, len)))
 }
 
 /// The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
@@ -417,7 +462,7 @@ pub extern "C" fn toe_getpeername(fd: c_int, addr: *mut sockaddr, len: *mut sock
         Some(datagram) => datagram::peer_name(fd, datagram).map(Endpoint::to_socket_addr),
         None => find(fd).and_then(Socket::peer_addr),
     };
-    status(name.and_then(|name| write_addr(name, addr, len)))
+    status(name.and_then(|name| write_name(name, addr, len)))
 }
 
 /// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
@@ -439,8 +484,12 @@ pub extern "C" fn toe_setsockopt(
         return datagram::set_option((fd, datagram), level, name, value, len);
     }
     status(find(fd).and_then(|socket| {
+        if c_int::try_from(len).is_err() {
+            return Err(Errno::EINVAL);
+        }
         if value.is_null() {
-            return Err(EFAULT);
+            // Too short comes first.
+            return Err(if (len as usize) < size_of::<c_int>() { Errno::EINVAL } else { EFAULT });
         }
         // SAFETY: needed because the value is C's: as documented, `len` readable octets.
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
@@ -463,16 +512,25 @@ pub extern "C" fn toe_getsockopt(
     if datagram::get(fd).is_some() {
         return datagram::get_option(fd, level, name, value, len);
     }
-    status(find(fd).and_then(|socket| {
-        if value.is_null() || len.is_null() {
-            return Err(EFAULT);
+    let got = find(fd).and_then(|socket| {
+        let room = length_of(len)?;
+        if value.is_null() {
+            // Whether there is such an option comes first.
+            let mut nowhere = [0; size_of::<c_int>()];
+            let filled =
+                socket.get_native_option(level, name, &mut nowhere[..room.min(size_of::<c_int>())])?;
+            return if filled > 0 { Err(EFAULT) } else { Ok(()) };
         }
         // SAFETY: needed because the memory is C's: as documented, `len` points to a length and `value` to that many
         // writable octets.
-        let (out, len) =
-            unsafe { (std::slice::from_raw_parts_mut(value.cast::<u8>(), *len as usize), &mut *len) };
+        let (out, len) = unsafe { (std::slice::from_raw_parts_mut(value.cast::<u8>(), room), &mut *len) };
         *len = socket.get_native_option(level, name, out)? as socklen_t;
         Ok(())
+    });
+    let is_known = matches!(level, libc::SOL_SOCKET | libc::IPPROTO_TCP | libc::IPPROTO_IP);
+    status(got.map_err(|error| match error {
+        Errno::ENOPROTOOPT if !is_known => Errno::EOPNOTSUPP,
+        error => error,
     }))
 }
 
@@ -510,6 +568,11 @@ pub extern "C" fn toe_fcntl(fd: c_int, command: c_int, argument: c_long) -> c_in
 /// Returns the number of entries with events, 0 when the time is over, or -1 with errno: EINTR: a signal came; EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int) -> c_int {
+    /// More descriptors than Linux lets any program have (fs.nr_open at most).
+    const TOO_MANY: libc::nfds_t = 1 << 30;
+    if count >= TOO_MANY {
+        return fail(Errno::EINVAL);
+    }
     if fds.is_null() && count > 0 {
         return fail(EFAULT);
     }

@@ -129,10 +129,6 @@ impl ByEngine {
         }
         let mut gather = Gather::new(from);
         let len = gather.left();
-        let is_short = u32::try_from(len).is_ok_and(|len| len <= DATAGRAM_MAX);
-        if !is_short {
-            return Err(EMSGSIZE);
-        }
         let whole = RecordHead::LEN + len as u32;
         let place = match end.offer(whole) {
             Offer::Lane { place } => place,
@@ -255,7 +251,11 @@ impl Datagram {
         let mut attempt = || {
             let mut by_engine = self.by_engine.lock();
             let head = by_engine.head(to, details);
-            by_engine.may_go(to.addr, &head, from.iter().map(|part| part.len()).sum())?;
+            let len = from.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
+            if len > DATAGRAM_MAX as usize {
+                return Err(EMSGSIZE);
+            }
+            self.may_send(head.segment != 0, || by_engine.may_go(to.addr, &head, len))?;
             by_engine.put(&head, from)
         };
         let mut outcome = attempt().transpose();

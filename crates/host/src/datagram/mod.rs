@@ -20,6 +20,7 @@ mod outgoing;
 mod receiving;
 mod room;
 mod sending;
+mod shutting;
 #[cfg(test)]
 mod tests;
 pub mod ways;
@@ -52,6 +53,8 @@ const KERNEL_ROUNDS: u32 = 4;
 /// Of the calls that wait while nobody uses the lanes, those that open them and look, where that was in vain the last times; where something
 /// came by a lane, each does.
 const LOOK_EVERY: u32 = 16;
+/// So many of those in a row are in vain before fewer do.
+const FRUITLESS_MAX: u32 = 4;
 
 /// All that no descriptor refers to, and those whose locks are held over a fork.
 static KEPT: Lock<Kept> = Lock::new(Kept { spare: Vec::new(), at_fork: Vec::new() });
@@ -89,6 +92,8 @@ pub struct Datagram {
     kernel_receives: AtomicBool,
     /// It has none to send by: some of what it sends only the kernel can, and would overtake the rest.
     kernel_sends: AtomicBool,
+    /// It sends nothing any more (SHUT_WR).
+    shut: AtomicBool,
     /// The session by which it got its last lane, or null.
     session: AtomicPtr<Stack>,
     /// Descriptors that the program has of it.
@@ -99,6 +104,8 @@ pub struct Datagram {
     slept: AtomicU32,
     /// After so many of these the lanes are opened.
     look_after: AtomicU32,
+    /// Times in a row that they were and nothing came.
+    fruitless: AtomicU32,
     /// Datagrams that have come by the kernel.
     by_kernel: AtomicU32,
     /// Waits that have looked closely in vain, one after the other.
@@ -183,9 +190,11 @@ impl Datagram {
         datagram.kernel_only.store(false, Ordering::Relaxed);
         datagram.kernel_receives.store(false, Ordering::Relaxed);
         datagram.kernel_sends.store(false, Ordering::Relaxed);
+        datagram.shut.store(false, Ordering::Relaxed);
         datagram.shared.store(false, Ordering::Relaxed);
         datagram.told.store(0, Ordering::Relaxed);
         datagram.look_after.store(LOOK_EVERY, Ordering::Relaxed);
+        datagram.fruitless.store(0, Ordering::Relaxed);
         datagram.waiting.store(0, Ordering::SeqCst);
         datagram
     }
@@ -207,11 +216,13 @@ impl Datagram {
             kernel_only: AtomicBool::new(false),
             kernel_receives: AtomicBool::new(false),
             kernel_sends: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             session: AtomicPtr::new(std::ptr::null_mut()),
             references: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             slept: AtomicU32::new(0),
             look_after: AtomicU32::new(LOOK_EVERY),
+            fruitless: AtomicU32::new(0),
             by_kernel: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -226,15 +237,16 @@ impl Datagram {
     pub(crate) fn drop_reference(&'static self) {
         if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.outgoing.lock().close();
+            // First: an engine that finds only the lane closed by which it sends hands what it holds to whoever has the name.
+            if self.engine.swap(false, Ordering::Relaxed) {
+                self.by_engine.lock().drop_all(!self.shared.load(Ordering::Relaxed));
+            }
             let mut incoming = self.incoming.lock();
             self.generation.fetch_add(1, Ordering::Relaxed);
             incoming.drop_all();
             self.note_lanes(&incoming);
             drop(incoming);
             self.sends.store(false, Ordering::Relaxed);
-            if self.engine.swap(false, Ordering::Relaxed) {
-                self.by_engine.lock().drop_all(!self.shared.load(Ordering::Relaxed));
-            }
             KEPT.lock().spare.push(self);
         }
     }
@@ -460,7 +472,11 @@ impl Datagram {
         let asleep = incoming.divert(self.waiting.load(Ordering::SeqCst) == 0);
         if asleep && let Some(fruits) = incoming.take_fruits() {
             let before = self.look_after.load(Ordering::Relaxed);
-            let after = if fruits > 0 { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
+            let fruitless = if fruits > 0 { 0 } else { self.fruitless.load(Ordering::Relaxed) + 1 };
+            self.fruitless.store(fruitless.min(FRUITLESS_MAX), Ordering::Relaxed);
+            // A sender that has no processor at the moment is no reason to go all the way by the kernel.
+            let stays = fruitless == 0 || before == 0 && fruitless < FRUITLESS_MAX;
+            let after = if stays { 0 } else { (before * 2).clamp(1, LOOK_EVERY) };
             self.look_after.store(after, Ordering::Relaxed);
         }
         asleep.then(|| {

@@ -1,4 +1,4 @@
-//! Large segments, of which the engine is shown the headers alone, and says where the octets behind them belong: the kernel then copies
+//! Large segments, and large datagrams, of which the engine is shown the headers alone, and says where the octets behind them belong: the kernel then copies
 //! them straight there. Used by [`super::PacketPort`].
 
 use std::cell::{Cell, RefCell};
@@ -9,13 +9,14 @@ use toe_base::limits::FRAME_MAX;
 use toe_wire::eth::{self, EtherType};
 use toe_wire::link::{FrameTail, RxOffload};
 
-use super::sys::{PacketSocket, ReceiveBatch};
+use super::sys::{PacketSocket, Places, ReceiveBatch};
 use crate::port::{EachFrame, PortCounter, PortCounters};
 use crate::virtio_net;
 
-/// No headers of Ethernet, IP and TCP are longer, where TCP follows IP at once.
+/// No headers of Ethernet, IP and TCP are longer, where TCP follows IP at once; UDP's is short.
 const HEAD_MAX: usize = 14 + 60 + 60;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// The beginning of a packet in the socket's queue.
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +27,13 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Of a TCP segment whose checksum needs no look; of others (`None`) all octets are wanted. `packet` is virtio-net header and the
+    /// Of a TCP segment or of datagrams whose checksum needs no look; of others (`None`) all octets are wanted. `packet` is virtio-net header and the
     /// beginning of the frame.
     pub(super) fn of(packet: &'a [u8], frame_len: usize) -> Option<Head<'a>> {
         let (header, frame) = packet.split_first_chunk::<{ virtio_net::HEADER_LEN }>()?;
         let offload = virtio_net::decode(header, frame_len).ok()?;
         let octets = frame.get(..HEAD_MAX)?;
-        let is_wanted = offload.checksum_ok && is_tcp(octets) && frame_len <= FRAME_MAX;
+        let is_wanted = offload.checksum_ok && is_transport(octets) && frame_len <= FRAME_MAX;
         is_wanted.then_some(Head { octets, offload, frame_len })
     }
 
@@ -49,7 +50,7 @@ impl<'a> Head<'a> {
         let tail = Tail { socket, frame, spare, outcome: RefCell::new(None) };
         each(frame, self.offload, Some(&tail));
         // Whoever does not want it has it taken away all the same: the next one stands behind it.
-        let outcome = tail.outcome.take().unwrap_or_else(|| tail.receive(0, &[]));
+        let outcome = tail.outcome.take().unwrap_or_else(|| tail.receive(0, Places::Shared(&[])));
         match outcome {
             Ok(()) => Ok(true),
             Err(error) if crate::batch::is_link_gone(&error) => Err(error),
@@ -61,13 +62,13 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whole, and with no header between those of IP and TCP.
-fn is_tcp(frame: &[u8]) -> bool {
+/// Whole, and with no header between those of IP and TCP or UDP.
+fn is_transport(frame: &[u8]) -> bool {
     /// More fragments, or an offset.
     const FRAGMENT: u16 = 0x3fff;
     let word =
         |at: usize| frame.get(at..at + 2).map_or(0, |octets| u16::from_be_bytes([octets[0], octets[1]]));
-    let protocol = |at: usize| frame.get(eth::HEADER_LEN + at) == Some(&TCP);
+    let protocol = |at: usize| matches!(frame.get(eth::HEADER_LEN + at), Some(&(TCP | UDP)));
     match EtherType::from_raw(word(12)) {
         EtherType::Ipv4 => protocol(9) && word(eth::HEADER_LEN + 6) & FRAGMENT == 0,
         EtherType::Ipv6 => protocol(6),
@@ -86,8 +87,8 @@ struct Tail<'a> {
 }
 
 impl Tail<'_> {
-    /// Takes the packet from the queue: what lies before `from` and behind the pieces is lost.
-    fn receive(&self, from: usize, into: &[&[AtomicU8]]) -> io::Result<()> {
+    /// Takes the packet from the queue: what lies before `from` and behind the places is lost.
+    fn receive(&self, from: usize, into: Places<'_>) -> io::Result<()> {
         let lead = virtio_net::HEADER_LEN + from;
         let len = self.socket.receive_into(&self.spare[..lead], into)?;
         // Place and queue are in the same order: that they are is worth a look.
@@ -99,8 +100,8 @@ impl Tail<'_> {
     }
 }
 
-impl FrameTail for Tail<'_> {
-    fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
+impl Tail<'_> {
+    fn take_once(&self, from: usize, into: Places<'_>) -> bool {
         let outcome = match self.outcome.take() {
             None if from <= self.frame.len() => self.receive(from, into),
             None => return false,
@@ -110,6 +111,16 @@ impl FrameTail for Tail<'_> {
         let taken = outcome.is_ok();
         self.outcome.replace(Some(outcome));
         taken
+    }
+}
+
+impl FrameTail for Tail<'_> {
+    fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
+        self.take_once(from, Places::Shared(into))
+    }
+
+    fn read(&self, from: usize, into: &mut [u8]) -> bool {
+        self.take_once(from, Places::Own(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 
@@ -198,6 +209,16 @@ mod tests {
     }
 
     #[test]
+    fn the_octets_are_read_into_memory_of_ones_own() {
+        let mut link = Link::new();
+        let one = packet(1, 5000);
+        link.arrives(&one);
+        let mut place = vec![0xdd; 4000];
+        link.show(&one, &mut |_, _, tail| assert!(tail.expect("a tail").read(HEADERS + 1000, &mut place)));
+        assert_eq!(place, one[virtio_net::HEADER_LEN + HEADERS + 1000..]);
+    }
+
+    #[test]
     fn what_nobody_wants_is_taken_away() {
         let mut link = Link::new();
         let (one, two) = (packet(1, 5000), packet(7, 3000));
@@ -235,7 +256,8 @@ mod tests {
         };
         const FRAME: usize = virtio_net::HEADER_LEN;
         assert!(is_head(|_| {}));
-        assert!(!is_head(|packet| packet[FRAME + 23] = 17), "datagrams");
+        assert!(is_head(|packet| packet[FRAME + 23] = UDP));
+        assert!(!is_head(|packet| packet[FRAME + 23] = 1), "ICMP");
         assert!(!is_head(|packet| packet[FRAME + 20] = 0x20), "more fragments");
         assert!(!is_head(|packet| packet[FRAME + 21] = 1), "not the first fragment");
         assert!(!is_head(|packet| packet[FRAME + 12] = 0x81), "a tag");

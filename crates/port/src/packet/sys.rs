@@ -199,13 +199,17 @@ impl PacketSocket {
         if result < 0 { 0 } else { u64::from(statistics[1]) }
     }
 
-    /// Receives the next packet: as much of it as `spare` has room for, then the octets behind that into the pieces, of which there
-    /// are no more than two. How long the packet was.
-    pub(super) fn receive_into(&self, spare: &[Cell<u8>], pieces: &[&[AtomicU8]]) -> io::Result<usize> {
+    /// Receives the next packet: as much of it as `spare` has room for, then the octets behind that into these places. How long the packet was.
+    pub(super) fn receive_into(&self, spare: &[Cell<u8>], places: Places<'_>) -> io::Result<usize> {
         let vector = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let mut vectors = [vector(spare.as_ptr().cast(), spare.len()), EMPTY, EMPTY];
-        for (place, piece) in vectors[1..].iter_mut().zip(pieces) {
-            *place = vector(piece.as_ptr().cast(), piece.len());
+        match places {
+            Places::Own(cells) => vectors[1] = vector(cells.as_ptr().cast(), cells.len()),
+            Places::Shared(pieces) => {
+                for (place, piece) in vectors[1..].iter_mut().zip(pieces) {
+                    *place = vector(piece.as_ptr().cast(), piece.len());
+                }
+            }
         }
         // SAFETY: msghdr is a C struct of integers and pointers, so all zeroes is a valid value.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -225,6 +229,14 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Where a packet's octets go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Places<'a> {
+    Own(&'a [Cell<u8>]),
+    /// Memory that another process may read and write; two pieces at most.
+    Shared(&'a [&'a [AtomicU8]]),
 }
 
 /// One received packet: virtio-net header and frame.

@@ -389,9 +389,15 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(socket) = fd_table::get(fd) else {
         // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
         guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));
-        super::leave_lanes(fd);
         // SAFETY: the call takes numbers only.
-        return unsafe { real::shutdown(fd, how) };
+        let kernel = || match unsafe { real::shutdown(fd, how) } {
+            0 => Ok(()),
+            _ => Err(last_errno()),
+        };
+        return match fd_table::datagram(fd) {
+            Some(datagram) => guarded(-1, || status(datagram.shut_down(how, kernel))),
+            None => status(kernel()),
+        };
     };
     let direction = match how {
         libc::SHUT_RD => Shutdown::Read,

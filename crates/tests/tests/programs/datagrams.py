@@ -314,6 +314,11 @@ def scene_wrong(own, peer):
         fields = (0, 0, 0, ctypes.addressof(vector), 1, place, room, 0, 0)
         message = ctypes.create_string_buffer(struct.pack("PIIPNPNiI", *fields))
         print(libc.sendmsg(s.fileno(), message, 0), errno.errorcode.get(ctypes.get_errno()))
+    # Where a socket cannot be connected to leaves it as it is.
+    port = struct.pack("!H", peer[1]) + bytes(26)
+    for name in (struct.pack("H", 12) + port, struct.pack("H", s.family) + port[:4]):
+        print(libc.connect(s.fileno(), name, len(name)), errno.errorcode.get(ctypes.get_errno()))
+    print(ask(s, b"still connected"))
     for size in (300, 1473, 9000, 60001, 1000):
         try:
             print(size, s.sendmsg([bytes(60000)], [(socket.IPPROTO_UDP, 103, struct.pack("H", size))]))
@@ -443,6 +448,53 @@ def scene_groups(own, peer):
     if ":" not in own:
         command = b"group 255.255.255.255 %d" % s.getsockname()[1]
         print("to all", heard(s, peer, command, 2))
+
+
+def scene_shut(own, peer):
+    def said(call, *args):
+        try:
+            return call(*args)
+        except OSError as error:
+            return errno.errorcode[error.errno]
+
+    def state(s):
+        many = [(socket.IPPROTO_UDP, 103, struct.pack("H", 100))]
+        print(said(s.send, b"x"), said(s.sendto, b"x", peer), said(s.sendmsg, [b"x"]), said(s.send, bytes(66000)))
+        print(said(s.sendmsg, [bytes(1000)], many), said(s.sendmsg, [bytes(60000)], many))
+
+    def heard(s):
+        p = select.poll()
+        p.register(s, select.POLLIN | select.POLLOUT)
+        print(p.poll(0)[0][1], said(s.recv, 100), said(s.recv, 100, socket.MSG_DONTWAIT))
+
+    for is_connected in (True, False):
+        for how in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR, 7):
+            s = make(own)
+            # Who waits for nothing at all must not be told to try again.
+            s.settimeout(None)
+            s.bind((own, 0))
+            if is_connected:
+                s.connect(peer)
+            print("--", is_connected, how, ask(s, b"one", peer))
+            s.sendto(b"two", peer)
+            select.select([s], [], [])
+            print(said(s.shutdown, how), s.recv(100))
+            if how in (socket.SHUT_RD, socket.SHUT_RDWR):
+                heard(s)
+            if how in (socket.SHUT_WR, socket.SHUT_RDWR):
+                state(s)
+                print(said(s.connect, (peer[0], peer[1] + 1)), said(s.send, b"x"))
+    # Who waits is woken.
+    s = make(own)
+    s.connect(peer)
+    s.settimeout(None)
+    ask(s, b"one")
+    got = []
+    waits = threading.Thread(target=lambda: got.append(s.recv(100)))
+    waits.start()
+    print(said(s.shutdown, socket.SHUT_RD))
+    waits.join()
+    print(got)
 
 
 def scene_forked(own, peer):

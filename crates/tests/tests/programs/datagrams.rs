@@ -80,6 +80,11 @@ fn a_socket_is_bound_to_an_address_that_the_engine_has() {
 }
 
 #[test]
+fn a_socket_that_is_shut_sends_and_hears_no_more() {
+    says_the_same(&["shut"]);
+}
+
+#[test]
 fn datagrams_larger_than_the_link_go_in_pieces() {
     says_the_same(&["large"]);
 }
@@ -175,6 +180,22 @@ fn a_program_of_the_native_interface_has_datagrams() {
     let counters = engine.status().counters;
     let count = |name| counters.get(name).copied().unwrap_or(0);
     assert!(count("tx_datagrams") >= 400 && count("rx_datagrams") >= 400, "{counters:?}");
+}
+
+/// What the native interface says of wrong arguments, beside what the kernel's calls do.
+#[test]
+fn the_native_interface_complains_as_the_kernel_does() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let bin = built(&lab, "native_arguments");
+    let said = |by| {
+        let mut command = native(&lab, &engine, &bin);
+        Program::spawn("native_arguments", command.arg(by)).wait(LONG).expect_success("native_arguments")
+    };
+    let (kernel, toe) = (said("kernel"), said("toe"));
+    let differs = |(kernel, toe): &(&str, &str)| kernel != toe;
+    let others: Vec<_> = kernel.lines().zip(toe.lines()).filter(differs).collect();
+    assert!(others.is_empty() && kernel.lines().count() == toe.lines().count(), "{others:#?}");
 }
 
 #[test]

@@ -5,11 +5,12 @@ use crate::control::arp::NEIGHBOURS_MAX;
 use crate::udp::Shown;
 use crate::work::TxDatagram;
 use crate::{Counter, Delivered, Engine, Limit, Quotas, Resource};
+use core::sync::atomic::AtomicU8;
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{MtuDiscover, RecordHead};
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
-use toe_wire::link::{LinkCaps, RxOffload};
+use toe_wire::link::{FrameTail, LinkCaps, RxOffload};
 
 fn at(side: usize, port: u16) -> Endpoint {
     Endpoint::new([10, 0, 0, side as u8 + 1], port)
@@ -231,6 +232,95 @@ fn an_unknown_port_is_answered_and_the_answer_is_the_senders() {
     // What nobody has sent is nobody's.
     world.sides[A].engine.datagram_socket_gone(1);
     assert_eq!(world.sides[A].engine.datagram_socket_count(), 0);
+}
+
+#[test]
+fn an_unknown_port_is_answered_with_the_headers_as_they_came() {
+    let mut world = world();
+    // The link learns who A is.
+    let sender = hears(&mut world, A, any(1000), 1);
+    send(&mut world, A, sender, to(at(B, 53)), b"anybody there?");
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.resize(14 + 24 + 8 + 600, 7);
+    let ip = toe_wire::Ipv4Repr {
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        protocol: toe_wire::Protocol::Udp,
+        ttl: 33,
+        traffic_class: 4,
+        ident: 0xbeef,
+        dont_fragment: false,
+        more_fragments: false,
+        fragment_offset: 0,
+        total_len: (24 + 8 + 600) as u16,
+    };
+    ip.emit(&mut frame[14..]);
+    // An option: no more than four that do nothing.
+    frame[14] = 0x46;
+    frame[34..38].fill(1);
+    frame[24..26].fill(0);
+    let sum = toe_wire::checksum::Sum::of(&frame[14..38]).checksum();
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame[38..46].copy_from_slice(&[3, 232, 0, 99, 2, 96, 0xab, 0xcd]);
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    let offload = RxOffload { checksum_ok: true, coalesced_mss: None };
+    let now = world.now;
+    engine.handle_frame(now, PortId(0), &frame, offload, memory);
+    let side = &mut world.sides[B];
+    while side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64) > 0 {}
+    let (answer, _) = side.outbox.sent.pop().expect("an answer");
+    assert_eq!(answer[34..36], [3, 3]);
+    assert_eq!(answer[42..], frame[14..14 + 24 + 8 + 512], "{}", answer.len());
+}
+
+/// What is behind the head of a large frame, if it comes.
+#[derive(Debug)]
+struct Behind(bool);
+
+impl FrameTail for Behind {
+    fn take(&self, _: usize, _: &[&[AtomicU8]]) -> bool {
+        unreachable!("the driver has no memory to lend")
+    }
+
+    fn read(&self, from: usize, into: &mut [u8]) -> bool {
+        assert_eq!(from, 42);
+        into.fill(9);
+        self.0
+    }
+}
+
+#[test]
+fn of_large_datagrams_only_the_head_is_read_until_it_is_known_whose_they_are() {
+    let mut world = world();
+    let receiver = hears(&mut world, B, any(53), 2);
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.resize(42 + 2500, 0xee);
+    let ip = toe_wire::Ipv4Repr {
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        protocol: toe_wire::Protocol::Udp,
+        ttl: 64,
+        traffic_class: 0,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        total_len: 28 + 2500,
+    };
+    ip.emit(&mut frame[14..]);
+    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(2508, &mut frame[34..]);
+    let now = world.now;
+    let mut comes = |segment, is_there| {
+        let offload = RxOffload { checksum_ok: true, coalesced_mss: segment };
+        let Side { engine, memory, .. } = &mut world.sides[B];
+        engine.handle_head(now, PortId(0), (&frame, &Behind(is_there)), offload, memory);
+        let came: Vec<_> = memory.datagrams.drain(..).map(|(to, .., text)| (to, text)).collect();
+        (came, engine.counter(Counter::RxDatagrams), engine.counter(Counter::DropTruncated))
+    };
+    let whole = (Some(receiver), vec![9; 2500]);
+    assert_eq!(comes(Some(1000), true), (vec![whole.clone()], 3, 0), "together");
+    assert_eq!(comes(None, true), (vec![whole], 4, 0));
+    assert_eq!(comes(None, false), (vec![], 4, 1), "the link does not have them");
 }
 
 /// What a router says to A of a datagram of port 1000 to B's port 53.

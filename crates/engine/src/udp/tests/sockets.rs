@@ -121,11 +121,11 @@ fn what_a_socket_gets_and_sends_is_counted_with_it() {
     let id = sockets.open(ONE, &shown(any(53), 7), ());
     sockets.open(ONE, &shown(any(54), 9), ());
     let (to, from) = (at(2, 53), at(9, 1));
-    assert_eq!(sockets.arrives(to, from, 100), (Receiver::One(id), Some(7)));
-    sockets.went_by_kernel(7, true);
-    sockets.arrives(to, from, 1);
-    sockets.went_by_kernel(7, false);
-    assert_eq!(sockets.arrives(at(2, 55), from, 100), (Receiver::Nobody, None));
+    assert_eq!(sockets.arrive(to, from, 1, 100), (Receiver::One(id), Some(7)));
+    sockets.went_by_kernel(7, true, 1);
+    sockets.arrive(to, from, 1, 1);
+    sockets.went_by_kernel(7, false, 1);
+    assert_eq!(sockets.arrive(at(2, 55), from, 1, 100), (Receiver::Nobody, None));
     assert_eq!(sockets.sends(id, 3, 30), Some((any(53), ())));
     sockets.send_failed(id, 1);
     let first = sockets.after(None).expect("one");
@@ -151,5 +151,5 @@ fn what_a_socket_gets_and_sends_is_counted_with_it() {
     assert_eq!(holders(&sockets), Some((vec![OTHER], true)));
     sockets.sends(of_child, 1, 1);
     assert_eq!(sockets.after(None).map(|one| one.traffic.tx_datagrams), Some(4));
-    assert_eq!(sockets.arrives(to, from, 1), (Receiver::Several, Some(7)));
+    assert_eq!(sockets.arrive(to, from, 1, 1), (Receiver::Several, Some(7)));
 }
