@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
-use toe_abi::via::{Attributes, ViaState};
+use toe_abi::via::{Attributes, HANDLES_MAX, ViaState};
 use toe_base::{SessionId, ViaId};
 use toe_engine::ViaEnd;
 use toe_ring::{EngineQueueSet, ViaMemory};
@@ -53,9 +53,11 @@ impl Connections {
         }
     }
 
-    /// Frees a memory that is over; how many: 0 or 1.
+    /// Frees a memory that is over, and as many more as there are too many of: nobody has what he gives back faster than that. How many.
     pub(crate) fn free_one(&mut self) -> usize {
-        usize::from(self.over.pop().is_some())
+        let before = self.over.len();
+        self.over.truncate(before.saturating_sub(1).min(HANDLES_MAX));
+        before - self.over.len()
     }
 
     pub fn len(&self) -> usize {
