@@ -23,18 +23,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checks.h"
+
 /* As <linux/tls.h> has them. */
 enum { SOL_TLS_ = 282, TLS_TX_ = 1, TLS_RX_ = 2, TLS_TX_ZEROCOPY_RO_ = 3, SET_TYPE = 1, GET_TYPE = 2, TLS_12 = 0x303, TLS_13 = 0x304 };
 enum { GCM_128 = 51, GCM_256 = 52, CCM_128 = 53, CHACHA = 54, ALERT = 21, HANDSHAKE = 22, DATA = 23 };
-
-#define CHECK(what)                                                                                                  \
-    do {                                                                                                             \
-        if (!(what)) {                                                                                               \
-            fprintf(stderr, "line %d: %s does not hold (errno %d, %s)\n", __LINE__, #what, errno, strerror(errno));    \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
-    } while (0)
-#define FAILS(call, number) CHECK((call) < 0 && errno == (number))
 
 static uint16_t port;
 static int ends[2];

@@ -20,13 +20,7 @@
 #include <toe.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                  \
-    do {                                                                                                             \
-        if (!(what)) {                                                                                               \
-            fprintf(stderr, "line %d: %s does not hold (errno %d, %s)\n", __LINE__, #what, errno, strerror(errno));    \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
-    } while (0)
+#include "checks.h"
 
 enum { MOST = 4096, PART = 64 << 10 };
 

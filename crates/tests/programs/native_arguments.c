@@ -20,6 +20,8 @@
 #include <toe.h>
 #include <unistd.h>
 
+#include "checks.h"
+
 /* All calls there are, by either. */
 #define CALLS(X)                                                                                                       \
     X(int, socket, (int a, int b, int c), (a, b, c))                                                                   \
@@ -67,13 +69,6 @@ static int said(const char *what, long result, int is_fd) {
 }
 #define SAY(call) said(#call, (long)my_##call, 0)
 #define MAKE(call) said(#call, (long)my_##call, 1)
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%d: %s: errno %d\n", __LINE__, #condition, errno);                                        \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static char octets[200];
 static struct iovec many[1100];

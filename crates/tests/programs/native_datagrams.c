@@ -16,13 +16,7 @@
 #include <toe.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%d: %s: errno %d\n", __LINE__, #condition, errno);                                        \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "checks.h"
 
 static struct sockaddr_in own, peer;
 static char in[70000];

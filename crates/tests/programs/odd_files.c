@@ -16,19 +16,7 @@
 #include <toe.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                  \
-    do {                                                                                                             \
-        if (!(what)) {                                                                                               \
-            fprintf(stderr, "line %d: %s does not hold (errno %d, %s)\n", __LINE__, #what, errno, strerror(errno));    \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
-    } while (0)
-#define FAILS(what, with)                                                                                            \
-    do {                                                                                                             \
-        errno = 0;                                                                                                   \
-        CHECK((what) == -1);                                                                                         \
-        CHECK(errno == (with));                                                                                      \
-    } while (0)
+#include "checks.h"
 
 enum { MOST = 3 << 20 };
 

@@ -12,13 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                  \
-    do {                                                                                                             \
-        if (!(what)) {                                                                                               \
-            perror(#what);                                                                                           \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
-    } while (0)
+#include "checks.h"
 
 int main(int count, char **arguments) {
     CHECK(count == 4);

@@ -17,13 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                  \
-    do {                                                                                                             \
-        if (!(what)) {                                                                                               \
-            fprintf(stderr, "line %d: %s does not hold (errno %d, %s)\n", __LINE__, #what, errno, strerror(errno));    \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
-    } while (0)
+#include "checks.h"
 
 enum { SIZE = 8 << 20 };
 static int ends[2], from, to;

@@ -290,11 +290,11 @@ fn message_of<'a>(message: *mut msghdr) -> Result<&'a mut msghdr, Errno> {
 /// Where a datagram is to go. AF_UNSPEC passes for the family that it must be.
 fn destination(name: *const sockaddr, len: socklen_t) -> Result<Endpoint, Errno> {
     read_addr(name, len).map(Endpoint::from).or_else(|error| {
-        // SAFETY: needed because the address comes from C: of another family than it should be, it was long enough to be read.
-        let mut name = match error {
-            EAFNOSUPPORT => unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() },
-            _ => return Err(error),
-        };
+        if error != EAFNOSUPPORT || (len as usize) < size_of::<libc::sockaddr_in>() {
+            return Err(error);
+        }
+        // SAFETY: needed because the address comes from C: of another family than it should be, and as long as it says.
+        let mut name = unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() };
         if c_int::from(name.sin_family) != libc::AF_UNSPEC {
             return Err(error);
         }
@@ -533,7 +533,7 @@ pub extern "C" fn toe_recvmmsg(
     // What is left of it.
     if let (1.., Some(timeout), Some(deadline)) = (done, &mut timeout, deadline) {
         let left = deadline.saturating_sub(sys::now());
-        (timeout.tv_sec, timeout.tv_nsec) = (left.as_secs() as _, left.subsec_nanos() as _);
+        (timeout.tv_sec, timeout.tv_nsec) = (left.as_secs() as _, left.subsec_nanos().into());
     }
     done
 }
