@@ -4,6 +4,8 @@
 //! completions, interrupts). Now and then it looks at what hosts want over their control connections. When nothing
 //! moved it spins for some µs, then lets others run, then sleeps until something happens: idle costs nothing ([`crate::rest`]).
 
+mod sleep;
+
 use crate::anchors::Unwatched;
 use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
 use crate::daemon::{Daemon, Stop};
@@ -84,12 +86,6 @@ impl Daemon {
         self.inhale(now) + self.process(now) + self.exhale(now)
     }
 
-    pub(crate) fn let_others_run(&mut self, before: Instant) {
-        rustix::thread::sched_yield();
-        self.rest.yielded(before, self.clock.now());
-        self.stages.done(Stage::Pause, 1);
-    }
-
     fn inhale(&mut self, now: Instant) -> usize {
         let entries = self.take_entries(now);
         self.serve_deferred(now);
@@ -148,42 +144,6 @@ impl Daemon {
         looked.map(|()| happened)
     }
 
-    /// Sleeps until something happens, unless something has happened already.
-    fn park(&mut self, now: Instant) -> std::io::Result<()> {
-        // Nothing else may call for a long time.
-        self.forget_drained_sessions();
-        self.ports.set_quiet(&self.poller, false);
-        let deadline = self.next_deadline(now);
-        if deadline <= now {
-            return Ok(());
-        }
-        self.rest.parked(now);
-        self.tell_load(now, true);
-        self.counts.parks += 1;
-        self.sleep(now, deadline)
-    }
-
-    pub(crate) fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
-        self.sessions.tell_woken(&mut self.budget);
-        let sleep = self.sessions.announce_sleep(&self.budget);
-        // A host that published before it could see the announcement does not ring: look once more.
-        let timeout = if self.sessions.need_engine(&self.budget) {
-            Some(Duration::ZERO)
-        } else if deadline.is_far_future() {
-            None
-        } else {
-            Some(now.until(deadline))
-        };
-        let mut tokens = std::mem::take(&mut self.tokens);
-        let looked = self.poller.wait(timeout, &mut tokens);
-        self.sessions.end_sleep(sleep, &self.budget);
-        let now = self.clock.now();
-        self.next_tick = now.after_us(TICK_US);
-        self.handle_events(now, &tokens);
-        self.tokens = tokens;
-        looked
-    }
-
     fn tell_load(&mut self, now: Instant, sleeps: bool) {
         let flows = self.engine.flow_count() as u32;
         if self.meter.is_due(now, flows, sleeps) {
@@ -220,23 +180,6 @@ impl Daemon {
         self.fence_faults(now);
         self.forget_unread();
         self.forget_drained_sessions();
-    }
-
-    /// The next time at which there is something to do even if nothing comes in.
-    pub(crate) fn next_deadline(&self, now: Instant) -> Instant {
-        let doubts = self.anchors.doubts() > 0;
-        let doubts_again = if doubts { now.after_us(DOUBTS_AGAIN_US) } else { Instant::FAR_FUTURE };
-        self.engine
-            .poll_timeout()
-            .min(doubts_again)
-            .min(self.ports.deadline(now))
-            .min(self.sessions.next_interrupt())
-            .min(self.sessions.next_unmute())
-            .min(self.anchors.next_unmute())
-            .min(self.engine.trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
-            .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
-            .min(self.follow_later_at())
-            .min(self.sessions.datagrams.next_look(now))
     }
 
     fn is_over(&self) -> bool {
