@@ -102,7 +102,8 @@ impl Held {
         }
         fd_table::install(fd, socket);
         epoll::replace(fd, socket);
-        socket_state::set(fd, State::default());
+        // Whoever ends the number now waits until it is held (`Replacing`), and does not take the connection away before.
+        socket_state::set(fd, State::REPLACING);
         why::set(fd, on);
         Ok((twin, replacing))
     }

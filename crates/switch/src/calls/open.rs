@@ -222,9 +222,9 @@ fn forget_as(fd: c_int, remove: fn(c_int) -> fd_table::Removed) {
         if state.has(State::IN_EPOLL) {
             epoll::forget_kernel_fd(fd);
         }
-        // Another thread may have begun to replace it just now.
+        // Another thread may have begun to replace it just now, or may have done so: none begins from here on.
         state = socket_state::take(fd);
-        if !state.has(State::REPLACING) {
+        if !state.has(State::REPLACING) && fd_table::get(fd).is_none() {
             break;
         }
     }
