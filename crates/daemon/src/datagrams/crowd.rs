@@ -7,14 +7,15 @@ use toe_base::{Cred, Instant};
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     whose: Option<Cred>,
-    /// The engine has given way, and works for as long.
+    /// The engine has given way, and works for as long, and for a round at least: on a processor that nobody else wants that takes no time.
     works_until: Instant,
+    has_given_way: bool,
     works: bool,
 }
 
 impl Crowd {
     pub fn begin_round(&mut self, now: Instant) {
-        self.works = now < self.works_until;
+        self.works = std::mem::take(&mut self.has_given_way) || now < self.works_until;
     }
 
     /// A program of this user's could not be given all.
@@ -36,6 +37,7 @@ impl Crowd {
     /// It did, for so long.
     pub fn gave_way(&mut self, now: Instant, took_us: u64) {
         self.works_until = now.after_us(took_us);
+        self.has_given_way = true;
     }
 }
 
@@ -56,6 +58,18 @@ mod tests {
             crowd.begin_round(now.after_us(after_us));
             crowd.note(whose);
             assert_eq!(crowd.take().is_some(), gives_way, "{after_us}");
+        }
+    }
+    #[test]
+    fn no_two_rounds_in_a_row_are_without_links() {
+        let (mut crowd, now) = (Crowd::default(), Instant::from_micros(1));
+        for round in 0..10 {
+            crowd.begin_round(now);
+            crowd.note(Cred::of_user(7));
+            assert_eq!(crowd.is_some(), round % 2 == 0, "{round}");
+            if crowd.take().is_some() {
+                crowd.gave_way(now, 0);
+            }
         }
     }
 }

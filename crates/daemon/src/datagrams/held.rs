@@ -9,7 +9,7 @@ use toe_wire::UdpRepr;
 const OCTETS_MAX: usize = 1 << 20;
 /// Octets that an empty buffer keeps for the next time.
 const KEPT: usize = 64 << 10;
-/// Octets of all sockets together.
+/// Octets of all sockets together, with what keeping each datagram takes. No socket has more than are free then.
 const ALL_OCTETS_MAX: usize = 8 << 20;
 
 /// What all sockets together hold.
@@ -21,6 +21,10 @@ impl Total {
     pub fn is_nothing(&self) -> bool {
         self.0 == 0
     }
+
+    pub fn octets(&self) -> usize {
+        self.0
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,11 @@ struct One {
     ports: UdpRepr,
     segment: Option<u16>,
     len: usize,
+}
+
+/// Of one datagram of so many octets.
+fn cost(len: usize) -> usize {
+    len + size_of::<One>()
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +62,8 @@ impl Held {
         // One takes up something, be it without octets.
         self.octets.len() + len <= OCTETS_MAX
             && self.all.len() < OCTETS_MAX / size_of::<One>()
-            && total.0 + len <= ALL_OCTETS_MAX
+            && self.octets() + self.all.len() * size_of::<One>() + cost(len)
+                <= ALL_OCTETS_MAX.saturating_sub(total.0)
     }
 
     /// `false`: there is no room.
@@ -61,7 +71,7 @@ impl Held {
         let RxDatagram { arrival, ports, text, segment, .. } = *datagram;
         let is_room = self.has_room(text.len(), total);
         if is_room {
-            total.0 += text.len();
+            total.0 += cost(text.len());
             self.octets.extend_from_slice(text);
             self.all.push_back(One { arrival, ports, segment, len: text.len() });
         }
@@ -82,6 +92,7 @@ impl Held {
         self.at += len;
         total.0 = total.0.saturating_sub(len);
         if first.len == 0 {
+            total.0 = total.0.saturating_sub(size_of::<One>());
             self.all.pop_front();
         }
         if self.all.is_empty() {
@@ -93,7 +104,7 @@ impl Held {
 
     /// The socket is gone.
     pub fn give_up(&mut self, total: &mut Total) {
-        total.0 = total.0.saturating_sub(self.all.iter().map(|one| one.len).sum());
+        total.0 = total.0.saturating_sub(self.all.iter().map(|one| cost(one.len)).sum());
         *self = Held::default();
     }
 }

@@ -94,9 +94,10 @@ impl ToSocket {
         self.account
     }
 
-    /// So much that copying it is most of the work.
+    /// So much that copying it is most of the work, for a program that was just woken. One that has not come for long is stopped, or does not
+    /// mean to come, and others have the links as well.
     pub fn holds_much(&self) -> bool {
-        self.held.octets() >= MUCH
+        self.held.octets() >= MUCH && self.at_once == 1
     }
 
     pub fn holds(&self) -> bool {

@@ -208,6 +208,44 @@ fn what_is_held_is_bounded_and_what_is_more_is_counted_as_lost() {
     assert!(bed.total.is_nothing());
 }
 
+/// A hundred sockets whose programs sleep for ever.
+fn crowd_of_sleepers(text: &[u8]) -> (Vec<Bed>, Total) {
+    let mut total = Total::default();
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        let mut bed = Bed::new();
+        std::mem::swap(&mut bed.total, &mut total);
+        bed.sleep(true);
+        while bed.put(text) != Delivered::QueueFull {}
+        std::mem::swap(&mut bed.total, &mut total);
+        all.push(bed);
+    }
+    (all, total)
+}
+
+#[test]
+fn datagrams_without_octets_are_bounded_for_all_sockets_together() {
+    let (sleepers, mut total) = crowd_of_sleepers(b"");
+    assert!((1 << 20..=8 << 20).contains(&total.octets()), "{}", total.octets());
+    sleepers.into_iter().for_each(|mut bed| bed.socket.give_up(&mut total));
+    assert!(total.is_nothing());
+}
+
+#[test]
+fn who_does_not_come_keeps_nobody_from_the_links() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    let text = vec![7; 60_000];
+    (0..9).for_each(|_| _ = bed.put(&text));
+    assert!(bed.socket.holds_much(), "it was just woken");
+    bed.look(0);
+    bed.look(PATIENCE_US);
+    assert!(bed.socket.holds() && !bed.socket.holds_much(), "it had its time");
+    bed.program.open();
+    bed.look(1);
+    assert!(!bed.socket.holds() || bed.socket.at_once == 1);
+}
+
 #[test]
 fn who_could_not_read_is_let_to_run_once_for_each_time_that_he_does() {
     let mut bed = Bed::new();
