@@ -1,6 +1,7 @@
 //! Datagrams for a socket whose program is on its way to look into its lane: copied, in order. Filled and emptied by `to_socket`.
 
 use std::collections::VecDeque;
+use toe_base::Cred;
 use toe_engine::RxDatagram;
 use toe_engine::work::Arrival;
 use toe_wire::UdpRepr;
@@ -9,21 +10,54 @@ use toe_wire::UdpRepr;
 const OCTETS_MAX: usize = 1 << 20;
 /// Octets that an empty buffer keeps for the next time.
 const KEPT: usize = 64 << 10;
-/// Octets of all sockets together, with what keeping each datagram takes. No socket has more than are free then.
+/// Octets of all sockets together, with what keeping each datagram takes. No user's sockets have more than are free then, so that each
+/// further user finds some.
 const ALL_OCTETS_MAX: usize = 8 << 20;
 
-/// What all sockets together hold.
+/// What all sockets together hold, and whose.
 #[derive(Debug, Default)]
-pub(super) struct Total(usize);
+pub(super) struct Total {
+    octets: usize,
+    /// Of those users who have something.
+    of_users: Vec<(Cred, usize)>,
+}
+
+impl Total {
+    fn of(&self, whose: Cred) -> usize {
+        self.of_users.iter().find(|(user, _)| *user == whose).map_or(0, |(_, octets)| *octets)
+    }
+
+    fn has_room(&self, whose: Cred, octets: usize) -> bool {
+        self.of(whose) + octets <= ALL_OCTETS_MAX.saturating_sub(self.octets + octets)
+    }
+
+    fn add(&mut self, whose: Cred, octets: usize) {
+        self.octets += octets;
+        match self.of_users.iter_mut().find(|(user, _)| *user == whose) {
+            Some((_, of_user)) => *of_user += octets,
+            None => self.of_users.push((whose, octets)),
+        }
+    }
+
+    fn give_back(&mut self, whose: Cred, octets: usize) {
+        self.octets = self.octets.saturating_sub(octets);
+        let Some(at) = self.of_users.iter().position(|(user, _)| *user == whose) else { return };
+        let of_user = &mut self.of_users[at].1;
+        *of_user = of_user.saturating_sub(octets);
+        if *of_user == 0 {
+            self.of_users.swap_remove(at);
+        }
+    }
+}
 
 #[cfg(test)]
 impl Total {
     pub fn is_nothing(&self) -> bool {
-        self.0 == 0
+        self.octets == 0 && self.of_users.is_empty()
     }
 
     pub fn octets(&self) -> usize {
-        self.0
+        self.octets
     }
 }
 
@@ -40,8 +74,9 @@ fn cost(len: usize) -> usize {
     len + size_of::<One>()
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Held {
+    whose: Cred,
     all: VecDeque<One>,
     octets: Vec<u8>,
     /// Where the first one's octets begin.
@@ -49,6 +84,10 @@ pub(super) struct Held {
 }
 
 impl Held {
+    pub fn new(whose: Cred) -> Held {
+        Held { whose, all: VecDeque::new(), octets: Vec::new(), at: 0 }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -62,8 +101,7 @@ impl Held {
         // One takes up something, be it without octets.
         self.octets.len() + len <= OCTETS_MAX
             && self.all.len() < OCTETS_MAX / size_of::<One>()
-            && self.octets() + self.all.len() * size_of::<One>() + cost(len)
-                <= ALL_OCTETS_MAX.saturating_sub(total.0)
+            && total.has_room(self.whose, cost(len))
     }
 
     /// `false`: there is no room.
@@ -71,7 +109,7 @@ impl Held {
         let RxDatagram { arrival, ports, text, segment, .. } = *datagram;
         let is_room = self.has_room(text.len(), total);
         if is_room {
-            total.0 += cost(text.len());
+            total.add(self.whose, cost(text.len()));
             self.octets.extend_from_slice(text);
             self.all.push_back(One { arrival, ports, segment, len: text.len() });
         }
@@ -90,21 +128,50 @@ impl Held {
         let len = len.min(first.len);
         first.len -= len;
         self.at += len;
-        total.0 = total.0.saturating_sub(len);
+        total.give_back(self.whose, len);
         if first.len == 0 {
-            total.0 = total.0.saturating_sub(size_of::<One>());
+            total.give_back(self.whose, cost(0));
             self.all.pop_front();
         }
-        if self.all.is_empty() {
+        self.drop_used();
+    }
+
+    /// What is used up takes no more than what waits, or than an empty buffer keeps.
+    fn drop_used(&mut self) {
+        if self.all.is_empty() || self.at > self.octets().max(KEPT) {
+            self.octets.drain(..self.at);
             self.at = 0;
-            self.octets.clear();
-            self.octets.shrink_to(KEPT);
+            self.octets.shrink_to(self.octets.len().max(KEPT));
         }
     }
 
     /// The socket is gone.
     pub fn give_up(&mut self, total: &mut Total) {
-        total.0 = total.0.saturating_sub(self.all.iter().map(|one| cost(one.len)).sum());
-        *self = Held::default();
+        total.give_back(self.whose, self.all.iter().map(|one| cost(one.len)).sum());
+        *self = Held::new(self.whose);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTS: [usize; 4] = [4 << 20, 2 << 20, 1 << 20, 1 << 19];
+
+    #[test]
+    fn each_further_user_finds_room_whatever_the_others_hold() {
+        let mut total = Total::default();
+        for (uid, most) in (0..).zip(PARTS) {
+            let user = Cred::of_user(uid);
+            while total.has_room(user, 4096) {
+                total.add(user, 4096);
+            }
+            assert_eq!(total.of(user), most, "half of what was free");
+        }
+        for uid in 0..PARTS.len() as u32 {
+            let user = Cred::of_user(uid);
+            total.give_back(user, total.of(user));
+        }
+        assert!(total.is_nothing());
     }
 }

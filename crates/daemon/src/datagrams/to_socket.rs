@@ -84,7 +84,7 @@ impl ToSocket {
             lane: Lane { end, overflowed: false, full_at: None, is_crowded: false },
             rung: None,
             was_over: false,
-            held: Held::default(),
+            held: Held::new(account),
             until: None,
             at_once: 1,
         }

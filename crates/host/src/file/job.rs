@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
-/// Octets in one go: between two of them it is looked whether the program has cancelled it.
+/// Octets in one go: between two of them it is looked whether the program has cancelled it, and before each wait for the disk.
 const STEP: usize = 4 << 20;
 /// How long a connection is waited for at a time.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -126,7 +126,7 @@ impl Work {
             match outcome {
                 Err(Errno::EAGAIN) => self.wait(),
                 Err(errno) => return Err(errno),
-                Ok(()) if moved == 0 => return Ok(()),
+                Ok(()) if moved == 0 && !self.state.is_cancelled.load(Ordering::Acquire) => return Ok(()),
                 Ok(()) => {}
             }
         }
@@ -138,7 +138,9 @@ impl Work {
         match self.way {
             Way::Write(from) => {
                 let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
-                match self.socket.send_file(self.file.as_fd(), from + done as u64, most, flags) {
+                let (file, from) = (self.file.as_fd(), from + done as u64);
+                let cancelled = Some(&self.state.is_cancelled);
+                match self.socket.send_file_unless(file, from, most, flags, cancelled) {
                     Ok(sent) => (sent, Ok(())),
                     Err(errno) => (0, Err(errno)),
                 }

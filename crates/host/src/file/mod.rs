@@ -23,6 +23,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno as Os;
 use source::FileSource;
 use std::io::IoSliceMut;
+use std::sync::atomic::AtomicBool;
 use target::{FileTarget, Stop};
 use toe_abi::errno::Errno;
 
@@ -52,10 +53,23 @@ impl Socket {
         length: usize,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
+        self.send_file_unless(file, position, length, flags, None)
+    }
+
+    /// The same, which ends before it waits for the disk once more when `cancelled` is set: fewer octets, or none.
+    fn send_file_unless(
+        &'static self,
+        file: BorrowedFd<'_>,
+        position: u64,
+        length: usize,
+        flags: SendFlags,
+        cancelled: Option<&AtomicBool>,
+    ) -> Result<usize, Errno> {
         let mut sent = 0;
         let has_room = self.kind() == Kind::Stream && self.ready_now() & stream::OUT != 0;
         loop {
-            let mut source = FileSource::new(file, position + sent as u64, length - sent, has_room)?;
+            let source = FileSource::new(file, position + sent as u64, length - sent, has_room)?;
+            let mut source = source.unless(cancelled);
             // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
             source.refill();
             if source.is_done() {

@@ -11,6 +11,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno as Os, ReadWriteFlags};
 use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use toe_abi::errno::Errno;
 
 /// Octets read ahead at a time.
@@ -31,6 +32,8 @@ enum Stop {
     End,
     /// The disk has to be waited for.
     Waits,
+    /// It was, and meanwhile whoever wanted the octets has cancelled that.
+    Cancelled,
     Failed(Errno),
 }
 
@@ -44,6 +47,8 @@ pub struct FileSource<'a> {
     /// How many there are is known: the last one is, too.
     is_sized: bool,
     stopped: Option<Stop>,
+    /// Once set, the disk is not waited for again.
+    cancelled: Option<&'a AtomicBool>,
     /// O_DIRECT: read by whole blocks.
     is_unbuffered: bool,
     /// It lies in memory, where reads need no word that nothing is waited for. `None`: not asked yet.
@@ -69,6 +74,7 @@ impl<'a> FileSource<'a> {
                 left: length,
                 is_sized: false,
                 stopped: (length <= FEW).then_some(Stop::Waits),
+                cancelled: None,
                 is_unbuffered: false,
                 memory: None,
                 ahead: Vec::new(),
@@ -92,11 +98,17 @@ impl<'a> FileSource<'a> {
             left,
             is_sized,
             stopped,
+            cancelled: None,
             is_unbuffered,
             memory: None,
             ahead: Vec::new(),
             at: 0,
         })
+    }
+
+    /// It ends before it waits for the disk once more when `cancelled` is set.
+    pub fn unless(self, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
+        FileSource { cancelled, ..self }
     }
 
     /// What the file said, if it ended the transfer.
@@ -231,7 +243,7 @@ impl Source for FileSource<'_> {
     }
 
     fn is_done(&self) -> bool {
-        let ended = matches!(self.stopped, Some(Stop::End | Stop::Failed(_)));
+        let ended = matches!(self.stopped, Some(Stop::End | Stop::Cancelled | Stop::Failed(_)));
         self.ahead() == 0 && (self.left == 0 || ended)
     }
 
@@ -250,6 +262,10 @@ impl Source for FileSource<'_> {
 
     fn refill(&mut self) {
         if !self.waits() {
+            return;
+        }
+        if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Acquire)) {
+            self.stopped = Some(Stop::Cancelled);
             return;
         }
         let mut outcome = self.read_ahead();
@@ -330,6 +346,24 @@ mod tests {
         assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
         source.take_back(6);
         assert_eq!(drain(&mut source, 100), (0..10).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn the_disk_is_not_waited_for_again_once_that_is_cancelled() {
+        let file = file_of(3 * AHEAD);
+        let cancelled = AtomicBool::new(false);
+        let source = FileSource::new(file.as_fd(), 0, usize::MAX, false).expect("a file");
+        let mut source = source.unless(Some(&cancelled));
+        // As if nothing were at hand.
+        source.stopped = Some(Stop::Waits);
+        source.refill();
+        cancelled.store(true, Ordering::Release);
+        let (region, _file) = Region::create(1 << 20).expect("memory");
+        assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD), "what was read goes out");
+        source.stopped = Some(Stop::Waits);
+        source.refill();
+        assert!(source.is_done() && !source.has_sent_all());
+        assert_eq!((source.left(), source.error()), (0, None));
     }
 
     #[test]

@@ -156,24 +156,29 @@ impl Door {
     }
 
     fn look(&self, inside: &mut Inside) {
+        for silent in std::mem::take(&mut inside.silent) {
+            self.hear(inside, silent);
+        }
         while inside.ready.len() < READY_MAX
             && let Ok(connection) = self.listener.accept()
         {
-            if inside.silent.len() == SILENT_MAX {
-                inside.silent.pop_front();
-            }
             prepare(&connection);
             if let Ok(address) = connection.peer() {
-                inside.silent.push_back(Silent::new(Box::new(connection), address.ip()));
+                // At once: whoever has said what he wants is not among those who may have to go.
+                self.hear(inside, Silent::new(Box::new(connection), address.ip()));
+            }
+            if inside.silent.len() > SILENT_MAX {
+                inside.silent.pop_front();
             }
         }
-        for mut silent in std::mem::take(&mut inside.silent) {
-            match silent.listen() {
-                Ok(None) => inside.silent.push_back(silent),
-                Ok(Some(asked)) => inside.ready.extend(self.let_in(silent, &asked)),
-                Err(Some(refusal)) => self.refuse(silent.wire, refusal),
-                Err(None) => {}
-            }
+    }
+
+    fn hear(&self, inside: &mut Inside, mut silent: Silent) {
+        match silent.listen() {
+            Ok(None) => inside.silent.push_back(silent),
+            Ok(Some(asked)) => inside.ready.extend(self.let_in(silent, &asked)),
+            Err(Some(refusal)) => self.refuse(silent.wire, refusal),
+            Err(None) => {}
         }
     }
 
