@@ -22,8 +22,8 @@ static HANDLERS: Once = Once::new();
 static PID: AtomicI32 = AtomicI32::new(0);
 /// Counts forks.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Between the preparations for a fork and its end.
-static FORKING: AtomicBool = AtomicBool::new(false);
+/// Threads between the preparations for a fork and its end: the C library lets several prepare at once.
+static FORKING: AtomicU32 = AtomicU32::new(0);
 /// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
 static AT_FORK: crate::lock::Lock<[Option<&'static Stack>; ENGINES_MAX]> =
     crate::lock::Lock::new([None; ENGINES_MAX]);
@@ -86,6 +86,8 @@ fn share(stack: &'static Stack) {
 }
 
 fn give_back(stack: &'static Stack) {
+    // None comes to them that is not locked.
+    let _opening = stack.opening_lock().lock();
     // All locked until all is given back: what another thread is handed after the engine has answered must not be taken
     // for one of those that went back.
     let mut queues: Vec<_> = stack.queue_sets().map(|queue| queue.lock()).collect();
@@ -172,13 +174,13 @@ fn at_fork() -> impl DoubleEndedIterator<Item = &'static Stack> {
 
 /// Whether a fork is under way: no stream may begin to use a channel, which would not follow it into the child.
 pub fn is_forking() -> bool {
-    FORKING.load(Ordering::Acquire)
+    FORKING.load(Ordering::Acquire) > 0
 }
 
 /// Before a fork. Called by the C library, or by whoever forks past it; then [`in_parent`] and [`in_child`], too.
 pub extern "C" fn prepare() {
     signals::before_fork();
-    FORKING.store(true, Ordering::Release);
+    FORKING.fetch_add(1, Ordering::AcqRel);
     datagram::before_child();
     share_all();
     stack::attach_lock().lock_raw();
@@ -189,6 +191,9 @@ pub extern "C" fn prepare() {
     Stack::all_attached().for_each(|stack| current[stack.engine.index()] = Some(stack));
     *AT_FORK.lock() = current;
     for stack in at_fork() {
+        // First of its locks: those of the queue sets that there are now are given back afterwards, and no others, or a thread that
+        // has just opened one would have its lock taken away.
+        stack.opening_lock().lock_raw();
         for queue in stack.queue_sets() {
             queue.raw_lock().lock_raw();
         }
@@ -210,6 +215,7 @@ fn unlock(settle: impl Fn(&QueueSet)) {
             queue.raw_lock().unlock_raw();
             settle(queue);
         }
+        stack.opening_lock().unlock_raw();
     }
     wait::spare_lock().unlock_raw();
     epoll::registry_lock().unlock_raw();
@@ -221,7 +227,7 @@ fn unlock(settle: impl Fn(&QueueSet)) {
 pub extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
-    FORKING.store(false, Ordering::Release);
+    FORKING.fetch_sub(1, Ordering::AcqRel);
     unlock(|queue| queue.owed().pay());
     signals::after_fork(false);
 }
@@ -230,7 +236,7 @@ pub extern "C" fn in_parent() {
 pub extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
-    FORKING.store(false, Ordering::Release);
+    FORKING.store(0, Ordering::Release);
     PID.store(sys::pid(), Ordering::Relaxed);
     set_not_wiped();
     // Whom the parent owes a wake-up, the parent wakes.

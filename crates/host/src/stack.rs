@@ -398,6 +398,11 @@ impl Stack {
         fd_table::is_internal(fd)
     }
 
+    /// While it is held no queue set is opened, for [`crate::fork`].
+    pub fn opening_lock(&self) -> &Lock<u8> {
+        &self.opening
+    }
+
     /// A lock that [`crate::fork`] takes before a fork and gives back after, beside that of the anchors.
     pub fn own_fds_lock(&self) -> &Lock<Vec<RawFd>> {
         &self.own_fds

@@ -319,3 +319,33 @@ fn a_copy_of_a_descriptor_is_the_librarys_own_until_it_is_let_go() {
     assert!(!toe::fd_table::is_internal(number));
     assert!(!stack.own_fds_lock().lock().contains(&number));
 }
+
+/// Whether a thread of this process sleeps on a lock.
+fn sleeps_on_a_lock(thread: i32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+    call.is_ok_and(|call| call.split(' ').next() == Some(libc::SYS_futex.to_string().as_str()))
+}
+
+/// Found by the stress of threads that do everything at once: a thread claimed its first connection, and all that came for it was taken by
+/// another thread before there was a stream. The thread's queue set had been opened while a fork was prepared, and the fork then gave
+/// back the lock of every queue set, this one's too, which the thread held.
+#[test]
+fn no_queue_set_is_opened_while_a_fork_is_prepared() {
+    let engine = Engine::attached();
+    let stack = toe::stack::Stack::attached(toe::stack::EngineIdx::FIRST).expect("a session");
+    let mine = stack.my_queue().expect("a queue set").index;
+    toe::fork::prepare();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("who waits for it");
+            stack.my_queue().expect("a queue set").index
+        });
+        let thread = told.recv().expect("the thread's number");
+        until(|| sleeps_on_a_lock(thread).then_some(()));
+        let opened = engine.with(0, |session| session.queue_sets.len());
+        toe::fork::in_parent();
+        assert_eq!(opened, 1, "before the fork is over");
+        assert_ne!(other.join().expect("no panic"), mine);
+    });
+}
