@@ -11,6 +11,7 @@ TOE_BIN_DIR says where the programs are, if not in target/release.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
@@ -31,19 +32,24 @@ ATTEMPTS = 2
 
 
 class Budget:
-    """Lets jobs run at once as long as their links together carry no more than the processors can.
+    """Lets jobs run at once as long as their links together carry no more than the processors can, in the order in which they ask.
 
-    It counts in whole kbit/s: what is left of fractions would keep out a job that wants all of it."""
+    It counts in whole kbit/s: what is left of fractions would keep out a job that wants all of it. Without the order, so would one small
+    job after the other."""
 
     def __init__(self, mbit):
         self.left = self.most = mbit * 1000
+        self.waiting = collections.deque()
         self.changed = threading.Condition()
 
     def take(self, mbit):
-        kbit = min(round(mbit * 1000), self.most)
+        kbit, me = min(round(mbit * 1000), self.most), object()
         with self.changed:
-            self.changed.wait_for(lambda: self.left >= kbit)
+            self.waiting.append(me)
+            self.changed.wait_for(lambda: self.waiting[0] is me and self.left >= kbit)
+            self.waiting.popleft()
             self.left -= kbit
+            self.changed.notify_all()
         return kbit
 
     def give(self, kbit):

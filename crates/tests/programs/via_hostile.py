@@ -3,6 +3,7 @@ ended the connection."""
 import socket
 import struct
 import sys
+import time
 
 
 def crc32c(octets):
@@ -51,11 +52,19 @@ BAD = {
     "cut": message(2, b"bad")[:9],
     "overrun": b"".join(message(2 + number, b"x" * 16384) for number in range(80)),
     "gone": b"",
+    "crowd": b"",
 }
 
 
 def connected(address, port):
-    stream = socket.create_connection((address, 28672 + port))
+    # Who waits there may come later.
+    until = time.monotonic() + 60
+    while True:
+        try:
+            stream = socket.create_connection((address, 28672 + port))
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < until, "nobody is there"
     stream.settimeout(60)
     return stream
 
@@ -80,8 +89,17 @@ def main(address, port, what):
         stream.sendall(request(port, 1))
         assert stream.recv(600)[16] & 0x20, "refused"
         return ended(stream)
+    if what == "crowd":
+        # Until the other side has been stopped.
+        first = connected(address, port)
+        print("there", flush=True)
+        sys.stdin.read()
     stream = connected(address, port)
     stream.sendall(request(port))
+    if what == "crowd":
+        # As many as may say nothing, all of them behind the one who has said what he wants.
+        crowd = [first] + [connected(address, port) for _ in range(64)]
+        print("a crowd of", len(crowd), flush=True)
     reply = stream.recv(600)
     assert reply.startswith(b"MPA ID Rep Frame") and not reply[16] & 0x20, reply
     if what == "silent":
@@ -92,7 +110,7 @@ def main(address, port, what):
         stream.sendall(BAD[what])
     except ConnectionError:
         pass
-    if what in ("cut", "gone"):
+    if what in ("cut", "gone", "crowd"):
         stream.shutdown(socket.SHUT_WR)
     ended(stream)
 

@@ -247,3 +247,23 @@ fn a_silent_peer_keeps_nobody_waiting() {
     assert!(said.contains("ended: the other side has closed"), "{said}");
     silent.wait(SOON).expect_success("silent");
 }
+
+/// Whoever says what he wants is let in, whoever comes behind him: as many as may wait in silence do here before the program looks. (They
+/// were all taken in first, and the first of them sent away for the last, unheard.)
+#[test]
+fn who_asks_is_heard_before_a_crowd_that_says_nothing() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let script = lab.dir().join("via_hostile.py");
+    std::fs::write(&script, include_str!("../../programs/via_hostile.py")).expect("via_hostile.py");
+    let mut waits = found_scene(&lab, &engine, (Side::Server, "here"), Some(ENGINE_ADDR), &["wait", "4"]);
+    let mut crowd = Program::spawn("crowd", &mut as_stranger(&lab, "crowd"));
+    crowd.wait_for_line("there", SOON);
+    waits.signal(Signal::STOP);
+    crowd.close_input();
+    crowd.wait_for_line("a crowd", SOON);
+    waits.signal(Signal::CONT);
+    crowd.wait(SOON).expect_success("crowd");
+    let said = waits.wait(SOON).expect_success("wait");
+    assert!(said.contains("connected") && said.contains("the other side has closed"), "{said}");
+}
