@@ -256,7 +256,7 @@ fn who_asks_is_heard_before_a_crowd_that_says_nothing() {
     let engine = Engine::on_link(&lab, Side::Server, "");
     let script = lab.dir().join("via_hostile.py");
     std::fs::write(&script, include_str!("../../programs/via_hostile.py")).expect("via_hostile.py");
-    let mut waits = found_scene(&lab, &engine, (Side::Server, "here"), Some(ENGINE_ADDR), &["wait", "4"]);
+    let waits = found_scene(&lab, &engine, (Side::Server, "here"), Some(ENGINE_ADDR), &["wait", "4"]);
     let mut crowd = Program::spawn("crowd", &mut as_stranger(&lab, "crowd"));
     crowd.wait_for_line("there", SOON);
     waits.signal(Signal::STOP);
