@@ -77,7 +77,7 @@ coverage: ## branches of the TCP folder that unit tests and packet scripts take,
 	@scripts/coverage.sh
 
 INTEROP_FLAGS ?= --write
-interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 25 minutes)
+interop: ## OpenTOE and Linux over lossy, long and slow links, as tables in docs/interop.md (root, about 40 minutes)
 	@scripts/setup.sh interop
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
