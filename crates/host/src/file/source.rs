@@ -159,6 +159,10 @@ impl<'a> FileSource<'a> {
         }
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
+    }
+
     fn ahead(&self) -> usize {
         self.ahead.len() - self.at
     }
@@ -210,6 +214,11 @@ impl Source for FileSource<'_> {
             self.at += ahead;
             self.advance(ahead);
             return Ok(ahead);
+        }
+        // Some file systems wait although they are told not to.
+        if self.is_cancelled() {
+            self.stopped = Some(Stop::Cancelled);
+            return Ok(0);
         }
         let max = max.min(self.left);
         let outcome =
@@ -264,7 +273,7 @@ impl Source for FileSource<'_> {
         if !self.waits() {
             return;
         }
-        if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Acquire)) {
+        if self.is_cancelled() {
             self.stopped = Some(Stop::Cancelled);
             return;
         }
@@ -360,6 +369,8 @@ mod tests {
         cancelled.store(true, Ordering::Release);
         let (region, _file) = Region::create(1 << 20).expect("memory");
         assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD), "what was read goes out");
+        source.stopped = None;
+        assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(0), "a read may wait all the same");
         source.stopped = Some(Stop::Waits);
         source.refill();
         assert!(source.is_done() && !source.has_sent_all());
