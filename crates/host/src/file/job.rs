@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
-/// Octets in one go: between two of them it is looked whether the program has cancelled it, and before each wait for the disk.
+/// Octets in one go: between two of them it is looked whether the program has cancelled it, and before each read.
 const STEP: usize = 4 << 20;
 /// How long a connection is waited for at a time.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -56,7 +56,7 @@ impl Socket {
         self.send_file_unless(file, position, length, flags, None)
     }
 
-    /// The same, which ends before it waits for the disk once more when `cancelled` is set: fewer octets, or none.
+    /// The same, which reads nothing more once `cancelled` is set: fewer octets, or none.
     fn send_file_unless(
         &'static self,
         file: BorrowedFd<'_>,

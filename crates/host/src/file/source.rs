@@ -32,7 +32,7 @@ enum Stop {
     End,
     /// The disk has to be waited for.
     Waits,
-    /// It was, and meanwhile whoever wanted the octets has cancelled that.
+    /// Whoever wanted the octets has cancelled that.
     Cancelled,
     Failed(Errno),
 }
@@ -47,7 +47,7 @@ pub struct FileSource<'a> {
     /// How many there are is known: the last one is, too.
     is_sized: bool,
     stopped: Option<Stop>,
-    /// Once set, the disk is not waited for again.
+    /// Once set, nothing more is read.
     cancelled: Option<&'a AtomicBool>,
     /// O_DIRECT: read by whole blocks.
     is_unbuffered: bool,
@@ -106,7 +106,7 @@ impl<'a> FileSource<'a> {
         })
     }
 
-    /// It ends before it waits for the disk once more when `cancelled` is set.
+    /// It reads nothing more once `cancelled` is set.
     pub fn unless(self, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
         FileSource { cancelled, ..self }
     }
