@@ -215,7 +215,9 @@ impl Swarm {
             9..50 => random.pick(&[2_000, 20_000, 60_000]),
             _ => random.pick(&[500, 3_000]),
         };
-        let part = if on(Fault::LittleMemory) { random.pick(&[128 << 10, 256 << 10]) } else { 512 << 10 };
+        // Little, but room for what one connection may hold when it is handed out: no session that an engine makes has less
+        // than sixty times that.
+        let part = if on(Fault::LittleMemory) { random.pick(&[256 << 10, 320 << 10]) } else { 512 << 10 };
         let scale = u64::from(connections.div_ceil(32)).next_power_of_two();
         let safety_us = random.pick(&[200_000, 2_000_000, 20_000_000, 45_000_000]);
         let swarm = Swarm {

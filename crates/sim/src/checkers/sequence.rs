@@ -41,6 +41,8 @@ pub struct Half {
     mss: u16,
     /// It has sent more than its SYN, and so knows what was agreed on: a SYN-ACK may be a cookie, and be forgotten.
     pub has_spoken: bool,
+    /// The life before sent numbers beyond this one's first: what acknowledges them may acknowledge this SYN-ACK.
+    fits_old_acks: bool,
     /// Synchronized: the sender acknowledged the other SYN, which had this number.
     pub synchronized: Option<SeqNum>,
     /// An acknowledgement of the other side has arrived.
@@ -241,6 +243,7 @@ impl Sequences {
             last_stamp: header.options.timestamps.map(|t| t.value),
             mss: header.options.mss.unwrap_or(536),
             has_spoken: false,
+            fits_old_acks: self.halves.get(&tcp.way).is_some_and(|old| old.fits(header.seq)),
             synchronized,
             heard: false,
             syn: Syn::of(tcp),
@@ -336,10 +339,13 @@ impl Sequences {
     }
 
     /// A listener hands a connection out that it has handed out `times` before. That a SYN with a good cookie makes one as
-    /// often as it arrives is the price of Fast Open (RFC 7413 section 2.1). The octets that such a one begins with.
+    /// often as it arrives is the price of Fast Open (RFC 7413 section 2.1). And where a connection that was reset had sent
+    /// more than the clock of initial numbers went on meanwhile (RFC 9293 section 3.4.1 warns of that), a late copy of its SYN
+    /// is answered with a number that a late acknowledgement fits. The octets that such a one begins with.
     pub fn may_come_again(&self, way: Way, times: u32) -> Option<u32> {
         let syn = self.halves.get(&way)?.syn;
-        (syn.has_cookie() && syn.delivered > times).then_some(syn.text)
+        let fits = self.halves.get(&way.back()).is_some_and(|half| half.fits_old_acks);
+        (syn.delivered > times && (syn.has_cookie() || fits)).then_some(syn.text)
     }
 
     /// Nothing that the other side has sent but its SYN has arrived at the sender of this half.
@@ -360,6 +366,11 @@ impl Sequences {
 }
 
 impl Half {
+    /// What acknowledges octets of this half, which was reset, may acknowledge a SYN of this number, too.
+    fn fits(&self, iss: SeqNum) -> bool {
+        self.was_reset && iss.at_or_after(self.iss) && iss.before(self.sent_max)
+    }
+
     /// From here on the sender of this half takes nothing: a scaled window is rounded down, so it may take a little more
     /// than it has offered.
     pub fn takes_nothing_from(&self) -> Option<SeqNum> {
