@@ -147,6 +147,8 @@ pub struct DeliveryRate {
     pub pacing_max: u32,
     /// When the next may, if paced.
     pub next_send_at: Instant,
+    /// Pacing held it back, and it was called later than that: it makes up for it.
+    pub is_late: bool,
 }
 
 /// Explicit congestion notification (RFC 3168).

@@ -511,7 +511,7 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment)
     if matches!(flow.cc.phase, Phase::Recovery | Phase::Reduced) {
         flow.cc.prr.out = flow.cc.prr.out.saturating_add(len);
     }
-    rate::note_paced(&mut flow.rate, now, len);
+    rate::note_paced(flow, now, len);
     let pipe = flow.pipe();
     flow.cc.usage.sent(pipe);
 }
@@ -527,6 +527,9 @@ pub fn settle(flow: &mut Flow, now: Instant) {
     let outstanding = flow.snd.nxt != flow.snd.una;
     if flow.rate.pacing > 0 && waiting && now < flow.rate.next_send_at {
         flow.timers.pace = flow.rate.next_send_at;
+    } else {
+        // It waits for something else.
+        flow.rate.is_late = false;
     }
     if !waiting && flow.pipe() < flow.cc.cwnd {
         rate::note_app_limited(flow);

@@ -113,8 +113,8 @@ impl RateSample {
 /// Largest and smallest amount that leaves at once when pacing: a millisecond's worth between these.
 const QUANTUM_MAX: u64 = 64 << 10;
 const QUANTUM_MIN_SEGMENTS: u32 = 2;
-/// What a paced sender may make up for when it is called late.
-const LATE_MAX_US: u64 = 2_000;
+/// What a paced sender makes up for in any case: timers are as late as this. One that was idle, or waited for ACKs, makes up for no more.
+const LATE_MIN_US: u64 = 2_000;
 
 /// Octets that leave at once at this rate (draft-ietf-ccwg-bbr-05 section 5.6.3).
 pub fn quantum(pacing: u64, mss: u32) -> u32 {
@@ -130,10 +130,55 @@ pub fn paced_room(rate: &DeliveryRate, now: Instant, mss: u32) -> u32 {
     }
 }
 
-/// `len` octets went out: when the next may.
-pub fn note_paced(rate: &mut DeliveryRate, now: Instant, len: u32) {
-    let Some(us) = (u64::from(len) * 1_000_000).checked_div(rate.pacing) else { return };
-    // Timers come late by up to a millisecond: what that held up may follow at once.
-    let earliest = Instant::from_micros(now.as_micros().saturating_sub(LATE_MAX_US));
+/// `len` octets went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
+/// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
+pub fn note_paced(flow: &mut Flow, now: Instant, len: u32) {
+    let Some(us) = (u64::from(len) * 1_000_000).checked_div(flow.rate.pacing) else { return };
+    let rate = &mut flow.rate;
+    rate.is_late |= flow.timers.pace <= now;
+    let late_us = if rate.is_late { LATE_MIN_US.max(u64::from(flow.rtt.srtt_us) / 2) } else { LATE_MIN_US };
+    let earliest = Instant::from_micros(now.as_micros().saturating_sub(late_us));
     rate.next_send_at = rate.next_send_at.max(earliest).after_us(us);
+    rate.is_late &= rate.next_send_at < now;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1_000;
+
+    /// A sender of a million octets a second, over 40 ms, whose next segment is due at 100 ms.
+    fn paced() -> Flow {
+        let mut flow = Flow::vacant();
+        flow.rtt.srtt_us = 40_000;
+        flow.rate.pacing = 1_000_000;
+        flow.rate.next_send_at = Instant::from_millis(100);
+        flow
+    }
+
+    /// Segments that go out at once at that time.
+    fn at_once(flow: &mut Flow, now: Instant) -> u32 {
+        let mut segments = 0;
+        while paced_room(&flow.rate, now, MSS) > 0 {
+            note_paced(flow, now, MSS);
+            segments += 1;
+        }
+        segments
+    }
+
+    #[test]
+    fn who_is_called_late_makes_up_for_half_a_round_trip_and_who_was_idle_does_not() {
+        for (late_ms, is_held_back, segments) in
+            [(0, true, 1), (10, true, 11), (70, true, 21), (70, false, 3)]
+        {
+            let mut flow = paced();
+            if is_held_back {
+                flow.timers.pace = flow.rate.next_send_at;
+            }
+            let now = Instant::from_millis(100 + late_ms);
+            assert_eq!(at_once(&mut flow, now), segments, "{late_ms} ms, held back: {is_held_back}");
+            assert!(!flow.rate.is_late && flow.rate.next_send_at > now);
+        }
+    }
 }

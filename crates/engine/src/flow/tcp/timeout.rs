@@ -84,6 +84,7 @@ pub fn on_timeout(flow: &mut Flow, sent: &mut SentPool, now: Instant, counters: 
     }
     if flow.timers.pace <= now {
         flow.timers.pace = off;
+        flow.rate.is_late = true;
     }
     if flow.timers.reorder <= now {
         flow.timers.reorder = off;
