@@ -146,8 +146,9 @@ pub fn cut(frame: &[u8], how: Segmentation, out: &mut impl FnMut(Vec<u8>)) {
 pub fn mark_congestion(frame: &mut [u8]) -> bool {
     const CONGESTION: u8 = 0b11;
     match EthRepr::parse(frame).map(|(link, _)| link.ethertype) {
+        // A router drops what has a wrong checksum, and does not give it a right one.
         Ok(EtherType::Ipv4)
-            if frame.len() >= IP_AT + ipv4::HEADER_LEN && frame[IP_AT + 1] & CONGESTION != 0 =>
+            if Ipv4Repr::parse(&frame[IP_AT..]).is_ok() && frame[IP_AT + 1] & CONGESTION != 0 =>
         {
             frame[IP_AT + 1] |= CONGESTION;
             let header = IP_AT..IP_AT + usize::from(frame[IP_AT] & 0xf) * 4;
