@@ -121,6 +121,8 @@ pub struct Bbr {
     loss_round: SeqNum,
     loss_round_start: bool,
     loss_in_round: bool,
+    /// The network has marked something since then.
+    mark_in_round: bool,
     /// Stretches lost in this round.
     loss_events: u8,
     /// Whether the pipe is full (section 5.3.1.2).
@@ -218,6 +220,7 @@ impl Default for Bbr {
             loss_round: SeqNum::default(),
             loss_round_start: false,
             loss_in_round: false,
+            mark_in_round: false,
             loss_events: 0,
             full_bw: Rate::ZERO,
             full_bw_count: 0,
@@ -292,7 +295,7 @@ impl Bbr {
         }
         self.update_latest_signals(ack);
         self.update_max_bw(ack);
-        self.adapt_short_term(*steered.cwnd);
+        self.adapt_short_term(ack, *steered.cwnd);
         self.update_aggregation(ack, *steered.cwnd);
         self.check_full_pipe(ack);
         self.check_startup_done(ack);

@@ -205,6 +205,30 @@ fn a_probe_ends_with_a_mark_a_loss_or_too_many_losses() {
     assert!(state == State::Down && bound == INFINITE, "the program held it back: that bounds nothing");
 }
 
+/// What is left of the rate after rounds in Cruise that delivered half of it.
+fn rate_after(change: impl Fn(&mut Ack)) -> Rate {
+    let mut sender = Sender::cruising();
+    let lost = Losses { octets: MSS, stretches: 1, excess: None };
+    for _ in 0..4 {
+        sender.round(BW / 2, |ack| {
+            ack.losses = lost;
+            change(ack);
+        });
+    }
+    assert_eq!(sender.bbr.state, State::Cruise);
+    sender.bbr.bw_short
+}
+
+#[test]
+fn the_model_comes_down_for_much_loss_or_a_mark_and_not_for_little() {
+    let part = |of: u32| move |ack: &mut Ack| ack.sample.lost = ack.sample.tx_in_flight / of;
+    assert_eq!(rate_after(part(100)), Rate::INFINITE, "1 %");
+    assert!(rate_after(part(20)) < Rate::from_octets(BW * 3 / 4), "5 %");
+    assert!(rate_after(|ack| (ack.marked, ack.sample.lost) = (true, 0)) < Rate::from_octets(BW * 3 / 4));
+    let without_sack = |ack: &mut Ack| (ack.has_sack, ack.sample.lost) = (false, 1);
+    assert!(rate_after(without_sack) < Rate::from_octets(BW * 3 / 4));
+}
+
 #[test]
 fn startup_ends_with_losses() {
     for (has_sack, events, in_recovery, ends) in
