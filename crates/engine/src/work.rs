@@ -327,6 +327,8 @@ pub enum FlowEvent {
     Reject,
     /// The connection is gone for this reason, and the peer must be told with RST.
     Abort(Errno),
+    /// The same because octets came that no program can read; the peer gets what was sent before.
+    AbortBehindData,
 }
 
 /// Who is charged for something: the place of a user's record in [`crate::hostif::users`].

@@ -1,6 +1,7 @@
 //! Neighbours of a port and how their hardware addresses are learnt (RFC 826; RFC 4861 section 7.2).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use toe_base::limits::FLOWS_MAX;
 use toe_base::{Addr, Instant};
 use toe_wire::link::MacAddr;
 
@@ -12,6 +13,12 @@ pub struct Neighbour {
     /// To be asked for when it is used: the kernel, who keeps the table of this port, has not heard of it for a while, or it
     /// seems not to be there any more.
     pub is_doubtful: bool,
+}
+
+impl Neighbour {
+    const fn new(addr: Addr) -> Neighbour {
+        Neighbour { addr, state: NeighbourState::Unreachable, is_doubtful: false }
+    }
 }
 
 /// What is known of a neighbour.
@@ -29,22 +36,26 @@ pub enum NeighbourState {
 
 const ASK_INTERVAL_US: u64 = 1_000_000;
 const TRIES_MAX: u8 = 3;
-/// Neighbours of one port. A full table gives up those that no connection holds.
-pub const NEIGHBOURS_MAX: usize = 4096;
-/// A full table is searched for such at every so-manieth wish, when the last search found none.
-const SEARCH_EVERY: u32 = 1024;
+/// Neighbours of one port: as many as there may be connections, or those of a few would leave no place for another's.
+pub const NEIGHBOURS_MAX: usize = FLOWS_MAX;
+const _: () = assert!(NEIGHBOURS_MAX <= 1 << u16::BITS, "their numbers are of so many bits");
+/// Places of a full table that one wish looks at.
+const LOOKS: usize = 256;
+/// Neighbours that are asked for again, or given up, in one call.
+const TIMEOUTS_AT_ONCE: usize = 256;
 /// Neighbours that are looked through one by one.
 const FEW: usize = 8;
 
-/// The neighbours of one port. A number stays a neighbour's own as long as a connection holds it.
+/// The neighbours of one port. A number stays a neighbour's own as long as somebody holds it.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     table: Vec<Neighbour>,
     by_addr: HashMap<Addr, u16>,
-    /// Numbers that are nobody's.
-    free: Vec<u16>,
-    /// Wishes that found the table full since numbers were last freed.
-    refused: u32,
+    /// Where the search for a place that nobody holds goes on when the table is full.
+    hand: usize,
+    /// Those that are asked for, in the order in which the next question is due, and some that are not any more. The first one
+    /// is.
+    asking: VecDeque<(Instant, u16)>,
 }
 
 impl Neighbours {
@@ -53,59 +64,46 @@ impl Neighbours {
         if let Some(at) = self.find(addr) {
             return Some(at as u16);
         }
-        let new = Neighbour { addr, state: NeighbourState::Unreachable, is_doubtful: false };
-        if let Some(number) = self.free.pop() {
-            self.table[usize::from(number)] = new;
-            self.by_addr.insert(addr, number);
-            return Some(number);
-        }
         if self.table.len() == NEIGHBOURS_MAX {
             return None;
         }
         let number = self.table.len() as u16;
-        self.table.push(new);
+        self.table.push(Neighbour::new(addr));
         self.by_addr.insert(addr, number);
         Some(number)
     }
 
+    /// The table is full: gives `addr` the number of a neighbour that nobody holds, if one is found soon. Those whose hardware address is not
+    /// known go first: who wants many addresses where nobody is takes no known neighbour from anybody.
+    pub fn replace(&mut self, addr: Addr, is_held: impl Fn(u16) -> bool) -> Option<u16> {
+        let (mut unknown, mut known) = (None, None);
+        for _ in 0..LOOKS.min(self.table.len()) {
+            let number = self.hand as u16;
+            self.hand = (self.hand + 1) % self.table.len();
+            let is_known = matches!(self.table[usize::from(number)].state, NeighbourState::Known(_));
+            if is_known && known.is_some() || is_held(number) {
+                continue;
+            }
+            if !is_known {
+                unknown = Some(number);
+                break;
+            }
+            known = Some(number);
+        }
+        let number = unknown.or(known)?;
+        let old = core::mem::replace(&mut self.table[usize::from(number)], Neighbour::new(addr));
+        self.by_addr.remove(&old.addr);
+        self.by_addr.insert(addr, number);
+        self.drop_stale();
+        Some(number)
+    }
+
     fn find(&self, addr: Addr) -> Option<usize> {
-        // Each datagram asks. A few are found as fast without the index; what is free has no address.
-        match self.table.len() <= FEW && !addr.is_unspecified() {
+        // Each datagram asks. A few are found as fast without the index.
+        match self.table.len() <= FEW {
             true => self.table.iter().position(|n| n.addr == addr),
             false => self.by_addr.get(&addr).map(|number| usize::from(*number)),
         }
-    }
-
-    /// The table was full; whether it is worth looking for numbers that no connection holds.
-    pub fn should_free(&mut self) -> bool {
-        let is_due = self.refused.is_multiple_of(SEARCH_EVERY);
-        self.refused = self.refused.wrapping_add(1);
-        is_due
-    }
-
-    /// Frees all numbers but those that are held, one flag for each: of neighbours whose hardware address is not known, and if there are
-    /// none, of the others. Who sends datagrams to many addresses where nobody is takes no known neighbour from anybody.
-    pub fn free_all_but(&mut self, held: &[bool]) {
-        if self.free_those(held, |state| !matches!(state, NeighbourState::Known(_))) == 0 {
-            self.free_those(held, |_| true);
-        }
-    }
-
-    fn free_those(&mut self, held: &[bool], may_go: impl Fn(NeighbourState) -> bool) -> usize {
-        let mut freed = 0;
-        for (number, neighbour) in self.table.iter_mut().enumerate() {
-            if held.get(number) == Some(&true) || neighbour.addr.is_unspecified() || !may_go(neighbour.state)
-            {
-                continue;
-            }
-            self.by_addr.remove(&neighbour.addr);
-            let (addr, state) = (Addr::UNSPECIFIED_V4, NeighbourState::Unreachable);
-            *neighbour = Neighbour { addr, state, is_doubtful: false };
-            self.free.push(number as u16);
-            self.refused = 0;
-            freed += 1;
-        }
-        freed
     }
 
     /// The hardware address, if it is known.
@@ -147,6 +145,7 @@ impl Neighbours {
         let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
         self.table[at].state = NeighbourState::Known(mac);
         self.table[at].is_doubtful = is_doubtful;
+        self.drop_stale();
         waited.then_some(at as u16)
     }
 
@@ -155,6 +154,7 @@ impl Neighbours {
         let at = self.find(addr)?;
         self.table[at].state = NeighbourState::Unreachable;
         self.table[at].is_doubtful = false;
+        self.drop_stale();
         Some(at as u16)
     }
 
@@ -164,8 +164,29 @@ impl Neighbours {
         if neighbour.state != NeighbourState::Unreachable {
             return None;
         }
-        neighbour.state = NeighbourState::Asking { tries: 1, again_at: now.after_us(ASK_INTERVAL_US) };
-        Some(neighbour.addr)
+        let addr = neighbour.addr;
+        self.will_ask(number, 1, now);
+        Some(addr)
+    }
+
+    fn will_ask(&mut self, number: u16, tries: u8, now: Instant) {
+        let again_at = now.after_us(ASK_INTERVAL_US);
+        self.table[usize::from(number)].state = NeighbourState::Asking { tries, again_at };
+        self.asking.push_back((again_at, number));
+    }
+
+    /// How often it was asked for whose next question is due then, unless that is over.
+    fn tries(&self, (due, number): (Instant, u16)) -> Option<u8> {
+        match self.table[usize::from(number)].state {
+            NeighbourState::Asking { tries, again_at } if again_at == due => Some(tries),
+            _ => None,
+        }
+    }
+
+    fn drop_stale(&mut self) {
+        while self.asking.front().is_some_and(|first| self.tries(*first).is_none()) {
+            self.asking.pop_front();
+        }
     }
 
     /// Nobody waits for it any more: it is not asked for again before somebody wants it.
@@ -174,6 +195,7 @@ impl Neighbours {
             && matches!(neighbour.state, NeighbourState::Asking { .. })
         {
             neighbour.state = NeighbourState::Unreachable;
+            self.drop_stale();
         }
     }
 
@@ -182,34 +204,35 @@ impl Neighbours {
         let at = usize::from(self.number(addr)?);
         let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
         self.table[at].state = NeighbourState::Known(mac);
+        self.drop_stale();
         waited.then_some(at as u16)
     }
 
-    /// Asks again, or gives up: calls `ask` with each address to ask for, `lost` with each number given up.
+    /// Asks again, or gives up: calls `ask` with each address to ask for, `lost` with each number given up. Those that are left are due
+    /// still: a program decides how many are asked for at one moment.
     pub fn on_timeout(&mut self, now: Instant, mut ask: impl FnMut(Addr), mut lost: impl FnMut(u16)) {
-        for (number, neighbour) in self.table.iter_mut().enumerate() {
-            let NeighbourState::Asking { tries, again_at } = neighbour.state else { continue };
-            if again_at > now {
-                continue;
-            }
-            if tries >= TRIES_MAX {
-                neighbour.state = NeighbourState::Unreachable;
-                lost(number as u16);
-            } else {
-                let again_at = now.after_us(ASK_INTERVAL_US);
-                neighbour.state = NeighbourState::Asking { tries: tries + 1, again_at };
-                ask(neighbour.addr);
+        for _ in 0..TIMEOUTS_AT_ONCE {
+            let Some(first) = self.asking.front().copied().filter(|(due, _)| *due <= now) else { break };
+            self.asking.pop_front();
+            let number = first.1;
+            match self.tries(first) {
+                Some(tries) if tries < TRIES_MAX => {
+                    ask(self.table[usize::from(number)].addr);
+                    self.will_ask(number, tries + 1, now);
+                }
+                Some(_) => {
+                    self.table[usize::from(number)].state = NeighbourState::Unreachable;
+                    lost(number);
+                }
+                None => {}
             }
         }
+        self.drop_stale();
     }
 
     /// When the next question is due.
     pub fn next_deadline(&self) -> Instant {
-        let due = self.table.iter().filter_map(|n| match n.state {
-            NeighbourState::Asking { again_at, .. } => Some(again_at),
-            _ => None,
-        });
-        due.min().unwrap_or(Instant::FAR_FUTURE)
+        self.asking.front().map_or(Instant::FAR_FUTURE, |(due, _)| *due)
     }
 }
 
@@ -237,43 +260,74 @@ mod tests {
         assert_eq!(neighbours.mac(number), Some(MacAddr([2; 6])));
     }
 
+    fn addr(n: usize) -> Addr {
+        Addr::from((0x0a00_0000 + n as u32).to_be_bytes())
+    }
+
+    /// A full table of neighbours that are not known, from `addr(first)` on.
+    fn fill(neighbours: &mut Neighbours, first: usize) {
+        (first..).find(|n| neighbours.number(addr(*n)).is_none());
+        assert_eq!(neighbours.table.len(), NEIGHBOURS_MAX);
+    }
+
     #[test]
-    fn a_full_table_gives_up_what_no_connection_holds() {
-        let addr = |n: usize| Addr::from((0x0a00_0000 + n as u32).to_be_bytes());
+    fn a_full_table_gives_up_what_nobody_holds_and_finds_it_soon() {
         let mut neighbours = Neighbours::default();
-        (1..=NEIGHBOURS_MAX).for_each(|n| assert_eq!(neighbours.number(addr(n)), Some(n as u16 - 1)));
-        assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), None);
-        let all = vec![true; NEIGHBOURS_MAX];
-        assert!(neighbours.should_free(), "at first");
-        neighbours.free_all_but(&all);
-        assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), None);
-        assert!(!neighbours.should_free(), "not for each wish, when there was nothing");
-        let mut held = all;
-        held[6] = false;
-        neighbours.free_all_but(&held);
-        assert_eq!(neighbours.number(addr(NEIGHBOURS_MAX + 1)), Some(6));
-        assert_eq!(neighbours.number(addr(6)), Some(5), "held");
-        assert_eq!(neighbours.number(addr(7)), None, "it was given up");
-        assert!(neighbours.should_free(), "numbers were freed meanwhile");
-        assert_eq!(neighbours.set(addr(7), MacAddr([1; 6]), false), None, "the kernel's news need no place");
+        fill(&mut neighbours, 1);
+        let new = addr(NEIGHBOURS_MAX + 1);
+        let wishes = NEIGHBOURS_MAX / LOOKS;
+        assert!((0..2 * wishes).all(|_| neighbours.replace(new, |_| true).is_none()), "all are held");
+        // One is given back, wherever it is: so many wishes later at most somebody has it.
+        let free = 40_000;
+        assert!((0..wishes).any(|_| neighbours.replace(new, |number| number != free) == Some(free)));
+        assert_eq!(neighbours.number(new), Some(free));
+        assert_eq!(neighbours.number(addr(usize::from(free) + 1)), None, "it was given up");
+        assert_eq!(neighbours.number(addr(1)), Some(0), "held");
+        let of_the_old = addr(usize::from(free) + 1);
+        assert_eq!(
+            neighbours.set(of_the_old, MacAddr([1; 6]), false),
+            None,
+            "the kernel's news need no place"
+        );
     }
 
     #[test]
     fn who_is_not_there_gives_way_to_who_is() {
-        let addr = |n: usize| Addr::from((0x0a00_0000 + n as u32).to_be_bytes());
         let mut neighbours = Neighbours::default();
         assert_eq!(neighbours.learn(addr(1), MacAddr([1; 6])), Some(0));
-        (2..=NEIGHBOURS_MAX).for_each(|n| assert!(neighbours.number(addr(n)).is_some()));
-        assert_eq!(neighbours.number(addr(0)), None);
-        neighbours.free_all_but(&[]);
+        fill(&mut neighbours, 2);
+        assert_eq!(neighbours.replace(addr(0), |_| false), Some(1), "the first that is not known");
         assert_eq!(neighbours.mac_of(addr(1)), Some(MacAddr([1; 6])), "known, and kept");
-        assert_eq!(neighbours.mac_of(addr(2)), None);
-        (2..=NEIGHBOURS_MAX).for_each(|n| {
-            neighbours.learn(addr(n), MacAddr([2; 6]));
-        });
-        neighbours.free_all_but(&[]);
-        assert_eq!(neighbours.mac_of(addr(1)), None, "all were known: somebody has to go");
-        assert!(neighbours.number(addr(0)).is_some());
+        (0..=NEIGHBOURS_MAX).for_each(|n| _ = neighbours.learn(addr(n), MacAddr([2; 6])));
+        assert!(neighbours.replace(addr(2), |_| false).is_some(), "all were known: somebody has to go");
+    }
+
+    #[test]
+    fn whoever_is_asked_for_with_others_has_its_turn_and_nobody_else() {
+        let mut neighbours = Neighbours::default();
+        let count = 2 * TIMEOUTS_AT_ONCE;
+        for n in 0..count {
+            let number = neighbours.number(addr(n)).expect("room");
+            assert_eq!(neighbours.ask(number, Instant::ZERO), Some(addr(n)));
+        }
+        neighbours.learn(addr(0), MacAddr([1; 6]));
+        neighbours.cease(7);
+        let second = neighbours.next_deadline();
+        let mut asked = Vec::new();
+        while neighbours.next_deadline() <= second {
+            let before = asked.len();
+            neighbours.on_timeout(second, |addr| asked.push(addr), |_| {});
+            assert!(asked.len() <= before + TIMEOUTS_AT_ONCE);
+        }
+        assert_eq!(asked.len(), count - 2);
+        assert!(!asked.contains(&addr(0)) && !asked.contains(&addr(7)));
+        // Whoever has the number of one that was asked for is not asked for.
+        let mut one = Neighbours::default();
+        let number = one.number(addr(1)).expect("room");
+        one.ask(number, Instant::ZERO);
+        fill(&mut one, 2);
+        assert_eq!(one.replace(addr(0), |held| held != number), Some(number));
+        assert!(one.next_deadline().is_far_future());
     }
 
     #[test]

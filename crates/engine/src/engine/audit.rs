@@ -6,6 +6,7 @@ use crate::flow::key::FlowKey;
 use crate::flow::tcp::fast_open;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::users::{Resource, UserIdx};
+use crate::work::Path;
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 
@@ -80,6 +81,21 @@ impl Engine {
             format!("places (sent, its chunks), held, record ends: {taken:?} taken, {of_flows:?} of flows")
         };
         if taken == of_flows { Ok(()) } else { Err(what()) }
+    }
+
+    /// Whether each connection holds the neighbour through which it goes, and none else.
+    pub fn audit_neighbours(&self) -> Result<(), String> {
+        for idx in self.flows.indices() {
+            let (path, held) = (self.flows.get(idx).conn.path, self.neighbour_held_by(idx));
+            let goes = match path {
+                Path::Local => None,
+                Path::Port { port, neighbour } => Some((port, neighbour)),
+            };
+            if held != goes {
+                return Err(format!("it goes by {path:?} and holds {held:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Every connection's timers. Asked when nothing is ready to be sent.

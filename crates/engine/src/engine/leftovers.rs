@@ -4,10 +4,12 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::flow::lists::FlowLists;
 use crate::flow::record::{Flow, Leftover};
 use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::timeout::TIME_WAIT_US;
 use crate::hostif::users::UserIdx;
+use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, SeqNum};
 
 /// Of all records, those that orphans may have (Linux: tcp_max_orphans), and those in TIME_WAIT (tcp_max_tw_buckets).
@@ -19,11 +21,15 @@ const REUSE_AFTER_US: u64 = 1_000_000;
 /// A new connection's numbers begin so far beyond the old one's: farther than its window reached (as Linux has it).
 const BEYOND: u32 = (1 << 16) + 1;
 
-/// How many there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The list of orphans whose peers have all octets, the first that came to that first.
+const TOLD: u32 = 0;
+
+/// How many there are, and which may go first.
+#[derive(Debug)]
 pub(super) struct Leftovers {
     pub(super) orphans: usize,
     pub(super) time_waits: usize,
+    told: FlowLists,
 }
 
 impl Engine {
@@ -33,7 +39,7 @@ impl Engine {
         let now = kind_of(flow);
         let before = core::mem::replace(&mut flow.conn.leftover, now);
         if before != now {
-            self.leftovers.change(before, now);
+            self.leftovers.change(idx, before, now);
             if now == Leftover::TimeWait {
                 // It makes room for anybody, so that it takes nothing of anybody's share.
                 self.charge_flow_to(idx, UserIdx::NOBODY);
@@ -44,16 +50,22 @@ impl Engine {
     /// The record is given back.
     pub(super) fn uncount_leftover(&mut self, idx: FlowIdx) {
         let before = core::mem::take(&mut self.flows.get_mut(idx).conn.leftover);
-        self.leftovers.change(before, Leftover::No);
+        self.leftovers.change(idx, before, Leftover::No);
     }
 
-    /// Whether another connection may close without its program; one too many is reset, as Linux does.
-    pub(super) fn may_be_orphan(&mut self) -> bool {
-        let may = self.leftovers.orphans < self.config.flows_max / ORPHANS_ONE_IN;
-        if !may {
-            self.counters.add(Counter::OrphansReset);
+    /// Whether another connection may close without its program. When there are too many, one is reset, as Linux does: first one whose
+    /// peer has all octets, so that peers which never acknowledge a FIN do not cut others' last octets short; else this one.
+    pub(super) fn may_be_orphan(&mut self, now: Instant) -> bool {
+        if self.leftovers.orphans < self.config.flows_max / ORPHANS_ONE_IN {
+            return true;
         }
-        may
+        self.counters.add(Counter::OrphansReset);
+        let told = self.leftovers.told.pop(TOLD);
+        if let Some(told) = told {
+            self.abort(now, told, Errno::OK);
+            self.after(told);
+        }
+        told.is_some()
     }
 
     /// The oldest in TIME_WAIT go when there are too many; not the one that has just come to it, `newest`.
@@ -112,15 +124,27 @@ impl Engine {
 }
 
 impl Leftovers {
-    fn change(&mut self, before: Leftover, now: Leftover) {
+    pub(super) fn new(flows: usize) -> Leftovers {
+        Leftovers { orphans: 0, time_waits: 0, told: FlowLists::new(flows) }
+    }
+
+    fn change(&mut self, idx: FlowIdx, before: Leftover, now: Leftover) {
         match before {
             Leftover::No => {}
             Leftover::Orphan => self.orphans -= 1,
+            Leftover::ToldOrphan => {
+                self.orphans -= 1;
+                self.told.remove(idx);
+            }
             Leftover::TimeWait => self.time_waits -= 1,
         }
         match now {
             Leftover::No => {}
             Leftover::Orphan => self.orphans += 1,
+            Leftover::ToldOrphan => {
+                self.orphans += 1;
+                self.told.push(TOLD, idx);
+            }
             Leftover::TimeWait => self.time_waits += 1,
         }
     }
@@ -132,6 +156,7 @@ fn kind_of(flow: &Flow) -> Leftover {
         TcpState::Closed => Leftover::No,
         TcpState::TimeWait if flow.conn.owner.is_nobody() => Leftover::TimeWait,
         TcpState::TimeWait => Leftover::No,
+        _ if flow.send_queue.is_empty() => Leftover::ToldOrphan,
         _ => Leftover::Orphan,
     }
 }

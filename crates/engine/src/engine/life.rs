@@ -1,12 +1,11 @@
 //! Connections begin and end: records are taken and given back, and what a session or an anchor held is let go.
 
 use super::Engine;
-use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
 use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{self, output, timeout};
+use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::{Resource, UserIdx};
@@ -53,6 +52,7 @@ impl Engine {
         self.names.scopes.hold(scope);
         self.names.in_use.add(scope, local, flow.options.sharing, user);
         *self.flows.get_mut(idx) = flow;
+        self.hold_neighbour(idx);
         self.steer_flow(idx);
         Ok(idx)
     }
@@ -87,49 +87,9 @@ impl Engine {
             FlowEvent::Established => self.established(now, idx, host),
             FlowEvent::Closed(errno) => self.closed(idx, errno),
             FlowEvent::Abort(errno) => self.abort(now, idx, errno),
+            FlowEvent::AbortBehindData => self.abort_behind_data(now, idx),
         }
         self.after(idx);
-    }
-
-    /// Tells the peer with RST and ends the connection.
-    pub(super) fn abort(&mut self, now: Instant, idx: FlowIdx, errno: Errno) {
-        let flow = self.flows.get(idx);
-        let mut reset = icmp::reset(output::empty_seq(flow), Some(flow.rcv.nxt));
-        // RFC 7323 section 3.2.
-        reset.timestamps = output::timestamps(flow, now);
-        let (path, key) = (flow.conn.path, flow.conn.key);
-        self.send_reset(now, path, key, reset);
-        self.closed(idx, errno);
-    }
-
-    /// Ends the connection with RST, behind what the peer takes at once: of Linux it would have got that when it was
-    /// sent, and may read it yet.
-    fn abort_behind_data(&mut self, now: Instant, idx: FlowIdx) {
-        let flow = self.flows.get_mut(idx);
-        if flow.conn.state.is_synchronized() && flow.queue_end().after(flow.snd.nxt) {
-            flow.conn.abort_when_idle = true;
-        } else {
-            self.abort(now, idx, Errno::OK);
-        }
-    }
-
-    /// A flow had its turn to send and has nothing more to send now.
-    pub(super) fn abort_if_due(&mut self, now: Instant, idx: FlowIdx) {
-        if self.flows.is_used(idx) && self.flows.get(idx).conn.abort_when_idle {
-            self.flows.get_mut(idx).conn.abort_when_idle = false;
-            self.abort(now, idx, Errno::OK);
-            self.after(idx);
-        }
-    }
-
-    /// Octets of the stream are lost: nobody may take what follows for the whole of it.
-    fn abort_with_hole(&mut self, now: Instant, idx: FlowIdx) {
-        let flow = self.flows.get_mut(idx);
-        if flow.conn.state == TcpState::Closed {
-            flow.report.reset.get_or_insert(Errno::ECONNRESET);
-        } else {
-            self.abort(now, idx, Errno::ECONNRESET);
-        }
     }
 
     /// The connection is gone; the record stays until its owner has been told and has let go.
@@ -200,7 +160,7 @@ impl Engine {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
             _ if abort || unread => self.abort_behind_data(now, idx),
-            _ if !self.may_be_orphan() => self.abort(now, idx, Errno::OK),
+            _ if !self.may_be_orphan(now) => self.abort(now, idx, Errno::OK),
             _ => {
                 let flow = self.flows.get_mut(idx);
                 tcp::shutdown_send(flow);
@@ -300,6 +260,7 @@ impl Engine {
         self.hoards.note(idx, SessionId(0), 0);
         self.uncount_leftover(idx);
         self.came_in.remove(idx);
+        self.by_neighbour.remove(idx);
         self.charge_flow_to(idx, UserIdx::NOBODY);
         self.flows.free(idx);
     }

@@ -28,16 +28,11 @@ impl WaitingSegments {
     }
 
     /// Takes those for a neighbour.
-    fn take(&mut self, neighbour: u16) -> Vec<(FlowKey, Segment)> {
+    pub(super) fn take(&mut self, neighbour: u16) -> Vec<(FlowKey, Segment)> {
         let of = self.0.iter().filter(|(to, ..)| *to == neighbour);
         let taken = of.map(|(_, key, segment)| (*key, *segment)).collect();
         self.0.retain(|(to, ..)| *to != neighbour);
         taken
-    }
-
-    /// Neighbours have other numbers now.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
     }
 }
 

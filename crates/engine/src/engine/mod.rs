@@ -1,7 +1,7 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
 //! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`earlier`] (what counts before an entry of another session's), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
+//! begin and end), [`abort`] (with RST), [`earlier`] (what counts before an entry of another session's), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
 //! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
 //! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`lanes`] (datagrams that go past it), [`datagrams`] (those that do not), [`errors`] (what
 //! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
@@ -11,6 +11,7 @@
 //! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
 //! `poll_closing`, `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`; now and then `poll_trim`.
 
+mod abort;
 mod accept;
 mod audit;
 mod capture;
@@ -216,6 +217,8 @@ pub struct Engine {
     shared: Shared,
     /// By their own port: connections over ports that share the kernel's address.
     shared_flows: FlowLists,
+    /// By port and neighbour: the connections that go there.
+    by_neighbour: FlowLists,
     fragments: Fragments,
     /// Connections that ever came in at listeners.
     arrivals: u64,
@@ -250,6 +253,7 @@ impl Engine {
             listeners: Listeners::default(),
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
+            by_neighbour: FlowLists::new(config.flows_max),
             names: Names::new(config.netns),
             sessions: Sessions::new(STAGING_LEN, quotas, config.netns),
             anchors: Anchors::default(),
@@ -268,7 +272,7 @@ impl Engine {
             capture: capture::Capture::default(),
             half_open: 0,
             spent_cookies: Default::default(),
-            leftovers: leftovers::Leftovers::default(),
+            leftovers: leftovers::Leftovers::new(config.flows_max),
             servers: Servers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
             challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),

@@ -15,30 +15,52 @@ use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::icmpv6::ALL_NODES;
 use toe_wire::link::MacAddr;
 
+/// The connections of a neighbour, among those of all.
+fn list_of(port: PortId, neighbour: u16) -> u32 {
+    (port.index() * NEIGHBOURS_MAX) as u32 + u32::from(neighbour)
+}
+
 impl Engine {
-    /// The number of a port's neighbour, new ones included. `None`: connections hold as many as there can be.
+    /// The number of a port's neighbour, new ones included. `None`: connections and datagrams hold as many as there can be, or nearly.
     pub(super) fn neighbour(&mut self, port: PortId, addr: Addr) -> Option<u16> {
-        let neighbours = &mut self.ports[port.index()].neighbours;
-        if let Some(number) = neighbours.number(addr) {
+        let of_port = &mut self.ports[port.index()];
+        if let Some(number) = of_port.neighbours.number(addr) {
             return Some(number);
         }
-        if !neighbours.should_free() {
-            return None;
+        let (by_neighbour, waiting) = (&self.by_neighbour, &self.udp.waiting);
+        let number = of_port.neighbours.replace(addr, |number| {
+            !by_neighbour.is_empty(list_of(port, number)) || waiting.is_for((port, number))
+        })?;
+        // What waited was for the one before.
+        of_port.waiting.take(number);
+        Some(number)
+    }
+
+    /// The connection goes by this path from now on.
+    pub(super) fn set_path(&mut self, idx: FlowIdx, path: Path) {
+        self.by_neighbour.remove(idx);
+        self.flows.get_mut(idx).conn.path = path;
+        self.hold_neighbour(idx);
+    }
+
+    /// A connection's neighbour keeps its number as long as there is the connection.
+    pub(super) fn hold_neighbour(&mut self, idx: FlowIdx) {
+        if let Path::Port { port, neighbour } = self.flows.get(idx).conn.path {
+            self.by_neighbour.push(list_of(port, neighbour), idx);
         }
-        let mut held = vec![false; NEIGHBOURS_MAX];
-        for idx in self.flows.indices() {
-            if let Path::Port { port: of, neighbour } = self.flows.get(idx).conn.path
-                && of == port
-            {
-                held[usize::from(neighbour)] = true;
-            }
+    }
+
+    /// The neighbour whose number stays its own for this connection.
+    pub(super) fn neighbour_held_by(&self, idx: FlowIdx) -> Option<(PortId, u16)> {
+        let list = self.by_neighbour.list_of(idx)? as usize;
+        Some((PortId((list / NEIGHBOURS_MAX) as u8), (list % NEIGHBOURS_MAX) as u16))
+    }
+
+    fn flows_of(&self, path: Path) -> Vec<FlowIdx> {
+        match path {
+            Path::Local => Vec::new(),
+            Path::Port { port, neighbour } => self.by_neighbour.iter(list_of(port, neighbour)).collect(),
         }
-        // Datagrams wait for few, whoever asks for many.
-        self.udp.waiting.hold(port, &mut held);
-        let of_port = &mut self.ports[port.index()];
-        of_port.waiting.clear();
-        of_port.neighbours.free_all_but(&held);
-        of_port.neighbours.number(addr)
     }
 
     /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
@@ -141,9 +163,7 @@ impl Engine {
                 None => self.lone_in_vain(port, neighbour),
             }
         }
-        let waiting: Vec<FlowIdx> =
-            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
-        for idx in waiting {
+        for idx in self.flows_of(path) {
             self.after(idx);
         }
     }
@@ -174,9 +194,7 @@ impl Engine {
         if let Path::Port { port, neighbour } = path {
             self.lone_in_vain(port, neighbour);
         }
-        let waiting: Vec<FlowIdx> =
-            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.path == path).collect();
-        for idx in waiting {
+        for idx in self.flows_of(path) {
             let flow = self.flows.get_mut(idx);
             match flow.conn.state {
                 TcpState::SynSent => self.closed(idx, Errno::EHOSTUNREACH),

@@ -64,7 +64,7 @@ impl Engine {
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
             if self.is_shared(path) && self.flows.get(idx).conn.path != path {
-                self.flows.get_mut(idx).conn.path = path;
+                self.set_path(idx, path);
                 self.after(idx);
             }
         }

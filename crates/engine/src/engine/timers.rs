@@ -74,7 +74,9 @@ impl Engine {
         }
         self.hoards = Hoards::new(self.config.flows_max);
         self.time_wait.clear();
+        self.by_neighbour.clear();
         for idx in all {
+            self.hold_neighbour(idx);
             let flow = self.flows.get(idx);
             if flow.conn.indexed {
                 let (key, sharing, user) = (flow.conn.key, flow.options.sharing, flow.conn.user);

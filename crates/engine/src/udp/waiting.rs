@@ -72,15 +72,6 @@ impl<P: Copy + Eq> Waiting<P> {
         self.queue.iter().any(|one| one.port == port && one.neighbour == neighbour)
     }
 
-    /// Marks the neighbours of a port that something waits for.
-    pub fn hold(&self, port: PortId, held: &mut [bool]) {
-        for one in self.queue.iter().filter(|one| one.port == port) {
-            if let Some(held) = held.get_mut(usize::from(one.neighbour)) {
-                *held = true;
-            }
-        }
-    }
-
     /// Takes those for a neighbour, in their order.
     pub fn take(&mut self, port: PortId, neighbour: u16) -> Vec<(TxDatagram, Vec<u8>)> {
         let mut taken = Vec::new();

@@ -11,6 +11,7 @@ pub fn counts_agree(node: &Node) -> Result<(), String> {
     node.engine.audit_listeners()?;
     node.engine.audit_channels()?;
     node.engine.audit_users()?;
+    node.engine.audit_neighbours()?;
     node.engine.audit_pools()?;
     let (channels, open) = (node.engine.channel_count(), node.memory.channels.len());
     if channels != open {

@@ -80,6 +80,26 @@ fn closing_with_unread_data_resets() {
     assert_eq!(states(&world, B), [""; 0]);
 }
 
+/// Of Linux the answer is on the wire when the call that sends it returns, so the peer may read it before the reset.
+#[test]
+fn what_was_sent_before_a_close_goes_before_the_reset_though_more_comes_first() {
+    for is_all_read in [false, true] {
+        let mut world = World::new();
+        let (a, b) = world.connected();
+        world.sides[B].reads = is_all_read;
+        world.sides[A].send(world.now, a, b"a request");
+        world.run_ms(100);
+        world.sides[A].send(world.now, a, b" that goes on");
+        world.run_until(0, |_| false);
+        world.sides[B].send(world.now, b, b"too large");
+        world.close(B, b);
+        world.hear_first();
+        assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno.is_some()), "all read: {is_all_read}");
+        assert_eq!(world.sides[A].conns[a].received, b"too large", "all read: {is_all_read}");
+        assert_eq!(states(&world, B), [""; 0]);
+    }
+}
+
 #[test]
 fn data_for_a_program_that_has_closed_is_answered_with_a_reset() {
     let mut world = World::new();

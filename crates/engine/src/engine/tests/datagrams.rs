@@ -497,10 +497,10 @@ fn a_datagram_waits_beside_another_users_flood() {
             engine.handle_datagrams(now, flood, &to(nobody), &[0; 100], memory);
         }
     };
-    engine.add_addr(PortId(0), [10, 0, 255, 1].into(), 16);
+    engine.add_addr(PortId(0), [10, 255, 255, 1].into(), 8);
     flood(engine, memory, 0);
     engine.handle_datagrams(now, good, &to(at(B, 53)), b"mine", memory);
-    flood(engine, memory, 20_000);
+    flood(engine, memory, 3 * NEIGHBOURS_MAX as u32);
     world.run_ms(5000);
     let came = world.sides[B].memory.datagrams.pop().expect("it came");
     assert_eq!((came.1, came.3), (at(A, 1000), b"mine".to_vec()));

@@ -33,6 +33,26 @@ fn orphans_beyond_the_limit_are_reset() {
     );
 }
 
+/// Peers that never acknowledge a FIN take no octets from those of other connections.
+#[test]
+fn an_orphan_whose_peer_has_all_makes_room_for_one_with_octets() {
+    let mut world = World::new();
+    let (last, peer) = world.connected();
+    let silent: Vec<_> = (0..ORPHANS).map(|_| world.connected().0).collect();
+    world.unplugged = true;
+    for conn in silent {
+        world.close(A, conn);
+    }
+    world.run_ms(10);
+    world.sides[A].send(world.now, last, &pattern(100_000, 1));
+    world.close(A, last);
+    assert_eq!(world.sides[A].engine.counter(Counter::OrphansReset), 1);
+    assert_eq!(world.sides[A].engine.flow_count(), ORPHANS);
+    world.unplugged = false;
+    assert!(world.run_until(10_000, |w| w.sides[B].conns[peer].eof));
+    assert!(world.sides[B].conns[peer].received == pattern(100_000, 1));
+}
+
 #[test]
 fn the_oldest_in_time_wait_make_room() {
     let mut world = World::new();

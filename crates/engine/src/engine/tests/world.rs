@@ -487,6 +487,12 @@ impl World {
         }
     }
 
+    /// What is on its way arrives before either side sends anything.
+    pub(super) fn hear_first(&mut self) {
+        self.now = self.in_flight.iter().map(|f| f.0).max().unwrap_or(self.now);
+        self.deliver();
+    }
+
     /// An established connection from A to B's listener: (A's, B's) connection numbers.
     pub(super) fn connected(&mut self) -> (usize, usize) {
         self.connected_to(addr(B, 80))

@@ -123,6 +123,8 @@ pub enum Leftover {
     No,
     /// It is still closing.
     Orphan,
+    /// The same, and its peer has all octets: but for the end of the stream nothing can be lost.
+    ToldOrphan,
     TimeWait,
 }
 

@@ -10,7 +10,6 @@ use crate::flow::tcp::RxContext;
 use crate::flow::tcp::open::QUICK_ACKS;
 use crate::hostif::HostSide;
 use crate::work::{FlowEvent, Payload, RxWork};
-use toe_abi::errno::Errno;
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
@@ -61,10 +60,9 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
     }
     if flow.conn.app_closed || flow.options.receive_shut && flow.snd.fin_queued {
         // The program is gone, or has shut both directions, and cannot read this: RST tells the peer (RFC 9293
-        // section 3.6.1, RFC 2525 section 2.17).
+        // section 3.6.1, RFC 2525 section 2.17). What the program sent before goes first: of Linux it had gone by now.
         cx.counters.add(Counter::DropAfterClose);
-        flow.conn.state = crate::flow::tcp::state::TcpState::Closed;
-        return Step::Done(FlowEvent::Abort(Errno::ECONNRESET));
+        return Step::Done(FlowEvent::AbortBehindData);
     }
     note_duplicate(flow, cx.held, start, end);
     let skip = first.distance_from(start);
