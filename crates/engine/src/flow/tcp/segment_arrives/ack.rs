@@ -190,8 +190,10 @@ fn update_window<H>(
             flow.timers.stalled_since = Instant::FAR_FUTURE;
         }
         // The probes' doublings say nothing of the path.
-        flow.rtt.backoff = 0;
-        // What was probed with the peer has dropped: it goes again with the rest.
-        flow.board.mark_lost(cx.sent, |_| true);
+        let was_probed = core::mem::take(&mut flow.rtt.backoff) > 0;
+        if was_probed {
+            // What was probed with the peer has dropped: it goes again with the rest.
+            flow.board.mark_lost(cx.sent, |_| true);
+        }
     }
 }
