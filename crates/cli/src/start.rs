@@ -60,7 +60,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   user_memory_mib = 500        # of any one user; as much as the rule says when left out, as the following
   user_sessions = 50           # attached processes
   user_flows = 20000           # connections
-  user_listeners = 500
+  user_listeners = 500         # of TCP and of virtual interfaces
   [[ports]]
   port = \"packet:veth0\"
   addr = [\"10.0.0.2/24\"]

@@ -3,7 +3,8 @@
 
 use crate::attach::Answer;
 use crate::daemon::Daemon;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
@@ -11,6 +12,9 @@ use toe_abi::via::{Attributes, HANDLES_MAX, ViaState};
 use toe_base::{SessionId, ViaId};
 use toe_engine::ViaEnd;
 use toe_ring::{EngineQueueSet, ViaMemory};
+
+/// Sessions that are interrupted in one go: each takes a system call.
+const TOLD_AT_ONCE: usize = 16;
 
 #[derive(Debug)]
 struct Connection {
@@ -25,6 +29,27 @@ pub struct Connections {
     table: HashMap<ViaId, Connection>,
     /// Of those that are over. Whoever has the last of a memory frees it, which takes up to 100 µs: one a round.
     over: Vec<Connection>,
+    untold: Untold,
+}
+
+/// Sessions that are to be interrupted, each once: one connection may concern all of a user's. Some a round, in turn.
+#[derive(Debug, Default)]
+struct Untold {
+    sessions: BTreeSet<SessionId>,
+    /// The last one that had its turn.
+    last: SessionId,
+}
+
+impl Untold {
+    /// Those whose turn it is.
+    fn some(&mut self) -> Vec<SessionId> {
+        let after = self.sessions.range((Bound::Excluded(self.last), Bound::Unbounded));
+        let some: Vec<SessionId> =
+            after.chain(self.sessions.range(..=self.last)).copied().take(TOLD_AT_ONCE).collect();
+        self.last = some.last().copied().unwrap_or(self.last);
+        some.iter().for_each(|session| _ = self.sessions.remove(session));
+        some
+    }
 }
 
 impl Connections {
@@ -99,7 +124,8 @@ impl Daemon {
             Request::ViaConnect { to, discriminator, attributes } => {
                 let (connection, listeners) =
                     self.engine.via_ask(session, (to, discriminator), attributes)?;
-                listeners.into_iter().for_each(|listener| self.interrupt(listener));
+                self.via.untold.sessions.extend(listeners);
+                self.tell_some_via();
                 handle(connection)
             }
             Request::ViaTake { listener } => self.take_via(session, ViaId(listener)),
@@ -107,7 +133,8 @@ impl Daemon {
             Request::ViaForget { handle } => {
                 let handle = ViaId(handle);
                 let end = self.engine.via_forget(session, handle)?;
-                self.end_via(end);
+                self.via.close(end);
+                end.other.into_iter().for_each(|other| self.interrupt(other));
                 Ok((Reply::Done, Vec::new()))
             }
             _ => Err(Errno::EINVAL),
@@ -164,19 +191,22 @@ impl Daemon {
         self.sessions.get(session)?.queue_sets.first()
     }
 
-    /// One side has left: the other one is to see it.
-    fn end_via(&mut self, end: ViaEnd) {
-        self.via.close(end);
-        if let Some(other) = end.other {
-            self.interrupt(other);
-        }
-    }
-
     /// The session is about to end: who has a connection to it hears of that.
     pub(crate) fn leave_via(&mut self, session: SessionId) {
         for end in self.engine.via_leave(session) {
-            self.end_via(end);
+            self.via.close(end);
+            self.via.untold.sessions.extend(end.other);
         }
+        // Its number may be another's soon.
+        self.via.untold.sessions.remove(&session);
+        self.tell_some_via();
+    }
+
+    /// Interrupts some of those that are to be. How many.
+    pub(crate) fn tell_some_via(&mut self) -> usize {
+        let some = self.via.untold.some();
+        some.iter().for_each(|session| self.interrupt(*session));
+        some.len()
     }
 }
 
@@ -197,5 +227,19 @@ mod tests {
         }
         assert!(connections.is_empty());
         assert_eq!([(); 5].map(|()| connections.free_one()), [1, 1, 1, 0, 0]);
+    }
+
+    /// One connection that was asked for had the engine interrupt all sessions of a user in one go.
+    #[test]
+    fn sessions_are_told_some_at_a_time_and_each_in_its_turn() {
+        let mut untold = Untold::default();
+        untold.sessions.extend((1..=40).map(SessionId));
+        let first = untold.some();
+        assert_eq!(first, (1..=16).map(SessionId).collect::<Vec<_>>());
+        // Those that are to be told again come after those that wait.
+        untold.sessions.extend(first);
+        let next: Vec<SessionId> = [untold.some(), untold.some()].concat();
+        assert_eq!(next, (17..=40).chain(1..=8).map(SessionId).collect::<Vec<_>>());
+        assert_eq!([(); 2].map(|()| untold.some().len()), [8, 0]);
     }
 }

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::{ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
-use toe_abi::entry::{Command, Completion};
+use toe_abi::entry::{BadEntry, Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::arena::Arena;
 use toe_base::{ChannelId, Cred, FlowId};
@@ -63,6 +63,8 @@ pub struct Channel {
     users: u32,
     /// The other session is gone.
     closed: bool,
+    /// The other session broke the contract, and is not listened to any more: it could go on putting entries in for ever.
+    pub(crate) is_broken: bool,
     /// Streams that leave and of which not all is here.
     pub(crate) leaving: Leaving,
     /// Whose the other session is.
@@ -90,9 +92,15 @@ impl Channel {
             wake_fd,
             users: 0,
             closed: false,
+            is_broken: false,
             leaving: Leaving::default(),
             peer,
         })
+    }
+
+    /// The next entry that the other session has put in.
+    fn next_entry(&mut self) -> Option<Result<ChannelEntry, BadEntry>> {
+        if self.is_broken { None } else { self.end.pop() }
     }
 
     /// Puts an entry into the ring; `false`: it is full.
@@ -159,6 +167,9 @@ impl Channel {
     /// Tells the peer that what it sent in that use of a slot has been read; when the ring is full, later. One that is owed as many
     /// as there are slots takes none, and is owed no more.
     pub fn tell_space(&mut self, slot: u32, generation: u16) {
+        if self.is_broken {
+            return;
+        }
         if self.push(ChannelEntry::Space { slot, generation }) {
             self.end.wake_peer();
         } else if self.owing.len() < SLOTS_MAX as usize
@@ -281,7 +292,12 @@ impl Queue {
         for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
             self.apply_entry(at, entry);
         }
-        if shared || self.distrusted.contains(self.io.channels[at].peer) {
+        if self.io.channels[at].is_broken {
+            // It goes on through the engine, unless something was sent already that nobody hears.
+            if !self.leave(place) {
+                self.reset_stream(place);
+            }
+        } else if shared || self.distrusted.contains(self.io.channels[at].peer) {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }
@@ -323,7 +339,7 @@ impl Queue {
         let mut taken = 0;
         while taken < DRAIN_MAX {
             let Some(channel) = self.io.channels.get_mut(at) else { return taken };
-            match channel.end.pop() {
+            match channel.next_entry() {
                 Some(Ok(entry)) => {
                     channel.leaving.note_life();
                     self.apply_entry(at, entry);
@@ -343,6 +359,9 @@ impl Queue {
 
     fn apply_entry(&mut self, at: usize, entry: ChannelEntry) {
         let channel = &mut self.io.channels[at];
+        if channel.is_broken {
+            return;
+        }
         let (slot, generation) = entry.slot();
         match channel.age(slot, generation) {
             std::cmp::Ordering::Less => return,
@@ -370,8 +389,16 @@ impl Queue {
         }
     }
 
-    /// The other end broke the contract: all connections over the channel are reset.
-    pub(crate) fn break_channel(&mut self, at: usize) {
+    /// The other end broke the contract: all connections over the channel are reset, and nothing more is taken from it.
+    fn break_channel(&mut self, at: usize) {
+        let channel = &mut self.io.channels[at];
+        channel.is_broken = true;
+        channel.owing.clear();
+        self.reset_channel(at);
+    }
+
+    /// All connections over the channel are reset. Of others what comes is heard: the other end may have been stopped for a while.
+    pub(crate) fn reset_channel(&mut self, at: usize) {
         let channel = &mut self.io.channels[at];
         channel.early.clear();
         let streams: Vec<Place> = channel.slots.iter().filter_map(|used| used.stream).collect();

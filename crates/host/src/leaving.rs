@@ -20,6 +20,7 @@ use crate::channel::Channel;
 use crate::queue::{Queue, QueueSet};
 use crate::send_memory::SEND_LIMIT_NEAR;
 use crate::slots::Place;
+use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
 use crate::sys;
@@ -174,10 +175,15 @@ impl Queue {
         has_left
     }
 
-    /// Whether all that its peer will ever have sent through the channel is here, or nobody wants it any more.
+    /// Whether all that its peer will ever have sent through the channel is here, or nobody wants it any more. Of one that was over
+    /// when its channel was broken no more comes.
     fn has_left(&self, place: Place) -> bool {
+        let is_broken = |id| self.channel_at(id).is_some_and(|at| self.io.channels[at].is_broken);
         self.streams.get(place).is_none_or(|stream| {
-            stream.let_go || stream.direct.as_ref().is_none_or(|direct| direct.is_complete())
+            let has_all = |direct: &Direct| {
+                direct.is_complete() || stream.link == Link::Closed && is_broken(direct.channel)
+            };
+            stream.let_go || stream.direct.as_deref().is_none_or(has_all)
         })
     }
 
@@ -205,7 +211,7 @@ impl Queue {
                 let channel = &mut self.io.channels[at];
                 channel.leaving.is_late = true;
                 let peer = channel.peer;
-                self.break_channel(at);
+                self.reset_channel(at);
                 self.distrust(peer);
             }
         }

@@ -271,6 +271,70 @@ fn a_peer_that_breaks_the_contract_loses_its_connections() {
     assert_eq!(engine.command().1, Command::Close { flow, abort: true });
 }
 
+/// Or it has every drain take as many entries as one may, for ever.
+#[test]
+fn a_peer_that_broke_the_contract_is_not_listened_to_any_more() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.push(ChannelEntry::Data {
+        slot: SLOT,
+        generation: GENERATION,
+        data: MemRange { offset: 0, len: 9 },
+    });
+    assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
+    let wants = ChannelEntry::Want { slot: SLOT, generation: GENERATION };
+    while peer.end.push(wants).is_ok() {}
+    for _ in 0..3 {
+        c.ready();
+        assert_eq!(peer.end.room(1), 0, "nothing was taken");
+    }
+    assert_eq!(peer.next(), None, "nor answered");
+    let flow = c.flow;
+    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+    c.close();
+    engine.post(0, Completion::ChannelClosed { channel: CHANNEL });
+    // One of the same number is another one.
+    let d = engine.connected();
+    let mut peer = Peer::direct_again(&engine, &d);
+    peer.begin(0);
+    peer.send(b"new");
+    assert_eq!(d.recv(9), Ok(b"new".to_vec()));
+}
+
+/// The engine does not know, and goes on letting connections use it.
+#[test]
+fn a_connection_that_comes_to_a_broken_channel_leaves_it_or_is_reset() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    peer.push(ChannelEntry::Data {
+        slot: SLOT,
+        generation: GENERATION,
+        data: MemRange { offset: 0, len: 9 },
+    });
+    assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
+    let flow = c.flow;
+    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+    for (slot, sent) in [(SLOT + 1, 0), (SLOT + 2, 4)] {
+        let d = engine.connected();
+        let flow = d.flow;
+        if sent > 0 {
+            assert!(peer.end.memory().add_sent(slot, Side::One, sent).is_ok());
+        }
+        engine.post(d.queue_set, Completion::Direct { flow, channel: CHANNEL, slot, generation: 1 });
+        d.ready();
+        assert!(peer.end.memory().is_frozen(slot, Side::One));
+        if sent > 0 {
+            assert_eq!(d.recv(9), Err(Errno::ECONNRESET));
+            assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+        } else {
+            engine.data(d.queue_set, flow, b"by the engine");
+            assert_eq!(d.recv(13), Ok(b"by the engine".to_vec()));
+        }
+    }
+}
+
 /// It may ask in slots of which the engine never told, and take no answers.
 #[test]
 fn room_is_told_only_where_somebody_can_wait_for_it() {

@@ -186,6 +186,9 @@ impl Engine {
         for (_, listener) in self.listeners.iter() {
             *listeners.entry(listener.user).or_default() += 1;
         }
+        for payer in self.via.payers_of_listeners() {
+            *listeners.entry(payer).or_default() += 1;
+        }
         for user in users.iter() {
             let idx = users.idx(user.cred);
             let has = [(Resource::Flows, &flows), (Resource::Listeners, &listeners)];

@@ -22,7 +22,7 @@ pub struct ViaEnd {
 
 impl From<Ended<UserIdx>> for ViaEnd {
     fn from(ended: Ended<UserIdx>) -> ViaEnd {
-        let Ended { handle, payer: _, other, by_taker, is_kept } = ended;
+        let Ended { handle, payer: _, is_listener: _, other, by_taker, is_kept } = ended;
         ViaEnd { handle, other, by_taker, is_kept }
     }
 }
@@ -45,7 +45,12 @@ impl Engine {
         from: Option<NodeName>,
         discriminator: u64,
     ) -> Result<(ViaId, bool), Errno> {
-        self.via.listen(id, from, discriminator)
+        let payer = self.charge_via(id, Resource::Listeners)?;
+        let listens = self.via.listen(id, from, discriminator, payer);
+        if listens.is_err() {
+            self.sessions.users_mut().give(payer, Resource::Listeners, 1);
+        }
+        listens
     }
 
     /// Asks for a connection; also gives the sessions that listen for it.
@@ -55,13 +60,8 @@ impl Engine {
         to: (NodeName, u64),
         attributes: Attributes,
     ) -> Result<(ViaId, Vec<SessionId>), Errno> {
-        self.via.may_ask(id)?;
-        let payer = self.sessions.get(id).ok_or(Errno::EINVAL)?.user;
         // It will be memory that two processes and the engine map, as a channel is.
-        if let Err(refused) = self.sessions.users_mut().take(payer, Resource::Channels, 1) {
-            self.counters.add(Counter::OverQuota);
-            return Err(refused.into());
-        }
+        let payer = self.charge_via(id, Resource::Channels)?;
         let asked = self.via.ask(id, to, attributes, payer);
         if asked.is_err() {
             self.sessions.users_mut().give(payer, Resource::Channels, 1);
@@ -98,9 +98,23 @@ impl Engine {
         self.via.len()
     }
 
+    /// The session's user, who is charged for one more of that.
+    fn charge_via(&mut self, id: SessionId, resource: Resource) -> Result<UserIdx, Errno> {
+        self.via.may_add(id)?;
+        let payer = self.sessions.get(id).ok_or(Errno::EINVAL)?.user;
+        match self.sessions.users_mut().take(payer, resource, 1) {
+            Ok(()) => Ok(payer),
+            Err(refused) => {
+                self.counters.add(Counter::OverQuota);
+                Err(refused.into())
+            }
+        }
+    }
+
     fn uncharge(&mut self, ended: Ended<UserIdx>) {
         if let Some(payer) = ended.payer {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
+            let resource = if ended.is_listener { Resource::Listeners } else { Resource::Channels };
+            self.sessions.users_mut().give(payer, resource, 1);
         }
     }
 }

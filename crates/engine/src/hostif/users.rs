@@ -37,6 +37,7 @@ pub enum Resource {
     Sessions,
     /// Connection records; those in TIME_WAIT that no program has are nobody's, because they make room for anybody.
     Flows,
+    /// Sockets that listen, and listeners for virtual interfaces.
     Listeners,
     Anchors,
     Channels,

@@ -49,29 +49,63 @@ pub enum Receiver {
     Several,
 }
 
+/// By what a socket is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    local: Endpoint,
+    /// At `::` it hears IPv4, too.
+    is_dual: bool,
+    /// It hears nobody else.
+    connected: Option<Endpoint>,
+}
+
+/// The sockets that hear the same.
+#[derive(Debug, Default)]
+struct ByAddr(BTreeMap<(Addr, bool), BTreeSet<u64>>);
+
+impl ByAddr {
+    /// Those that hear what is for `to`: no other one is looked at, for whoever may open many at somebody's port.
+    fn hearing(&self, to: Addr) -> impl Iterator<Item = u64> {
+        let any = to.unspecified();
+        // What hears IPv4 at `::` is dual; what hears IPv6 there may be.
+        let dual = Some((Addr::UNSPECIFIED_V6, true));
+        let own = (to != any).then_some((to, false));
+        [own, Some((any, false)), dual]
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.0.get(&key))
+            .flatten()
+            .copied()
+    }
+}
+
 /// The sockets of one port: a datagram is looked for among those that are connected to its sender and those that are not connected.
 #[derive(Debug, Default)]
-struct OfPort(BTreeMap<Option<Endpoint>, Vec<u64>>);
+struct OfPort(BTreeMap<Option<Endpoint>, ByAddr>);
 
 impl OfPort {
-    fn add(&mut self, connected: Option<Endpoint>, identity: u64) {
-        let those = self.0.entry(connected).or_default();
-        if !those.contains(&identity) {
-            those.push(identity);
-        }
+    fn add(&mut self, name: Name, identity: u64) {
+        let by_addr = self.0.entry(name.connected).or_default();
+        by_addr.0.entry((name.local.addr, name.is_dual)).or_default().insert(identity);
     }
 
-    fn remove(&mut self, connected: Option<Endpoint>, identity: u64) {
-        if let Some(those) = self.0.get_mut(&connected) {
-            those.retain(|other| *other != identity);
+    fn remove(&mut self, name: Name, identity: u64) {
+        let Some(by_addr) = self.0.get_mut(&name.connected) else { return };
+        let at = (name.local.addr, name.is_dual);
+        if let Some(those) = by_addr.0.get_mut(&at) {
+            those.remove(&identity);
             if those.is_empty() {
-                self.0.remove(&connected);
+                by_addr.0.remove(&at);
             }
         }
+        if by_addr.0.is_empty() {
+            self.0.remove(&name.connected);
+        }
     }
 
-    fn hearing(&self, from: Endpoint) -> impl Iterator<Item = u64> {
-        [Some(from), None].into_iter().filter_map(move |peer| self.0.get(&peer)).flatten().copied()
+    fn hearing(&self, to: Addr, from: Endpoint) -> impl Iterator<Item = u64> {
+        let by_addr = [Some(from), None].into_iter().filter_map(move |peer| self.0.get(&peer));
+        by_addr.flat_map(move |by_addr| by_addr.hearing(to))
     }
 }
 
@@ -101,11 +135,9 @@ impl<P> Default for Sockets<P> {
 }
 
 impl<P> Socket<P> {
-    fn hears(&self, to: Endpoint, from: Endpoint) -> bool {
-        let at = self.local.addr;
-        let is_dual = at == Addr::UNSPECIFIED_V6 && !self.v6_only;
-        let is_there = at == to.addr || at == to.addr.unspecified() || is_dual;
-        is_there && self.connected.is_none_or(|peer| peer == from)
+    fn name(&self) -> Name {
+        let is_dual = self.local.addr == Addr::UNSPECIFIED_V6 && !self.v6_only;
+        Name { local: self.local, is_dual, connected: self.connected }
     }
 }
 
@@ -136,19 +168,22 @@ impl<P: Copy> Sockets<P> {
         socket.ends.push(End { id, session });
         self.ends.insert(id, shown.identity);
         self.of_session.entry(session).or_default().insert(id);
-        self.by_port.entry(socket.local.port).or_default().add(socket.connected, shown.identity);
+        let name = socket.name();
+        self.by_port.entry(name.local.port).or_default().add(name, shown.identity);
         id
     }
 
     /// It is shown again, as it is now.
     pub fn update(&mut self, shown: &Shown, connected: Option<Endpoint>) {
         let Some(socket) = self.table.get_mut(&shown.identity) else { return };
-        let before = (socket.local.port, std::mem::replace(&mut socket.connected, connected));
+        let before = socket.name();
+        socket.connected = connected;
         socket.v6_only = shown.v6_only;
         socket.local = shown.local;
-        if before != (shown.local.port, connected) {
+        let name = socket.name();
+        if before != name {
             self.leave_port(before, shown.identity);
-            self.by_port.entry(shown.local.port).or_default().add(connected, shown.identity);
+            self.by_port.entry(name.local.port).or_default().add(name, shown.identity);
         }
     }
 
@@ -209,10 +244,15 @@ impl<P: Copy> Sockets<P> {
         self.find(to, from).0
     }
 
+    /// Of these two are looked at.
+    pub(super) fn hearing(&self, to: Endpoint, from: Endpoint) -> impl Iterator<Item = u64> {
+        let of_port = self.by_port.get(&to.port).into_iter();
+        of_port.flat_map(move |of_port| of_port.hearing(to.addr, from))
+    }
+
     fn find(&self, to: Endpoint, from: Endpoint) -> (Receiver, Option<u64>) {
-        let of_port = self.by_port.get(&to.port).into_iter().flat_map(|of_port| of_port.hearing(from));
-        let of_table = of_port.filter_map(|identity| Some((identity, self.table.get(&identity)?)));
-        let mut hearing = of_table.filter(|(_, socket)| socket.hears(to, from));
+        let those = self.hearing(to, from);
+        let mut hearing = those.filter_map(|identity| Some((identity, self.table.get(&identity)?)));
         match (hearing.next(), hearing.next()) {
             (None, _) => (Receiver::Nobody, None),
             (Some((identity, socket)), None) if socket.ends.len() == 1 && !socket.is_shared => {
@@ -289,15 +329,15 @@ impl<P: Copy> Sockets<P> {
 
     fn forget(&mut self, identity: u64) -> Option<P> {
         let socket = self.table.remove(&identity)?;
-        self.leave_port((socket.local.port, socket.connected), identity);
+        self.leave_port(socket.name(), identity);
         Some(socket.payer)
     }
 
-    fn leave_port(&mut self, (port, connected): (u16, Option<Endpoint>), identity: u64) {
-        if let Some(of_port) = self.by_port.get_mut(&port) {
-            of_port.remove(connected, identity);
+    fn leave_port(&mut self, name: Name, identity: u64) {
+        if let Some(of_port) = self.by_port.get_mut(&name.local.port) {
+            of_port.remove(name, identity);
             if of_port.0.is_empty() {
-                self.by_port.remove(&port);
+                self.by_port.remove(&name.local.port);
             }
         }
     }

@@ -6,7 +6,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, HANDLES_MAX, NodeName};
 use toe_base::{Cred, SessionId, ViaId};
@@ -33,10 +34,14 @@ enum Thing<P> {
         session: SessionId,
         at: Place,
         from: Option<NodeName>,
+        payer: P,
     },
     Asked {
         session: SessionId,
+        /// What its node is called.
+        by: NodeName,
         to: Place,
+        turn: u64,
         attributes: Attributes,
         payer: P,
     },
@@ -80,6 +85,7 @@ pub struct Ended<P> {
     pub handle: ViaId,
     /// Who was charged for it.
     pub payer: Option<P>,
+    pub is_listener: bool,
     /// Its memory was made, and this is the other side.
     pub other: Option<SessionId>,
     /// Side 1 has ended it: if it has rejected it, that stands.
@@ -88,15 +94,20 @@ pub struct Ended<P> {
     pub is_kept: bool,
 }
 
-/// All nodes, listeners and connections of live sessions. `P`: who is charged for a connection.
+/// All nodes, listeners and connections of live sessions. `P`: who is charged for one.
+///
+/// Any number of a user's sessions may have the same place, each with all that a session may have: nothing here walks over what there is at one.
 #[derive(Debug)]
 pub struct Via<P> {
     nodes: BTreeMap<SessionId, Node>,
     things: BTreeMap<ViaId, Thing<P>>,
-    listening: BTreeMap<Place, Vec<ViaId>>,
-    /// In the order in which they were asked for.
-    asked: BTreeMap<Place, VecDeque<ViaId>>,
+    /// How many listeners a session has at a place, for connections from a node or from any.
+    listening: BTreeMap<(Place, Option<NodeName>, SessionId), usize>,
+    /// In the order in which they were asked for; each twice: for listeners that want its node, and for those that want any.
+    asked: BTreeMap<(Place, Option<NodeName>, u64), ViaId>,
     next: u32,
+    /// Of the next connection that is asked for.
+    next_turn: u64,
 }
 
 impl<P> Default for Via<P> {
@@ -107,6 +118,7 @@ impl<P> Default for Via<P> {
             listening: BTreeMap::new(),
             asked: BTreeMap::new(),
             next: 0,
+            next_turn: 0,
         }
     }
 }
@@ -126,16 +138,17 @@ impl<P: Copy> Via<P> {
         session: SessionId,
         from: Option<NodeName>,
         discriminator: u64,
+        payer: P,
     ) -> Result<(ViaId, bool), Errno> {
         let node = self.with_room(session)?;
         let at = Place { uid: node.uid, node: node.name, discriminator };
-        let handle = self.add(session, Thing::Listener { session, at, from });
-        self.listening.entry(at).or_default().push(handle);
+        let handle = self.add(session, Thing::Listener { session, at, from, payer });
+        *self.listening.entry((at, from, session)).or_default() += 1;
         Ok((handle, self.first_for(at, from).is_some()))
     }
 
-    /// Whether a session may ask for one more; before anybody is charged for it.
-    pub fn may_ask(&self, session: SessionId) -> Result<(), Errno> {
+    /// Whether a session may have one more listener or connection; before anybody is charged for it.
+    pub fn may_add(&self, session: SessionId) -> Result<(), Errno> {
         self.with_room(session).map(|_| ())
     }
 
@@ -148,24 +161,25 @@ impl<P: Copy> Via<P> {
         payer: P,
     ) -> Result<(ViaId, Vec<SessionId>), Errno> {
         let node = self.with_room(session)?;
-        let (own, to) = (node.name, Place { uid: node.uid, node: to, discriminator });
-        let handle = self.add(session, Thing::Asked { session, to, attributes, payer });
-        self.asked.entry(to).or_default().push_back(handle);
-        let listeners = self.listening.get(&to).into_iter().flatten();
-        let fits = |id: &ViaId| match self.things.get(id) {
-            Some(Thing::Listener { session, from, .. }) if from.is_none_or(|from| from == own) => {
-                Some(*session)
-            }
-            _ => None,
+        let (by, to) = (node.name, Place { uid: node.uid, node: to, discriminator });
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let handle = self.add(session, Thing::Asked { session, by, to, turn, attributes, payer });
+        for from in [None, Some(by)] {
+            self.asked.insert((to, from, turn), handle);
+        }
+        let of = |from| {
+            let (first, last) = ((to, from, SessionId(0)), (to, from, SessionId(u16::MAX)));
+            self.listening.range(first..=last).map(|((_, _, session), _)| *session)
         };
         // However many listeners a session has, it hears of it once.
-        let sessions: BTreeSet<SessionId> = listeners.filter_map(fits).collect();
+        let sessions: BTreeSet<SessionId> = of(None).chain(of(Some(by))).collect();
         Ok((handle, sessions.into_iter().collect()))
     }
 
     /// What waits for a listener longest. EAGAIN: nothing does.
     pub fn take(&mut self, session: SessionId, listener: ViaId) -> Result<Taken, Errno> {
-        let Some(Thing::Listener { session: owner, at, from }) = self.things.get(&listener) else {
+        let Some(Thing::Listener { session: owner, at, from, .. }) = self.things.get(&listener) else {
             return Err(Errno::ENOENT);
         };
         let (owner, at, from) = (*owner, *at, *from);
@@ -174,13 +188,13 @@ impl<P: Copy> Via<P> {
         }
         let connection = self.first_for(at, from).ok_or(Errno::EAGAIN)?;
         let own = self.with_room(session)?.name;
-        let Some(Thing::Asked { session: asker, attributes, payer, .. }) = self.things.get(&connection)
+        let Some(Thing::Asked { session: asker, by, turn, attributes, payer, .. }) =
+            self.things.get(&connection)
         else {
             return Err(Errno::EAGAIN);
         };
-        let (asker, attributes, payer) = (*asker, *attributes, *payer);
-        let peer = self.nodes.get(&asker).ok_or(Errno::EAGAIN)?.name;
-        self.no_longer_asked(at, connection);
+        let (asker, peer, turn, attributes, payer) = (*asker, *by, *turn, *attributes, *payer);
+        self.no_longer_asked(at, peer, turn);
         let made = Thing::Made { ends: [asker, session], names: [peer, own], payer, is_fetched: false };
         self.things.insert(connection, made);
         self.own(session, connection);
@@ -217,10 +231,8 @@ impl<P: Copy> Via<P> {
 
     /// The session has ended, and with it all that it had.
     pub fn forget_session(&mut self, session: SessionId) -> Vec<Ended<P>> {
-        let handles = self.nodes.get(&session).map(|node| node.handles.clone()).unwrap_or_default();
-        let ended = handles.into_iter().filter_map(|handle| self.end(session, handle)).collect();
-        self.nodes.remove(&session);
-        ended
+        let handles = self.nodes.remove(&session).map(|node| node.handles).unwrap_or_default();
+        handles.into_iter().filter_map(|handle| self.end(session, handle)).collect()
     }
 
     /// Listeners and connections.
@@ -230,6 +242,14 @@ impl<P: Copy> Via<P> {
 
     pub fn is_empty(&self) -> bool {
         self.things.is_empty()
+    }
+
+    /// Who is charged for each listener.
+    pub fn payers_of_listeners(&self) -> impl Iterator<Item = P> {
+        self.things.values().filter_map(|thing| match thing {
+            Thing::Listener { payer, .. } => Some(*payer),
+            _ => None,
+        })
     }
 
     fn with_room(&self, session: SessionId) -> Result<&Node, Errno> {
@@ -256,19 +276,20 @@ impl<P: Copy> Via<P> {
 
     /// The connection that waits longest at a place for who listens there for `from`.
     fn first_for(&self, at: Place, from: Option<NodeName>) -> Option<ViaId> {
-        let fits = |id: &ViaId| {
-            let Some(Thing::Asked { session, .. }) = self.things.get(id) else { return false };
-            let name = self.nodes.get(session).map(|node| node.name);
-            from.is_none() || from == name
-        };
-        self.asked.get(&at)?.iter().copied().find(fits)
+        self.asked.range((at, from, 0)..=(at, from, u64::MAX)).next().map(|(_, handle)| *handle)
     }
 
-    fn no_longer_asked(&mut self, to: Place, handle: ViaId) {
-        if let Some(waiting) = self.asked.get_mut(&to) {
-            waiting.retain(|other| *other != handle);
-            if waiting.is_empty() {
-                self.asked.remove(&to);
+    fn no_longer_asked(&mut self, to: Place, by: NodeName, turn: u64) {
+        for from in [None, Some(by)] {
+            self.asked.remove(&(to, from, turn));
+        }
+    }
+
+    fn no_longer_listens(&mut self, session: SessionId, at: Place, from: Option<NodeName>) {
+        if let Entry::Occupied(mut listeners) = self.listening.entry((at, from, session)) {
+            *listeners.get_mut() -= 1;
+            if *listeners.get() == 0 {
+                listeners.remove();
             }
         }
     }
@@ -283,21 +304,19 @@ impl<P: Copy> Via<P> {
             if let Some(node) = self.nodes.get_mut(&taker) {
                 node.handles.remove(&handle);
             }
-            return Some(Ended { handle, payer: None, other: Some(asker), by_taker: true, is_kept: true });
+            let other = Some(asker);
+            let is_listener = false;
+            return Some(Ended { handle, payer: None, is_listener, other, by_taker: true, is_kept: true });
         }
+        let is_listener = matches!(thing, Thing::Listener { .. });
         let mut by_taker = false;
         let (ends, payer, other) = match thing {
-            Thing::Listener { session, at, .. } => {
-                if let Some(listeners) = self.listening.get_mut(&at) {
-                    listeners.retain(|other| *other != handle);
-                    if listeners.is_empty() {
-                        self.listening.remove(&at);
-                    }
-                }
-                ([session; 2], None, None)
+            Thing::Listener { session, at, from, payer } => {
+                self.no_longer_listens(session, at, from);
+                ([session; 2], Some(payer), None)
             }
-            Thing::Asked { session, to, payer, .. } => {
-                self.no_longer_asked(to, handle);
+            Thing::Asked { session, by, to, turn, payer, .. } => {
+                self.no_longer_asked(to, by, turn);
                 ([session; 2], Some(payer), None)
             }
             Thing::Left { session, payer, .. } => ([session; 2], Some(payer), None),
@@ -312,6 +331,6 @@ impl<P: Copy> Via<P> {
                 node.handles.remove(&handle);
             }
         }
-        Some(Ended { handle, payer, other, by_taker, is_kept: false })
+        Some(Ended { handle, payer, is_listener, other, by_taker, is_kept: false })
     }
 }

@@ -294,3 +294,37 @@ fn virtual_interfaces_are_charged_to_who_asks_for_them() {
     machine.engine.via_leave(other);
     machine.engine.audit_users().expect("nobody is charged any more");
 }
+
+/// Or one user could have as many as his sessions hold, in memory that is charged to nobody.
+#[test]
+fn listeners_for_virtual_interfaces_are_charged_to_their_user() {
+    let limit = Limit { total: 100, user: 5 };
+    let quotas = crate::Quotas::default().with(Resource::Listeners, limit);
+    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
+    let name = NodeName::new(b"a").expect("a name");
+    let (first, second, other) = (machine.attach(7), machine.attach(7), machine.attach(8));
+    assert_eq!(machine.engine.via_listen(first, None, 5), Err(Errno::EINVAL), "before it has a name");
+    for session in [first, second, other] {
+        machine.engine.via_name(session, name).expect("a name");
+    }
+    let own: Vec<_> =
+        (0..5).map(|_| machine.engine.via_listen(first, None, 5).expect("his share").0).collect();
+    let refused = machine.engine.counter(Counter::OverQuota);
+    for session in [first, second] {
+        assert_eq!(machine.engine.via_listen(session, None, 5), Err(Errno::EDQUOT));
+    }
+    assert_eq!(machine.engine.counter(Counter::OverQuota), refused + 2);
+    machine.engine.via_listen(other, None, 5).expect("another user has his own");
+    machine.engine.audit_users().expect("each is charged for his own");
+    machine.engine.via_forget(first, own[0]).expect("its own");
+    machine.engine.via_listen(second, None, 5).expect("one has come back");
+    machine.engine.via_leave(first);
+    for _ in 0..4 {
+        machine.engine.via_listen(second, None, 5).expect("with the session all that it had");
+    }
+    machine.engine.via_leave(second);
+    machine.engine.via_leave(other);
+    machine.engine.audit_users().expect("nobody is charged any more");
+    let listeners = machine.engine.users().used(Resource::Listeners);
+    assert_eq!(listeners, 0);
+}

@@ -51,6 +51,57 @@ fn a_dual_socket_hears_both_families() {
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
 }
 
+/// Anybody may open many at a port where somebody else hears in the other family: 1706 of them made each of his datagrams cost six times what it
+/// does alone.
+#[test]
+fn what_cannot_hear_a_datagram_is_not_looked_at_for_it() {
+    let mut sockets = Sockets::default();
+    let everywhere = |addr| Endpoint { addr, port: 53 };
+    let six = Endpoint { addr: Addr::LOCALHOST_V6, port: 53 };
+    let v6_only = |identity| Shown { v6_only: true, ..shown(everywhere(Addr::UNSPECIFIED_V6), identity) };
+    let hearing = |sockets: &Sockets<()>, to| sockets.hearing(to, at(9, 1)).collect::<Vec<_>>();
+    for identity in 100..400 {
+        sockets.open(OTHER, &v6_only(identity), ());
+        sockets.open(OTHER, &shown(six, 1000 + identity), ());
+        // What is connected elsewhere, and what has another address.
+        let elsewhere = shown(any(53), 2000 + identity);
+        sockets.open(OTHER, &elsewhere, ());
+        sockets.update(&elsewhere, Some(at(7, 7)));
+        sockets.open(OTHER, &shown(at(5, 53), 3000 + identity), ());
+    }
+    assert_eq!(hearing(&sockets, at(2, 53)), []);
+    let own = sockets.open(ONE, &shown(any(53), 1), ());
+    assert_eq!(hearing(&sockets, at(2, 53)), [1]);
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(own));
+    assert_eq!(hearing(&sockets, six).len(), 600, "those of both names");
+    // One that becomes dual is found for IPv4, too, and for IPv6 once.
+    sockets.update(&Shown { v6_only: false, ..v6_only(100) }, None);
+    assert_eq!(hearing(&sockets, at(2, 53)), [1, 100]);
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Several);
+    assert_eq!(hearing(&sockets, six).len(), 600);
+    sockets.update(&v6_only(100), None);
+    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(own));
+    let all: Vec<u64> = std::iter::successors(sockets.after(None), |one| sockets.after(Some(one.identity)))
+        .map(|one| one.identity)
+        .collect();
+    all.into_iter().for_each(|identity| _ = sockets.gone(identity));
+    assert!(
+        sockets.is_empty() && hearing(&sockets, six).is_empty() && hearing(&sockets, at(5, 53)).is_empty()
+    );
+}
+
+/// A datagram for no address in particular is heard once by who hears it.
+#[test]
+fn who_hears_by_two_names_hears_once() {
+    let mut sockets = Sockets::default();
+    let six = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 };
+    let four = sockets.open(ONE, &shown(any(53), 1), ());
+    assert_eq!(sockets.receiver(any(53), at(9, 1)), Receiver::One(four));
+    let dual = sockets.open(ONE, &shown(six, 2), ());
+    assert_eq!(sockets.receiver(six, six), Receiver::One(dual));
+    assert_eq!(sockets.receiver(any(53), at(9, 1)), Receiver::Several);
+}
+
 #[test]
 fn a_connected_socket_hears_its_peer_alone() {
     let mut sockets = Sockets::default();
