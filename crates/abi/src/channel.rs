@@ -127,7 +127,7 @@ pub enum ChannelEntry {
     Begin { slot: u32, generation: u16, after: u64 },
     /// Octets, in stream order; they lie in the sender's data part until [`SlotLine::READ`] covers them.
     Data { slot: u32, generation: u16, data: MemRange },
-    /// The sender has too much outstanding and waits: say [`ChannelEntry::Space`] when half of it has been read.
+    /// The sender has too much outstanding, or has left few places in the ring, and waits: say [`ChannelEntry::Space`] when half of it has been read.
     Want { slot: u32, generation: u16 },
     /// The answer: look at [`SlotLine::READ`].
     Space { slot: u32, generation: u16 },

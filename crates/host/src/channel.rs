@@ -8,7 +8,7 @@
 use crate::leaving::Leaving;
 use crate::lock::Lock;
 use crate::queue::Queue;
-use crate::send_memory::{Blocks, SEND_LIMIT_NEAR};
+use crate::send_memory::{Blocks, SEND_LIMIT_NEAR, SendMemory};
 use crate::slots::Place;
 use crate::socket::direct::{Direct, PIECES_MAX};
 use crate::socket::stream::{Link, Stream};
@@ -18,7 +18,7 @@ use rustix::fd::RawFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::attach::{Reply, Request};
-use toe_abi::channel::{ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
+use toe_abi::channel::{CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, SLOTS_MAX};
 use toe_abi::entry::{BadEntry, Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::arena::Arena;
@@ -31,6 +31,13 @@ const DRAIN_MAX: usize = 4096;
 const EARLY_MAX: usize = 1 << 16;
 /// Streams whose lent memory is looked at in one go.
 const SWEEP: usize = 16;
+
+/// A stream is not writable once fewer of the ring's entries are free. They still take what others send, which share the ring and
+/// were told before that they are writable: one for each, and one for `Want`.
+const SPARE_MIN: u32 = CHANNEL_ENTRIES / 8;
+const SPARE_MAX: u32 = CHANNEL_ENTRIES / 2;
+/// It is again when so many more are: for each one that the peer takes it would be woken in vain.
+const SPARE_AGAIN: u32 = CHANNEL_ENTRIES / 4;
 
 /// Octets of one connection that may wait unread here, at most.
 const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
@@ -106,6 +113,23 @@ impl Channel {
     /// Puts an entry into the ring; `false`: it is full.
     pub fn push(&mut self, entry: ChannelEntry) -> bool {
         self.end.push(entry).is_ok()
+    }
+
+    fn spare(&self) -> u32 {
+        // The last one that sends needs a few.
+        (self.users + 8).clamp(SPARE_MIN, SPARE_MAX)
+    }
+
+    /// So little room is left in the ring that whoever sends is to wait.
+    pub(crate) fn is_short(&mut self) -> bool {
+        let spare = self.spare();
+        self.end.room(spare) < spare
+    }
+
+    /// Whether who waits for room in the ring has it, and finds memory if need be.
+    pub(crate) fn has_supply_for(&mut self, memory: &SendMemory) -> bool {
+        let enough = self.spare() + SPARE_AGAIN;
+        self.end.room(enough) >= enough && (memory.at_hand() > 0 || self.blocks.available())
     }
 
     /// Those whose octets go through it.
@@ -283,9 +307,15 @@ impl Queue {
         let shared = stream.socket.is_none_or(|socket| socket.is_shared()) || crate::fork::is_forking();
         let direct = Direct::new(&self.io.channels[at], slot, generation, place, &stream.send);
         stream.direct = Some(Box::new(direct));
-        // A sender that waited for the engine has room now, and nobody else will tell it.
-        stream.on_supply();
         let channel = &mut self.io.channels[at];
+        // A sender that waited for the engine has room now, and nobody else will tell it.
+        let is_short = channel.is_short();
+        if is_short {
+            stream.retry_soon();
+            stream.publish(0);
+        } else {
+            stream.on_supply();
+        }
         channel.users += 1;
         channel.set_use(slot, SlotUse { generation, stream: Some(place), owes_space: false });
         let early: Vec<ChannelEntry> = channel.early.extract_if(.., |entry| entry.slot().0 == slot).collect();
@@ -301,6 +331,9 @@ impl Queue {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }
+        if is_short {
+            self.starve(place);
+        }
     }
 
     /// The stream is gone, and with it all that it had in the channel.
@@ -315,6 +348,28 @@ impl Queue {
         channel.forget_slot(direct.slot, direct.generation);
         channel.users -= 1;
         self.drop_unused_channel(direct.channel);
+    }
+
+    /// The stream in `place` has to wait for a ring, perhaps: then so have the others that use it, and are not told that they are writable.
+    /// Unless they are more than the ring has spare entries: all would be woken for a few.
+    pub(crate) fn starve_siblings(&mut self, place: Place) {
+        let Some(id) = self.streams.get(place).map(Stream::channel) else { return };
+        let mut siblings: Vec<Place> = if let Some(id) = id {
+            let Some(channel) = self.io.channel(id) else { return };
+            if channel.is_short() { channel.streams().collect() } else { Vec::new() }
+        } else if self.io.is_short() {
+            self.streams.iter().map(|(place, _)| place).collect()
+        } else {
+            Vec::new()
+        };
+        if siblings.len() > SPARE_MAX as usize {
+            return;
+        }
+        siblings.retain(|place| match self.streams.get_mut(*place) {
+            Some(stream) => stream.channel() == id && stream.starve_if_it_has_room(),
+            None => false,
+        });
+        siblings.into_iter().for_each(|place| _ = self.starve(place));
     }
 
     /// Takes what came through all channels.
@@ -386,6 +441,8 @@ impl Queue {
             self.break_channel(at);
         } else if stream.is_unwanted {
             self.reset_stream(place);
+        } else if matches!(entry, ChannelEntry::Space { .. }) && stream.is_starved() {
+            self.starve(place);
         }
     }
 
@@ -487,10 +544,14 @@ impl Stream {
             }
             ChannelEntry::Space { .. } => {
                 direct.on_space(channel);
-                // What was sent after the peer was asked may still be too much: it is asked again. When the ring has no room
-                // for that, the next sweep finds out.
-                if direct.send.is_writable() || !direct.want(channel) {
+                // What was sent after the peer was asked may still be too much: it is asked again, when the ring has no room
+                // for that with the next drains.
+                let is_settled = direct.send.is_writable() || direct.want(channel, true);
+                if is_settled && !channel.is_short() {
                     self.on_supply();
+                } else {
+                    self.retry_soon();
+                    self.publish(0);
                 }
                 true
             }

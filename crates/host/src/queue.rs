@@ -342,11 +342,13 @@ impl Queue {
         }
     }
 
-    /// A send found no memory or no room: it is told when there may be some.
-    pub fn starve(&mut self, place: Place) {
-        if !self.starved.contains(&place) {
+    /// A send found no memory or no room: it is told when there may be some. `false`: it is to be told already.
+    pub fn starve(&mut self, place: Place) -> bool {
+        let is_new = !self.starved.contains(&place);
+        if is_new {
             self.starved.push(place);
         }
+        is_new
     }
 
     /// Whether something here must be retried that no interrupt will announce.
@@ -418,11 +420,9 @@ impl Queue {
         self.retry_channels();
         self.sweep_lent();
         self.retry_yields();
-        if !self.starved.is_empty() && self.io.ring.send_room(1) > 0 && self.io.blocks.available() {
-            for place in std::mem::take(&mut self.starved) {
-                if self.streams.get_mut(place).is_some_and(|stream| stream.resume(&mut self.io)) {
-                    self.starved.push(place);
-                }
+        for place in std::mem::take(&mut self.starved) {
+            if self.streams.get_mut(place).is_some_and(|stream| stream.resume(&mut self.io)) {
+                self.starved.push(place);
             }
         }
     }

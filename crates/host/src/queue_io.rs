@@ -2,15 +2,22 @@
 //! lock.
 
 use crate::channel::Channel;
-use crate::send_memory::Blocks;
+use crate::send_memory::{Blocks, SendMemory};
 use crate::slots::Place;
 use crate::socket::stream::Stream;
 use crate::stack::Stack;
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Command, ReceiveCredit, Send};
+use toe_abi::region::SND_ENTRIES;
 use toe_base::{ChannelId, FlowId};
 use toe_ring::{HostQueueSet, Region};
+
+/// A stream is not writable once fewer entries are free in the engine's ring. They still take what others send, which were told before
+/// that they are writable.
+const SPARE: u32 = SND_ENTRIES / 8;
+/// It is again when so many more are.
+const SPARE_AGAIN: u32 = SND_ENTRIES / 4;
 
 /// The host's ends of the rings, and what did not fit into them yet.
 #[derive(Debug)]
@@ -62,6 +69,17 @@ impl QueueIo {
     /// A channel by its number.
     pub fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
         self.channels.iter_mut().find(|channel| channel.id == id).map(|channel| &mut **channel)
+    }
+
+    /// So little room is left in the engine's ring that whoever sends is to wait.
+    pub(crate) fn is_short(&mut self) -> bool {
+        self.ring.send_room(SPARE) < SPARE
+    }
+
+    /// Whether who waits for room in the engine's ring has it, and finds memory if need be.
+    pub(crate) fn has_supply_for(&mut self, memory: &SendMemory) -> bool {
+        let enough = SPARE + SPARE_AGAIN;
+        self.ring.send_room(enough) >= enough && (memory.at_hand() > 0 || self.blocks.available())
     }
 
     /// Publishes data; `false` when there is no room now.

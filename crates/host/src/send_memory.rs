@@ -134,6 +134,8 @@ pub struct SendMemory {
     old_max: usize,
     current: Option<Ring>,
     outstanding: u32,
+    /// Its rings were full at the last look and it had its share of memory that is short: no more before some returns.
+    has_share: bool,
     limit: u32,
     /// The limit grows up to this.
     grows_to: u32,
@@ -148,6 +150,7 @@ impl Default for SendMemory {
             old_max: 1,
             current: None,
             outstanding: 0,
+            has_share: false,
             limit: SEND_LIMIT_INITIAL,
             grows_to: SEND_LIMIT_NEAR,
             fixed: false,
@@ -200,7 +203,19 @@ impl SendMemory {
 
     /// Octets that can be sent now, in as many pieces as it takes: with another ring where one may be made.
     pub fn room_now(&self) -> u32 {
-        if self.old.len() < self.old_max { self.room() } else { self.room().min(self.at_hand()) }
+        if self.may_enlarge() { self.room() } else { self.room().min(self.at_hand()) }
+    }
+
+    /// Whether another ring may be made, as far as is known without a look at the memory.
+    fn may_enlarge(&self) -> bool {
+        let draining = self.current.is_some_and(|ring| ring.used > 0);
+        !draining || (self.old.len() < self.old_max && !self.has_share)
+    }
+
+    /// Finds out whether another ring may be made, where the next octet needs one. After octets were taken: what is told of
+    /// room is then what the next call finds.
+    pub fn look_at_share(&mut self, blocks: &Blocks) {
+        self.has_share = self.at_hand() == 0 && self.room() > 0 && self.has_its_share(blocks);
     }
 
     /// Octets that fit without more memory.
@@ -220,9 +235,11 @@ impl SendMemory {
         }
     }
 
-    /// Whether a poll should say "writable": a third of the limit is free, as in Linux.
+    /// Whether a poll should say "writable": a third of the limit is free, as in Linux, and there is somewhere to put what
+    /// comes. Where that can only be the current ring, a third of it is free.
     pub fn is_writable(&self) -> bool {
-        self.room() >= self.outstanding >> 1
+        let fits = self.may_enlarge() || self.current.is_some_and(|ring| ring.free() >= ring.used >> 1);
+        fits && self.room() >= self.outstanding >> 1
     }
 
     /// A piece of memory of up to `piece` octets, to be filled and then [`SendMemory::commit`]ted; a new ring is made
@@ -303,12 +320,15 @@ impl SendMemory {
         }
         if self.outstanding == 0 {
             self.release_all(blocks);
+        } else if self.has_share {
+            self.look_at_share(blocks);
         }
     }
 
     /// Gives all memory back: nothing is outstanding, or the flow is gone and the engine reads it no more.
     pub fn release_all(&mut self, blocks: &mut Blocks) {
         self.outstanding = 0;
+        self.has_share = false;
         for ring in self.old.drain(..).chain(self.current.take()) {
             blocks.give_back(ring.block);
         }
@@ -336,6 +356,12 @@ mod tests {
             unread -= read;
         }
         assert_eq!((memory.outstanding(), blocks.arena.lock().used()), (0, blocks.kept_octets()));
+    }
+
+    impl SendMemory {
+        fn clone_empty(&self) -> SendMemory {
+            SendMemory { limit: self.limit, old_max: self.old_max, ..SendMemory::default() }
+        }
     }
 
     impl Blocks {
@@ -401,6 +427,53 @@ mod tests {
         let rest = memory.outstanding();
         memory.release(&mut blocks, rest);
         assert!(memory.current.is_none() && memory.old.is_empty(), "an idle socket holds no memory");
+    }
+
+    /// As [`crate::socket::stream`] does: whenever it is writable, something fits.
+    fn fill_while_writable(memory: &mut SendMemory, blocks: &mut Blocks, want: u32) -> u32 {
+        let before = memory.outstanding();
+        while memory.is_writable() {
+            let pieces = fill(memory, blocks, want);
+            assert!(!pieces.is_empty(), "{want}: {memory:?}");
+            memory.look_at_share(blocks);
+        }
+        memory.outstanding() - before
+    }
+
+    #[test]
+    fn what_is_writable_takes_something() {
+        for capacity in [4 << 20, 64 << 20] {
+            for memory in [SendMemory::default(), SendMemory::default().in_channel()] {
+                for want in [1, 1000, 4096, 16_384, 65_536, 1 << 20] {
+                    let mut blocks = blocks(capacity);
+                    let mut memory = memory.clone_empty();
+                    for release in [1, 999, 4096, 20_000, 100_000, 300_000].into_iter().cycle().take(99) {
+                        fill_while_writable(&mut memory, &mut blocks, want);
+                        memory.grow();
+                        memory.release(&mut blocks, release);
+                    }
+                    let rest = memory.outstanding();
+                    memory.release(&mut blocks, rest);
+                    assert!(memory.is_writable());
+                }
+            }
+        }
+    }
+
+    /// The old ring drains and the current one is full: there is room by the count of octets, and nowhere to put any.
+    #[test]
+    fn full_rings_are_not_writable_until_one_has_drained_or_has_a_third_free() {
+        let mut blocks = blocks(64 << 20);
+        let mut memory = SendMemory::default();
+        // Rings of 16 and 32 KiB.
+        (0..3).for_each(|_| _ = fill(&mut memory, &mut blocks, 16 << 10));
+        assert!(memory.room() > memory.outstanding() && fill(&mut memory, &mut blocks, 1).is_empty());
+        assert!(!memory.is_writable());
+        memory.release(&mut blocks, (16 << 10) - 1);
+        assert!(!memory.is_writable() && fill(&mut memory, &mut blocks, 1).is_empty());
+        memory.release(&mut blocks, 1);
+        assert!(memory.is_writable() && memory.room_now() == memory.room());
+        assert_eq!(fill(&mut memory, &mut blocks, 16 << 10).len(), 1);
     }
 
     #[test]

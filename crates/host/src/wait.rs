@@ -263,6 +263,12 @@ impl QueueSet {
         });
     }
 
+    /// Something here must be retried soon from now on: who leads may have gone to sleep before that, for longer.
+    pub(crate) fn tell_stuck(&self) {
+        let leader = self.parking.lock().leader;
+        leader.inspect(|leader| _ = leader.kick());
+    }
+
     fn decline(&self, me: &'static Waiter) {
         let heir = self.parking.lock().decline(me);
         heir.inspect(|heir| _ = heir.kick());

@@ -3,9 +3,10 @@
 mod fake;
 
 use fake::peer::{CHANNEL, GENERATION, Peer, SLOT};
-use fake::{Engine, until};
+use fake::{Connection, Engine, until};
+use std::time::Duration;
 use toe::socket::Shutdown;
-use toe_abi::channel::{ALL_READ, ChannelEntry, ChannelLayout, Side};
+use toe_abi::channel::{ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, Side};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
@@ -383,6 +384,112 @@ fn a_sender_that_waited_for_the_engine_goes_on_through_the_channel() {
     });
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: sent });
     assert_eq!(c.ready(), OUT);
+}
+
+/// Writes of `octets` for as long as there is said to be room, each of which is taken. How many they were.
+fn fill(c: &Connection, octets: &[u8]) -> u32 {
+    let mut writes = 0;
+    while c.ready() & OUT != 0 {
+        assert_eq!(c.send(octets), Ok(octets.len()), "it was writable, after {writes}");
+        writes += 1;
+    }
+    writes
+}
+
+/// Entries are short long before the octets are too many.
+#[test]
+fn small_writes_fill_the_ring_and_go_on_when_the_peer_has_made_room() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    let writes = fill(&c, &[1; 100]);
+    assert!((CHANNEL_ENTRIES / 2..CHANNEL_ENTRIES).contains(&writes), "{writes}");
+    for _ in 0..99 {
+        assert_eq!(c.ready(), 0, "nobody has made room");
+    }
+    let mut took: Vec<ChannelEntry> = (0..9).filter_map(|_| peer.next()).collect();
+    assert_eq!(c.ready(), 0, "that little is not worth a wake-up");
+    let more = (0..CHANNEL_ENTRIES / 2).filter_map(|_| peer.next());
+    took.extend(more);
+    // Nothing has been read: it is the ring alone that has room.
+    assert_eq!(c.ready(), OUT);
+    assert!(fill(&c, &[1; 100]) > CHANNEL_ENTRIES / 4);
+    took.extend(std::iter::from_fn(|| peer.next()));
+    assert!(
+        took.contains(&ChannelEntry::Want { slot: SLOT, generation: GENERATION }),
+        "the peer is asked to tell"
+    );
+}
+
+#[test]
+fn a_full_ring_takes_what_the_peer_has_taken_out() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    while c.send(&[1; 100]).is_ok() {}
+    assert_eq!(c.ready(), 0);
+    (0..5).for_each(|_| _ = peer.next());
+    assert_eq!((c.ready(), c.send(&[1; 100])), (0, Ok(100)), "who tries is not held up");
+    peer.push(ChannelEntry::Space { slot: SLOT, generation: GENERATION });
+    assert_eq!(c.ready(), 0, "octets were read, and the ring is full");
+    while peer.next().is_some() {}
+    assert_eq!(c.ready(), OUT);
+}
+
+/// The peer takes entries and says nothing.
+#[test]
+fn who_sleeps_until_the_ring_has_room_finds_out() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::direct(&engine, &c);
+    while c.send(&[1; 100]).is_ok() {}
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut fds = [libc::pollfd { fd: c.fd, events: libc::POLLOUT, revents: 0 }];
+            (toe::poll::poll(&mut fds, Some(Duration::from_secs(9)), None), c.send(&[1; 100]))
+        });
+        engine.until_armed(c.queue_set);
+        while peer.next().is_some() {}
+        assert_eq!(sleeper.join().expect("the sleeper"), (Ok(1), Ok(100)));
+    });
+    while c.send(&[1; 100]).is_ok() {}
+    c.socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| c.send(&[1; 100]));
+        engine.until_armed(c.queue_set);
+        while peer.next().is_some() {}
+        assert_eq!(sleeper.join().expect("the sleeper"), Ok(100));
+    });
+}
+
+/// The other one was writable before the ring was filled.
+#[test]
+fn connections_that_share_a_ring_are_writable_together() {
+    let engine = Engine::attached();
+    let (c, d) = (engine.connected(), engine.connected());
+    let mut peer = Peer::direct(&engine, &c);
+    assert_eq!(c.queue_set, d.queue_set);
+    let (flow, generation) = (d.flow, GENERATION);
+    engine.post(d.queue_set, Completion::Direct { flow, channel: CHANNEL, slot: SLOT + 1, generation });
+    for _ in 0..3 {
+        assert_eq!((c.ready(), d.ready()), (OUT, OUT));
+        while c.send(b"of few").is_ok() {}
+        assert_eq!((c.ready(), d.ready()), (0, 0));
+        while peer.next().is_some() {}
+    }
+    assert_eq!((d.ready(), d.send(b"x")), (OUT, Ok(1)));
+}
+
+/// It takes nothing out any more.
+#[test]
+fn who_waits_for_the_ring_of_a_peer_that_is_gone_goes_on_through_the_engine() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let peer = Peer::direct(&engine, &c);
+    fill(&c, &[1; 100]);
+    peer.end.memory().freeze(SLOT, Side::Zero);
+    assert_eq!((c.ready(), c.send(b"on")), (OUT, Ok(2)));
+    assert_eq!(engine.sent_octets(), b"on");
 }
 
 #[test]

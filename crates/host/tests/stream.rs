@@ -159,6 +159,53 @@ fn a_full_socket_takes_no_more_until_a_third_is_free() {
     assert!(c.send(b"x").is_ok());
 }
 
+/// Whatever the size of the writes, the rings and what has been acknowledged of them. All that was taken comes back in the end.
+#[test]
+fn a_socket_that_is_writable_takes_something() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut seed = 7u32;
+    let mut random = |most: u32| {
+        seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
+        1 + (seed >> 8) % most
+    };
+    for size in [100, 1000, 4096, 16_384, 65_536, 300_000] {
+        let (block, mut unacked, mut waits) = (vec![1; size], 0, 0);
+        for _ in 0..300 {
+            while c.ready() & OUT != 0 {
+                let taken = c.send(&block).unwrap_or_else(|errno| panic!("{size} {unacked}: {errno:?}"));
+                unacked += taken as u32;
+                engine.sends();
+            }
+            assert!(unacked > 0, "with nothing outstanding it is writable");
+            waits += 1;
+            let len = random(unacked.min(40_000));
+            engine.post(c.queue_set, Completion::Sent { flow: c.flow, len });
+            unacked -= len;
+        }
+        assert_eq!(waits, 300);
+        engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: unacked });
+        assert_eq!((c.ready(), c.socket.unsent()), (OUT, 0));
+    }
+}
+
+/// An engine that takes nothing out of its ring.
+#[test]
+fn small_writes_fill_the_engines_ring_and_go_on_when_it_has_made_room() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    for _ in 0..3 {
+        let mut writes = 0;
+        while c.ready() & OUT != 0 {
+            assert_eq!(c.send(b"x"), Ok(1), "it was writable, after {writes}");
+            writes += 1;
+        }
+        assert!(writes > 800, "{writes}");
+        assert_eq!(c.ready(), 0);
+        assert_eq!(engine.sends().len(), writes);
+    }
+}
+
 #[test]
 fn a_socket_that_was_full_may_send_more_next_time() {
     let engine = Engine::attached();

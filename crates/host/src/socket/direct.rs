@@ -23,6 +23,16 @@ pub const PIECES_MAX: usize = 1 << 14;
 /// No `Begin` has come.
 const NOT_BEGUN: u64 = u64::MAX;
 
+/// What a stream waits for after a send.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// For the ring, or for memory that nobody gives back but others: before the send, and now.
+    pub was_starved: bool,
+    pub starved: bool,
+    /// For its own octets to be read.
+    pub draining: bool,
+}
+
 /// The octets of one direction that are in the channel, or were.
 #[derive(Debug)]
 pub struct Direct {
@@ -41,6 +51,8 @@ pub struct Direct {
     begun: bool,
     /// The peer knows that this side waits for room.
     want_told: bool,
+    /// It is for memory that it waits.
+    wants_memory: bool,
     /// In the channel's list of streams with memory lent.
     pub lent: bool,
     /// Octets whose entries have come.
@@ -75,6 +87,7 @@ impl Direct {
             sending: true,
             begun: false,
             want_told: false,
+            wants_memory: false,
             lent: false,
             arrived: 0,
             read: 0,
@@ -94,6 +107,12 @@ impl Direct {
 
     /// Whether octets of the program go through the channel.
     pub fn is_sending(&self) -> bool {
+        self.sending
+    }
+
+    /// The same for who would wait for the peer: whether it has been ended is looked for in the memory, and noted.
+    pub fn is_still_sending(&mut self) -> bool {
+        self.sending = self.sending && !self.memory.is_frozen(self.slot, self.side);
         self.sending
     }
 
@@ -135,8 +154,24 @@ impl Direct {
         channel.push(ChannelEntry::Data { slot: self.slot, generation: self.generation, data });
     }
 
-    /// Asks the peer to tell when there is room, unless it was asked. `false`: the ring is full.
-    pub fn want(&mut self, channel: &mut Channel) -> bool {
+    /// After a send: the peer is asked to tell of room where there is too little for the next one. `true`: the stream is to be told
+    /// without its word, when there is room in the ring.
+    pub fn ask_for_room(&mut self, channel: &mut Channel, waits: Waits) -> bool {
+        self.send.look_at_share(&channel.blocks);
+        // Who waits for the ring already is told when it has enough: until then each call would look at the peer's word.
+        let is_short = waits.starved || channel.is_short();
+        let lacks_memory = waits.draining || !self.send.is_writable();
+        // The peer tells when it has read. Where it takes the entries and does not read, the next drains find out. For the ring
+        // the first one that finds it short asks: what is left of it is for octets.
+        let asks = lacks_memory || (is_short && !waits.was_starved);
+        let is_told = !asks || self.want(channel, lacks_memory);
+        is_short || !is_told
+    }
+
+    /// Asks the peer to tell when there is room, unless it was asked. `false`: the ring is full. `memory`: it is that which is
+    /// waited for, not the ring alone.
+    pub fn want(&mut self, channel: &mut Channel, memory: bool) -> bool {
+        self.wants_memory |= memory;
         let (slot, generation) = (self.slot, self.generation);
         if !self.want_told {
             self.want_told = channel.push(ChannelEntry::Want { slot, generation });
@@ -149,7 +184,9 @@ impl Direct {
     /// The peer says that there is room.
     pub fn on_space(&mut self, channel: &mut Channel) {
         self.want_told = false;
-        self.send.grow();
+        if std::mem::take(&mut self.wants_memory) {
+            self.send.grow();
+        }
         self.reclaim(channel);
     }
 

@@ -327,11 +327,17 @@ impl Socket {
             queue.io.ring.end_busy();
             self.give_back_carried_of(&mut queue, place);
         }
-        if let Some((_, true)) = result {
-            queue.starve(place);
+        let is_newly_starved = matches!(result, Some((_, true))) && queue.starve(place);
+        if is_newly_starved {
+            queue.starve_siblings(place);
         }
         if shared {
             self.finish_yielding(queue, place);
+        } else {
+            drop(queue);
+        }
+        if is_newly_starved && let Some(home) = self.home() {
+            home.tell_stuck();
         }
         result.map(|(result, _)| result)
     }

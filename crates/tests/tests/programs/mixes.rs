@@ -2,6 +2,7 @@
 //! `blocking.c`, which check themselves, on the kernel's stack as on the engine's.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 use toe_tests::child::{self, Program};
 use toe_tests::engine::Engine;
@@ -19,7 +20,7 @@ const SECONDS_DEFAULT: u64 = 2;
 fn compiled(lab: &Lab, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
     let program = lab.dir().join(name);
-    let mut cc = std::process::Command::new("cc");
+    let mut cc = Command::new("cc");
     // What a longjmp would clobber: POSIX lets a macro of pthread_cleanup_push be one, and vfork is warned of as if it were.
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-clobbered", "-pthread", "-o"]);
     cc.arg(&program).arg(source);
@@ -66,6 +67,24 @@ fn threads_that_do_everything_at_once_through_the_engine() {
     stress(&lab, On::Engine(&engine), seconds());
     engine.wait_until_idle(SOON);
     assert!(!engine.log().contains("fenced"), "{}", engine.log());
+}
+
+/// A write right after poll, select or epoll has said that it may be: small ones, which fill rings of entries, and large ones, which fill
+/// rings of octets.
+#[test]
+fn what_is_writable_takes_something() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "writable");
+    let said = |mut command: Command| {
+        child::run("writable", command.arg(PORT), ALL_CASES).expect_success("writable")
+    };
+    let linux = said(lab.command(Side::Server, &program));
+    assert!(linux.ends_with("all\n") && !linux.contains("refused"), "{linux}");
+    for settings in [&[][..], &["--no-direct"]] {
+        let engine = Engine::local_with(&lab, settings);
+        assert_eq!(said(engine.run(&lab, &program.display().to_string())), linux, "{settings:?}");
+        assert!(engine.status().counters["local_segments"] > 0, "it was the engine's");
+    }
 }
 
 fn blocking(what: &[&str]) {

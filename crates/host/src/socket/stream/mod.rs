@@ -290,9 +290,10 @@ impl Stream {
         self.publish(if !had_room && self.has_room() { OUT } else { 0 });
     }
 
-    /// Whether a send needs nothing from the engine.
+    /// Whether a send needs nothing from the engine. For room in the channel's ring it looks itself.
     pub fn sends_directly(&self) -> bool {
-        self.has_room() && self.direct.as_ref().is_some_and(|direct| direct.is_sending())
+        let direct = self.direct.as_ref().filter(|direct| direct.is_sending());
+        !self.draining && direct.is_some_and(|direct| direct.send.is_writable())
     }
 
     /// SO_SNDBUF.
@@ -438,7 +439,7 @@ impl Stream {
 
     /// Memory of the channel came back without a word of the peer.
     pub fn on_reclaimed(&mut self) {
-        if self.draining && self.direct.as_ref().is_some_and(|direct| direct.send.at_hand() > 0) {
+        if self.draining && self.direct.as_ref().is_some_and(|direct| direct.send.is_writable()) {
             self.draining = false;
         }
         let has_room = self.has_room();

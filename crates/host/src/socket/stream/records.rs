@@ -1,7 +1,7 @@
 //! Where a stream joins TLS records ([`crate::tls`]): what its program sends is sealed before it goes the way of all octets, through the engine
 //! or the peer's memory, and what has arrived by either is opened before the program has it.
 
-use super::{Attempt, IN, Link, Stream};
+use super::{Attempt, IN, Link, OUT, Stream};
 use crate::queue::QueueIo;
 use crate::slots::Place;
 use crate::socket::received::How;
@@ -191,15 +191,21 @@ impl Stream {
         }
     }
 
-    /// There may be room again for what is sealed. `true`: there was not.
+    /// There may be room again: what is sealed goes first. `true`: there is none yet, or too little for that.
     pub fn resume(&mut self, io: &mut QueueIo) -> bool {
-        self.on_supply();
-        if !self.makes_records() || self.link != Link::Open {
+        if self.link == Link::Closed {
             return false;
         }
-        let outcome =
+        if !self.has_supply(io) {
+            return true;
+        }
+        self.starved = !self.ask_for_memory(io);
+        self.draining = false;
+        if self.makes_records() && self.link == Link::Open {
             self.with_outgoing(io, |stream, io, outgoing| stream.push(io, outgoing, SendFlags::default()));
-        outcome == Some(Ok(false))
+        }
+        self.publish(if self.has_room() { OUT } else { 0 });
+        self.starved
     }
 
     /// [`Stream::recv`], out of records.

@@ -2,11 +2,13 @@
 
 use super::{Attempt, Link, Stream};
 use crate::queue::QueueIo;
+use crate::socket::direct::Waits;
 use crate::socket::slices::{Room, Source};
 use crate::socket::transfer::SendFlags;
 use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
+use toe_base::ChannelId;
 
 impl Stream {
     /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
@@ -83,6 +85,10 @@ impl Stream {
                 break;
             }
         }
+        if through_engine {
+            self.send.look_at_share(&io.blocks);
+            self.starved = self.starved || io.is_short();
+        }
         self.publish(0);
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
     }
@@ -97,11 +103,12 @@ impl Stream {
     ) -> Result<usize, Errno> {
         let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
-        let mut sent = 0;
+        let (mut sent, was_starved) = (0, self.starved);
         while from.left() > 0 {
             // One for the octets, perhaps one for `Begin`, one for `Urgent`, one for `Want`.
             if channel.end.room(4) < 4 {
-                self.starved = true;
+                // A peer that is gone makes no room: then the rest goes by the engine.
+                self.starved = direct.is_still_sending();
                 break;
             }
             let most = from.piece(direct.send.outstanding());
@@ -145,12 +152,46 @@ impl Stream {
         if direct.send.outstanding() > 0 {
             channel.lend(direct);
         }
-        if direct.is_sending() && (self.draining || !direct.send.is_writable()) {
-            self.starved |= !direct.want(channel);
+        if direct.is_sending() {
+            let waits = Waits { was_starved, starved: self.starved, draining: self.draining };
+            self.starved = direct.ask_for_room(channel, waits);
         }
         if sent > 0 {
             channel.end.wake_peer();
         }
         Ok(sent)
+    }
+
+    /// The channel through which its octets go; `None`: the engine takes them.
+    pub fn channel(&self) -> Option<ChannelId> {
+        self.direct.as_ref().filter(|direct| direct.is_sending()).map(|direct| direct.channel)
+    }
+
+    /// The ring that it would use has become short. `true`: it is to be told when there is room again.
+    pub fn starve_if_it_has_room(&mut self) -> bool {
+        let is_hit = self.link == Link::Open && !self.starved;
+        if is_hit {
+            self.starved = true;
+            self.publish(0);
+        }
+        is_hit
+    }
+
+    /// Whether what a starved stream waited for is there: room in the ring that its octets take, and memory if it has none.
+    pub(super) fn has_supply(&mut self, io: &mut QueueIo) -> bool {
+        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending())
+            && direct.is_still_sending()
+            && let Some(channel) = io.channel(direct.channel)
+        {
+            return channel.has_supply_for(&direct.send);
+        }
+        io.has_supply_for(&self.send)
+    }
+
+    /// The peer is asked to tell of memory, if that is what is missing. `false`: the ring is full.
+    pub(super) fn ask_for_memory(&mut self, io: &mut QueueIo) -> bool {
+        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return true };
+        let Some(channel) = io.channel(direct.channel) else { return true };
+        direct.send.is_writable() || direct.want(channel, true)
     }
 }
