@@ -93,12 +93,14 @@ impl Blocks {
     }
 }
 
-/// Largest block that one socket is given when `used` of `capacity` octets are taken: the fuller, the smaller.
+/// Largest block that one socket is given when `used` of `capacity` octets are taken: the fuller, the smaller. Where many share it,
+/// what all have together should stay in the caches: with 64 connections and 256 KiB each requests of 16 KiB went at two thirds of
+/// the rate, 64 of 1 KiB at half of it (files of 1 and 10 MiB: a tenth faster).
 fn fair_share(used: u64, capacity: u64) -> u32 {
     match used.saturating_mul(8) / capacity.max(1) {
         0..2 => SEND_LIMIT_MAX,
         2..4 => SEND_LIMIT_NEAR,
-        4..6 => SEND_LIMIT_INITIAL,
+        4..6 => 64 << 10,
         6 => 16 << 10,
         _ => RING_MIN,
     }
